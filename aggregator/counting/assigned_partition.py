@@ -43,44 +43,39 @@ GAP_REMEDIES = (
     "Restore Redis from a backup, or accept the loss and count the rest of the log with "
     "`dither aggregate --set aggregate.on_gap=skip`",
 )
-"""Where Redis has the partition's sums, and where it does not."""
+"""For a Redis that has the partition's sums, and for one that does not."""
 
 
 @dataclasses.dataclass
 class AssignedPartition:
-    """A partition in a worker's hands."""
+    """A partition that this worker owns."""
 
     number: int
-    epoch: int  # raised at every change of owner; the store refuses commits of an older one
-    state: Partition  # the sums in memory
+    epoch: int  # grows with each change of owner; the store refuses older ones
+    state: Partition
     committed: int  # the next offset in the store
-    # What else the store should know of this partition: where counting began, lost offsets, and
-    # the last message that was counted, by which the log is known again.
-    facts: dict[str, str | int]
-    begin: int = 0  # the first offset that was ever counted
-    # How counting it went so far, under whichever owner.
-    measured: Measurements = dataclasses.field(default_factory=Measurements)
-    halted: str = ""  # why nothing is counted, for a person to act on; empty when all is well
-    fences: int = 0  # how often in a row another owner took it
+    facts: dict[str, str | int]  # what else the store shall know, such as `begin`, `gap` and `last`
+    begin: int = 0  # the first counted offset
+    measured: Measurements = dataclasses.field(default_factory=Measurements)  # over all owners
+    halted: str = ""  # why nothing is counted, for a person to act on; or empty
+    fences: int = 0  # consecutive fences by another owner
     retry_at: float = 0.0
     is_fenced: bool = False
-    # What could not be counted since the last commit: sent to the dead letters just before the
-    # next one, so that nothing is diverted that is not passed.
+    # Since the last commit. They become dead letters just before the next one, when counting has
+    # passed them.
     rejections: list[Rejection] = dataclasses.field(default_factory=list)
-    refused_bytes: int = 0  # their size
-    # How much was refused lately.
+    refused_bytes: int = 0
+    # Recent rejections.
     refused: RejectionWindow = dataclasses.field(default_factory=RejectionWindow)
-    # Why the next owner, if it is this worker, must not go on: a limit was reached.
-    excess: str = ""
-    must_seek: bool = False  # whether the consumer is still to be sent to the next offset
-    # What was met in the log that cannot be counted.
+    excess: str = ""  # the limit that was reached, so that it halts when acquired again
+    must_seek: bool = False  # whether a seek to the next offset failed
     trouble: Trouble = dataclasses.field(default_factory=Trouble)
     _expects: bool = True
     _last: Any = None
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether what the store has cannot be counted on from, until somebody mends it."""
+        """Whether counting cannot continue from the stored state until a person repairs it."""
         return self.committed == TORN
 
     @property
@@ -95,7 +90,7 @@ class AssignedPartition:
 
     @property
     def progress(self) -> tuple[KnownProgress, ...]:
-        """How far it was counted, should Redis forget: nothing if nothing was committed."""
+        """The committed progress, in case Redis forgets it; empty before the first commit."""
         if self.committed < 0:
             return ()
         topic_id, vanished = (
@@ -107,13 +102,13 @@ class AssignedPartition:
 
     @property
     def open_bytes(self) -> int:
-        """About how much memory the open panes and what waits for the next commit take."""
+        """About the memory of the open panes and of uncommitted rejections, in bytes."""
         return self.state.open_bytes + self.refused_bytes
 
     def count(self, messages: Sequence[Any], settings: Aggregate) -> list[Rejection]:
-        """Count messages; return those that could not be, which are then kept for the dead letters.
+        """Count messages; return the rejections, which become dead letters at the next commit.
 
-        Where a limit is reached, `excess` says so: what is in memory must then be dropped.
+        If a limit is reached, `excess` names it: the uncommitted state must then be dropped.
         """
         arrivals_before = len(self.state.arrivals)
         if messages[-1].offset() >= self.state.next_offset:
@@ -134,10 +129,10 @@ class AssignedPartition:
         return rejections
 
     def jumped(self, first: int, last: int) -> bool:
-        """Whether the first messages after taking over are further on than they should be.
+        """Return whether the first messages after a takeover begin too late.
 
-        Offsets have gaps (transactions, compaction), so only asking again from the expected offset
-        can tell a gap from messages that were still queued for an earlier assignment.
+        Offsets have gaps (transactions, compaction). Only a second fetch from the expected offset
+        tells such a gap from messages that were queued for an earlier assignment.
         """
         if not self._expects or last < self.state.next_offset:
             return False
@@ -145,11 +140,11 @@ class AssignedPartition:
         return first > self.state.next_offset
 
     def unconfirm(self) -> None:
-        """Check the next message's offset again."""
+        """Check the offset of the next message again."""
         self._expects = True
 
     def skip_obstacle(self, obstacle: Obstacle) -> None:
-        """Go on behind what cannot be counted; the next commit says which offsets were given up."""
+        """Continue after an obstacle; the next commit stores which offsets were skipped."""
         following = obstacle.end + 1
         self.facts["gap"] = int(self.facts.get("gap", 0)) + following - obstacle.first
         passed = f"{obstacle.first}-{obstacle.end}"
@@ -164,19 +159,14 @@ class AssignedPartition:
         self.state.drop_panes()
 
     def commit(self, store: Store, high: int, clock: Clock = SYSTEM) -> int:
-        """Write everything counted so far; return the bytes written.
+        """Write everything counted so far; return the written bytes.
 
         Parameters
         ----------
         store : Store
         high : int
-            The end of the partition's log, so that readers can show the lag.
+            The end of the partition's log, from which readers derive the lag.
         clock : Clock
-
-        Raises
-        ------
-        Fenced
-            If the store is not where this state came from.
         """
         if self.is_unreadable:
             return 0
@@ -188,7 +178,7 @@ class AssignedPartition:
         facts = {**self.facts, "halted": halted, "high": high, "updated": now}
         facts |= measured.facts() | self.refused.facts()
         written = store.partition.commit(self.number, self.epoch, self.committed, self.state, facts)
-        if written is None:  # what an earlier attempt measured is in the store
+        if written is None:  # the store has the measurements of an earlier attempt
             measured = Measurements.stored(store.owner(self.number))
         self.measured = measured
         self.committed, self.fences = self.state.next_offset, 0
@@ -206,7 +196,7 @@ def acquire_partition(
     excess: str = "",
     origin: Callable[[], dict[str, str | int]] = dict,
 ) -> AssignedPartition:
-    """Take a partition over and decide where to continue counting.
+    """Take a partition over and decide where counting continues.
 
     Parameters
     ----------
@@ -215,24 +205,21 @@ def acquire_partition(
     worker : str
         Name of this worker, for people.
     log : Log
-        What can be asked about the partition's log.
     topic_id : str
-        Kafka's id of the topic; empty where the cluster does not tell.
+        Kafka's id of the topic; empty if unknown.
     metrics : mapping of str to Metric
     settings : Aggregate
-        Which times are refused, what to do about a gap, and the consumer group.
     excess : str
-        Why it must not be counted: a limit was reached.
+        The limit that was reached, so that the partition must not be counted; or empty.
     origin : callable
-        Returns what the owner shall say of its origin, or refuses the partition; see
+        Returns the owner's facts of its origin, or refuses the partition; see
         :class:`aggregator.counting.origin.OriginCheck`.
 
     Returns
     -------
     AssignedPartition
-        Halted, with the reason and without panes, if there is an excess; if the log no longer has
-        what comes next and the settings say ``on_gap = "stop"``; or if what is stored cannot be
-        counted on from.
+        Halted, with the reason and without panes, if there is an excess, if the log lacks the next
+        messages and ``on_gap = "stop"``, or if the stored state is unusable.
     """
     future_ms, past_ms = milliseconds(settings.future), milliseconds(settings.past)
     counted: Mapping[str, Metric] = {} if excess else metrics
@@ -306,7 +293,7 @@ def acquire_partition(
 def _store_definitions(
     store: Store, owner: Mapping[str, Any], state: Partition, settings: Aggregate
 ) -> dict[str, str]:
-    """Have the store keep the definitions, and return what to say of them with the next commit."""
+    """Store new definitions; return their facts for the next commit."""
     definitions = CountingDefinitions(state.metrics, counting_rules(settings))
     facts = definition_history.changed_definitions(owner, state.next_offset, definitions.digest)
     if facts:

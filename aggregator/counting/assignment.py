@@ -1,4 +1,4 @@
-"""The partitions that the consumer group assigns to a worker: acquired, sought, released."""
+"""The partitions that the consumer group assigns to a worker: acquire, seek, release."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from aggregator.storage.store import Store
 from estimators import Metric
 
 UNREADABLE_RETRY_SECONDS = 15.0
-"""At a partition whose stored state could not be read: somebody may have mended it."""
+"""Between two reads of an unreadable stored state, which a person may repair."""
 IDLE_CHECK_SECONDS = 15.0
-"""Between two looks of a worker that owns nothing at whether partitions have no owner."""
+"""Between two checks, by a worker without partitions, for partitions without an owner."""
 
 log = structlog.get_logger("dither.worker")
 
 
 class Assignment:
-    """Acquires what the group assigns, and has it fetched from where counting stands.
+    """Acquires the assigned partitions, and fetches them from their next offsets.
 
     Parameters
     ----------
@@ -40,10 +40,6 @@ class Assignment:
         Returns the metrics that are counted now.
     commit : callable
         Commits partitions that are about to be revoked.
-
-    Attributes
-    ----------
-    owned : dict of int to AssignedPartition
     """
 
     def __init__(
@@ -77,14 +73,14 @@ class Assignment:
         )
 
     def rejoin_if_idle(self) -> None:
-        """Join the group again if it has given this worker nothing, and some partitions to nobody.
+        """Join the group again if it left this worker idle and some partitions without owner.
 
-        A group's leader that finds a topic without partitions divides nothing, and may keep to it.
+        A group leader that saw a topic without partitions may never assign any.
 
         Raises
         ------
         OwnsNothing
-            If that did not help.
+            If joining again did not help.
         """
         now = self._clock.monotonic()
         if self.owned or self._pending:
@@ -111,12 +107,12 @@ class Assignment:
             self._is_idle = True
 
     def close(self) -> None:
-        """Leave the group; what is still owned is committed first."""
+        """Leave the group, after committing the owned partitions."""
         self._consumer.close()
         self._inspector.close()
 
     def acquire_pending(self) -> None:
-        """Acquire what the group has assigned and the store did not give so far."""
+        """Acquire assigned partitions that the store could not give before."""
         if not self._pending:
             return
         positions, failure = [], None
@@ -131,37 +127,37 @@ class Assignment:
         self._pending -= {position.partition for position in positions}
         self._consumer.incremental_assign(positions)
         halted = [p for p in positions if self.owned[p.partition].halted]
-        self._consumer.pause(halted)  # one that was paused when it was revoked comes back paused
+        self._consumer.pause(halted)  # a partition paused at its revocation returns paused
         self._consumer.resume([p for p in positions if p not in halted])
         if failure is not None:
             raise failure
 
     def reacquire_fenced(self) -> None:
-        """Acquire again what was fenced, unless the group has revoked it meanwhile."""
+        """Acquire fenced partitions again, unless the group revoked them."""
         for owned in list(self.owned.values()):
             if owned.is_fenced and self._clock.monotonic() >= owned.retry_at:
                 self._reacquire(owned)
 
     def fence_beside_rival(self) -> None:
-        """Fence what is counted if another deployment commits to the group, too."""
+        """Fence counting partitions if another deployment commits to the group."""
         if self.owned and self._origins.finds_rival():
             for owned in self.owned.values():
                 if owned.is_counting:
                     owned.fence(self._clock.monotonic())
 
     def pause(self, numbers: Collection[int]) -> None:
-        """Fetch nothing of these partitions for now."""
+        """Stop fetching these partitions for now."""
         self._consumer.pause([TopicPartition(self._topic, number) for number in numbers])
 
     def resume(self) -> None:
-        """Fetch again, from where counting stands, what was paused while Redis was away."""
+        """Fetch the partitions that were paused while Redis was unreachable."""
         for owned in self.owned.values():
             if owned.is_counting:
                 self._consumer.resume([TopicPartition(self._topic, owned.number)])
                 self.seek(owned)
 
     def seek(self, owned: AssignedPartition) -> None:
-        """Fetch a partition from where counting stands."""
+        """Fetch a partition from its next offset."""
         position = TopicPartition(self._topic, owned.number, owned.position)
         try:
             self._consumer.seek(position)
@@ -173,13 +169,13 @@ class Assignment:
             owned.must_seek = False
 
     def seek_again(self) -> None:
-        """Repeat what failed: an idle partition has no message that would show the wrong place."""
+        """Repeat failed seeks, as an idle partition has no message that shows a wrong position."""
         for owned in self.owned.values():
             if owned.must_seek and owned.is_counting:
                 self.seek(owned)
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        """Acquire partitions; those for which Redis does not answer now, as soon as it does."""
+        """Acquire partitions, or try again later if Redis does not answer."""
         self._pending.update(assigned.partition for assigned in partitions)
         try:
             self.acquire_pending()

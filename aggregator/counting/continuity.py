@@ -1,8 +1,8 @@
-"""Decides whether a partition's log continues where its sums end, from all the evidence.
+"""Decides whether a partition's log continues where its sums end.
 
 The log is compared with the next offset in Redis, and with the last counted message, which must
 still be at its offset. If Redis has nothing, it is compared with the progress that the worker and
-Kafka remember.
+the consumer group remember.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ GROUP_METADATA = re.compile(
     r"(?: deployment=([0-9a-f]{16}) at=(\d{1,19}))?"
 )
 VANISHED_FIELD = "vanished"
-"""The owner's field with the number of counted offsets whose loss from the log was accepted."""
+"""Field of the owner's hash: the counted offsets whose loss from the log was accepted."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """A message of a log, by which it is known again."""
+    """The position and digest of a message, which identify it in its log."""
 
     offset: int
-    # Of the leader that took it; -1 where the broker does not tell. A log that was cut off and
-    # written again has new messages of a higher epoch.
+    # Of the leader that took it; -1 if unknown. A log that was truncated and written again has
+    # messages of a higher epoch.
     epoch: int
-    # Of its key, value and timestamp: a log that was restored from an older copy may have others
-    # of the same epoch.
+    # Of key, value and timestamp, as a log restored from an older copy may repeat an epoch.
     digest: str
 
     @classmethod
@@ -50,10 +49,8 @@ class Mark:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return what :meth:`__str__` has written; None if it is something else.
+        """Return the mark that :meth:`__str__` wrote, or None.
 
-        Examples
-        --------
         >>> str(Mark.parse("7:3:00112233445566aa")), Mark.parse("")
         ('7:3:00112233445566aa', None)
         """
@@ -61,21 +58,20 @@ class Mark:
         return cls(int(match[1]), int(match[2]), match[3]) if match else None
 
     def __str__(self) -> str:
-        """Return it as the store keeps it."""
+        """Return the stored form."""
         return f"{self.offset}:{self.epoch}:{self.digest}"
 
 
 @dataclasses.dataclass(frozen=True)
 class KnownProgress:
-    """The progress of a partition, as a worker or the consumer group remembers it."""
+    """The progress of a partition that a worker or the consumer group remembers."""
 
     begin: int  # the offsets in [begin, next) were counted
     next: int
-    topic_id: str = ""  # of the topic; empty where nobody told
-    vanished: int = 0  # how many offsets were counted besides, and had left the log by then
-    deployment: str = ""  # whose Redis has the sums; empty where nobody told
-    # When this was committed, in ms since the epoch: only to tell one commit from the next.
-    at: int = 0
+    topic_id: str = ""  # empty if unknown
+    vanished: int = 0  # further counted offsets that had left the log
+    deployment: str = ""  # whose Redis has the sums; empty if unknown
+    at: int = 0  # ms since the epoch, to tell commits apart
 
     @property
     def metadata(self) -> str:
@@ -86,10 +82,8 @@ class KnownProgress:
 
     @classmethod
     def of_group(cls, offset: int, metadata: str | None) -> Self | None:
-        """Return what a group's committed offset says; None if the group has none.
+        """Return the progress in a group's committed offset; None without one.
 
-        Examples
-        --------
         >>> KnownProgress.of_group(9, "dither begin=4 topic=abc vanished=3")
         KnownProgress(begin=4, next=9, topic_id='abc', vanished=3, deployment='', at=0)
         >>> KnownProgress.of_group(9, None) == KnownProgress(begin=0, next=9)
@@ -109,37 +103,33 @@ class Log:
     """Queries about a partition's log."""
 
     range: Callable[[], tuple[int, int]]  # returns its first and its next offset
-    # Returns the first message from an offset on; None if there is none.
+    # Returns the first message from an offset on.
     mark: Callable[[int], Mark | None] = lambda _: None
-    # Returns how far it was counted, as far as anybody but Redis remembers.
+    # Returns what others than Redis remember.
     known_progress: Callable[[], tuple[KnownProgress, ...]] = lambda: ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Break:
-    """A log that does not go on where the sums stand."""
+    """A log that does not continue where the sums end."""
 
     reason: str
-    resume: int  # where counting would go on, if the loss is accepted
-    missing: int  # how many offsets would then be counted and gone, or neither counted nor there
-    # How many of the counted offsets have left the log, so that their reports are only in the
-    # sums; without those that left its beginning, as the log's first offset tells of them.
-    vanished: int = 0
+    resume: int  # where counting continues if the loss is accepted
+    missing: int  # offsets then counted and gone, or neither counted nor there
+    vanished: int = 0  # counted offsets that left the log elsewhere than at its beginning
 
 
 def find_break(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str) -> Break | None:
-    """Return how a log fails to go on from where the sums stand; None if it does.
+    """Return how a log fails to continue where the sums end, or None.
 
     Parameters
     ----------
     snapshot : Snapshot
-        What the store has of the partition.
     log : Log
-        What can be asked about the partition's log.
     low, high : int
         The log's first and next offset.
     topic_id : str
-        Kafka's id of the topic; empty where the cluster does not tell.
+        Kafka's id of the topic; empty if unknown.
     """
     following, stored_topic_id = snapshot.next_offset, snapshot.owner.get("topic_id", "")
     if following == UNSET:
@@ -157,14 +147,14 @@ def find_break(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str)
 
 
 def is_another(stored_id: str, current_id: str) -> bool:
-    """Whether two ids are of different topics; one that is empty tells nothing."""
+    """Return whether two ids are of different topics; an empty id may be any."""
     return bool(stored_id and current_id and stored_id != current_id)
 
 
 def _find_forgotten(
     known_progress: tuple[KnownProgress, ...], low: int, topic_id: str
 ) -> Break | None:
-    """Return what of a partition that Redis has nothing of was counted and cannot be again."""
+    """Return the loss of a partition that Redis forgot, though it was counted."""
     lost = 0
     for progress in known_progress:
         gone = progress.vanished
@@ -182,7 +172,7 @@ def _find_forgotten(
 
 
 def _find_truncation(snapshot: Snapshot, log: Log, low: int, high: int) -> Break | None:
-    """Return where a log was cut off below the next offset, also if it has grown past it since."""
+    """Return where a log was truncated below the next offset, even if it has grown since."""
     following, last = snapshot.next_offset, Mark.parse(snapshot.owner.get("last", ""))
     if following <= high and (last is None or last.offset < low or log.mark(last.offset) == last):
         return None
@@ -200,9 +190,9 @@ def _find_truncation(snapshot: Snapshot, log: Log, low: int, high: int) -> Break
 
 
 def _find_fork(log: Log, epoch: int, low: int, end: int) -> int:
-    """Return the first offset from which on messages are of a later epoch; `end` if none is.
+    """Return the first offset with messages of a later epoch; `end` if there is none.
 
-    Epochs never fall in a log: about 20 looks find it among a million.
+    Epochs never fall in a log, so a bisection finds it.
     """
     first, last = low, end
     while first < last:

@@ -17,19 +17,16 @@ from aggregator.state.decoder import Rejection
 from producers.kafka.kafka_errors import describe_kafka_error
 
 PIECE_BYTES = 8_000_000
-"""Of messages that are counted together: what they become in memory is a multiple of it."""
+"""Bytes of messages counted together, whose memory is a multiple of it."""
 DEFECT_NOTICE = "this is a defect of Dither: report it with the worker's log"
 
 log = structlog.get_logger("dither.worker")
 
 
 class Isolator:
-    """Counts the messages of partitions, and finds out what cannot be counted.
+    """Counts the messages of partitions, and isolates those that cannot be counted.
 
-    Parameters
-    ----------
-    probe : callable
-        Starts looking for the end of a record batch, given a partition and the first offset.
+    `probe` starts the search for the end of a record batch, given partition and first offset.
     """
 
     def __init__(
@@ -38,10 +35,10 @@ class Isolator:
         self._settings, self._clock, self._probe = settings, clock, probe
 
     def count(self, owned: AssignedPartition, messages: Sequence[Any]) -> bool:
-        """Count messages in log order, up to the first that cannot be; return whether all were.
+        """Count messages in log order; return whether all could be counted.
 
-        What fails together is dropped, read again and counted one by one, until the message that
-        fails alone is known. Then the partition stands before it.
+        Messages that fail together are dropped, read again and counted one by one until one fails
+        alone; the partition then stands before it.
         """
         for piece in _pieces(messages, owned.trouble):
             first = piece[0].offset()
@@ -58,7 +55,7 @@ class Isolator:
                 self._drop_failed(owned, first, piece[-1].offset(), error)
                 return False
             if owned.excess:
-                owned.fence(self._clock.monotonic())  # dropped, taken again, and halted
+                owned.fence(self._clock.monotonic())  # drop it; the next acquisition halts it
                 return False
         trouble = owned.trouble
         if trouble.stall is not None or 0 <= trouble.suspect_until < owned.state.next_offset:
@@ -68,7 +65,7 @@ class Isolator:
     def _drop_failed(
         self, owned: AssignedPartition, first: int, last: int, error: Exception
     ) -> None:
-        """Drop what was counted since the last commit, in part or whole, and know better."""
+        """Drop the uncommitted state, and narrow the search for the failing message."""
         trouble = owned.trouble
         log_fields = {"partition": owned.number, "first": first, "last": last}
         log.error("counting failed", **log_fields, stack=_stack(error))
@@ -81,16 +78,14 @@ class Isolator:
     def block_unsendable(
         self, owned: AssignedPartition, rejection: Rejection, error: Exception
     ) -> None:
-        """Stop before a message that can neither be counted nor made a dead letter of.
+        """Stop before a message that can neither be counted nor become a dead letter.
 
         Parameters
         ----------
         owned : AssignedPartition
-            The message's partition.
         rejection : Rejection
-            The message, and why it was not counted.
         error : Exception
-            What making the dead letter raised.
+            What the dead letter raised.
         """
         offset = rejection.message.offset()
         log.error("dead letter failed", partition=owned.number, offset=offset, stack=_stack(error))
@@ -99,13 +94,7 @@ class Isolator:
         owned.fence(self._clock.monotonic())
 
     def pass_stall(self, owned: AssignedPartition, message: Any) -> bool:
-        """Note that Kafka's client cannot read what stands at an offset, for now.
-
-        Returns
-        -------
-        bool
-            Whether it was passed, so that the consumer has to be sent behind it.
-        """
+        """Note an unreadable offset; return whether it was skipped and the client must seek."""
         trouble, now = owned.trouble, self._clock.monotonic()
         at, base = owned.state.next_offset, message.offset()
         stall = trouble.stall
@@ -150,13 +139,13 @@ class Isolator:
 
 
 def _stack(error: Exception) -> str:
-    """Return where something failed: no values, which may be those of a person."""
+    """Return the stack of an error without values, which may be personal."""
     lines = traceback.format_tb(error.__traceback__)
     return "".join([*lines, type(error).__name__])
 
 
 def _pieces(messages: Sequence[Any], trouble: Trouble) -> Iterator[Sequence[Any]]:
-    """Yield messages in pieces that are counted together; those that are suspected, alone."""
+    """Yield messages in pieces that are counted together; suspects are alone."""
     wall = trouble.culprit.first if trouble.culprit else -1
     is_suspect = messages[0].offset() <= max(trouble.suspect_until, wall)
     if not is_suspect and sum(map(len, messages)) <= PIECE_BYTES:

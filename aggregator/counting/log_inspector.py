@@ -1,4 +1,4 @@
-"""Queries Kafka about a partition's log, before a worker counts any of it."""
+"""Queries Kafka about a partition's log, before a worker counts it."""
 
 from __future__ import annotations
 
@@ -18,21 +18,17 @@ from producers.kafka.kafka_errors import describe_kafka_error
 
 
 class ClusterTopic(NamedTuple):
-    """The id of a topic's Kafka cluster (empty where it does not tell), and its partitions."""
+    """The id of a topic's Kafka cluster, or empty, and its partitions."""
 
     cluster: str
     partitions: list[int]
 
 
 class LogInspector:
-    """Asks through a consumer of its own: questions would queue behind a fetch that waits.
+    """Asks through a consumer of its own, as questions would queue behind a waiting fetch.
 
-    Every question raises :class:`BrokerUnreachable` where no broker answers it in time.
-
-    Parameters
-    ----------
-    consumer : RenewedConsumer
-        Of the workers' group, which it does not join. Without an answer it is replaced.
+    The consumer does not join the workers' group; it is replaced when it gets no answer. Each
+    question without an answer in time raises :class:`BrokerUnreachable`.
     """
 
     def __init__(
@@ -46,14 +42,7 @@ class LogInspector:
         self._servers = str(settings.kafka.get("bootstrap.servers", ""))
 
     def log(self, number: int, known_progress: tuple[KnownProgress, ...] = ()) -> Log:
-        """Return what can be asked about a partition's log.
-
-        Parameters
-        ----------
-        number : int
-        known_progress : tuple of KnownProgress
-            What this worker itself remembers of it.
-        """
+        """Return the queries of a partition's log; `known_progress` is the worker's own."""
         return Log(
             lambda: self._range(number),
             lambda offset: self._mark(number, offset),
@@ -61,7 +50,7 @@ class LogInspector:
         )
 
     def place(self) -> ClusterTopic:
-        """Return where the reports topic is."""
+        """Return the cluster and the partitions of the reports topic."""
         try:
             metadata = self._consumer.current.list_topics(self._topic, clients.ANSWER_SECONDS)
         except KafkaException as error:
@@ -71,7 +60,7 @@ class LogInspector:
         )
 
     def committed(self, numbers: Sequence[int]) -> dict[int, KnownProgress]:
-        """Return what the group has committed of partitions; nothing of those it has not."""
+        """Return the group's committed progress by partition, where there is one."""
         if not numbers:
             return {}
         positions = [TopicPartition(self._topic, number) for number in numbers]
@@ -127,5 +116,5 @@ class LogInspector:
 
 
 def _was_cut(error: KafkaError | None) -> bool:
-    """Whether a log was cut below the offset that is asked for, just now."""
+    """Return whether a log was just cut below the queried offset."""
     return error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET

@@ -1,8 +1,7 @@
-"""Refuses to count what another deployment counts, or the log of another Kafka cluster.
+"""Refuses partitions that another deployment counts, and logs of another Kafka cluster.
 
 A deployment is the workers of one Redis. Its name is in the owner's hash of each partition, and in
-the metadata of what its workers commit to the consumer group. A Redis that has lost everything gets
-another name: nobody commits under the old one any more.
+the metadata of the offsets that its workers commit. An emptied Redis gets a new name.
 """
 
 from __future__ import annotations
@@ -23,26 +22,25 @@ DEPLOYMENT_FIELD, CLUSTER_FIELD = "deployment", "cluster"
 """Fields of a partition's owner."""
 NAME_BYTES = 8
 WATCHED_INTERVALS = 5
-"""Of commits, for which a name that is not ours is watched for new ones."""
+"""Commit intervals for which a foreign name is watched for new commits."""
 RIVAL_COMMITS = 3
-"""Of one partition under another name: more than a worker may have had under way when Redis lost
-everything."""
+"""Commits of one partition that prove a rival; a worker whose Redis was emptied makes fewer."""
 RIVAL_CHECK_SECONDS = 15.0
-"""Between two looks at all commits of the group."""
+"""Between two checks of all commits of the group."""
 
 
 @dataclasses.dataclass
 class RivalCommits:
     """The commits under another deployment's name."""
 
-    since: float  # monotonic seconds: of the first look, and of the last one with a new commit
-    changed_at: float
-    # When each partition was committed.
+    since: float  # monotonic seconds of the first check
+    changed_at: float  # monotonic seconds of the last check with a new commit
+    # Commit times by partition.
     commits: dict[int, set[int]] = dataclasses.field(default_factory=dict)
 
 
 class OriginCheck:
-    """Finds out whose commits and which cluster's log a worker meets."""
+    """Checks whose commits and which cluster's log a worker meets."""
 
     def __init__(
         self, store: Store, inspector: LogInspector, settings: Aggregate, clock: Clock
@@ -54,21 +52,17 @@ class OriginCheck:
         self._watched: dict[str, RivalCommits] = {}
 
     def check(self, number: int) -> dict[str, str | int]:
-        """Return what the partition's owner shall say of its origin.
-
-        Parameters
-        ----------
-        number : int
+        """Return the owner's facts of a partition's origin.
 
         Raises
         ------
         OtherCluster
-            If its sums are of another Kafka cluster.
+            If the sums are of another Kafka cluster.
         OtherDeployment
-            If another deployment commits to the consumer group. From then on no partition is
-            counted: whose they are is for a person to decide.
+            If another deployment commits to the group; from then on every partition is refused,
+            until a person decides.
         OtherDeploymentSuspected
-            If it did: to be asked again, until it is known whether it still does.
+            If another deployment committed to the group, and may still do so.
         """
         owner, (cluster, partitions) = self._store.owner(number), self._inspector.place()
         if is_another(owner.get(CLUSTER_FIELD, ""), cluster):
@@ -86,7 +80,7 @@ class OriginCheck:
         return origin | ({CLUSTER_FIELD: cluster} if cluster else {})
 
     def finds_rival(self) -> bool:
-        """Return whether another deployment commits to the group; look every now and then."""
+        """Return whether another deployment commits to the group, checked now and then."""
         now = self._clock.monotonic()
         if not self._rival and now >= self._look_at:
             self._look_at = now + RIVAL_CHECK_SECONDS
@@ -99,7 +93,7 @@ class OriginCheck:
             raise OtherDeployment(self._group, self._rival, self._name)
 
     def _names(self, owner: Mapping[str, str], partitions: Sequence[int]) -> set[str]:
-        """Return the names that this Redis has, and this worker's; choose that if need be."""
+        """Return the deployment names of this Redis; choose this worker's if need be."""
         names = self._store.partition.deployments(partitions)
         if stored_name := owner.get(DEPLOYMENT_FIELD):
             self._name = stored_name
@@ -109,7 +103,7 @@ class OriginCheck:
         return {*names, self._name}
 
     def _look(self, names: set[str], partitions: Sequence[int]) -> None:
-        """Note the commits under other names; those that do not go on are forgotten."""
+        """Note commits under other names; drop names without new commits."""
         now = self._clock.monotonic()
         for number, progress in self._inspector.committed(partitions).items():
             name = progress.deployment

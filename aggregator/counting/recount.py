@@ -1,9 +1,8 @@
-"""Delete what was counted of a partition, so that workers count it again from its log.
+"""Deletes the counts of a partition, so that workers count it again from its log.
 
-Deleting takes a while, and workers may run. So the partition is marked first, as one whose sums
-cannot be trusted: whoever owns it is fenced, and nobody counts it. The mark goes last. Whatever is
-deleted is deleted under this run's own mark: it stops where another run has marked the partition,
-or has finished it, or where Redis has lost the mark.
+Workers may run meanwhile. So the partition is first marked as one whose sums cannot be trusted: its
+owner is fenced, and nobody counts it. The mark is deleted last. The deletion stops if another run
+has marked or finished the partition, or if Redis has lost the mark.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ UNDER_WAY = (
 
 
 def read_owner(store: Store, number: int) -> dict[str, str]:
-    """Return what is known of how far a partition is counted; nothing if it cannot be read."""
+    """Return the owner's facts of a partition; empty if they are unreadable."""
     try:
         return store.owner(number)
     except StateUnreadable:
@@ -38,7 +37,7 @@ def read_owner(store: Store, number: int) -> dict[str, str]:
 
 
 def describe_loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) -> str:
-    """Return what of a partition could not be counted again, in words; empty if all can.
+    """Return which offsets of a partition could not be counted again; empty if all could.
 
     Parameters
     ----------
@@ -47,7 +46,7 @@ def describe_loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) 
     low, high : int
         The log's first and next offset.
     topic_id : str
-        Kafka's id of the topic; empty where the cluster does not tell.
+        Kafka's id of the topic; empty if unknown.
 
     Examples
     --------
@@ -77,20 +76,16 @@ def describe_loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) 
 
 
 def delete_counts(store: Store, number: int) -> int:
-    """Delete all that was counted of a partition; return how many keys that were.
+    """Delete all counts of a partition; return the number of deleted keys.
 
-    If it is interrupted, the partition stays halted until it is called again.
-
-    Raises
-    ------
-    Overtaken
-        If the partition is no longer marked by this call: nothing was deleted since.
+    An interrupted deletion leaves the partition halted until this is called again. Overtaken is
+    raised once the partition is no longer marked by this call; from then on nothing is deleted.
     """
     return _Deletion(store, number).run()
 
 
 class Overtaken(DitherError):  # noqa: N818
-    """The mark under which a partition is deleted is gone, or is another's."""
+    """The mark of a deletion is gone, or another deletion's."""
 
     def __init__(self, topic: str, number: int) -> None:
         super().__init__(
@@ -110,7 +105,7 @@ class _Deletion:
         self._script = store.client.register_script(script("recount"))
 
     def run(self) -> int:
-        """Mark the partition, and delete all of it; the mark last."""
+        """Mark the partition, and delete all of it, the mark last."""
         self._mark()
         indexes: list[str] = []
         with contextlib.suppress(StateUnreadable):
@@ -129,7 +124,7 @@ class _Deletion:
         return deleted + self._unlink([self._owner])
 
     def _mark(self) -> None:
-        """Fence whoever owns the partition, or deletes it, and have nobody count it."""
+        """Fence the partition's owner or another deletion, and halt the partition."""
         facts = ("token", self._token, "recount", self._token, "next", TORN, "halted", UNDER_WAY)
         mark = ("HSET", self._owner, *facts)
         try:
@@ -138,7 +133,7 @@ class _Deletion:
             self._store.ask([("UNLINK", self._owner), mark])
 
     def _delete_keys(self, keys: Iterable[bytes | str]) -> int:
-        """Delete the keys but the owner's; return how many there were."""
+        """Delete the keys except the owner's; return their number."""
         owner_keys, deleted = (self._owner, self._owner.encode()), 0
         other_keys = (key for key in keys if key not in owner_keys)
         while chunk := [*itertools.islice(other_keys, CHUNK_KEYS)]:

@@ -32,18 +32,17 @@ WINDOW_STEPS = 20
 class RejectionWindow(msgspec.Struct):
     """The recently refused part of a partition's log."""
 
-    run: int = 0  # messages refused in a row, up to the last one
-    # Kafka's timestamps of the first of them since there was a gap, and of the latest, in ms.
-    since: int = 0
-    latest: int = 0
-    reasons: dict[str, int] = msgspec.field(default_factory=dict)  # why they were refused
-    window: int = 0  # the number of messages over which the ratio is taken
-    # Refused messages in each full step of the window, the oldest first.
+    run: int = 0  # consecutive refused messages up to the last one
+    since: int = 0  # Kafka's timestamp of the first of them after a gap, ms
+    latest: int = 0  # the latest Kafka timestamp of them, ms
+    reasons: dict[str, int] = msgspec.field(default_factory=dict)  # of the run
+    window: int = 0  # messages over which the ratio is taken
+    # Refused messages per full step, oldest first.
     full: list[int] = msgspec.field(default_factory=list)
-    # The reasons of these, and of the step that is being filled.
+    # Reasons per full step, and of the current one.
     why: list[dict[str, int]] = msgspec.field(default_factory=list)
-    seen: int = 0  # messages, and refused ones, in the step that is being filled
-    refused: int = 0
+    seen: int = 0  # messages in the current step
+    refused: int = 0  # refused messages in the current step
 
     @classmethod
     def stored(cls, owner: Mapping[str, str]) -> Self:

@@ -1,4 +1,4 @@
-"""Detects a stalled worker, logs its step and its stack, then ends it."""
+"""Detects a stalled worker, logs its step and its stack, then ends the process."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import structlog
 TICK_SECONDS = 1.0
 REPEAT_SECONDS = 10.0
 EXIT_CODE = 70
-"""Of a process that was ended for being stuck (EX_SOFTWARE)."""
+"""Of a process that was ended because it was stuck (EX_SOFTWARE)."""
 
 log = structlog.get_logger("dither.watchdog")
 
 
 class Watchdog:
-    """Watches the thread that enters it, from another one.
+    """Watches the thread that enters it, from another thread.
 
-    Only time in which the process ran counts: one that was stopped (SIGSTOP, a suspended machine)
+    Only the time in which the process ran counts: a stopped process (SIGSTOP, a suspended machine)
     is not stuck.
 
     Parameters
@@ -32,8 +32,8 @@ class Watchdog:
         Seconds in one step until it is logged, with the stack, and until the process ends.
         0: never.
     report : callable
-        Called with the step and the seconds in it, again and again while it is stuck, and with
-        (step, 0) when it resumes.
+        Called with the step and the seconds in it while it is stuck, and with (step, 0) when it
+        resumes.
     end : callable
         Ends the process.
     """
@@ -54,40 +54,39 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def enter(self, step: str, partition: int | None = None, offset: int | None = None) -> None:
-        """Say which step begins now.
+        """Note the step that begins now.
 
         Parameters
         ----------
         step : str
-            What it is called in logs and metrics.
+            Its name in logs and metrics.
         partition : int, optional
-            On which it works.
         offset : int, optional
-            Of the message on which it works.
+            Of the message at hand.
         """
         self._step = step, partition, offset
         self._entered_at = time.monotonic()
         self._beats += 1
 
     def trouble(self) -> str:
-        """Return in a few words where the thread is stuck, as somebody outside would judge it.
+        """Return in a few words where the thread is stuck, or "".
 
-        That is for whoever restarts a process in which even the watchdog stands still: the time in
-        a step counts, whether the process ran or not. "" if it is not stuck.
+        This is for a supervisor of the process, in which even the watchdog may hang: the time in a
+        step counts, whether the process ran or not.
         """
         seconds = time.monotonic() - self._entered_at
         is_stuck = self._exit_seconds and seconds > self._exit_seconds
         return f"{self._step[0]} for {seconds:.0f} seconds" if is_stuck else ""
 
     def __enter__(self) -> Self:
-        """Begin to watch this thread."""
+        """Start watching this thread."""
         self._watched = threading.get_ident()
         if self._stuck_seconds or self._exit_seconds:
             self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End watching."""
+        """Stop watching."""
         self._done.set()
         if self._thread.is_alive():
             self._thread.join(TICK_SECONDS)

@@ -35,21 +35,17 @@ from producers.kafka.kafka_errors import describe_kafka_error
 LEAVE_RETRY_SECONDS = 0.2
 LEAVE_SECONDS = 20.0
 OTHER_DEFINITIONS = frozenset({"unknown_metric", "wrong_revision"})
-"""Reasons to look, before a message becomes a dead letter, whether the definitions have changed."""
+"""Reasons to reload the definitions before a message becomes a dead letter."""
 OUT_OF_LOG = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
-"""The log is not what it was: to be looked at again before anything more is counted."""
+"""The log has changed: it is inspected before anything more is counted."""
 
 SLICE_MESSAGES, MANY_PANES, PANE_KEYS = 16_000, 10_000, 7
-"""Messages are counted in slices; beyond so many changed panes a commit comes before the next one.
+"""Messages are counted in slices; after so many changed panes a commit comes before the next slice.
 
 Three panes a message (its own, an hour and a day) of 15 words each, and a message key of 2 words,
-then fit into a commit: seven changed keys are as many words as a pane.
-"""
+then fit into a commit: seven changed keys are as many words as a pane."""
 CHANGED_SHARE = 8
-"""What changed takes an eighth of `aggregate.memory` at most before a commit comes.
-
-One slice can add as much to it again.
-"""
+"""Changes take at most an eighth of `aggregate.memory`, or a quarter with the last slice."""
 
 log = structlog.get_logger("dither.worker")
 
@@ -60,19 +56,15 @@ class Worker:
     Parameters
     ----------
     metrics : mapping of str to Metric
-        Those of :class:`LiveMetrics` may change while it runs.
+        :class:`LiveMetrics` may change while it runs.
     name : str
         Shown as the owner of its partitions.
     clients : worker_clients.WorkerClients, optional
-        Those of the settings' cluster if left out.
+        By default those of the settings' cluster.
     end : callable
         Ends the process if the worker is stuck for good.
     tracer : Tracer, optional
-        Of the spans of commits; none are recorded if it is left out.
-
-    Attributes
-    ----------
-    owned : dict of int to AssignedPartition
+        Of the spans of commits.
     """
 
     def __init__(
@@ -135,11 +127,11 @@ class Worker:
         self._stopping = True
 
     def trouble(self) -> str:
-        """Return in a few words where the worker is stuck for good; "" if it works."""
+        """Return in a few words where the worker is stuck for good, or ""."""
         return self._watchdog.trouble()
 
     def run(self) -> None:
-        """Count until :meth:`stop`; then commit what was counted and leave the group."""
+        """Count until :meth:`stop`; then commit and leave the group."""
         self._assignment.subscribe()
         log.info("started", worker=self.name, topic=self.topic, metrics=len(self.metrics))
         with self._watchdog:
@@ -148,7 +140,7 @@ class Worker:
                     self._step()
                 self._leave()
             except BaseException:
-                self.owned.clear()  # leaving commits what is owned, and this may be half done
+                self.owned.clear()  # leaving would commit half-done work
                 raise
             finally:
                 self._watchdog.enter("leaving")
@@ -171,7 +163,7 @@ class Worker:
             self._sync()
 
     def _sync(self) -> None:
-        """Do what needs Redis; while that is away, only listen to the group."""
+        """Do what needs Redis; while it is unreachable, only poll for the group."""
         try:
             self._assignment.acquire_pending()
             self._assignment.reacquire_fenced()
@@ -198,7 +190,7 @@ class Worker:
         )
 
     def _is_full(self) -> bool:
-        """Whether what was counted, or refused, since the last commit should be saved."""
+        """Return whether the uncommitted state is large enough to commit."""
         settings, partitions = self._settings, self.owned.values()
         return (
             sum(owned.state.unsaved for owned in partitions) >= settings.commit_reports
@@ -245,9 +237,9 @@ class Worker:
                 self.owned[number].state.advance_to(end)
 
     def _count_batch(self, owned: AssignedPartition, batch: Sequence[Any]) -> bool:
-        """Count what came of a partition; return whether all of it was counted.
+        """Count the messages of a partition; return whether all were counted.
 
-        What is left is fetched again, once the panes that changed so far are committed.
+        The others are fetched again after the changed panes are committed.
         """
         for first in range(0, len(batch), self._slice):
             if is_filled(owned.state, self._settings.memory):
@@ -269,7 +261,7 @@ class Worker:
         return True
 
     def _refresh_definitions(self) -> None:
-        """Where the definitions have changed, count on from the last commit by the new ones."""
+        """If the definitions changed, continue from the last commit by the new ones."""
         if isinstance(self.metrics, LiveMetrics):
             self.metrics.refresh()
             for owned in self.owned.values():
@@ -284,7 +276,7 @@ class Worker:
                 owned.fence(self._clock.monotonic())
 
     def _is_expected(self, number: int, first: int, last: int) -> bool:
-        """Whether what came of a partition may be counted; it is sought again if it jumped."""
+        """Return whether a partition's messages may be counted; seek it if they jumped."""
         owned = self.owned.get(number)
         if owned is None or not owned.is_counting:
             return False
@@ -311,14 +303,15 @@ class Worker:
 
 
 def _next_commit_time(due: float, now: float, interval: float) -> float:
-    """Return when to commit again, after a commit that was due then and is done now.
+    """Return when to commit next, after a commit that was due at `due` and is done now.
 
-    Examples
-    --------
-    On the beat, whatever a commit takes, but counting has half of the time at least:
+    Commits follow the interval, but counting gets at least half of the time:
+
     >>> _next_commit_time(10.0, 10.2, 1.0), _next_commit_time(10.0, 10.9, 1.0)
     (11.0, 11.4)
-    After one that came early, because much had been counted, an interval later:
+
+    After an early commit, of much data, the next one is an interval later:
+
     >>> _next_commit_time(10.0, 9.25, 1.0)
     10.25
     """
@@ -326,18 +319,16 @@ def _next_commit_time(due: float, now: float, interval: float) -> float:
 
 
 def is_filled(state: Partition, memory: int) -> bool:
-    """Return whether what changed in a partition is to be committed before more is counted."""
+    """Return whether the changes of a partition must be committed before more is counted."""
     panes = len(state.changed) + state.changed_keys // PANE_KEYS
     return panes > MANY_PANES or state.changed_bytes > memory // CHANGED_SHARE
 
 
 def slice_messages(metrics: Mapping[str, Metric], memory: int) -> int:
-    """Return how many messages are counted between two looks at what they changed.
+    """Return how many messages are counted between two checks of the changes.
 
-    Each may open a pane, and a chunk of slices, of the metric that has the largest ones.
+    Each may open a pane, and a chunk of slices, of the metric with the largest ones.
 
-    Examples
-    --------
     >>> slice_messages({}, 2**31)
     16000
     """

@@ -11,17 +11,17 @@ from aggregator.storage.redis_keys import handled_key
 from aggregator.storage.store import Store
 
 LETTERS_PER_BITMAP = 1 << 16
-"""Letters in one bitmap: 8 kB at most."""
+"""Letters in one bitmap, of at most 8 kB."""
 
 
 class Marked(Container[MessagePosition]):
-    """The places that were marked when it was read."""
+    """The positions that were marked when it was read."""
 
     def __init__(self, chunks: Mapping[tuple[int, int], bytes]) -> None:
         self._chunks = chunks
 
     def __contains__(self, position: object) -> bool:
-        """Whether a place was marked."""
+        """Return whether a position was marked."""
         if not isinstance(position, MessagePosition):
             return False
         chunk, bit = divmod(position.offset, LETTERS_PER_BITMAP)
@@ -32,12 +32,7 @@ class Marked(Container[MessagePosition]):
 class HandledMarks:
     """The marks of one dead-letter topic.
 
-    A topic that is deleted and created again has another id, and marks of its own.
-
-    Parameters
-    ----------
-    topic : str
-        The dead-letter topic.
+    A topic that is deleted and created again has another id, and other marks.
     """
 
     def __init__(self, store: Store, topic: str, topic_id: str) -> None:
@@ -61,7 +56,7 @@ class HandledMarks:
         )
 
     def mark(self, positions: Iterable[MessagePosition]) -> None:
-        """Mark places; marking one twice is no harm."""
+        """Mark positions; marking one again changes nothing."""
         by_chunk: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for position in positions:
             by_chunk[position.partition, position.offset // LETTERS_PER_BITMAP].append(
@@ -75,7 +70,7 @@ class HandledMarks:
             pipeline.execute()
 
     def delete_expired(self, ranges: Mapping[int, tuple[int, int]]) -> None:
-        """Delete the marks of what retention has deleted."""
+        """Delete the marks of letters that retention has deleted."""
         for member in self._client.smembers(self._prefix):
             number, chunk = map(int, member.split(b":"))
             if number in ranges and (chunk + 1) * LETTERS_PER_BITMAP <= ranges[number][0]:

@@ -1,8 +1,7 @@
 """Sends dead letters to their partitions again; each is counted at most once.
 
-A copy of a batch is a duplicate while its pane is open, and late afterwards. So a message that is
-sent twice, or was counted meanwhile, changes no sum. Messages that a worker would refuse are not
-sent.
+A copy of a batch is a duplicate while its pane is open, and late afterwards, so a message that is
+sent twice changes no sum. Messages that a worker would refuse are not sent.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MAX_CHUNK_BYTES = 16_000_000
 """Of one go: sent, acknowledged, marked."""
 ACKNOWLEDGE_SECONDS = 60.0
 PRODUCER_SIZES = {"message.max.bytes": 64_000_000, "batch.size": LARGEST_MESSAGE}
-"""A letter alone may be as large as its topic allows; what shares a record batch must fit too."""
+"""A single letter may be as large as its topic allows; those that share a record batch must fit."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,18 +57,18 @@ class _ReplayedMessage:
 
 
 class Forecast:
-    """Says what the workers would do with dead letters that are sent again, in this order.
+    """Forecasts what the workers would do with dead letters that are sent again, in order.
 
-    It counts them like a worker that has the same definitions, from the watermarks in the store.
+    It counts them like a worker with the same definitions, from the stored watermarks.
 
     Parameters
     ----------
     partitions : int
-        That the reports topic has.
+        Of the reports topic.
     stamps : bool or None
-        Whether the reports topic gives messages timestamps of its own; None: nobody knows.
+        Whether the reports topic replaces timestamps of messages; None if unknown.
     rounds : int
-        Letters that were sent again so often stay where they are.
+        The number of replays after which a letter is not sent again.
     """
 
     def __init__(
@@ -130,8 +129,8 @@ class Forecast:
 def replay_timestamp(letter: DeadLetter) -> int:
     """Return the Kafka timestamp with which a dead letter is sent again, in ms.
 
-    That of the original where the event time rests on it; else the present, as what has an old
-    timestamp may be deleted by retention at once, and what came from the future may have come true.
+    It is the original one if the event time depends on it. Otherwise it is the present, as
+    retention may delete an old message at once, and a future time may have come.
     """
     batch = letter.batch
     return letter.arrived if batch is None or batch.time_ms == 0 else time.time_ns() // 1_000_000
@@ -139,10 +138,10 @@ def replay_timestamp(letter: DeadLetter) -> int:
 
 @dataclasses.dataclass
 class Replayed:
-    """The outcome."""
+    """The outcome of a replay."""
 
-    sent: int = 0  # acknowledged by Kafka and marked as handled (in a rehearsal: would be)
-    # What was not sent as it would be refused again, by reason and metric.
+    sent: int = 0  # acknowledged and marked as handled (in a rehearsal: would be)
+    # Not sent, as it would be refused again; by reason and metric.
     kept: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
 
 
@@ -152,20 +151,20 @@ def replay(
     forecast: Forecast,
     handled: HandledMarks | None,
 ) -> Replayed:
-    """Send dead letters again, each into the partition that it came from, and mark them.
+    """Send dead letters to their partitions again, and mark them as handled.
 
     Parameters
     ----------
     settings : Settings
     letters : iterable of DeadLetter
     forecast : Forecast
-    handled : Handled or None
-        None: send nothing, say what would be sent.
+    handled : HandledMarks or None
+        None: send nothing, only count what would be sent.
 
     Raises
     ------
     DitherError
-        If Kafka does not acknowledge some; what it did acknowledge is marked.
+        If Kafka does not acknowledge some; the acknowledged ones are marked.
     """
     outcome = Replayed()
     producer: Any = None if handled is None else clients.producer(settings, **PRODUCER_SIZES)

@@ -28,31 +28,30 @@ from producers.wire.framing import unframed
 from producers.wire.reports_pb2 import ReportBatch
 
 NAME_TAG = 0x0A
-"""The first byte of a batch that names its metric: field 1, a string."""
+"""The first byte of a batch with a metric's name: field 1, a string."""
 MAX_INTEGER = 2**63
-"""Kafka's offsets, sizes and timestamps are less."""
+"""Kafka's offsets, sizes and timestamps are below it."""
 SHORT_NAME = 0x80
-"""Names of fewer bytes than that have their length in one byte."""
+"""The length of a shorter name is one byte."""
 
 
 class MessagePosition(NamedTuple):
-    """The place of a message in a topic, written ``PARTITION:OFFSET``."""
+    """The position of a message in a topic, written ``PARTITION:OFFSET``."""
 
     partition: int
     offset: int
 
     def __str__(self) -> str:
-        """Return it as people write it."""
+        """Return the written form."""
         return f"{self.partition}:{self.offset}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read back what ``str`` wrote.
+        """Return the position that ``str`` wrote.
 
         Raises
         ------
         ValueError
-            If it is nothing of the kind.
 
         Examples
         --------
@@ -67,25 +66,22 @@ class MessagePosition(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DeadLetter:
-    """A message that was refused."""
+    """A refused message."""
 
     position: MessagePosition  # in the dead-letter topic
-    topic: str  # the reports topic it came from,
-    origin: MessagePosition  # and where it was there
-    reason: str  # why it was refused
+    topic: str  # of the original
+    origin: MessagePosition  # in the reports topic
+    reason: str
     detail: str
-    key: bytes | None  # as they came, unless it was truncated
+    key: bytes | None  # of the original, unless truncated
     value: bytes | None
-    headers: list[Header]  # those that it came with
-    # Kafka's timestamp of the message as it came, in ms since the epoch. That of the dead letter
-    # if the message had none.
-    arrived: int
-    # The size of the original's value if the broker would not take it whole.
-    whole_bytes: int | None = None
+    headers: list[Header]  # of the original
+    arrived: int  # Kafka's timestamp of the original, else of the letter, in ms
+    whole_bytes: int | None = None  # the original size of a truncated value
 
     @classmethod
     def parse(cls, message: Any) -> Self | None:
-        """Return the dead letter that a message is; None if nobody says what was refused."""
+        """Return the dead letter in a message; None if its headers name no original."""
         headers = read(message) or []
         named = [name for name, _ in headers]
         if HEADER_PREFIX + "topic" not in named:
@@ -119,18 +115,18 @@ class DeadLetter:
 
     @property
     def identity(self) -> int:
-        """The same for all copies of one original, and for nothing else in one process."""
+        """A hash that is the same for all letters of one original."""
         return hash((self.topic, self.origin, self.key, self.value))
 
     @property
     def replays(self) -> int:
-        """The number of times that the message was sent again before this refusal."""
+        """The number of replays before this refusal."""
         count = _text(dict(self.headers).get(REPLAYS_HEADER))[:9]  # anybody can have written it
         return int(count) if count.isdecimal() else 0
 
     @functools.cached_property
     def batch(self) -> ReportBatch | None:
-        """The batch of reports that it is, if it is one."""
+        """The batch of reports, if the value is one."""
         if self.value is None or self.whole_bytes is not None:
             return None
         try:
@@ -140,7 +136,7 @@ class DeadLetter:
 
     @functools.cached_property
     def metric(self) -> str:
-        """The metric that it claims to be of, printable; empty where it names none."""
+        """The claimed metric, printable; empty if the value names none."""
         if self.batch is not None:
             return printable(self.batch.metric)
         try:
@@ -155,16 +151,14 @@ class DeadLetter:
 class DeadLetterTopic:
     """The dead letters of a deployment, in order, each original once.
 
-    Reading changes nothing, for nobody: no group is joined and no offset is committed.
+    Reading joins no group and commits no offset.
 
     Attributes
     ----------
-    ranges : dict of int to (int, int)
-        The first and the next offset of each partition, as of the beginning.
     foreign_messages : int
-        Messages that were read and are no dead letters of this deployment.
+        Messages that are no dead letters of this deployment.
     copies : list of (MessagePosition, MessagePosition)
-        Dead letters, and further ones of the same originals.
+        Dead letters, and further letters of the same originals.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -191,7 +185,7 @@ class DeadLetterTopic:
 
     @functools.cached_property
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """The first and the next offset of each partition.
+        """The first and the next offset of each partition at the beginning.
 
         Raises
         ------
@@ -209,10 +203,7 @@ class DeadLetterTopic:
     def letters(self, progress: Callable[[int], None] = lambda _: None) -> Iterator[DeadLetter]:
         """Yield the dead letters of this deployment up to the present end of the topic.
 
-        Parameters
-        ----------
-        progress : callable
-            Told of how many messages more were read.
+        `progress` is called with each number of further messages that were read.
         """
         first_positions: dict[int, MessagePosition] = {}
         batches = read_ranges(self._consumer, self.topic, self.ranges)
@@ -229,12 +220,12 @@ class DeadLetterTopic:
                 yield letter
 
     def letter(self, position: MessagePosition) -> DeadLetter:
-        """Return one dead letter.
+        """Return the dead letter at a position.
 
         Raises
         ------
         DitherError
-            If there is none at this place.
+            If there is none.
         """
         low, high = self.ranges.get(position.partition, (0, 0))
         if low <= position.offset < high:
@@ -255,10 +246,8 @@ class DeadLetterTopic:
 
 
 def printable(text: str, max_length: int = 80) -> str:
-    r"""Return what a stranger wrote as one short line that a terminal can show.
+    r"""Return foreign text as one short line that a terminal can show.
 
-    Examples
-    --------
     >>> printable("delay\x1b[2J")
     'delay?[2J'
     """

@@ -1,4 +1,4 @@
-"""The reasons why messages are refused, each with an explanation and what to do."""
+"""The reasons for refused messages, each with an explanation and a remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Remedy(NamedTuple):
-    """A reason in words, and what a person can do."""
+    """The meaning of a reason, and what a person can do."""
 
     means: str
     do: str
@@ -115,5 +115,5 @@ UNKNOWN_REASON = Remedy("refused by another version of Dither", "Ask that versio
 
 
 def remedy(reason: str) -> Remedy:
-    """Return what a reason means and what to do."""
+    """Return the meaning of a reason and its remedy."""
     return REMEDY_BY_REASON.get(reason, UNKNOWN_REASON)

@@ -1,4 +1,4 @@
-"""Describes one dead letter in full: its content, why it was refused, and what to do."""
+"""Describes one dead letter in full: its content, the refusal, and the remedy."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def letter_facts(
     *,
     handled: bool,
 ) -> dict[str, Any]:
-    """Return what is known of a dead letter, ready for JSON.
+    """Return all facts of a dead letter, ready for JSON.
 
     Parameters
     ----------
     letter : DeadLetter
     metrics : mapping of str to Metric
-        As they are defined now.
+        The current definitions, by name.
     refused : (str, str) or None
-        Reason and detail for which it would not be counted now.
+        Reason and detail with which it would be refused now.
     handled : bool
         Whether it was sent again or dropped.
     """
@@ -69,7 +69,7 @@ def letter_facts(
 
 
 def _level(metric: Metric | None, index: int) -> str:
-    """Return a privacy level as its epsilon, or as the index that the batch has."""
+    """Return a privacy level's epsilon, or the index in the batch."""
     if metric is None or index >= len(metric.levels):
         return f"level {index}"
     return f"{metric.levels[index]:g}"

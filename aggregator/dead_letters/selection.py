@@ -9,27 +9,26 @@ from collections.abc import Container, Iterable, Iterator
 from aggregator.dead_letters.reader import DeadLetter, MessagePosition
 
 MAX_KINDS = 1_000
-"""Anybody can make up names of metrics: those beyond are counted together."""
+"""The number of kinds counted apart, as anybody can make up names of metrics."""
 OTHER_KINDS = "(others)"
 
 
 @dataclasses.dataclass(frozen=True)
 class Filters:
-    """The fields that a dead letter must have to be selected; None or empty: any."""
+    """The fields of the selected dead letters; None or empty: any."""
 
     reasons: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
-    # Seconds since the epoch: when the message reached Kafka, `until` excluded.
-    since: float | None = None
-    until: float | None = None
+    since: float | None = None  # seconds since the epoch of the arrival in Kafka
+    until: float | None = None  # excluded
     partitions: tuple[int, ...] = ()  # of the reports topic
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Return whether there is any filter."""
         return self != Filters()
 
     def admits(self, letter: DeadLetter) -> bool:
-        """Whether a dead letter is selected."""
+        """Return whether a dead letter is selected."""
         seconds = letter.arrived / 1000
         return (
             (not self.reasons or letter.reason in self.reasons)
@@ -42,29 +41,27 @@ class Filters:
 
 @dataclasses.dataclass
 class LetterKind:
-    """Dead letters of one reason and metric: how many, and when they reached Kafka, in ms."""
+    """Dead letters of one reason and metric: their number and arrival times in Kafka, in ms."""
 
     letters: int
     oldest: int
     newest: int
 
     def add(self, timestamp: int) -> None:
-        """Count one more."""
+        """Count another letter."""
         self.letters += 1
         self.oldest, self.newest = min(self.oldest, timestamp), max(self.newest, timestamp)
 
 
 class Selection:
-    """The selected dead letters, without those that were replayed or dropped.
-
-    Iterating over it counts what goes by.
+    """The selected dead letters that were not replayed or dropped, counted while iterating.
 
     Attributes
     ----------
     kinds : dict of (str, str) to LetterKind
         By reason and metric.
     handled : int
-        Dead letters that the filters admit, and that were replayed or dropped.
+        Matching dead letters that were replayed or dropped.
     """
 
     def __init__(
@@ -86,7 +83,7 @@ class Selection:
             yield letter
 
     def first(self, limit: int) -> list[DeadLetter]:
-        """Go through all of them and return the first ones."""
+        """Iterate over all letters, and return the first ones."""
         everything = iter(self)
         first_letters = list(itertools.islice(everything, limit))
         for _ in everything:
@@ -99,7 +96,7 @@ class Selection:
         return sum(kind.letters for kind in self.kinds.values())
 
     def largest(self) -> list[tuple[str, str, LetterKind]]:
-        """Return reason, metric and how many, the largest first."""
+        """Return reason, metric and kind, the largest kinds first."""
         order = sorted(self.kinds.items(), key=lambda item: (-item[1].letters, item[0]))
         return [(reason, metric, kind) for (reason, metric), kind in order]
 

@@ -1,8 +1,8 @@
 """Writes messages that could not be counted to the dead-letter topic, with the reason.
 
 The headers are those of Kafka Connect's dead-letter queue, so that existing tools read them. A dead
-letter has the time at which it is written, as its topic's retention counts from there. A header has
-the time of the original.
+letter has the time of its writing, from which its topic's retention runs; a header has the time of
+the original.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ CONVERSION_STAGE = "VALUE_CONVERTER"
 ARRIVED_HEADER = "dither.arrived"
 """Header with Kafka's timestamp of the original, in ms since the epoch, if it had one."""
 TRUNCATED_HEADER = "dither.truncated.from"
-"""Header with the original size of a message that the broker would not take whole."""
+"""Header with the original size of a message that the broker would not take as a whole."""
 REPLAYS_HEADER = "dither.replays"
-"""Header with how often a message was sent again from the dead letters."""
+"""Header with the number of replays of a dead letter."""
 UNREADABLE_HEADER = "dither.headers.unreadable"
-"""Header of a letter without those of its original, which could not be read."""
+"""Header of a letter that lacks the unreadable headers of its original."""
 KEPT_BYTES = 100_000
 POLL_SECONDS = 0.1
 
@@ -38,13 +38,13 @@ class RefusedMessage(Message, Protocol):
     """The part of a Kafka message that a dead letter keeps."""
 
     def topic(self) -> str | None:
-        """Return the topic it came from."""
+        """Return the topic."""
 
     def partition(self) -> int | None:
-        """Return the partition it came from."""
+        """Return the partition."""
 
     def headers(self) -> list[Header] | None:
-        """Return its headers."""
+        """Return the headers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,19 +57,19 @@ class Letter:
 
 
 def letter_alternatives(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
-    """Return what to send: the message as it came, then what is left if that is too large.
+    """Return the message as a dead letter, then shorter ones in case that is too large.
 
-    The second keeps the key and the beginning of the payload, the last one nothing but the reason
-    and the place of the original. Headers that cannot be read are left out, and a header says so.
-    What is larger than any message that is looked at is not kept whole.
+    The second one has the key and the beginning of the value, the last one only the reason and the
+    position of the original. A header stands for unreadable headers. A message beyond the size
+    limit of counting is not kept whole.
 
     Parameters
     ----------
     message : RefusedMessage
     reason : str
-        One of those in `aggregator.dead_letters.reasons`.
+        One of `aggregator.dead_letters.reasons`.
     detail : str
-        What was found in it, and what was expected.
+        The finding, and the expectation.
     """
     key, value, headers = message.key(), message.value(), read(message)
     why: list[Header] = [
@@ -107,18 +107,15 @@ class DeadLetters:
         self._error: KafkaError | None = None
 
     def send(self, rejection: Rejection) -> None:
-        """Take a refused message without waiting; :meth:`flush` sends it."""
+        """Queue a refused message; :meth:`flush` sends it."""
         message: Any = rejection.message
         self._undelivered += 1
         self._waiting.append(letter_alternatives(message, rejection.reason, rejection.detail))
 
     def _produce(self, alternatives: list[Letter]) -> None:
-        """Send the first alternative, or the next one if it turns out to be too large.
+        """Send the first alternative, or the next one if it is too large.
 
-        Raises
-        ------
-        BufferError
-            If the producer's queue is full.
+        A full queue of the producer raises BufferError.
         """
         letter, *smaller = alternatives
 
@@ -140,19 +137,19 @@ class DeadLetters:
             self._produce(smaller)
 
     def _produce_waiting(self) -> None:
-        """Give the producer as many as it takes now."""
+        """Pass letters to the producer until its queue is full."""
         with contextlib.suppress(BufferError):
             for _ in range(len(self._waiting)):
                 self._produce(self._waiting[0])
                 self._waiting.popleft()
 
     def flush(self, seconds: float) -> None:
-        """Wait until everything sent so far has been acknowledged.
+        """Wait until all letters are acknowledged.
 
         Raises
         ------
         DeadLettersUndelivered
-            If that takes longer than `seconds`; what is left stays queued.
+            After `seconds`; the other letters stay queued.
         """
         deadline = self._clock.monotonic() + seconds
         while self._undelivered:

@@ -17,8 +17,8 @@ from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka.kafka_errors import ExplainingProducer, describe_kafka_error
 
 LIBRDKAFKA_LOG = logging.getLogger("aggregator.librdkafka")
-"""librdkafka's own lines, hundreds while a broker is away: for whoever adds a handler. What matters
-of them comes as an error, or from :class:`aggregator.kafka.client_log.ThrottledErrorLog`."""
+"""librdkafka's own lines, hundreds while a broker is unreachable, for whoever adds a handler. The
+relevant errors are logged by :class:`aggregator.kafka.client_log.ThrottledErrorLog`."""
 LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
 LIBRDKAFKA_LOG.propagate = False
 
@@ -35,14 +35,13 @@ CONSUMER_DEFAULTS: dict[str, Any] = {
 }
 """Defaults that [kafka] may override.
 
-A response is expanded as a whole, up to 1,032 times, before anything of it is counted: small ones
-bound the memory, and are as fast.
+A response is decompressed as a whole, up to 1,032 times its size, before any message is counted:
+small responses bound the memory, and are as fast.
 
-Measured: the backoff of 1 ms is five times faster. A broker that holds a request for partitions in
-which nothing is new holds up those that the next request will ask for: of one that is assigned
-beside idle ones the first message comes after 50 ms, for 340 with librdkafka's 500. More than a
-thousand messages in the queue are no faster; one alone takes half of the speed of large ones.
-"""
+Measured: a backoff of 1 ms is five times faster. A broker that waits for new messages in idle
+partitions delays newly assigned ones: their first message comes after 50 ms, or after 340 ms with
+librdkafka's wait of 500 ms. More than a thousand queued messages are no faster; a single one halves
+the speed of large messages."""
 
 MANDATORY_PROPERTIES: dict[str, Any] = {
     "enable.auto.commit": False,
@@ -57,7 +56,7 @@ TRANSIENT_CODES = (
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
-"""Answers of a cluster that may tell a topic's id later."""
+"""Errors after which a cluster may return a topic's id later."""
 FILE_PROPERTIES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 CONSUMER_ONLY = (*CONSUMER_DEFAULTS, *MANDATORY_PROPERTIES)
 
@@ -68,10 +67,9 @@ def consumer(settings: Settings, group: str, **properties: Any) -> Consumer:
     Parameters
     ----------
     settings : Settings
-        Where Kafka is, and librdkafka's properties.
     group : str
     **properties
-        Of librdkafka, above all others.
+        Of librdkafka; they override all others.
     """
     configured = {k: v for k, v in settings.kafka.items() if k not in PRODUCER_ONLY}
     configured["message.max.bytes"] = 1_000  # a producer's, and fetch.max.bytes may not be below it
@@ -98,7 +96,7 @@ def reporter_properties(settings: Settings) -> dict[str, Any]:
 
 
 def admin_properties(settings: Settings) -> dict[str, Any]:
-    """Return the properties of [kafka] for whoever only asks."""
+    """Return the properties of [kafka] for an administrative client."""
     client_properties = (*CONSUMER_ONLY, *PRODUCER_ONLY)
     return {k: v for k, v in settings.kafka.items() if k not in client_properties}
 
@@ -110,18 +108,15 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
     ----------
     settings : Settings
     topics : str
-        Must be there, and this user have rights on them.
+        Topics that must exist, and that this user must be allowed to describe.
 
     Raises
     ------
     BrokerUnreachable
-        If none does.
     BrokerRefused
-        If one turns us away: wrong password, certificate, and so on.
-    SettingsError
-        If a file that a property names cannot be read.
+        For example for a wrong password or certificate.
     DitherError
-        If one of the topics is not there, or may not be described.
+        If a topic does not exist, or must not be described.
     """
     _check_files(settings)
     errors: list[KafkaError] = []
@@ -145,7 +140,7 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
 
 
 def _answers(client: AdminClient, deadline: float) -> bool:
-    """Return whether a broker answers; look every now and then whether one has refused."""
+    """Return whether a broker answers within a second."""
     try:
         left = max(0.05, min(REFUSAL_CHECK_SECONDS, deadline - time.monotonic()))
         client.list_topics(timeout=left)
@@ -155,7 +150,7 @@ def _answers(client: AdminClient, deadline: float) -> bool:
 
 
 def _check_files(settings: Settings) -> None:
-    """Refuse names of files that cannot be read: librdkafka would not say which."""
+    """Refuse names of unreadable files, which librdkafka would not name."""
     for name in FILE_PROPERTIES:
         file = settings.kafka.get(name)
         if isinstance(file, str) and file != "probe" and not os.access(file, os.R_OK):

@@ -1,4 +1,4 @@
-"""Asks Kafka which partitions no member of a consumer group owns."""
+"""Asks Kafka which partitions have no owner in a consumer group."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from aggregator.kafka import clients
 
 
 class GroupWatch:
-    """Returns the partitions of the reports topic that the workers' group has given to nobody."""
+    """Returns the partitions of the reports topic that the workers' group assigned to nobody."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._client: AdminClient | None = None
 
     def __call__(self, partitions: Iterable[int]) -> list[int] | None:
-        """Return those of `partitions`, ascending; None while that is open, or cannot be known."""
+        """Return the unassigned ones of `partitions`, ascending; None if that is unknown."""
         group, topic = self._settings.aggregate.group, self._settings.topics.reports
         if self._client is None:
             config = clients.admin_properties(self._settings)

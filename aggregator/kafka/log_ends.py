@@ -1,4 +1,4 @@
-"""The ends of a topic's partitions, for those who show how much is not counted yet."""
+"""The ends of a topic's partitions, for those who show how much is not counted."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from aggregator.config.settings import Settings
 from aggregator.kafka import clients
 
 ANSWER_SECONDS, MAX_ANSWER_SECONDS = 5.0, 20.0
-"""The patience with a question: at first, and at most. It doubles whenever it was too short."""
+"""The first and the longest timeout of a query; it doubles after each timeout."""
 PATIENCE_FACTOR = 4
-"""The patience afterwards, in answers as slow as the last one."""
+"""The timeout afterwards, as a multiple of the last answer's time."""
 FRESH_SECONDS = 1.0
-"""For so long an answer is not asked for again."""
+"""The age up to which an answer is not asked for again."""
 STALE_SECONDS = 5.0
-"""An older answer is none, unless the broker takes longer than a quarter of this."""
+"""The age from which on an answer is unknown, unless the broker needs a quarter of this time."""
 PATIENCE_SECONDS, MAX_PATIENCE_SECONDS = 0.5, 5.0
-"""That somebody waits for an answer, unless the last question had none: where the answer before is
-not stale, and where it is, if the broker needs that long."""
+"""How long a caller waits for an answer, unless the last query had none: if the last answer is not
+stale, and if it is."""
 COUNT_SECONDS = 30.0
-"""Partitions may be added to a topic."""
+"""Between two counts of the topic's partitions, which may grow."""
 FIRST_TIMEOUT_SECONDS = 0.1
-"""Until the first look whether the client has found no broker; each look takes twice as long as the
-one before, because a broker that is far away answers none that is shorter than its round trip."""
+"""The first timeout of a metadata query. It doubles each time, as a distant broker answers no query
+whose timeout is shorter than its round trip."""
 CERTAIN_SECONDS = 0.5
-"""After which Kafka's client is believed that no broker is there: it tries each address once."""
+"""The time after which Kafka's client has tried each address, and no broker is there."""
 
 RENEW_SECONDS = 30.0
-"""A client that finds no broker for so long is replaced; a sooner one may be about to connect."""
+"""The time without a broker after which a client is replaced."""
 
 OFFSET_SPECS: Any = OffsetSpec
 NO_ANSWER = "Kafka does not answer"
@@ -48,28 +48,21 @@ QUERY_REFUSED = "Kafka refuses this user's query for the end of the log"
 
 @dataclasses.dataclass(frozen=True)
 class LogEnds:
-    """The first and the next offset of each partition's log, as far as they are known."""
+    """The known first and next offsets of each partition's log."""
 
     ranges: Mapping[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
-    unknown: str = NO_ANSWER  # why they are not known; empty if they are
-    # When Kafka was asked, in monotonic seconds: the logs may have grown since.
-    asked_at: float = float("-inf")
+    unknown: str = NO_ANSWER  # why they are unknown, or empty
+    asked_at: float = float("-inf")  # monotonic seconds; the logs may have grown since
 
     def ends(self, partitions: int) -> dict[int, int | None]:
-        """Return the next offset of each of so many partitions; None where it is not known."""
+        """Return the next offset of each of so many partitions; None if unknown."""
         return {n: self.ranges[n][1] if n in self.ranges else None for n in range(partitions)}
 
     def lag(self, partition: int, next_offset: int) -> int | None:
-        """Return how many messages of a partition are not counted; None if that is not known.
+        """Return how many messages of a partition are not counted; None if unknown.
 
-        Parameters
-        ----------
-        partition : int
-        next_offset : int
-            The first that is not counted; below zero where none was.
+        `next_offset` is the first uncounted offset, or below zero.
 
-        Examples
-        --------
         >>> ends = LogEnds({0: (10, 50)}, "")
         >>> ends.lag(0, 48), ends.lag(0, -1), ends.lag(1, 48)
         (2, 40, None)
@@ -81,19 +74,14 @@ class LogEnds:
 
 
 Ends = Callable[[], LogEnds]
-"""Returns what is known now."""
+"""Returns the last known ends."""
 
 
 class KafkaLog:
-    """The reports topic, as Kafka knows it; calling it returns where its partitions end.
+    """The ends of the reports topic's partitions, asked of Kafka; call it for the last answer.
 
-    One question is for all partitions. It is asked in a thread of its own, at most once a second,
-    so that a Kafka that is away holds up nobody.
-
-    Parameters
-    ----------
-    clock : callable
-        Seconds that only grow.
+    A thread asks for all partitions at once, at most once a second, so that an unreachable Kafka
+    delays nobody.
     """
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
@@ -109,7 +97,7 @@ class KafkaLog:
         self._lock = threading.Lock()
 
     def __call__(self) -> LogEnds:
-        """Return what is known now, soon."""
+        """Return the last answer, or wait shortly for a new one."""
         with self._lock:
             if self._clock() - self._answered_at < FRESH_SECONDS:
                 return self._log_ends
@@ -127,7 +115,7 @@ class KafkaLog:
             return LogEnds() if self._is_stale() else self._log_ends
 
     def _wait(self) -> float:
-        """Return how long it is worth to wait for the answer that is under way."""
+        """Return how long to wait for the answer under way."""
         if not self._is_stale():
             return PATIENCE_SECONDS
         if self._answered_at == float("-inf"):
@@ -141,13 +129,7 @@ class KafkaLog:
         return self._clock() - self._answered_at > limit
 
     def ask(self, seconds: float | None = None) -> LogEnds:
-        """Ask Kafka now, and wait for its answer.
-
-        Parameters
-        ----------
-        seconds : float, optional
-            At most so long. If it is left out, it depends on how long answers took so far.
-        """
+        """Ask Kafka now, and wait for at most `seconds`; by default as long as its answers took."""
         began = self._clock()
         log_ends = self._ask(began, began + (self._patience if seconds is None else seconds))
         seconds_taken = self._clock() - began
@@ -178,7 +160,7 @@ class KafkaLog:
         try:
             low, high = self._offsets(self._client, deadline)
         except (KafkaException, TimeoutError) as error:
-            self._client, self._partitions = None, []  # it keeps what it knows of old leaders
+            self._client, self._partitions = None, []  # the client remembers old leaders
             return LogEnds({}, _explain_failure(error))
         return LogEnds({number: (low[number], high[number]) for number in high}, "", began)
 
@@ -203,7 +185,7 @@ class KafkaLog:
         return AdminClient(config, logger=clients.LIBRDKAFKA_LOG)
 
     def _count(self, client: AdminClient, deadline: float) -> list[int]:
-        """Return the topic's partitions; asking for one topic alone might create it."""
+        """Return the topic's partitions; a query for this topic alone might create it."""
         began, look = self._clock(), FIRST_TIMEOUT_SECONDS
         while True:
             try:
@@ -222,7 +204,7 @@ class KafkaLog:
                 return [] if topic is None or topic.error is not None else sorted(topic.partitions)
 
     def _offsets(self, client: AdminClient, deadline: float) -> list[dict[int, int]]:
-        """Return the first offsets, and the next ones, by partition."""
+        """Return the first and the next offsets, by partition."""
         left = max(FIRST_TIMEOUT_SECONDS, deadline - self._clock())
         requests = [
             client.list_offsets(
@@ -242,7 +224,7 @@ class KafkaLog:
 
 
 def _explain_failure(error: Exception) -> str:
-    """Return why Kafka has not said it; addresses and users are nobody's business outside."""
+    """Return why Kafka has not answered, without addresses and users."""
     code = error.args[0].code() if isinstance(error, KafkaException) else KafkaError._TIMED_OUT
     if code in clients.TRANSIENT_CODES or code == KafkaError._ALL_BROKERS_DOWN:
         return NO_VISIBLE_TOPIC if code == KafkaError.UNKNOWN_TOPIC_OR_PART else NO_ANSWER

@@ -1,4 +1,4 @@
-"""A worker's Kafka clients, their configuration, and the sizes of what they consume."""
+"""A worker's Kafka clients, their configuration, and how many messages they fetch."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ DEAD_LETTER_PROPERTIES: dict[str, Any] = {
     "queue.buffering.max.kbytes": 65_536,
     "compression.type": "zstd",
 }
-"""Of the producer of dead letters: what came compressed must not become large on the brokers."""
+"""Of the producer of dead letters: compressed messages must not grow on the brokers."""
 CONFIGURABLE_PROPERTIES = ("queue.buffering.max.kbytes", "compression.type")
-"""The defaults that [kafka] may override."""
+"""The dead-letter properties that [kafka] may override."""
 INSTANCE_PROPERTY = "group.instance.id"
-"""The property that makes a worker a static member of its group: each needs one of its own."""
+"""The property of a static group member; each worker needs another value."""
 QUEUE_SHARE = 8
-"""Of a worker's memory, that messages which were fetched may take."""
+"""Fetched messages may take an eighth of a worker's memory."""
 MAX_QUEUED_KBYTES = 65_536
 MAX_RECEIVED_BYTES = 100_000_000
 """librdkafka's own default."""
@@ -43,23 +43,23 @@ SINGLE_BATCH_PROPERTIES: dict[str, Any] = {
     "queued.max.messages.kbytes": 1_024,
     "max.partition.fetch.bytes": 1,
 }
-"""Who wants one message fetches one record batch, whatever it has: a broker sends a whole one."""
+"""For reading one message: a broker sends one record batch, which may be large."""
 METADATA_PROPERTIES: dict[str, Any] = {
     "topic.metadata.refresh.interval.ms": 10_000,
     "metadata.max.age.ms": 2_000,
 }
 """A broker that has just started may return a topic without partitions: ask again soon."""
 CONSUME_MESSAGES, GATHER_MESSAGES, GATHER_BYTES = 1_000, 32_000, 8_000_000
-"""The number of messages that one call asks for, and the most that are counted together."""
+"""Messages asked for by one call, and the most messages and bytes that are counted together."""
 GATHER_SECONDS = 0.1
-"""How long messages that come one after the other wait for more, once a thousand are there."""
+"""How long a thousand messages wait for more of a steady stream."""
 
 
 def gather(consumer: Consumer, patience: float) -> list[Any]:
-    """Return the messages of `patience` seconds, or of less where a thousand come sooner.
+    """Return the messages of `patience` seconds, or sooner if a thousand arrive.
 
-    Many together are counted faster. Too many would fill the memory, or be committed late. Headers
-    are not measured, which takes long: the client's queue bounds their number.
+    Many messages together are counted faster; too many would fill the memory or be committed late.
+    Headers are not measured, which is slow: the client's queue bounds their number.
     """
     began = time.monotonic()
     consumed = consumer.consume(CONSUME_MESSAGES, timeout=patience)
@@ -75,15 +75,13 @@ def gather(consumer: Consumer, patience: float) -> list[Any]:
 
 
 class SortedEvents(NamedTuple):
-    """What a consumer handed out, by partition."""
+    """The events of a consumer, by partition."""
 
-    messages: dict[int, list[Any]]  # the messages of each partition, in their order
-    # Where nothing more could be read, of each partition that came to its end. It is the end of
-    # the log, or where a transaction is open. All that is countable before it came before it; it
-    # may be further on than the last message, by markers of transactions and by what was
-    # aborted. Partitions of which messages came afterwards are left out.
+    messages: dict[int, list[Any]]  # by partition, in order
+    # The position at the end of each partition without later messages: the end of its log, or an
+    # open transaction. Transaction markers and aborted messages may lie before it.
     ends: dict[int, int]
-    errors: list[Any]  # what came in place of messages, ends among them
+    errors: list[Any]  # events without a message, ends included
 
 
 def sort_events(events: Sequence[Any]) -> SortedEvents:
@@ -109,20 +107,20 @@ def sort_events(events: Sequence[Any]) -> SortedEvents:
 
 
 def collect_seldom() -> None:
-    """Have this process look for garbage seldom: it would at every 700th message that comes.
+    """Collect garbage seldom in this process, and not at every 700th message.
 
-    Thousands of messages are held at once, and none is part of a cycle.
+    Thousands of messages are alive at once, and none is part of a cycle.
     """
     gc.freeze()
     gc.set_threshold(4 * GATHER_MESSAGES)
 
 
 def receive_limits(settings: Settings) -> dict[str, Any]:
-    """Return the limits of what a worker receives, by its memory.
+    """Return the limits of a worker's fetches, by its memory.
 
-    What expands beyond `receive.message.max.bytes` is not read, but for gzip, lz4 and snappy, for
-    which the client has no limit. A response must fit, too. Of what is queued the client measures
-    the values alone: keys and headers that fill a response each are limited by their number.
+    The client refuses what expands beyond `receive.message.max.bytes`, except for gzip, lz4 and
+    snappy; a response must fit, too. It measures only the values in its queue: the number of
+    messages limits keys and headers.
     """
     share = settings.aggregate.memory // QUEUE_SHARE
     response = int(settings.kafka.get("fetch.max.bytes", CONSUMER_DEFAULTS["fetch.max.bytes"]))
@@ -137,19 +135,16 @@ def receive_limits(settings: Settings) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerClients:
-    """A worker's side of Kafka."""
+    """The Kafka clients of a worker."""
 
-    consumer: Consumer  # fetches the partitions that the group hands out
-    inspector: RenewedConsumer  # looks at logs: questions would queue behind a fetch that waits
-    producer: Producer  # takes the dead letters
-    topic_id: Callable[[], str]  # returns the id of the reports topic; see `TopicId`
-    # Starts looking for the end of a record batch; see `start_probe`.
-    probe: Callable[[int, int], Probe]
-    partitions: Callable[[], int]  # returns how many partitions it has; see `ask_partition_count`
-    # Returns why the topic must not be counted; see `compaction`.
-    compaction: Callable[[], str] = str
-    # Returns which partitions the group has given to nobody; see `group`.
-    unowned: Callable[[Iterable[int]], list[int] | None] = lambda _: None
+    consumer: Consumer  # fetches the assigned partitions
+    inspector: RenewedConsumer  # queries logs, as queries would queue behind a waiting fetch
+    producer: Producer  # of dead letters
+    topic_id: Callable[[], str]  # see `TopicId`
+    probe: Callable[[int, int], Probe]  # see `start_probe`
+    partitions: Callable[[], int]  # see `ask_partition_count`
+    compaction: Callable[[], str] = str  # see `CompactionWatch`
+    unowned: Callable[[Iterable[int]], list[int] | None] = lambda _: None  # see `GroupWatch`
 
     @classmethod
     def of(cls, settings: Settings) -> Self:

@@ -1,4 +1,4 @@
-"""The ids of the batches that were counted in a pane."""
+"""The ids of the batches counted in a pane."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from aggregator.state.id_table import ID_SCRAMBLER, Bools, IdTable
 from producers.wire.batch import BATCH_ID_BYTES
 
 Ids = NDArray[np.void]
-"""Ids of batches, shape (n,), of 16 bytes each."""
+"""Batch ids, shape (n,), of 16 bytes each."""
 ID_DTYPE = np.dtype(f"V{BATCH_ID_BYTES}")
 MAX_RAW_IDS = 256
-"""Ids that are kept as they are: for so many, or for so many new ones, a table costs more."""
+"""Up to so many ids, or new ids, a table costs more than plain bytes."""
 
 
 def as_ids(data: bytes | Iterable[bytes]) -> Ids:
-    """Return ids that lie one behind the other, or one by one, as an array.
+    """Return ids as an array, from concatenated or separate bytes.
 
-    Examples
-    --------
     >>> as_ids([bytes(16), b"x" * 16]).tolist()[1]
     b'xxxxxxxxxxxxxxxx'
     """
@@ -29,15 +27,10 @@ def as_ids(data: bytes | Iterable[bytes]) -> Ids:
 
 
 class BatchIds:
-    """An exact set of ids.
+    """An exact set of different ids.
 
-    A few are kept as they are, and many in a table (:class:`aggregator.state.id_table.IdTable`): a
-    Python set would take 150 bytes for each.
-
-    Parameters
-    ----------
-    ids : iterable of bytes
-        Different ones.
+    A few ids are plain bytes, many are in an :class:`aggregator.state.id_table.IdTable`: a Python
+    set would take 150 bytes for each.
     """
 
     def __init__(self, ids: Iterable[bytes] = ()) -> None:
@@ -68,14 +61,14 @@ class BatchIds:
 
     @property
     def nbytes(self) -> int:
-        """The memory of the ids."""
+        """The memory of the ids, in bytes."""
         return len(self._raw_ids) + (0 if self._table is None else self._table.nbytes)
 
     def _has_all(self, ids: Ids) -> bool:
         return bool(self.contains(ids).all())
 
     def contains(self, ids: Ids) -> Bools:
-        """Return which ids are there."""
+        """Return which ids are in the set."""
         raw_id_set = set(as_ids(self._raw_ids).tolist())
         is_present = np.array([batch_id in raw_id_set for batch_id in ids.tolist()], dtype=np.bool_)
         if self._table is not None:
@@ -83,7 +76,7 @@ class BatchIds:
         return is_present
 
     def find_repeats(self, ids: Ids) -> Bools:
-        """Return which ids are there, or come a second time among these."""
+        """Return which ids are in the set, or are repeated among these."""
         if ids.size > MAX_RAW_IDS:
             return self._find_many(ids)
         present_ids = set(as_ids(self._raw_ids).tolist())
@@ -98,7 +91,7 @@ class BatchIds:
         return repeated
 
     def add(self, ids: Ids) -> None:
-        """Add ids that are not there, each once."""
+        """Add different ids that are not in the set."""
         if len(self._raw_ids) // BATCH_ID_BYTES + ids.size <= MAX_RAW_IDS:
             self._raw_ids += ids.tobytes()
             return
@@ -108,7 +101,7 @@ class BatchIds:
         self._raw_ids = b""
 
     def load(self, ids: Ids) -> None:
-        """Add ids that were stored, best many at a time, without looking whether they are there."""
+        """Add stored ids, best many at a time, without checking for repeated ones."""
         if self._table is None and len(self._raw_ids) // BATCH_ID_BYTES + ids.size <= MAX_RAW_IDS:
             self._raw_ids += ids.tobytes()
             return
@@ -118,7 +111,7 @@ class BatchIds:
         self._raw_ids = b""
 
     def has_repeats(self) -> bool:
-        """Return whether an id that was loaded is there twice."""
+        """Return whether an id was loaded twice."""
         raw_ids = as_ids(self._raw_ids).tolist()
         return len(set(raw_ids)) < len(raw_ids) or (
             self._table is not None and self._table.has_repeats()
@@ -138,7 +131,7 @@ class BatchIds:
 
 
 def _repeats(ids: Ids) -> Bools:
-    """Return which ids come a second time among these."""
+    """Return which ids repeat an earlier one."""
     _, first = np.unique(ids.view(np.uint64).reshape(-1, 2), axis=0, return_index=True)
     repeated = np.ones(ids.size, dtype=np.bool_)
     repeated[first] = False

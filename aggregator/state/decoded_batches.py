@@ -1,4 +1,4 @@
-"""Decoded batches of one metric as columns, in the log's order."""
+"""The decoded batches of one metric as columns, in the log's order."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ NO_SLICES: Integers = np.zeros(0, dtype=np.int64)
 
 
 class ReportColumns(NamedTuple):
-    """The levels and the values of some batches."""
+    """The levels and values of some batches."""
 
     levels: bytes
     values: bytes
-    # The slice of each batch, and its number of reports; empty if the metric has no slices.
-    codes: Integers = NO_SLICES
-    sizes: Integers = NO_SLICES
+    codes: Integers = NO_SLICES  # the slice of each batch; empty without slices
+    sizes: Integers = NO_SLICES  # the reports of each batch; empty without slices
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchRows(ABC):
-    """Batches of one metric that may be counted, a row each: the mechanism can have made them."""
+    """Batches of one metric, a row each, with reports that its mechanism can have made."""
 
-    index: Integers  # which of the messages each row is, ascending
-    time_ms: Integers  # the event time that the batch names; 0: none
+    index: Integers  # of each row's message, ascending
+    time_ms: Integers  # the event time in the batch, or 0
     ids: Ids  # 16 bytes each
-    codes: Integers | None  # the slice of each row; None if the metric has no slices
+    codes: Integers | None  # the slice of each row; None without slices
 
     @abstractmethod
     def size(self, row: int) -> int:
@@ -46,12 +45,12 @@ class BatchRows(ABC):
 
     @abstractmethod
     def columns(self, rows: NDArray[np.intp]) -> tuple[bytes, bytes]:
-        """Return the levels and the values of some rows, one after the other."""
+        """Return the concatenated levels and values of some rows."""
 
 
 @dataclasses.dataclass(frozen=True)
 class MatrixRows(BatchRows):
-    """Rows of one size."""
+    """Rows of equal size."""
 
     levels: bytes  # of all rows
     values: bytes
@@ -65,7 +64,7 @@ class MatrixRows(BatchRows):
         return np.full(rows.size, self.size(0))
 
     def columns(self, rows: NDArray[np.intp]) -> tuple[bytes, bytes]:
-        """Return the levels and the values of some rows, one after the other."""
+        """Return the concatenated levels and values of some rows."""
         if rows.size == len(self.ids):
             return self.levels, self.values
         parts = (np.frombuffer(x, np.uint8) for x in (self.levels, self.values))
@@ -75,7 +74,7 @@ class MatrixRows(BatchRows):
 
 @dataclasses.dataclass(frozen=True)
 class ParsedRows(BatchRows):
-    """Rows that were parsed one by one."""
+    """Rows that protobuf parsed one by one."""
 
     batches: list[ReportBatch]
 
@@ -88,7 +87,7 @@ class ParsedRows(BatchRows):
         return np.array([self.size(row) for row in rows.tolist()], dtype=np.int64)
 
     def columns(self, rows: NDArray[np.intp]) -> tuple[bytes, bytes]:
-        """Return the levels and the values of some rows, one after the other."""
+        """Return the concatenated levels and values of some rows."""
         batches = [self.batches[i] for i in rows]
         return b"".join([b.levels for b in batches]), b"".join([b.values for b in batches])
 
@@ -96,10 +95,7 @@ class ParsedRows(BatchRows):
 class DecodedBatches:
     """The batches of one metric in a stretch of a log, in the log's order.
 
-    Attributes
-    ----------
-    index, time_ms, ids
-        As :class:`Rows` has them.
+    `index`, `time_ms` and `ids` are as in :class:`BatchRows`.
     """
 
     def __init__(self, blocks: Sequence[BatchRows]) -> None:
@@ -122,17 +118,17 @@ class DecodedBatches:
         return self._blocks[int(self._block[row])].size(int(self._row[row]))
 
     def are_heartbeats(self) -> NDArray[np.bool_]:
-        """Return which batches have no report: see :func:`producers.wire.batch.heartbeat`."""
+        """Return which batches have no reports: see :func:`producers.wire.batch.heartbeat`."""
         empty = np.zeros(len(self.ids), dtype=np.bool_)
         for number, block in enumerate(self._blocks):
-            if isinstance(block, ParsedRows):  # those that are read as a matrix have reports
+            if isinstance(block, ParsedRows):  # matrix rows have reports
                 is_in_block = self._block == number
                 sizes = np.array([len(batch.levels) for batch in block.batches])
                 empty[is_in_block] = sizes[self._row[is_in_block]] == 0
         return empty
 
     def columns(self, selected: NDArray[np.intp]) -> Iterator[ReportColumns]:
-        """Yield the levels and the values of some batches, and their slices."""
+        """Yield the levels, values and slices of some batches, block by block."""
         for number, block in enumerate(self._blocks):
             rows = selected
             if len(self._blocks) > 1:

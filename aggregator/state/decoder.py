@@ -1,9 +1,9 @@
 """Decodes messages into columns of batches, or the reasons why they cannot be counted.
 
-Devices that run the same code write the same fields at the same positions. So messages of one
-length usually have one layout, and are read as a matrix of bytes, whose columns are the ids, times,
-levels and values. A message of another layout is parsed by itself, with protobuf. Both ways give
-the same rows and the same rejections. Frames of a schema registry are cut off first.
+Devices with the same code write the same fields at the same positions. So messages of one length
+usually share a layout and are read as a matrix of bytes, with columns for ids, times, levels and
+values. Other messages are parsed by protobuf. Both ways give the same rows and rejections. Frames
+of a schema registry are removed first.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from producers.wire.framing import INDEXES, LONGEST_FRAME, MAGIC, MESSAGE_INDEXE
 from producers.wire.reports_pb2 import ReportBatch
 
 MIN_MATRIX_MESSAGES = 16
-"""From so many messages of one length on, they are read as a matrix."""
+"""Messages of one length from which on they are read as a matrix."""
 
 MAX_LAYOUTS_PER_LENGTH = 4
-"""Of one metric and length: there is one, but for what strangers send."""
+"""Layouts tried for one metric and length; honest devices use one."""
 
 MIN_BATCH_BYTES = 2
-"""A tag and the length of the metric's name."""
+"""A tag, and the length of the metric's name."""
 
 MAX_CACHED_LAYOUTS = 1_000
-"""Layouts that are kept: they are as many as metrics times numbers of reports in a batch."""
+"""Cached layouts; honest devices use one per metric and number of reports in a batch."""
 
 NAME_HASH_FACTORS = np.cumprod(np.full(MIN_BATCH_BYTES + 255, 0x9E3779B97F4A7C15, dtype=np.uint64))
-"""Tells names apart by a sum of their bytes; rows that it mixes up are told apart by layout."""
+"""Factors of a hash of names; the layout tells colliding names apart."""
 
 MetricRound = tuple[str, int]
-"""A metric's name, and the round that is answered; 0 where it has none."""
+"""A metric's name, and the answered round; 0 without rounds."""
 
 
 class Message(Protocol):
-    """The part of a Kafka message that is looked at."""
+    """The used part of a Kafka message."""
 
     def offset(self) -> int:
         """Return the offset in the partition's log."""
 
     def key(self) -> bytes | None:
-        """Return the key; None where there is none."""
+        """Return the key, or None."""
 
     def value(self) -> bytes | None:
         """Return the payload; None for a tombstone."""
@@ -62,17 +62,17 @@ class Message(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Rejection:
-    """A message that was not counted, and why."""
+    """A message that was not counted, and the reason."""
 
     message: Message
     reason: str
     detail: str
-    metric: str = ""  # the metric that it claims to be of; empty where there is none of that name
-    reports: int = 1  # how many reports were refused with it, one at least
+    metric: str = ""  # the claimed metric; empty if unknown
+    reports: int = 1  # number of refused reports, at least 1
 
 
 class Decoder:
-    """Reads batches of these metrics."""
+    """Decodes batches of the given metrics."""
 
     def __init__(self, metrics: Mapping[str, Metric]) -> None:
         self.metrics = metrics
@@ -81,7 +81,7 @@ class Decoder:
     def decode(
         self, messages: Sequence[Message]
     ) -> tuple[dict[MetricRound, DecodedBatches], list[Rejection]]:
-        """Return the batches of each question, and a rejection for each message that is none."""
+        """Return the batches of each metric and round, and a rejection per bad message."""
         payloads = [message.value() for message in messages]
         rows: defaultdict[MetricRound, list[BatchRows]] = defaultdict(list)
         unread = self._read_matrices(payloads, rows)
@@ -105,7 +105,7 @@ class Decoder:
         return {question: DecodedBatches(blocks) for question, blocks in rows.items()}, rejections
 
     def _read_codes(self, metric: str, batches: Sequence[ReportBatch]) -> Integers | None:
-        """Return the slice of each batch of a metric; None if it has no slices."""
+        """Return the slice of each batch; None for a metric without slices."""
         slicing = self.metrics[metric].slicing
         if slicing is None:
             return None
@@ -114,7 +114,7 @@ class Decoder:
     def _read_matrices(
         self, payloads: Sequence[bytes | None], rows: defaultdict[MetricRound, list[BatchRows]]
     ) -> list[int]:
-        """Read the messages that share a layout; return the indices of the rest."""
+        """Read the messages that share a layout; return the indices of the others."""
         unread: list[int] = []
         for members in _by_length(payloads):
             if (
@@ -142,7 +142,7 @@ class Decoder:
         index: NDArray[np.intp],
         rows: defaultdict[MetricRound, list[BatchRows]],
     ) -> list[int]:
-        """Read messages of one length, most of which have a layout in common."""
+        """Read messages of one length that mostly share a layout; return the unread indices."""
         unread: list[int] = []
         for _ in range(MAX_LAYOUTS_PER_LENGTH):
             if index.size < MIN_MATRIX_MESSAGES:
@@ -161,7 +161,7 @@ class Decoder:
         return unread
 
     def _layout(self, payload: bytes) -> BatchLayout | None:
-        """Return the layout of a batch as our producers write it, or None."""
+        """Return the layout of a batch in canonical form, or None."""
         key = payload[: payload[1] + MIN_BATCH_BYTES], len(payload)
         row = np.frombuffer(payload, dtype=np.uint8)[None]
         cached_layout = self._layouts.get(key)
@@ -180,7 +180,7 @@ class Decoder:
             check_batch(batch, self.metrics)
         except ReportError:
             return None
-        batch.DiscardUnknownFields()  # they stand after the known ones
+        batch.DiscardUnknownFields()  # they follow the known fields
         if (
             not MIN_LAYOUT_TIME_MS <= batch.time_ms <= MAX_LAYOUT_TIME_MS
             or batch.SerializeToString() != payload
@@ -201,7 +201,7 @@ def _by_length(payloads: Sequence[bytes | None]) -> Iterable[NDArray[np.intp]]:
     """Return the indices of the payloads of each length, ascending."""
     try:
         payload_sizes = list(map(len, payloads))  # type: ignore[arg-type]
-    except TypeError:  # one without a value
+    except TypeError:  # a tombstone
         return _by_length([payload or b"" for payload in payloads])
     if not payload_sizes or payload_sizes.count(payload_sizes[0]) == len(payload_sizes):
         return [np.arange(len(payload_sizes))]
@@ -211,7 +211,7 @@ def _by_length(payloads: Sequence[bytes | None]) -> Iterable[NDArray[np.intp]]:
 
 
 def _by_frame(matrix: NDArray[np.uint8]) -> Iterable[tuple[NDArray[np.intp] | slice, int]]:
-    """Yield the rows with frames of one size, and the size: 0 for bare batches and bad frames."""
+    """Yield the rows by size of their frame: 0 for bare batches and bad frames."""
     framed = np.flatnonzero(matrix[:, 0] == MAGIC)
     if not framed.size or matrix.shape[1] < LONGEST_FRAME:
         yield slice(None), 0
@@ -226,7 +226,7 @@ def _by_frame(matrix: NDArray[np.uint8]) -> Iterable[tuple[NDArray[np.intp] | sl
 
 
 def _by_metric(matrix: NDArray[np.uint8]) -> Iterable[NDArray[np.intp] | slice]:
-    """Return the rows of each metric, as far as their first bytes tell: a tag, a length, a name."""
+    """Return the rows of each metric, by their first bytes: a tag, a length, a name."""
     name = matrix[:, : int(matrix[0, 1]) + MIN_BATCH_BYTES]
     if (name == name[0]).all():
         return [slice(None)]

@@ -1,7 +1,7 @@
-"""The definitions that were in force at each offset; they may change while workers run.
+"""The definitions in force at each offset; they may change while workers run.
 
 The commit that first uses new definitions stores their offset in the owner's hash, so that
-`dither verify` applies the same definitions to each message as the worker did.
+`dither verify` judges each message by the definitions of the worker that counted it.
 """
 
 from __future__ import annotations
@@ -19,34 +19,32 @@ from estimators.metrics.loading import definition_of, read_definition
 from producers.wire.decoding import decode_json
 
 DEFINITIONS_PREFIX = "definitions:"
-"""Before the offset, in the owner's hash."""
+"""Field of the owner's hash, before an offset: the digest of the definitions from there on."""
 RETIRED_PREFIX = "retired:"
-"""The same, of the field that says of which questions open panes were closed, and until when."""
+"""Field of the owner's hash, before an offset: the questions whose panes were closed there."""
 DIGEST_BYTES = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class CountingDefinitions:
-    """The definitions and limits that decide over a batch, besides the log."""
+    """The definitions and limits that, with the log, decide over a batch."""
 
     metrics: Mapping[str, Metric]
-    # Those of the settings in ``[aggregate]`` that do, ``future`` and ``past``.
-    rules: dict[str, str]
+    rules: dict[str, str]  # `future` and `past` of [aggregate]
 
     def encode(self) -> bytes:
-        """Return them as JSON; equal ones are equal byte for byte."""
+        """Return the canonical JSON; equal definitions have equal bytes."""
         tables = {name: definition_of(metric) for name, metric in self.metrics.items()}
         encoder = msgspec.json.Encoder(order="sorted", enc_hook=list)
         return encoder.encode({"metrics": tables, "aggregate": self.rules})
 
     @classmethod
     def decode(cls, document: bytes) -> CountingDefinitions:
-        """Return what :meth:`encode` wrote.
+        """Return the definitions that :meth:`encode` wrote.
 
         Raises
         ------
         ValueError
-            If it is nothing of that kind.
         """
         decoded = decode_json(document, dict[str, Any])
         try:
@@ -59,17 +57,17 @@ class CountingDefinitions:
 
     @property
     def digest(self) -> str:
-        """A name for them."""
+        """The digest of the JSON, which names the definitions."""
         return hashlib.blake2b(self.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
 def counting_rules(settings: Aggregate) -> dict[str, str]:
-    """Return those of the settings that decide over a batch."""
+    """Return the settings that decide over a batch."""
     return {"future": settings.future, "past": settings.past}
 
 
 def definitions_by_offset(owner: Mapping[str, str]) -> list[tuple[int, str]]:
-    """Return from which offset on which definitions were in force in a partition, ascending."""
+    """Return the digests of a partition's definitions with their first offsets, ascending."""
     digests_by_offset = (
         (name.removeprefix(DEFINITIONS_PREFIX), digest)
         for name, digest in owner.items()
@@ -81,15 +79,13 @@ def definitions_by_offset(owner: Mapping[str, str]) -> list[tuple[int, str]]:
 
 
 def cleared_history(owner: Mapping[str, str]) -> dict[str, str]:
-    """Return what to add to an owner's facts where offsets begin anew: none was in force."""
+    """Return the facts that clear an owner's history, as offsets begin anew."""
     return {name: "" for name in owner if name.startswith((DEFINITIONS_PREFIX, RETIRED_PREFIX))}
 
 
 def retired_panes_by_offset(owner: Mapping[str, str]) -> list[tuple[int, dict[str, int]]]:
-    """Return at which offsets open panes of old definitions were closed, ascending.
+    """Return the closed questions, each with the end of its panes in ms, by offset, ascending.
 
-    Examples
-    --------
     >>> retired_panes_by_offset({"retired:7": "delay@0000001f=60000", "retired:9": ""})
     [(7, {'delay@0000001f': 60000})]
     """
@@ -100,20 +96,20 @@ def retired_panes_by_offset(owner: Mapping[str, str]) -> list[tuple[int, dict[st
             pairs = (pair.rpartition("=") for pair in text.split(","))
             ends = {question: int(end) for question, _, end in pairs if end.isdecimal()}
             retirements.append((int(offset), ends))
-    return sorted(retirements, key=lambda one: one[0])
+    return sorted(retirements, key=lambda retirement: retirement[0])
 
 
 def add_retired(owner: Mapping[str, str], offset: int, ends: Mapping[str, int]) -> dict[str, str]:
-    """Return what to add to an owner's facts if open panes are closed.
+    """Return the owner's fact that open panes of old definitions are closed.
 
     Parameters
     ----------
     owner : mapping of str to str
-        The partition's facts as they are stored.
+        The stored facts of the partition.
     offset : int
         The next offset.
     ends : mapping of str to int
-        By question (a metric's key, or its round's): panes that end by then are closed, in ms.
+        By question (the key of a metric or round): panes up to this time, in ms, are closed.
 
     Examples
     --------
@@ -127,12 +123,12 @@ def add_retired(owner: Mapping[str, str], offset: int, ends: Mapping[str, int]) 
 
 
 def changed_definitions(owner: Mapping[str, str], offset: int, digest: str) -> dict[str, str]:
-    """Return what to add to an owner's facts if definitions are others than those before.
+    """Return the owner's fact that new definitions are in force; empty if they are the same.
 
     Parameters
     ----------
     owner : mapping of str to str
-        The partition's facts as they are stored.
+        The stored facts of the partition.
     offset : int
         From which on the definitions are in force.
     digest : str

@@ -1,8 +1,8 @@
-"""An exact set of 16-byte ids in flat arrays: at most 24 bytes an id, while it grows, too.
+"""An exact set of 16-byte ids in flat arrays: at most 24 bytes an id, even while it grows.
 
-Ids are scrambled by a keyed bijection, so that nobody can choose ids that fall into one place. Most
-of them lie in one sorted run, without a gap. New ones go into buckets, each with room for
-:data:`BUCKET_IDS`; as soon as a bucket is full, all of them are merged into the run, in place.
+A keyed bijection scrambles the ids, so that nobody can choose ids that collide. Most ids are in one
+sorted run without gaps. New ids go into buckets of :data:`BUCKET_IDS`; when a bucket is full, all
+buckets are merged into the run, in place.
 """
 
 from __future__ import annotations
@@ -18,45 +18,39 @@ Words = NDArray[np.uint64]
 Bools = NDArray[np.bool_]
 
 BUCKET_IDS = 64
-"""Ids in a bucket. The first of many buckets is full when they have 36 to 45 each on average."""
+"""Ids in a bucket. The first of many buckets is full when they hold 36 to 45 ids on average."""
 IDS_PER_BUCKET = 320
-"""Of the run, for each bucket: room for a fifth of the run, of which about 60% is used."""
+"""Ids in the run per bucket: room for a fifth of the run, of which about 60% is used."""
 PREFIX_IDS = 8
-"""Of the run, that have one prefix on average: at least so many, less than twice that."""
+"""Ids in the run that share a prefix, on average: at least so many, less than twice that."""
 MAX_WINDOW_IDS = 96
-"""Ids of one prefix that are looked through; by chance there are never so many."""
+"""Ids of one prefix that are compared; random ids never have so many."""
 IDS_PER_STEP = 1 << 14
-"""Ids that are merged, or looked up, at a time: what is needed meanwhile does not grow."""
+"""Ids merged or looked up at a time, which bounds the temporary memory."""
 HALF_WORD_BITS = np.uint64(32)
 
 
 class Scrambled(NamedTuple):
-    """Ids as a table has them: the words of each, the first of which is its rank in the run."""
+    """Scrambled ids as two words each; the first is the rank in the run."""
 
     rank: Words
     tail: Words
 
 
 class Scrambler:
-    """A bijection of 128-bit ids whose key nobody knows: a Feistel network of two rounds.
-
-    Parameters
-    ----------
-    key : bytes
-        32 of them.
-    """
+    """A bijection of 128-bit ids with a secret key of 32 bytes: a Feistel network of two rounds."""
 
     def __init__(self, key: bytes) -> None:
         self._factors = np.frombuffer(key, dtype=np.uint64) | np.uint64(1)
 
     def scramble(self, ids: NDArray[np.void]) -> Scrambled:
-        """Return ids, shape (n,) of 16 bytes each, as a table has them."""
+        """Return ids of shape (n,), of 16 bytes each, as a table stores them."""
         words = ids.view(np.uint64).reshape(-1, 2)
         tail = words[:, 0] ^ self._mix(words[:, 1], 0)
         return Scrambled(words[:, 1] ^ self._mix(tail, 2), tail)
 
     def restore(self, scrambled: Scrambled) -> NDArray[np.void]:
-        """Return the ids that were scrambled."""
+        """Return the original ids."""
         words = np.empty((scrambled.rank.size, 2), dtype=np.uint64)
         words[:, 1] = scrambled.rank ^ self._mix(scrambled.tail, 2)
         words[:, 0] = scrambled.tail ^ self._mix(words[:, 1], 0)
@@ -72,11 +66,11 @@ class Scrambler:
 
 
 ID_SCRAMBLER = Scrambler(os.urandom(32))
-"""This process's. No stored byte depends on it."""
+"""This process's scrambler. No stored byte depends on it."""
 
 
 class IdTable:
-    """A set of scrambled ids, to which new ones are added many at a time."""
+    """A set of scrambled ids that grows by many ids at a time."""
 
     def __init__(self) -> None:
         self._rank = np.empty(0, dtype=np.uint64)
@@ -91,13 +85,13 @@ class IdTable:
 
     @property
     def nbytes(self) -> int:
-        """The memory of its arrays."""
+        """The memory of the arrays, in bytes."""
         arrays = (self._rank, self._tail, self._marks, self._starts)
         buckets = (self._bucket_marks, self._bucket_rank, self._bucket_tail, self._filled)
         return sum(array.nbytes for array in (*arrays, *buckets))
 
     def contains(self, ids: Scrambled) -> Bools:
-        """Return which ids are there: all 128 bits of them are compared."""
+        """Return which ids are in the set; all 128 bits are compared."""
         is_present = np.zeros(ids.rank.size, dtype=np.bool_)
         for first in range(0, is_present.size, IDS_PER_STEP):
             part = slice(first, first + IDS_PER_STEP)
@@ -109,16 +103,16 @@ class IdTable:
         return is_present
 
     def add(self, ids: Scrambled) -> None:
-        """Add ids that are not there, each once."""
+        """Add different ids that are not in the set."""
         if not self._put_into_buckets(ids):
             self._merge(ids)
 
     def load(self, ids: Scrambled) -> None:
-        """Add many ids without looking whether they are there: :meth:`has_repeats` tells."""
+        """Add many ids without checking for repeated ones; see :meth:`has_repeats`."""
         self._merge(ids)
 
     def has_repeats(self) -> bool:
-        """Return whether an id that was loaded is there twice."""
+        """Return whether an id was loaded twice."""
         for first in range(0, self._rank.size - 1, IDS_PER_STEP):
             ranks = self._rank[first : first + IDS_PER_STEP + 1]
             if (ranks[1:] == ranks[:-1]).any():
@@ -132,7 +126,7 @@ class IdTable:
         )
 
     def all(self) -> Scrambled:
-        """Return all ids, in no order that means anything."""
+        """Return all ids, in no particular order."""
         fresh = self._bucket_ids()
         return Scrambled(
             np.concatenate([self._rank, fresh.rank]), np.concatenate([self._tail, fresh.tail])
@@ -141,9 +135,9 @@ class IdTable:
     # -- The run --------------------------------------------------------------------------------
 
     def _index_run(self) -> NDArray[np.uint8]:
-        """Note where the ids of each prefix begin; return a window of marks from each place on.
+        """Index the first id of each prefix; return a window of marks from each position on.
 
-        It is as long as the longest stretch of one prefix.
+        The window is as long as the longest stretch of one prefix.
         """
         size = self._rank.size
         bits = max(1, (size // PREFIX_IDS).bit_length() - 1)
@@ -176,14 +170,14 @@ class IdTable:
         is_present[rows[is_equal]] = True
 
     def _find_by_rank(self, ids: Scrambled, is_present: Bools) -> None:
-        """Find ids where many have one prefix, and maybe one rank."""
+        """Find ids when many share a prefix, or even a rank."""
         first = self._rank.searchsorted(ids.rank)
         last = self._rank.searchsorted(ids.rank, side="right")
         for row in np.flatnonzero(last > first).tolist():
             is_present[row] |= bool((self._tail[first[row] : last[row]] == ids.tail[row]).any())
 
     def _merge(self, ids: Scrambled) -> None:
-        """Merge ids, and all that are in buckets, into the run."""
+        """Merge ids, and all ids in buckets, into the run."""
         fresh = self._bucket_ids()
         self._close_buckets()
         rank, tail = (np.concatenate(pair) for pair in zip(fresh, ids, strict=True))
@@ -193,7 +187,7 @@ class IdTable:
         tail = tail[order]
         del order
         held = self._rank.size
-        self._windows = None  # it has no hold on what is resized
+        self._windows = None  # release the resized arrays
         self._rank.resize(held + rank.size, refcheck=False)
         self._tail.resize(held + rank.size, refcheck=False)
         self._marks.resize(held + rank.size + MAX_WINDOW_IDS, refcheck=False)
@@ -251,7 +245,7 @@ class IdTable:
         is_present[rows[is_equal]] = True
 
     def _put_into_buckets(self, ids: Scrambled) -> bool:
-        """Add ids to the buckets; return False, and add none, if there is no room for one."""
+        """Add ids to the buckets; return False, adding none, if one has no room."""
         if self._fresh + ids.rank.size > int(self._buckets) * BUCKET_IDS:
             return False
         numbered = self._bucket(ids.rank).astype(np.uint64) << HALF_WORD_BITS
@@ -273,6 +267,6 @@ class IdTable:
         return True
 
     def _bucket_ids(self) -> Scrambled:
-        """Return what is in the buckets."""
+        """Return the ids in the buckets."""
         is_filled = np.arange(BUCKET_IDS) < self._filled[:, None]
         return Scrambled(self._bucket_rank[is_filled], self._bucket_tail[is_filled])

@@ -17,24 +17,21 @@ from producers.wire.reports_pb2 import ReportBatch
 TIME_BYTES = 6
 VARINT_MORE = 0x80
 MIN_LAYOUT_TIME_MS, MAX_LAYOUT_TIME_MS = 1 << 7 * (TIME_BYTES - 1), (1 << 7 * TIME_BYTES) - 1
-"""Times of six bytes on the wire: 1971 to 2109."""
+"""Event times of six bytes on the wire: 1971 to 2109."""
 MAX_CACHED_ATTRIBUTES = 4_096
-"""Attributes whose slice is remembered, as their bytes."""
+"""Cached slices by the bytes of their attributes."""
 VARINT_FACTORS = 1 << 7 * np.arange(TIME_BYTES, dtype=np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchLayout:
-    """The positions of the fields of a batch of one metric and one size."""
+    """The positions of the fields in a batch of one metric and one size."""
 
     metric: Metric
-    # The bytes outside the ids, levels and values: tags, lengths, the metric's name and
-    # revision, the time.
+    # Bytes of tags, lengths, metric, revision and time, shape (m,).
     fixed_positions: NDArray[np.intp]
-    # Each is at least the first, and at most the second above it: nothing, where it is the same
-    # in all such batches.
-    lowest: NDArray[np.uint8]
-    spread: NDArray[np.uint8]
+    lowest: NDArray[np.uint8]  # the lowest value of each of these bytes
+    spread: NDArray[np.uint8]  # the highest value above the lowest; 0 for a constant byte
     ids: slice
     times: slice
     levels: slice
@@ -74,7 +71,7 @@ class BatchLayout:
     def fits(self, matrix: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Return which rows of a matrix have this layout."""
         above = matrix.take(self.fixed_positions, axis=1)
-        above -= self.lowest  # what is below wraps around
+        above -= self.lowest  # lower values wrap around
         is_within = above <= self.spread
         if is_within.all():  # far faster than row by row
             return np.ones(len(matrix), dtype=np.bool_)
@@ -84,16 +81,14 @@ class BatchLayout:
     def read(
         self, matrix: NDArray[np.uint8], index: Integers, fitting: NDArray[np.bool_]
     ) -> BatchRows | None:
-        """Return the rows that fit, or None if some report or attribute in them cannot be one.
+        """Return the fitting rows; None if a report or an attribute is invalid.
 
         Parameters
         ----------
         matrix : ndarray of uint8, shape (n, bytes)
-            Payloads of the same size.
         index : ndarray of int64, shape (n,)
-            Of each one's message.
+            Of each row's message.
         fitting : ndarray of bool, shape (n,)
-            Which of them have this layout.
         """
         if not fitting.all():
             matrix, index = matrix[fitting], index[fitting]
@@ -108,13 +103,7 @@ class BatchLayout:
         return MatrixRows(index, time_ms, ids, codes, levels, values)
 
     def _read_codes(self, attributes: NDArray[np.uint8]) -> Integers | None:
-        """Return the slice of each row; None if the metric has no slices.
-
-        Raises
-        ------
-        ReportError
-            If the bytes of a row are no attributes as our producers write them.
-        """
+        """Return the slice of each row, or None; raise ReportError for invalid attributes."""
         slicing, size = self.metric.slicing, attributes.shape[1]
         if not size:
             return None if slicing is None else np.full(len(attributes), slicing.code({}))
@@ -130,4 +119,4 @@ class BatchLayout:
             codes_by_attributes[encoded] = 0 if slicing is None else slicing.code(batch_attributes)
         if slicing is None:
             return None
-        return np.array([codes_by_attributes[each] for each in sent], dtype=np.int64)
+        return np.array([codes_by_attributes[encoded] for encoded in sent], dtype=np.int64)

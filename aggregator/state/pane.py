@@ -1,4 +1,4 @@
-"""A pane: a statistic over one stretch of event time, open in memory."""
+"""A pane: a statistic over a stretch of event time, open in memory."""
 
 from __future__ import annotations
 
@@ -18,32 +18,31 @@ from estimators.estimate import Counts
 from producers.wire.batch import BATCH_ID_BYTES
 
 Uses = dict[bytes, int]
-"""How many reports of each key were counted, by :func:`aggregator.state.admission.digest`."""
+"""The number of counted reports by :func:`aggregator.state.admission.digest` of the key."""
 PANE_BYTES, KEY_BYTES = 800, 90
-"""Measured: the memory of a pane without its arrays and tables, and of a key beside the tables."""
+"""Measured: the memory of a pane without its arrays and tables, and of a key without the tables."""
 
 
 @dataclasses.dataclass(eq=False)
 class Pane:
-    """A statistic over one stretch of event time, or a chunk of its slices', open in memory."""
+    """A statistic over a stretch of event time, or a chunk of its slices, open in memory."""
 
     metric: Metric
-    first_offset: int  # offset of the message that opened it
+    first_offset: int  # of the message that opened it
     statistic: Counts
-    # Ids of the batches counted in it: until the pane closes a second copy is recognised; after
-    # that it is late.
+    # Counted batches; a copy is a duplicate until the pane closes.
     batch_ids: BatchIds = dataclasses.field(default_factory=BatchIds)
-    # The ids that the store does not know yet, many in each.
+    # Ids that the store does not have, many in each.
     unsaved: list[bytes] = dataclasses.field(default_factory=list)
-    # Where the metric has a limit: how many reports of each key were counted in it.
+    # Reports by key, where the metric has a limit.
     used: Uses = dataclasses.field(default_factory=dict)
-    # Those of which the store has another number.
+    # Keys with another number in the store.
     unsaved_keys: set[bytes] = dataclasses.field(default_factory=set)
     closed: bool = False  # since the last commit
-    # Batches that are put aside for `settle`.
+    # Batches put aside for `settle`.
     waiting: list[ReportColumns] = dataclasses.field(default_factory=list)
-    unchunked: int = 0  # ids that the store has in one value, as versions before 0.2 wrote them
-    committed_bytes: int = 0  # what `nbytes` was at the last commit
+    unchunked: int = 0  # number of ids that the store has in one value
+    committed_bytes: int = 0  # `nbytes` at the last commit
 
     def add(self, batches: DecodedBatches, rows: NDArray[np.intp], uses: Uses) -> None:
         """Add the ids of admitted batches; put their reports aside for :meth:`settle`.
@@ -51,9 +50,8 @@ class Pane:
         Parameters
         ----------
         batches : DecodedBatches
-            Admitted and others.
         rows : ndarray of intp
-            Those of this pane that are admitted.
+            The admitted rows of this pane.
         uses : Uses
             The new numbers of reports of their keys.
         """
@@ -65,13 +63,10 @@ class Pane:
         self.unsaved_keys.update(uses)
 
     def settle(self, add_to_slices: Callable[[Integers, Counts], None]) -> int:
-        """Add the batches put aside to the statistic, all at once; return their reports.
+        """Add all batches put aside to the statistic; return the number of their reports.
 
-        Parameters
-        ----------
-        add_to_slices : callable
-            Called with codes and statistics of slices, where the metric has some: they sum to what
-            is added to the pane.
+        `add_to_slices` is called with the codes and the statistics of a metric's slices; these sum
+        to what is added to the pane.
         """
         decode, waiting = self.metric.randomizer.decode, self.waiting
         self.waiting = []
@@ -91,7 +86,7 @@ class Pane:
 
     @property
     def nbytes(self) -> int:
-        """About how much memory it takes; a closed one is let go at the next commit."""
+        """About its memory in bytes; a closed pane is dropped at the next commit."""
         if self.closed:
             return 0
         keys = len(self.used) * KEY_BYTES + sum(map(sys.getsizeof, (self.used, self.unsaved_keys)))
@@ -99,12 +94,12 @@ class Pane:
 
     @property
     def saved_ids(self) -> int:
-        """How many ids the store has in chunks."""
+        """The number of ids that the store has in chunks."""
         unsaved = sum(map(len, self.unsaved)) // BATCH_ID_BYTES
         return len(self.batch_ids) - unsaved - self.unchunked
 
     def encode(self, chunk: int | None) -> bytes | memoryview:
-        """Return the statistic as it is stored: int64, little endian, or a chunk of slices."""
+        """Return the stored statistic: little-endian int64, or a chunk of slices."""
         if chunk is not None:
             return encode_chunk(chunk, self.statistic)
         return self.statistic.astype("<i8", copy=False).data.cast("B")  # not copied
@@ -115,5 +110,5 @@ def _levels(data: bytes) -> NDArray[np.uint8]:
 
 
 def _joined(parts: list[bytes]) -> bytes:
-    """Return the parts as one, a single one as it is."""
+    """Return the parts as one; a single part is not copied."""
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -13,14 +13,14 @@ COVER_GRAINS = (*COARSE_GRAINS, "pane")
 
 
 class PaneSpan(NamedTuple):
-    """Panes of one grain that begin in [start, end), in ms since the epoch; None: unbounded."""
+    """Panes of one grain with starts in [start, end), in ms since the epoch; None: unbounded."""
 
     grain: str
     start: int | None
     end: int | None
 
     def has(self, start: int) -> bool:
-        """Return whether a pane that begins at `start` is inside."""
+        """Return whether a pane with this start is in the span."""
         return (self.start is None or self.start <= start) and (
             self.end is None or start < self.end
         )
@@ -39,11 +39,11 @@ def spans(
     ----------
     metric : Metric
     closed_ms : int
-        Panes that end by then are closed: a coarse one is complete, and never changes again.
+        Panes up to here are closed: a coarse pane is complete and never changes.
     start, end : int or None
         On edges of the metric's panes, in ms since the epoch.
     grains : tuple of str
-        Those that may be used, the coarsest first.
+        The allowed grains, the coarsest first.
 
     Examples
     --------

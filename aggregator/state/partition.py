@@ -1,7 +1,7 @@
 """The state of one partition: a function of its log, from the first report to the next offset.
 
-Nothing here reads a clock or talks to anybody: the same messages in the same order give the same
-state, however they were cut into batches, which is what `dither verify` relies on.
+Nothing here reads a clock or the network. The same messages in the same order give the same state,
+however they were polled; `dither verify` relies on it.
 """
 
 from __future__ import annotations
@@ -25,29 +25,27 @@ from estimators.estimate import Counts
 
 
 class Partition:
-    """The sums of one partition and the next offset that they stand for.
+    """The sums of one partition up to its next offset.
 
     Parameters
     ----------
     metrics : mapping of str to Metric
-        The metrics that are counted, by name.
-    future_ms : int
-        How far a batch's event time may be ahead of Kafka's timestamp.
-    past_ms : int
-        How far it may be behind.
+        By name.
+    future_ms, past_ms : int
+        How far an event time may be ahead of, and behind, Kafka's timestamp.
 
     Attributes
     ----------
     next_offset : int
-        The first offset that is not counted yet.
+        The first offset that is not counted.
     unsaved : int
-        Reports, counted or refused, since the store last had everything.
+        Reports, counted or refused, since the last commit.
     arrivals : array of int
-        Kafka's timestamps of the messages since then, in ms.
+        Kafka's timestamps of the messages since the last commit, in ms.
     panes : dict of PaneKey to Pane
-        Those that are open, and those that closed since then.
+        The open panes, and those that closed since the last commit.
     changed : dict of PaneKey to Pane
-        Those of them that the next commit will write.
+        The panes that the next commit will write.
     """
 
     def __init__(
@@ -68,21 +66,18 @@ class Partition:
         self._keys = {name: counted_keys(metric) for name, metric in metrics.items()}
 
     def restore(self, key: PaneKey, pane: Pane) -> None:
-        """Take over an open pane that was committed before, maybe by another partition."""
+        """Add an open pane that was committed before, maybe for another partition."""
         self.panes[key], pane.committed_bytes = pane, 0
         self._note_end(key, pane)
         self._note_committed(pane)
 
     def drop_panes(self) -> None:
-        """Let go of the panes: nothing more is counted here."""
+        """Drop all panes, as nothing more is counted here."""
         self.panes, self.changed, self._waiting = {}, {}, {}
         self._committed_bytes = 0
 
     def count(self, messages: Iterable[Message]) -> list[Rejection]:
-        """Count messages in log order; return those that could not be.
-
-        Messages below the next offset were counted before and are passed over.
-        """
+        """Count messages in log order, ignoring counted offsets; return the rejections."""
         fresh = self._fresh(list(messages))
         if not fresh:
             return []
@@ -109,29 +104,29 @@ class Partition:
 
     @property
     def changed_bytes(self) -> int:
-        """The size of the statistics that the next commit will write."""
+        """The bytes of the statistics that the next commit will write."""
         return sum(pane.statistic.nbytes for pane in self.changed.values())
 
     @property
     def changed_keys(self) -> int:
-        """How many numbers of reports of message keys the next commit will write."""
+        """The number of message keys that the next commit will write."""
         return sum(len(pane.unsaved_keys) for pane in self.changed.values())
 
     @property
     def open_bytes(self) -> int:
-        """About how much memory all open panes take."""
+        """About the memory of all open panes, in bytes."""
         changed = self.changed.values()
         return self._committed_bytes + sum(pane.nbytes - pane.committed_bytes for pane in changed)
 
     def advance_to(self, offset: int) -> None:
-        """Pass over offsets that belong to no message: markers of transactions, what was aborted.
+        """Skip offsets without a message: transaction markers and aborted messages.
 
-        Nothing else changes: the same log gives the same state, whether they were passed or not.
+        Nothing else changes: the same log gives the same state, skipped or not.
         """
         self.next_offset = max(self.next_offset, offset)
 
     def close_until(self, question: str, end: int) -> None:
-        """Close the panes of a metric's key, or its round's, that end by then, as reports would."""
+        """Close the panes of a metric or round that end by `end`, as reports would."""
         mark = self.watermarks[question]
         mark.closed = max(mark.closed, end)
         self._close_due_panes([question])
@@ -141,7 +136,7 @@ class Partition:
         return self._keys[metric][number - 1 if number else 0]
 
     def _fresh(self, messages: list[Message]) -> list[Message]:
-        """Return the messages that were not counted before, each offset once, in their order."""
+        """Return the messages that were not counted before, each offset once, in order."""
         message_offsets = [message.offset() for message in messages]
         offsets = np.fromiter(message_offsets, np.int64, len(messages))
         if not offsets.size or (offsets[0] >= self.next_offset and (np.diff(offsets) > 0).all()):
@@ -161,10 +156,7 @@ class Partition:
         messages: Sequence[Message],
         arrived: Integers,
     ) -> list[Rejection]:
-        """Put a metric's batches into their panes; return those that are refused.
-
-        `name` is the key under which they are counted.
-        """
+        """Add a metric's batches to the panes of the key `name`; return the refused ones."""
         admission = admit(
             metric,
             batches,
@@ -197,15 +189,9 @@ class Partition:
         ]
 
     def _add_to_slices(self, key: PaneKey, codes: Integers, rows: Counts) -> None:
-        """Add to the tables of a pane's stretch what its slices have more.
+        """Add the statistics of a pane's slices to the tables of its stretch.
 
-        Parameters
-        ----------
-        key : PaneKey
-        codes : ndarray of int64, shape (n,)
-            Of the slices.
-        rows : ndarray of int64, shape (n, cells)
-            Their statistics.
+        `codes` has shape (n,), `rows` shape (n, cells).
         """
         metric = self.panes[key].metric
         start = key.start - key.start % (width_ms(SLICES, metric) or 1)
@@ -214,7 +200,7 @@ class Partition:
             table.statistic[chunk_positions] += chunk_rows
 
     def _changed_pane(self, key: PaneKey, metric: Metric) -> Pane:
-        """Return a pane that sums others, to be added to."""
+        """Return a coarse pane or slice table, marked as changed."""
         if key not in self.panes:
             empty = metric.zero() if key.chunk is None else empty_chunk(metric)
             self.panes[key] = Pane(metric, 0, empty)
@@ -223,17 +209,17 @@ class Partition:
         return self.panes[key]
 
     def _note_end(self, key: PaneKey, pane: Pane) -> None:
-        """Note when a new pane ends."""
+        """Note the end of a new pane."""
         width = width_ms(key.grain, pane.metric)
         if width is not None:
             earliest_end = self._ends.get(key.question, key.start + width)
             self._ends[key.question] = min(earliest_end, key.start + width)
 
     def _close_due_panes(self, questions: Collection[str]) -> None:
-        """Close the panes that the watermark has left behind, adding them to the coarser ones.
+        """Close the panes that the watermark has passed, and add them to the coarse ones.
 
-        There may be a hundred thousand. They are looked at if a watermark of these questions has
-        reached the end of the first of its own.
+        There may be a hundred thousand panes: they are visited only if a watermark of these
+        questions has passed the earliest end of its panes.
         """
         if all(
             self._ends.get(question, ANY_AGE) > self.watermarks[question].closed
@@ -258,7 +244,7 @@ class Partition:
         self.changed[key] = pane
 
     def _is_over(self, key: PaneKey, pane: Pane) -> bool:
-        """Return whether a pane that is open still is to be closed."""
+        """Return whether an open pane is due to be closed."""
         width = width_ms(key.grain, pane.metric)
         if width is None or pane.closed:
             return False
@@ -279,6 +265,6 @@ class Partition:
         return closed
 
     def _note_committed(self, pane: Pane) -> None:
-        """Note how much of the memory that open panes take is this one's."""
+        """Note the memory of a committed pane."""
         previous_bytes, pane.committed_bytes = pane.committed_bytes, pane.nbytes
         self._committed_bytes += pane.committed_bytes - previous_bytes

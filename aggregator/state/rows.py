@@ -1,4 +1,4 @@
-"""Selects rows of columns by pane; fast if all are alike."""
+"""Selects rows of columns by pane; fast for a single pane."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RowIndices = NDArray[np.intp]
 
 
 def by_start(start: Integers, rows: RowIndices) -> list[tuple[int, RowIndices]]:
-    """Return the rows of each start, in their order; mostly there is one start."""
+    """Return the rows of each start, in order; mostly there is one start."""
     if start.size and (start == start[0]).all():
         return [(int(start[0]), rows)]
     order = np.argsort(start, kind="stable")

@@ -1,9 +1,9 @@
-"""Tables of slices: the statistics of a metric's slices over one stretch, and their stored form.
+"""Slice tables: the statistics of a metric's slices over a stretch, and their stored form.
 
-A table is cut into chunks of a fixed number of slices, by their codes, so that a commit writes the
-chunks that changed. In memory a chunk has a row for each of its slices. Its stored form has the
-rows that are not empty: byte 0 is the width of an integer, the smallest of 1, 2, 4 and 8 bytes that
-fits all; then come the rows by code, each a uint32 code and the statistic, little endian.
+A table is cut into chunks of a fixed number of slice codes, so that a commit writes only changed
+chunks. In memory a chunk has a row for each slice. Its stored form has the rows that are not empty:
+byte 0 is the width of an integer, the smallest of 1, 2, 4 and 8 bytes that fits all; then come the
+rows by code, each a uint32 code and the statistic, little endian.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from estimators import Metric
 from estimators.estimate import Counts
 
 CHUNK_BYTES = 65_000
-"""Of a chunk's rows at their widest: with Redis's own header just below 64 KiB, as more than that
-takes 80."""
+"""A chunk's rows at their widest; Redis stores up to 64 KiB, header included, without waste."""
 CODE_BYTES = 4
 INTEGER_WIDTHS = (1, 2, 4, 8)
 
 
 def chunk_rows(metric: Metric) -> int:
-    """Return how many slices of a metric a chunk has: all, if they are few."""
+    """Return how many slices of a metric are in a chunk; all, if they are few."""
     rows = max(1, CHUNK_BYTES // (CODE_BYTES + metric.zero().nbytes))
     return rows if metric.slicing is None else min(rows, metric.slicing.size)
 
@@ -38,14 +37,14 @@ def empty_chunk(metric: Metric) -> Counts:
 def by_chunk(
     metric: Metric, codes: Integers, rows: Counts
 ) -> Iterator[tuple[int, Integers, Counts]]:
-    """Yield what belongs to each chunk: its number, the places in it, and their rows.
+    """Yield the number of each chunk, the positions in it, and their rows.
 
     Parameters
     ----------
     metric : Metric
     codes : ndarray of int64, shape (n,)
+        Ascending.
     rows : ndarray of int64, shape (n, cells)
-        Their statistics.
     """
     size = chunk_rows(metric)
     edges = [0, *(np.flatnonzero(np.diff(codes // size)) + 1).tolist(), len(codes)]
@@ -55,14 +54,7 @@ def by_chunk(
 
 
 def encode_chunk(number: int, statistics: Counts) -> bytes:
-    """Return the stored form of a chunk.
-
-    Parameters
-    ----------
-    number : int
-        The chunk's, from 0 on.
-    statistics : ndarray of int64, shape (slices, cells)
-    """
+    """Return the stored form of chunk `number`, with statistics of shape (slices, cells)."""
     used = np.flatnonzero(statistics.any(axis=1))
     rows = statistics[used]
     low, high = int(rows.min(initial=0)), int(rows.max(initial=0))
@@ -73,19 +65,11 @@ def encode_chunk(number: int, statistics: Counts) -> bytes:
 
 
 def decode_rows(value: bytes, cells: int) -> tuple[Integers, Counts]:
-    """Return the codes and the statistics of a chunk's slices from its stored form.
-
-    Parameters
-    ----------
-    value : bytes
-        From :func:`encode_chunk`.
-    cells : int
-        Of one statistic.
+    """Return the codes and the statistics, of `cells` each, of a stored chunk.
 
     Raises
     ------
     ValueError
-        If it is none.
     """
     width = value[0] if value else 0
     if width not in INTEGER_WIDTHS:
@@ -101,19 +85,18 @@ def decode_rows(value: bytes, cells: int) -> tuple[Integers, Counts]:
 
 
 def decode_chunk(number: int, value: bytes, metric: Metric) -> Counts:
-    """Return a chunk from its stored form, shape (slices, cells).
+    """Return a stored chunk, shape (slices, cells).
 
     Parameters
     ----------
     number : int
     value : bytes
     metric : Metric
-        Whose slices they are.
 
     Raises
     ------
     ValueError
-        If it is none of this metric.
+        If it is no chunk of this metric.
     """
     statistics = empty_chunk(metric)
     codes, rows = decode_rows(value, statistics.shape[1])
@@ -126,16 +109,14 @@ def decode_chunk(number: int, value: bytes, metric: Metric) -> Counts:
 
 
 def describe_difference(number: int, stored_chunk: bytes, expected: Counts, metric: Metric) -> str:
-    """Return how a stored chunk of slices differs from what it should be.
+    """Return how a stored chunk of slices differs from the expected one.
 
     Parameters
     ----------
     number : int
     stored_chunk : bytes
-        Its stored form.
     expected : ndarray of int64, shape (slices, cells)
     metric : Metric
-        Whose slices they are.
     """
     try:
         stored = decode_chunk(number, stored_chunk, metric)

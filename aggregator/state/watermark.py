@@ -1,8 +1,8 @@
 """Watermarks: the event time that several recent batches of a metric have reached.
 
-A time is reached when CONFIRMING_BATCHES of the last RECENT_BATCHES counted batches have reached
-it, so that a few devices with a wrong clock, or one message of an attacker, close nobody's pane.
-docs/decisions/0018-watermarks-are-confirmed.md says why these numbers.
+A time is reached when CONFIRMING_BATCHES of the last RECENT_BATCHES counted batches reached it, so
+that a few wrong clocks, or one message of an attacker, close no pane.
+docs/decisions/0018-watermarks-are-confirmed.md explains the numbers.
 """
 
 from __future__ import annotations
@@ -19,41 +19,40 @@ if TYPE_CHECKING:
 
 NO_TIME = -1
 CONFIRMING_BATCHES = 8
-"""The number of batches of a metric that must reach a time before its watermark does."""
+"""Batches of a metric that must reach a time before its watermark does."""
 RECENT_BATCHES = 32
-"""Among how many counted batches of the metric these must be, the newest included."""
+"""The last counted batches of the metric among which these must be."""
 
 Ahead = tuple[tuple[int, int], ...]
-"""Age and time of batches: how many batches came after one, and the event time it reached, ms."""
+"""Age and time of batches: the number of later batches, and the reached event time in ms."""
 
 
 @dataclasses.dataclass
 class Watermark:
     """The watermark of a metric in a partition."""
 
-    # The latest event time that CONFIRMING_BATCHES of RECENT_BATCHES counted batches in
-    # succession, heartbeats included, have reached (none reaches further than Kafka's own
-    # timestamp for it), ms.
+    # The latest event time in ms that CONFIRMING_BATCHES of RECENT_BATCHES successive counted
+    # batches, heartbeats included, have reached; a batch reaches no later time than its Kafka
+    # timestamp.
     time: int = NO_TIME
     arrived: int = NO_TIME  # the latest Kafka timestamp of a counted batch, ms
-    # Panes that end by then are closed, ms, and stay so if more lateness is allowed later on.
+    # Panes up to here, in ms, are closed, and stay closed if the lateness grows.
     closed: int = NO_TIME
-    # Those of the last RECENT_BATCHES batches that have reached a later time, in their order:
-    # age and time. They are fewer than CONFIRMING_BATCHES.
+    # Age and time of each recent batch ahead of `time`, in order; fewer than CONFIRMING_BATCHES.
     ahead: Ahead = ()
 
     def __str__(self) -> str:
-        """Return it as the store keeps it."""
+        """Return the stored form."""
         ahead = ",".join(f"{age}+{time - self.time}" for age, time in self.ahead)
         return f"{self.time}:{self.arrived}:{self.closed}" + (f":{ahead}" if ahead else "")
 
     @property
     def latest(self) -> int:
-        """The latest event time that any recent batch has reached, confirmed or not, ms."""
+        """The latest event time that a recent batch has reached, confirmed or not, in ms."""
         return max((time for _, time in self.ahead), default=self.time)
 
     def advance(self, reached: int) -> None:
-        """Note the event time that the next counted batch has reached."""
+        """Note the event time that the next counted batch reached."""
         if not self.ahead and reached <= self.time:
             return
         ahead = [(age + 1, time) for age, time in self.ahead if age + 1 < RECENT_BATCHES]
@@ -65,7 +64,7 @@ class Watermark:
         self.ahead = tuple(ahead)
 
     def advance_all(self, reached: Integers) -> None:
-        """Note the event times that the next counted batches have reached, in their order."""
+        """Note the event times that the next counted batches reached, in order."""
         if reached.size < MIN_VECTOR_BATCHES:
             for time in reached.tolist():
                 self.advance(time)
@@ -78,10 +77,7 @@ class Watermark:
         self.ahead = tuple((last - position, time) for position, time in ahead)
 
     def reaches(self, time: int, reached: Integers) -> int | None:
-        """Return at which of the next counted batches it will be at `time`; None: at none of them.
-
-        -1 means that it is there already.
-        """
+        """Return the index of the next batch at which it reaches `time`; None: none; -1: it has."""
         if self.time >= time:
             return -1
         if not (reached >= time).any():
@@ -101,12 +97,12 @@ class Watermark:
         return np.maximum.accumulate(np.maximum(confirmed, self.time))
 
     def close(self, metric: Metric) -> None:
-        """Close the panes that it has left behind by the lateness, unless they are held open."""
+        """Close the panes that it has passed by the lateness, unless they are held open."""
         if not metric.hold_open:
             self.closed = max(self.closed, self.time - metric.lateness_ms)
 
     def _climbing(self, reached: Integers) -> tuple[Integers, Integers]:
-        """Return the places and times of batches beyond `time`; those that were before are < 0."""
+        """Return the indices and times of batches ahead of `time`; earlier batches are < 0."""
         places = np.flatnonzero(reached > self.time)
         times = reached[places]
         if self.ahead:
@@ -117,11 +113,11 @@ class Watermark:
 
 
 MIN_VECTOR_BATCHES = 16
-"""So few are sooner taken one after the other."""
+"""Batches from which on they are vectorized."""
 
 
 def _confirmed(places: Integers, times: Integers, time: int) -> int | None:
-    """Return the place at which enough batches close to each other have reached a time."""
+    """Return the position at which enough batches within the window have reached a time."""
     reached_positions = places[times >= time]
     more = CONFIRMING_BATCHES - 1
     enough = np.flatnonzero(reached_positions[more:] - reached_positions[:-more] < RECENT_BATCHES)
@@ -129,7 +125,7 @@ def _confirmed(places: Integers, times: Integers, time: int) -> int | None:
 
 
 def _highest(places: Integers, times: Integers) -> int:
-    """Return the latest time that is confirmed at any of these places; NO_TIME if none is."""
+    """Return the latest confirmed time at any of these positions; NO_TIME if none is."""
     if times.size < CONFIRMING_BATCHES:
         return NO_TIME
     falling = np.sort(times)[::-1]

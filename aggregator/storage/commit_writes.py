@@ -12,9 +12,9 @@ from aggregator.storage.id_chunks import chunk_keys, id_commands
 from aggregator.timestamps import LAST_MS
 
 MAX_COMMAND_WORDS = 4_000
-"""Of a command that a script runs: Lua unpacks about 8,000 values at most."""
+"""Words of a command in a script: Lua unpacks about 8,000 values at most."""
 MAX_SCRIPT_ARGUMENTS = 1_000_000
-"""Of a script's call, its keys included: Redis takes 1,048,576."""
+"""Arguments of a script call, keys included: Redis takes 1,048,576."""
 
 Command = list[Any]
 
@@ -22,7 +22,7 @@ Command = list[Any]
 def commit_commands(
     prefix: str, partition: Partition, facts: Mapping[str, str | int]
 ) -> Iterator[Command]:
-    """Yield the commands, each of :data:`MAX_COMMAND_WORDS` words at most.
+    """Yield the commands of a commit, each of at most :data:`MAX_COMMAND_WORDS` words.
 
     Parameters
     ----------
@@ -75,10 +75,8 @@ def commit_commands(
 
 
 def keys_of(command: Command) -> Command:
-    """Return the keys that a command of :func:`writes` names.
+    """Return the keys that a command of :func:`commit_commands` names.
 
-    Examples
-    --------
     >>> keys_of(["UNLINK", "one", "two"]), keys_of(["SADD", "one", "member"])
     (['one', 'two'], ['one'])
     """
@@ -86,10 +84,8 @@ def keys_of(command: Command) -> Command:
 
 
 def _parts(head: Command, words: Sequence[Any]) -> Iterator[Command]:
-    """Yield a command as often as it takes to have all of its words; not at all without any.
+    """Yield a command as often as its words require; yield nothing without words.
 
-    Examples
-    --------
     >>> [len(part) for part in _parts(["HSET", "key"], range(5_000))]
     [4000, 1004]
     """

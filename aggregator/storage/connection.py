@@ -30,20 +30,17 @@ from aggregator.storage.failures import (
 
 SENTINEL_SUFFIX = "+sentinel"
 COMMAND_RETRIES = 2
-"""Of a call that found no connection: short interruptions pass unnoticed, outages soon show.
-
-The client also retries each attempt to connect, so the waits add up to 2.4 s at most.
-"""
+"""Retries of a command without a connection; with those of the connection 2.4 s at most."""
 CLIENT_OPTIONS: dict[str, Any] = {
     "socket_connect_timeout": 5,
-    "socket_timeout": 20,  # a server that hangs is one that is away
+    "socket_timeout": 20,  # a server that hangs is unreachable
     "health_check_interval": 30,
 }
 FIRST_CALL_SECONDS = 2.5
-"""The first call at a start waits so long: then it is looked at whether TLS is what is wrong."""
+"""Timeout of the first call; afterwards a wrong TLS setting is looked for."""
 SENTINEL_PORT = 26_379
 HOST_AND_PORT = re.compile(r"(\[[^\[\]]+\]|[^\[\]: ]*)(:[1-9]\d*)?")
-"""A host, maybe with a port."""
+"""A host with an optional port."""
 URL_FORMS = (
     "redis://, rediss:// (TLS) or unix://, then USER:PASSWORD@HOST:PORT/0 with the number of a "
     "database, special characters percent-encoded, and redis-py's parameters (ssl_ca_certs=..., "
@@ -53,14 +50,14 @@ URL_FORMS = (
 
 
 LAYOUT_LOST = (RedisClusterException, LookupError)
-"""What the client fails with, beside errors of Redis, when it finds too little of a Cluster."""
+"""Errors of the client, besides Redis errors, when it finds too little of a Redis Cluster."""
 
 
 class ClusterClient(RedisCluster):
-    """A client of a Redis Cluster whose failures are all of :class:`redis.RedisError`."""
+    """A Redis Cluster client whose failures are all instances of :class:`redis.RedisError`."""
 
     def execute_command(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a command, on the node that has its key."""
+        """Run a command on the node that has its key."""
         try:
             return super().execute_command(*args, **kwargs)  # type: ignore[no-untyped-call]
         except (*LAYOUT_LOST, AttributeError) as error:
@@ -72,7 +69,7 @@ class ClusterClient(RedisCluster):
         Raises
         ------
         ClusterError
-            If no node is known that has it.
+            If no known node has it.
         """
         try:
             return self.get_redis_connection(self.get_node_from_key(key))  # type: ignore[no-untyped-call]
@@ -80,7 +77,7 @@ class ClusterClient(RedisCluster):
             raise ClusterError(f"a part of the Redis Cluster is away: {error}") from error
 
     def get_node(self, host: Any = None, port: Any = None, node_name: Any = None) -> Any:
-        """Return a node; one that joined after the last look, and is named by an ASK, is new."""
+        """Return a node; an unknown node that an ASK redirection names is created."""
         node = super().get_node(host, port, node_name)  # type: ignore[no-untyped-call]
         if node is None and node_name:
             host, _, port = str(node_name).rpartition(":")
@@ -89,10 +86,10 @@ class ClusterClient(RedisCluster):
 
 
 class Sentinels(Sentinel):
-    """Sentinels. Where none answers, the error says what went wrong with them."""
+    """Sentinels; if none answers, the error says why."""
 
     def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Return a master's address; the Sentinel that knew it is asked first the next time."""
+        """Return a master's address; the Sentinel that answered is asked first next time."""
         sentinels: list[Any] = self.sentinels
         failures: list[Exception] = []
         for sentinel in sentinels:
@@ -122,17 +119,17 @@ def connect(url: str) -> redis.Redis:
     Parameters
     ----------
     url : str
-        ``redis://``, ``rediss://`` (TLS) or ``unix://``. A server says itself whether it belongs to
-        a Redis Cluster. Several nodes of a cluster may be named, ``redis://one:6379,two:6379``: the
-        first that answers names the others. ``redis+sentinel://one:26379,two:26379/NAME/0`` (or
-        ``rediss+sentinel://``) gets the master of that name from Sentinels.
+        ``redis://``, ``rediss://`` (TLS) or ``unix://``. The server says whether it belongs to a
+        Redis Cluster. ``redis://one:6379,two:6379`` names several nodes of a cluster; the first
+        that answers names the others. ``redis+sentinel://one:26379,two:26379/NAME/0`` (or
+        ``rediss+sentinel://``) gets the master NAME from Sentinels.
 
     Raises
     ------
     StoreUnreachable
-        If nothing answers there, or not as it should.
+        If no Redis answers there, or not as expected.
     SettingsError
-        If it is no such URL.
+        If the URL is invalid.
     """
     failure: Exception = ValueError("no address")
     try:
@@ -166,26 +163,26 @@ def _explain_failure(url: str, failure: Exception) -> str:
 
 
 class _UnreadableError(Exception):
-    """A URL that is none."""
+    """An invalid URL."""
 
 
 def _split_url(url: str) -> tuple[SplitResult, list[str]]:
-    """Return a URL's parts, and a URL for each of its hosts; the client can read them."""
+    """Return a URL's parts, and a URL for each of its hosts that the client can parse."""
     try:
         parts = urlsplit(url)
         user, _, hosts = parts.netloc.rpartition("@")
-        if "@" in parts.path + parts.query + parts.fragment:  # then what is a password?
+        if "@" in parts.path + parts.query + parts.fragment:  # the password is ambiguous
             raise _UnreadableError
         host_urls = [_host_url(parts, user, host) for host in hosts.split(",")] if hosts else [url]
         for host_url in host_urls:
             parse_url(host_url)  # type: ignore[no-untyped-call]
             if not HOST_AND_PORT.fullmatch(urlsplit(host_url).netloc.rpartition("@")[2]):
-                raise _UnreadableError  # the client takes its own port for one that is none
+                raise _UnreadableError  # the client would use its default port
         path = parts.path.strip("/")
         if parts.scheme.endswith(SENTINEL_SUFFIX):
             path = path.partition("/")[2]
         if parts.scheme != "unix" and path:
-            int(path)  # the client takes database 0 for anything else
+            int(path)  # the client would use database 0
     except ValueError:
         raise _UnreadableError from None
     return parts, host_urls
@@ -223,7 +220,7 @@ def _connect_to_server(url: str, nodes: list[str]) -> redis.Redis:
 
 
 def _check_tls(url: str) -> None:
-    """Raise an error if TLS is why a server does not answer; the client would ask for a minute."""
+    """Raise an error if a wrong TLS setting is why a server does not answer."""
     options = {**CLIENT_OPTIONS, "socket_timeout": FIRST_CALL_SECONDS}
     with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options) as client:
         try:
@@ -244,9 +241,9 @@ def _check_tls(url: str) -> None:
 
 
 def _server_mode(client: redis.Redis) -> str:
-    """Return how a server runs: ``cluster``, ``sentinel`` or ``standalone``.
+    """Return a server's mode: ``cluster``, ``sentinel`` or ``standalone``.
 
-    Every user may say HELLO; a proxy, or a Redis before version 6, may not understand it.
+    Every user may say HELLO; a proxy or a Redis before version 6 may not understand it.
     """
     try:
         hello: Any = client.execute_command("HELLO")  # type: ignore[no-untyped-call]
@@ -257,9 +254,9 @@ def _server_mode(client: redis.Redis) -> str:
 
 
 def _connect_by_sentinel(parts: SplitResult, urls: list[str]) -> redis.Redis:
-    """Return a client of the master that Sentinels name; it follows when the master changes.
+    """Return a client of the master that Sentinels name; it follows a failover.
 
-    ``?sentinel_username=`` and ``?sentinel_password=`` are for Sentinels that require a login.
+    ``?sentinel_username=`` and ``?sentinel_password=`` are the login at the Sentinels.
     """
     name, _, database = parts.path.strip("/").partition("/")
     if not name:
@@ -278,7 +275,7 @@ def _connect_by_sentinel(parts: SplitResult, urls: list[str]) -> redis.Redis:
 
 
 def _url_options(url: str) -> dict[str, Any]:
-    """Return what a URL says besides the address."""
+    """Return a URL's options without its address."""
     url_options: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
     return {k: v for k, v in url_options.items() if k not in ("host", "port", "connection_class")}
 

@@ -1,15 +1,12 @@
 """Reads one consistent state of a partition with plain commands.
 
-A commit is one atomic script, which changes the owner's stamp. So everything that is read between
-two reads of the same stamp is of one state. If the stamp has changed, everything is read again in
-one round trip, so that a slow network does not separate the two reads of the stamp. The reader
-needs no right to run scripts or to write.
+A commit is one atomic script that changes the owner's stamp, so replies between two reads of the
+same stamp belong to one state. If the stamp changed, everything is read again in one round trip, so
+that a slow network does not separate the two reads. A reader needs no right to run scripts.
 
-The sizes of a partition's sets show whether a set was deleted: the next commit would create it
-again, with only a part of its members. So each commit stores the number of members of each set in
-the hash ``P:sizes``, by the set's key. A commit refuses to add to a set that has another number of
-members. The owner's field ``sizes`` names the commit that wrote the numbers last: an earlier
-version of Dither does not update them, and then they say nothing.
+Each commit stores the size of each set in the hash ``P:sizes``; a smaller set has lost members, and
+a commit refuses to add to it. The owner's field ``sizes`` names the commit that wrote the sizes;
+sizes of an earlier commit prove nothing.
 """
 
 from __future__ import annotations
@@ -30,14 +27,14 @@ from aggregator.storage.commands import Command, ask_each, readable
 COMMIT_FIELDS = ("next", "begun", "done", "sizes")
 """Fields of an owner's hash that say whether the sizes are those of the last commit."""
 INDEXED_SET = "indexed"
-"""A set that exists as soon as any does."""
+"""A set that exists as soon as any set does."""
 STAMP_FIELDS = ("epoch", "token", *COMMIT_FIELDS)
-"""Fields of an owner's hash of which each commit and each take-over changes one."""
+"""Fields of an owner's hash of which each commit and each takeover changes one."""
 MAX_READ_ATTEMPTS = 20
 LARGE_BYTES, GROUP_BYTES = 32_000_000, 16_000_000
 """Of replies: above it they are folded one by one, and so many are asked for at a time."""
 GROUPED_ATTEMPTS = 1
-"""After which a partition is read at once: it may change more often than groups can be read."""
+"""Attempts in groups; later ones read at once, as the partition may change faster than groups."""
 
 
 def _list_replies(_: Collection[bytes], replies: Iterable[Any]) -> Any:
@@ -45,23 +42,22 @@ def _list_replies(_: Collection[bytes], replies: Iterable[Any]) -> Any:
 
 
 class ReadPlan(NamedTuple):
-    """The keys that are read of a partition."""
+    """What a read asks of a partition."""
 
-    prefix: str  # of its keys
-    # Returns commands for the members of its set of open panes.
+    prefix: str
+    # Returns the commands for the members of the set of open panes.
     reads: Callable[[Collection[bytes]], list[Command]]
-    # Makes one value of those members and the replies, all of which it takes, in their order. It
-    # may be called again, for replies of a later state.
+    # Makes one value of members and all replies, in order; called again for a later state.
     fold: Callable[[Collection[bytes], Iterable[Any]], Any] = _list_replies
-    # Returns of how many bytes the replies to the commands are at most.
+    # Returns the maximum bytes of the replies to commands.
     weigh: Callable[[Sequence[Command]], list[int]] = lambda commands: [0] * len(commands)
 
 
 class PartitionRead(NamedTuple):
-    """The values that were read."""
+    """What was read of a partition."""
 
     opened: Collection[bytes]  # members of the set of open panes
-    replies: Any  # to the plan's commands for them, as its `fold` returns them; by default a list
+    replies: Any  # what the plan's `fold` returned; by default a list of replies
 
 
 Ask = Callable[[Sequence[Command]], list[Any]]
@@ -69,7 +65,7 @@ Stream = Callable[[Sequence[Sequence[Command]]], AbstractContextManager[Iterator
 
 
 def read(ask: Ask, plans: Sequence[ReadPlan], stream: Stream | None = None) -> list[PartitionRead]:
-    """Return a consistent piece of each partition; those of different partitions are of any time.
+    """Read one consistent state of each partition; different partitions may be of different times.
 
     Parameters
     ----------
@@ -77,25 +73,18 @@ def read(ask: Ask, plans: Sequence[ReadPlan], stream: Stream | None = None) -> l
         Runs commands in their order, in one round trip.
     plans : sequence of ReadPlan
     stream : callable, optional
-        Runs groups of commands, and hands out the replies one by one: for what is too large for
-        memory, one partition after the other.
-
-    Raises
-    ------
-    redis.exceptions.TryAgainError
-        If a partition has changed each time that it was read.
-    StateUnreadable
-        If some of the set of open panes is gone.
+        Runs groups of commands and yields the replies one by one: for large reads, one partition
+        after the other.
     """
     heads = ask_each(ask, [_head(plan) for plan in plans])
     commands = [plan.reads(opened) for plan, (*_, opened) in zip(plans, heads, strict=True)]
-    weights = (sum(plan.weigh(those)) for plan, those in zip(plans, commands, strict=True))
+    weights = (sum(plan.weigh(part)) for plan, part in zip(plans, commands, strict=True))
     if stream is not None and sum(weights) > LARGE_BYTES:
         return [
             _read_streamed(ask, stream, *plan_and_commands)
             for plan_and_commands in zip(plans, commands, strict=True)
         ]
-    parts = [[*those, _stamp(plan)] for plan, those in zip(plans, commands, strict=True)]
+    parts = [[*part, _stamp(plan)] for plan, part in zip(plans, commands, strict=True)]
     pieces = []
     for plan, head, plan_commands, (*replies, stamp_after) in zip(
         plans, heads, commands, ask_each(ask, parts), strict=True
@@ -117,7 +106,7 @@ def _read_streamed(
 
 
 def _read_again(ask: Ask, plan: ReadPlan, commands: list[Command]) -> PartitionRead:
-    """Return a piece of a partition that has changed, all of it from one round trip."""
+    """Read a changed partition again, in one round trip."""
 
     def at_once(groups: Sequence[Sequence[Command]]) -> nullcontext[Iterator[Any]]:
         return nullcontext(iter(ask([command for group in groups for command in group])))
@@ -126,7 +115,7 @@ def _read_again(ask: Ask, plan: ReadPlan, commands: list[Command]) -> PartitionR
 
 
 def _read_until_stable(stream: Stream, plan: ReadPlan, commands: list[Command]) -> PartitionRead:
-    """Return a piece of a partition that does not change meanwhile."""
+    """Read a partition until its stamp stays the same."""
     for look in range(MAX_READ_ATTEMPTS):
         groups = [_head(plan), *_group_commands(plan, commands), [_stamp(plan)]]
         if look >= GROUPED_ATTEMPTS:
@@ -155,7 +144,7 @@ def _group_commands(plan: ReadPlan, commands: list[Command]) -> list[list[Comman
 
 
 def _checked_read(plan: ReadPlan, head: list[Any], replies: Iterable[Any]) -> PartitionRead:
-    """Return what was found, if all panes are there that are open."""
+    """Return the replies, after checking that no open pane is missing."""
     (_, _, *facts), (indexed, size), opened = head
     if are_sizes_current(facts):
         if indexed is None:
@@ -181,14 +170,13 @@ def are_sizes_current(facts: Sequence[bytes | None]) -> bool:
 
 
 def loss_error(key: str, size: bytes | int, expected: bytes | int) -> StateUnreadable:
-    """Return the error for a key that has lost some of its members, or all.
+    """Return the error for a set or hash with fewer members than were committed.
 
     Parameters
     ----------
     key : str
-        Of the set or hash.
     size, expected : bytes or int
-        How many members it has, and how many were committed.
+        The number of members, and how many were committed.
     """
     number = int(size)
     shown = f"{number} entries" if number else "nothing"

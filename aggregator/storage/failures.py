@@ -1,7 +1,7 @@
 """Explains Redis's failures: what each means, and what to do.
 
-All of these may be temporary: a worker waits, loses nothing, and commits afterwards. A stored value
-that cannot be read is permanent: :class:`aggregator.errors.StateUnreadable`.
+All of them may be temporary: a worker waits, loses nothing and commits afterwards. An unreadable
+stored value is permanent: :class:`aggregator.errors.StateUnreadable`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from redis.sentinel import MasterNotFoundError
 
 RUNBOOK_PATH = "docs/operations.md"
 WITH_TLS, WITHOUT_TLS = "it answers a TLS handshake", "it answers without TLS"
-"""What a port does that does not answer as its URL asks."""
+"""What a port does that does not speak the protocol of its URL."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +25,11 @@ class RedisFailure:
     meaning: str
     remedy: str
     section: str  # of the runbook
-    words: str = r"(?!)"  # a regular expression for what Redis says
-    kinds: tuple[type[Exception], ...] = ()  # or what the client makes of it
+    words: str = r"(?!)"  # a regular expression for Redis's message
+    kinds: tuple[type[Exception], ...] = ()  # or the client's exception types
 
     def covers(self, error: Exception) -> bool:
-        """Return whether an error is of this kind."""
+        """Return whether an error is this failure."""
         return isinstance(error, self.kinds) or re.search(self.words, str(error)) is not None
 
 
@@ -180,7 +180,7 @@ UNKNOWN_FAILURE = RedisFailure("Redis refuses", "see Redis's message", "redis-is
 
 
 def classify(error: Exception) -> RedisFailure:
-    """Return the kind of failure that an error of Redis is."""
+    """Return the failure that an error of Redis stands for."""
     return next(
         (failure for failure in (*REDIS_FAILURES, REDIS_UNREACHABLE) if failure.covers(error)),
         UNKNOWN_FAILURE,
@@ -188,14 +188,12 @@ def classify(error: Exception) -> RedisFailure:
 
 
 def explain_redis_error(error: Exception) -> str:
-    """Return an error in words; of Redis: its meaning, Redis's message, and what to do.
+    """Return an error of Redis as its meaning, Redis's message and the remedy; others as they are.
 
-    Examples
-    --------
     >>> explain_redis_error(redis.ReadOnlyError("You can't write against a read only replica."))
     "this Redis is a replica and takes no writes (You can't write against a read only replica.): \
-name the master in redis.url, or let a Sentinel or a Redis Cluster name it; \
-docs/operations.md#redis-is-read-only"
+    name the master in redis.url, or let a Sentinel or a Redis Cluster name it; \
+    docs/operations.md#redis-is-read-only"
     """
     shown = str(error).strip()
     if not isinstance(error, redis.RedisError | RedisClusterException):

@@ -1,9 +1,8 @@
-"""How the ids of a pane's batches are kept in Redis: in chunks, to which commits add.
+"""Stores the ids of a pane's batches in Redis, in chunks to which commits append.
 
-A chunk has :data:`CHUNK_IDS` ids, one behind the other; the hash ``P:ids`` says how many ids are in
-the chunks of each open pane. So no command copies or frees much, and a commit writes only its new
-ids. Earlier versions kept all ids of a pane in one value, which is read, too, and deleted with the
-pane.
+A chunk has :data:`CHUNK_IDS` ids, one behind the other; the hash ``P:ids`` has the number of ids in
+the chunks of each open pane. So no command copies or frees much, and a commit writes only new ids.
+A pane may also have ids in one value, ``P:seen:PANE``; they are read, and deleted with the pane.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ from aggregator.storage.commands import Command
 from producers.wire.batch import BATCH_ID_BYTES
 
 CHUNK_IDS = 4_000
-"""With Redis's own header just below 64 KiB, as more than that takes 80."""
+"""With Redis's own header just below 64 KiB; a larger value takes 80 KiB."""
 PIECE_BYTES = 2**20
-"""Of one value of all ids that one command reads: whole ids."""
+"""Read by one command of a value with all ids; a whole number of ids."""
 ROUND_BYTES = 2**22
-"""What is asked for at once, in so many commands at most:"""
+"""Read in one round trip, in at most so many commands:"""
 ROUND_COMMANDS = 1_000
 MERGE_DIVISOR = 5
-"""A fifth of what is there is sorted, and merged into it, at a time."""
+"""A fifth of the present ids is sorted, and merged into them, at a time."""
 MAX_PANE_IDS = 2**48
 EXPECTED_IDS = f"batch ids of {BATCH_ID_BYTES} bytes, each once"
 CHUNK_PADDING = b"\0"
 
 
 class OpenPane(NamedTuple):
-    """An open pane as it is stored, but for its ids."""
+    """An open pane as it is stored, without its ids."""
 
     member: bytes  # of the set of open panes
-    statistic: bytes | None  # None if it is gone
-    unchunked: int  # the bytes of ids in one value
-    chunked: int  # the number of ids in chunks
+    statistic: bytes | None  # None if it is missing
+    unchunked: int  # bytes of ids in one value
+    chunked: int  # number of ids in chunks
     uses: Any  # the hash of message keys
 
 
@@ -46,8 +45,8 @@ class StoredIds(NamedTuple):
     """The ids of an open pane."""
 
     ids: BatchIds
-    unchunked: int  # how many of them are in one value
-    gone: str  # the key of some that are not there
+    unchunked: int  # number of ids in one value
+    gone: str  # the key of missing ids
 
 
 def chunk_keys(prefix: str, key: PaneKey | str, ids: int) -> list[str]:
@@ -68,16 +67,15 @@ def chunk_keys(prefix: str, key: PaneKey | str, ids: int) -> list[str]:
 
 
 def id_commands(prefix: str, key: PaneKey, pane: Pane) -> Iterator[list[Any]]:
-    """Yield the commands that add a pane's new ids to its chunks.
+    """Yield the commands that append an open pane's new ids to its chunks.
 
-    A chunk behind the first gets its full size at once: a value that grows takes twice its size.
+    A chunk after the first gets its full size at once, as a growing value takes twice its size.
 
     Parameters
     ----------
     prefix : str
     key : PaneKey
     pane : Pane
-        Open, with new ids.
     """
     data = memoryview(b"".join(pane.unsaved))
     position = pane.saved_ids
@@ -95,7 +93,9 @@ def id_commands(prefix: str, key: PaneKey, pane: Pane) -> Iterator[list[Any]]:
 def read_ids(
     ask: Callable[[Sequence[Command]], list[Any]], prefix: str, panes: Sequence[OpenPane]
 ) -> list[StoredIds]:
-    """Return the ids of open panes. What was added since their numbers were told is left out.
+    """Return the ids of open panes, without ids that were added since the panes were read.
+
+    A repeated id or a wrong size raises StateUnreadable.
 
     Parameters
     ----------
@@ -103,11 +103,6 @@ def read_ids(
         Runs commands in one round trip.
     prefix : str
     panes : sequence of OpenPane
-
-    Raises
-    ------
-    StateUnreadable
-        If an id is there twice, or a size is wrong.
     """
     pane_loads = [_Loading() for _ in panes]
     for reads in _rounds(prefix, panes):
@@ -124,7 +119,7 @@ def read_ids(
 
 
 class _Loading:
-    """The ids of a pane, while they are read."""
+    """Collects the ids of a pane while they are read."""
 
     def __init__(self) -> None:
         self.ids, self.gone = BatchIds(), ""
@@ -132,7 +127,7 @@ class _Loading:
         self._bytes = 0
 
     def take(self, key: str, reply: bytes, size: int) -> None:
-        """Add what was read of a value, of which so many bytes were asked for."""
+        """Add the reply for `size` bytes of a value."""
         if size and not reply:
             self.gone = self.gone or key
             return
@@ -144,7 +139,7 @@ class _Loading:
             self._load()
 
     def finish(self, key: str) -> BatchIds:
-        """Return all of them."""
+        """Return all ids."""
         self._load()
         if self.ids.has_repeats():
             raise StateUnreadable(key, "an id twice", EXPECTED_IDS)
@@ -173,7 +168,7 @@ def _reads(prefix: str, panes: Sequence[OpenPane]) -> Iterator[_Read]:
 
 
 def _rounds(prefix: str, panes: Sequence[OpenPane]) -> Iterator[list[_Read]]:
-    """Yield what is read in each round trip."""
+    """Yield the reads of each round trip."""
     together: list[_Read] = []
     waiting = 0
     for read in _reads(prefix, panes):

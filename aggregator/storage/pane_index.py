@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 class Total(NamedTuple, Generic[T]):
-    """A running total that is read."""
+    """A running total to read."""
 
     metric: str  # name and revision, as in keys
-    partitions: Sequence[int]  # of which it is read
-    nbytes: int  # of one of its statistics at most
-    # Makes one value of a partition's statistics, with their keys; it takes all of them.
+    partitions: Sequence[int]
+    nbytes: int  # maximum size of a statistic
+    # Makes one value of all (key, statistic) pairs of a partition.
     fold: Callable[[Iterable[tuple[str, bytes]]], T]
 
 
@@ -36,18 +36,19 @@ class PaneIndex:
         self._large = threading.Lock()
 
     def starts(self, partition: int, grain: str, metric: str) -> dict[int, int]:
-        """Return the panes of a metric, and their first offsets.
+        """Return the starts of a metric's panes, in ms since the epoch, with their first offsets.
 
         Parameters
         ----------
         partition : int
         grain : {"pane", "hour", "day"}
         metric : str
+            Name and revision, as in keys.
 
         Raises
         ------
         StateUnreadable
-            If a pane is at another place in the index than its start, so that windows miss it.
+            If a pane's score in the index is not its start, so that windows miss it.
         """
         key = self._index(partition, grain, metric)
         (members,) = self._commands.ask([("ZRANGEBYSCORE", key, "-inf", "+inf", "WITHSCORES")])
@@ -62,12 +63,12 @@ class PaneIndex:
         return panes
 
     def find(self, metric: str, spans: Sequence[tuple[int, PaneSpan]]) -> list[tuple[int, PaneKey]]:
-        """Return a metric's panes in spans of partitions: in one round trip, in their order.
+        """Return a metric's panes in spans of partitions, in their order, in one round trip.
 
         Raises
         ------
         StateUnreadable
-            If an index is gone of which there were panes, or some of its panes are.
+            If an index has lost panes, or all of them.
         """
         numbers = [*dict.fromkeys(number for number, _ in spans)]
         prefixes = {number: tag(self._topic, number) for number in numbers}
@@ -117,7 +118,7 @@ class PaneIndex:
         return pane_keys
 
     def extent(self, metric: str, partitions: Sequence[int]) -> tuple[int, int] | None:
-        """Return where a metric's first and last pane begin, in ms since the epoch; None: none."""
+        """Return the starts of a metric's first and last pane, in ms since the epoch, or None."""
         keys = [self._index(partition, "pane", metric) for partition in partitions]
         starts_by_key = self._starts([("ZRANGE", key, end, end) for key in keys for end in (0, -1)])
         starts = [start for starts in starts_by_key for start in starts]
@@ -126,14 +127,14 @@ class PaneIndex:
     def latest_start(
         self, metric: str, partitions: Sequence[int], last: int | None = None
     ) -> int | None:
-        """Return where a metric's newest pane begins, up to `last`; None: there is none.
+        """Return the start of a metric's newest pane; None if there is none.
 
         Parameters
         ----------
         metric : str
         partitions : sequence of int
         last : int, optional
-            The latest start that counts, in ms since the epoch.
+            The latest start to consider, in ms since the epoch.
         """
         keys = [self._index(partition, "pane", metric) for partition in partitions]
         highest = "+inf" if last is None else last
@@ -144,17 +145,16 @@ class PaneIndex:
     def first_starts(
         self, metric: str, partitions: Sequence[int], first: int, last: int, limit: int
     ) -> list[int]:
-        """Return where a metric's panes begin, in [first, last]: of each partition the first ones.
-
-        At most `limit` of a partition, in ms since the epoch, one partition after the other.
+        """Return the starts of a metric's first panes in [first, last], partition by partition.
 
         Parameters
         ----------
         metric : str
         partitions : sequence of int
         first, last : int
+            In ms since the epoch.
         limit : int
-            Panes of each partition at most.
+            Panes per partition.
         """
         keys = [self._index(partition, "pane", metric) for partition in partitions]
         limits = ("LIMIT", 0, limit)
@@ -162,32 +162,26 @@ class PaneIndex:
         return [start for starts in starts_by_key for start in starts]
 
     def indexed(self, partition: int) -> list[tuple[str, str]]:
-        """Return the (grain, metric key) pairs of which a partition ever had a pane."""
+        """Return the (grain, metric key) pairs of all panes that a partition ever had."""
         key = f"{tag(self._topic, partition)}:indexed"
         return sorted(parsing.indexed(key, member) for member in self._commands.members(key))
 
     def slice_keys(self, metric: str, partitions: Sequence[int]) -> list[str]:
-        """Return the keys of a metric's tables of slices, chunk by chunk, in any of partitions.
-
-        Parameters
-        ----------
-        metric : str
-        partitions : sequence of int
-        """
+        """Return the keys of the chunks of a metric's slice tables in any of the partitions."""
         set_keys = [f"{tag(self._topic, number)}:indexed" for number in partitions]
         members_by_key = self._commands.ask([("SMEMBERS", set_key) for set_key in set_keys])
         start = f":{metric}~".encode()
         return sorted(
             {
-                parsing.indexed(place, member)[1]
-                for place, members in zip(set_keys, members_by_key, strict=True)
+                parsing.indexed(set_key, member)[1]
+                for set_key, members in zip(set_keys, members_by_key, strict=True)
                 for member in members
                 if start in member
             }
         )
 
     def find_losses(self, partition: int) -> list[StateUnreadable]:
-        """Return which indexes, and sets of what there is, lack some of what was committed."""
+        """Return an error for each index or set that lacks committed members."""
         prefix = tag(self._topic, partition)
         facts, sizes, names = self._commands.ask(
             [
@@ -218,45 +212,39 @@ class PaneIndex:
         ]
 
     def expires(self, partition: int, metric: str) -> bool:
-        """Return whether a partition ever had a pane of a metric that was to expire."""
+        """Return whether a partition ever had a pane of a metric with a retention."""
         key = f"{tag(self._topic, partition)}:expiring"
         (is_one,) = self._commands.ask([("SISMEMBER", key, metric)])
         return bool(is_one)
 
     def statistics(self, keys: Sequence[tuple[int, PaneKey]]) -> list[bytes | None]:
-        """Return the statistics of partitions' panes as bytes, in one round trip.
-
-        None where there is none (any more).
-        """
+        """Return the statistics of panes as bytes, in one round trip; None for a missing pane."""
         by_partition: defaultdict[int, list[str]] = defaultdict(list)
         for partition, key in keys:
             by_partition[partition].append(f"{tag(self._topic, partition)}:{key}")
-        replies = self._commands.ask([("MGET", *mine) for mine in by_partition.values()])
+        replies = self._commands.ask([("MGET", *group) for group in by_partition.values()])
         values = dict(zip(by_partition, map(iter, replies), strict=True))
         return [next(values[partition]) for partition, _ in keys]
 
     def running_total(self, partitions: Sequence[int], metric: str) -> list[tuple[str, bytes]]:
-        """Return the statistics that make up a metric's running total, with their keys."""
+        """Return the statistics that add up to a metric's running total, with their keys."""
         (parts,) = self.totals([Total(metric, partitions, 0, list[tuple[str, bytes]])])
         return [statistic for part in parts for statistic in part]
 
     def totals(self, wanted: Sequence[Total[T]]) -> list[list[T]]:
-        """Return the running totals of several metrics, of each partition one, as they are folded.
+        """Return the running totals of different metrics, folded, one for each partition.
 
-        In a few round trips, and each partition is asked for its open panes once. What is large is
-        folded as it comes, one partition and one caller at a time.
-
-        Parameters
-        ----------
-        wanted : sequence of Total
-            Their metrics differ.
+        This takes few round trips, and asks each partition for its open panes once. Large totals
+        are folded reply by reply, for one partition and one caller at a time.
         """
         by_partition: defaultdict[int, list[Total[T]]] = defaultdict(list)
         for total in wanted:
             for number in total.partitions:
                 by_partition[number].append(total)
-        plans = [_running(tag(self._topic, number), ones) for number, ones in by_partition.items()]
-        folded: dict[str, list[T]] = {one.metric: [] for one in wanted}
+        plans = [
+            _running(tag(self._topic, number), group) for number, group in by_partition.items()
+        ]
+        folded: dict[str, list[T]] = {total.metric: [] for total in wanted}
         pieces = consistent_read.read(self._commands.ask, plans, self._stream)
         for totals, piece in zip(by_partition.values(), pieces, strict=True):
             for total, value in zip(totals, piece.replies, strict=True):
@@ -272,7 +260,7 @@ class PaneIndex:
         return f"{tag(self._topic, partition)}:index:{grain}:{metric}"
 
     def _starts(self, commands: Sequence[Command]) -> list[list[int]]:
-        """Return where the panes begin that commands find in indexes."""
+        """Return the starts of the panes that each command finds in an index."""
         replies = zip(commands, self._commands.ask(commands), strict=True)
         return [
             [parsing.start(str(c[1]), member)[0] for member in members] for c, members in replies
@@ -280,21 +268,19 @@ class PaneIndex:
 
 
 def _running(prefix: str, totals: Sequence[Total[Any]]) -> consistent_read.ReadPlan:
-    """Return what makes up running totals of metrics: closed panes, and open ones."""
+    """Return the plan to read the closed and open panes of running totals."""
 
     def keys(opened: Collection[bytes]) -> list[list[str]]:
         """Return the keys of each total."""
         grains = [
-            (SLICES, SLICES_TOTAL) if "~" in one.metric else ("pane", "total") for one in totals
+            (SLICES, SLICES_TOTAL) if "~" in total.metric else ("pane", "total") for total in totals
         ]
         panes: dict[bytes, list[str]] = {}
-        for wanted_total, (grain, total_grain) in zip(totals, grains, strict=True):
-            panes[f"{grain}:{wanted_total.metric}".encode()] = [
-                f"{total_grain}:{wanted_total.metric}:0"
-            ]
+        for total, (grain, total_grain) in zip(totals, grains, strict=True):
+            panes[f"{grain}:{total.metric}".encode()] = [f"{total_grain}:{total.metric}:0"]
         for member in sorted(opened):
-            if (mine := panes.get(b":".join(member.split(b":", 2)[:2]))) is not None:
-                mine.append(str(parsing.opened(f"{prefix}:open", member)[0]))
+            if (total_keys := panes.get(b":".join(member.split(b":", 2)[:2]))) is not None:
+                total_keys.append(str(parsing.opened(f"{prefix}:open", member)[0]))
         return [*panes.values()]
 
     def reads(opened: Collection[bytes]) -> list[Command]:
@@ -304,16 +290,16 @@ def _running(prefix: str, totals: Sequence[Total[Any]]) -> consistent_read.ReadP
         values = iter(replies)
         names = {member.rpartition(b":")[0].decode(errors="replace") for member in opened}
         return [
-            one.fold(
+            total.fold(
                 (f"{prefix}:{key}", value or b"")
                 for key, value in zip(part, values, strict=False)
                 if value is not None or key in names
             )
-            for one, part in zip(totals, keys(opened), strict=True)
+            for total, part in zip(totals, keys(opened), strict=True)
         ]
 
     def weigh(commands: Sequence[Command]) -> list[int]:
-        sizes = {one.metric: one.nbytes for one in totals}
+        sizes = {total.metric: total.nbytes for total in totals}
         names = (str(key).removeprefix(f"{prefix}:") for _, key in commands)
         return [sizes[PaneKey.parse(name).metric] for name in names]
 

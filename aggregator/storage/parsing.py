@@ -1,4 +1,4 @@
-"""Parses and checks what is read from Redis; anybody may have written there.
+"""Parses and checks values from Redis, where anybody may have written.
 
 A value in another form than Dither's raises :class:`aggregator.errors.StateUnreadable` with its
 key. No value is guessed.
@@ -20,9 +20,9 @@ from estimators.estimate import Counts
 from producers.device.rounds import Round, decode
 
 UNSET = -1
-"""The next offset of a partition that was never committed."""
+"""The next offset of a partition without a commit."""
 TORN = -2
-"""The next offset of a partition to which a commit was applied by half: its sums are not sound."""
+"""The next offset of a partition with a half-applied commit: its sums are not sound."""
 
 MAX_INT64 = 2**63 - 1
 OWNER_MINIMUMS = {
@@ -35,11 +35,11 @@ OWNER_MINIMUMS = {
     "updated": 0,
     "partitions": 0,
 }
-"""The fields of an owner's hash that are numbers, and the least that they can be."""
+"""The numeric fields of an owner's hash, and the minimum of each."""
 MAX_PARTITIONS = 2**31 - 1
 LAST_COMMIT_MS = 7 * 86_400_000
-"""How long a partition's mark of its last commit lives. What is left of it says how long ago that
-was, by the clock of the very server that has both, whatever other clocks say."""
+"""The lifetime of the mark of a partition's last commit. What remains of it tells the age of the
+commit by the clock of the Redis server alone."""
 INTEGER_PATTERN = re.compile(r"-?[0-9]{1,19}")
 
 
@@ -49,7 +49,6 @@ def text(key: str, value: bytes) -> str:
     Raises
     ------
     StateUnreadable
-        If it is none.
     """
     try:
         return value.decode()
@@ -60,20 +59,18 @@ def text(key: str, value: bytes) -> str:
 def integer(
     key: str, value: bytes | str, lowest: int = -MAX_INT64, highest: int = MAX_INT64
 ) -> int:
-    """Return a value as an integer within bounds.
+    """Return a value as an integer in [lowest, highest].
 
     Parameters
     ----------
     key : str
-        Where the value stands, for errors.
+        The value's, for errors.
     value : bytes or str
     lowest, highest : int
-        What it may be, both inside.
 
     Raises
     ------
     StateUnreadable
-        If it is no integer, or outside.
 
     Examples
     --------
@@ -82,8 +79,8 @@ def integer(
     >>> integer("dither:flights:deaths", b"12.5", 0)
     Traceback (most recent call last):
     aggregator.errors.StateUnreadable: Redis has '12.5' at dither:flights:deaths: expected a whole \
-number of at least 0. Restore Redis, or delete the key; \
-docs/operations.md#a-stored-value-cannot-be-read
+    number of at least 0. Restore Redis, or delete the key; \
+    docs/operations.md#a-stored-value-cannot-be-read
     """
     shown = value if isinstance(value, str) else text(key, value)
     if not INTEGER_PATTERN.fullmatch(shown) or not lowest <= int(shown) <= highest:
@@ -92,17 +89,17 @@ docs/operations.md#a-stored-value-cannot-be-read
 
 
 def texts(key: str, fields: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return a hash of texts."""
+    """Return a hash as texts."""
     return {text(key, name): text(key, value) for name, value in fields.items()}
 
 
 def names(key: str, fields: Mapping[bytes, bytes]) -> dict[str, bytes]:
-    """Return a hash of bytes by its fields' names."""
+    """Return a hash as bytes by field name."""
     return {text(key, name): value for name, value in fields.items()}
 
 
 def owner(key: str, fields: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return the facts of a partition's owner; those that are numbers are whole numbers."""
+    """Return the facts of a partition's owner, after checking the numeric ones."""
     facts = texts(key, fields)
     for name, lowest in OWNER_MINIMUMS.items():
         if name in facts:
@@ -111,12 +108,11 @@ def owner(key: str, fields: Mapping[bytes, bytes]) -> dict[str, str]:
 
 
 def watermarks(key: str, fields: Mapping[bytes, bytes]) -> dict[str, Watermark]:
-    """Return watermarks by metric key; where nothing is said of batches ahead, there are none.
+    """Return watermarks by metric key.
 
     Raises
     ------
     StateUnreadable
-        If one is none.
     """
     marks = {}
     for name, value in texts(key, fields).items():
@@ -129,7 +125,7 @@ def watermarks(key: str, fields: Mapping[bytes, bytes]) -> dict[str, Watermark]:
 
 
 def _ahead(field_key: str, value: str, time: int) -> Ahead:
-    """Return the batches that are ahead of a watermark."""
+    """Return the batches ahead of a watermark."""
     batches: list[tuple[int, int]] = []
     for pair in filter(None, value.split(",")):
         age, _, ahead_ms = pair.partition("+")
@@ -155,7 +151,7 @@ def counts(key: str, fields: Mapping[bytes, bytes]) -> dict[str, int]:
 
 
 def age(left_ms: int) -> int | None:
-    """Return how many ms ago a mark was written, given what is left of its life; None: unknown."""
+    """Return the age of a mark in ms, given its remaining lifetime; None if unknown."""
     return LAST_COMMIT_MS - left_ms if 0 <= left_ms <= LAST_COMMIT_MS else None
 
 
@@ -165,12 +161,11 @@ def partitions(key: str, members: Iterable[bytes]) -> list[int]:
 
 
 def start(key: str, member: bytes) -> tuple[int, int]:
-    """Return when a pane begins, in ms since the epoch, and its first offset: of an index.
+    """Return the start of a pane, in ms since the epoch, and its first offset, from an index.
 
     Raises
     ------
     StateUnreadable
-        If the member has no such form.
     """
     begin, colon, first = text(key, member).partition(":")
     if not colon:
@@ -179,12 +174,11 @@ def start(key: str, member: bytes) -> tuple[int, int]:
 
 
 def indexed(key: str, member: bytes) -> tuple[str, str]:
-    """Return the grain and the metric's key of an index.
+    """Return the grain and the metric key of an index.
 
     Raises
     ------
     StateUnreadable
-        If the member has no such form.
     """
     grain, _, metric = text(key, member).partition(":")
     if grain not in GRAINS or not metric or ":" in metric:
@@ -198,7 +192,6 @@ def opened(key: str, member: bytes) -> tuple[PaneKey, int]:
     Raises
     ------
     StateUnreadable
-        If the member has no such form.
     """
     match text(key, member).split(":"):
         case [grain, metric, begin, first] if grain in GRAINS:
@@ -212,15 +205,14 @@ def statistic(key: str, value: bytes, metric: Metric) -> Counts:
     Parameters
     ----------
     key : str
-        Where the value stands, for errors.
+        The value's, for errors.
     value : bytes
     metric : Metric
-        Whose statistic it is.
 
     Raises
     ------
     StateUnreadable
-        If the size is another one, or no reports can have these sums.
+        If the size is wrong, or no reports can have these sums.
     """
     size = 8 * len(metric.levels) * metric.randomizer.columns
     if len(value) != size:
@@ -233,21 +225,19 @@ def statistic(key: str, value: bytes, metric: Metric) -> Counts:
 
 
 def pane(redis_key: str, key: PaneKey, value: bytes, metric: Metric) -> Counts:
-    """Return the statistic of a pane, or those of a chunk of slices.
+    """Return the statistic of a pane, or the statistics of a chunk of slices.
 
     Parameters
     ----------
     redis_key : str
-        Where the value stands, for errors.
+        The value's, for errors.
     key : PaneKey
     value : bytes
     metric : Metric
-        Whose pane it is.
 
     Raises
     ------
     StateUnreadable
-        If it is none.
     """
     if key.chunk is None:
         return statistic(redis_key, value, metric)
@@ -263,19 +253,18 @@ def pane(redis_key: str, key: PaneKey, value: bytes, metric: Metric) -> Counts:
 
 
 def open_round(key: str, value: bytes, metric: Metric) -> Round:
-    """Return the round of a metric that is open, or was the last one.
+    """Return the round of a minimum or maximum that is open, or was the last one.
 
     Parameters
     ----------
     key : str
-        Where the value stands, for errors.
+        The value's, for errors.
     value : bytes
     metric : Metric
 
     Raises
     ------
     StateUnreadable
-        If it is no round of the metric.
     """
     try:
         stored = decode(value)

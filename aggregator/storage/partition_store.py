@@ -22,7 +22,7 @@ from aggregator.storage.snapshot import Snapshot, open_panes, pairs, read_panes
 from estimators import Metric
 
 MAX_SNAPSHOT_ATTEMPTS = 3
-"""How often a partition is read again whose panes came while it was read."""
+"""Attempts to read a partition while a Redis Cluster moves its panes."""
 TYPES_BY_KEY = {
     b"owner": b"hash",
     b"watermarks": b"hash",
@@ -31,12 +31,12 @@ TYPES_BY_KEY = {
     b"sizes": b"hash",
     b"ids": b"hash",
 }
-"""What is at the keys of a partition without which nothing of it can be read."""
+"""The types of the keys without which a partition cannot be read."""
 TOKEN_BYTES = 8
 
 
 class PartitionStore:
-    """Writes and reads the state of partitions, each in one piece."""
+    """Reads and writes the state of partitions atomically."""
 
     def __init__(self, commands: Commands, topic: str) -> None:
         self._commands, self._topic = commands, topic
@@ -51,7 +51,7 @@ class PartitionStore:
         group: str = "",
         metrics: Mapping[str, Metric] | None = None,
     ) -> Snapshot:
-        """Become a partition's owner: whoever owned it is fenced from now on.
+        """Become a partition's owner; from now on the previous owner is fenced.
 
         Parameters
         ----------
@@ -59,17 +59,17 @@ class PartitionStore:
         worker : str
             Name of the new owner, for people.
         group : str
-            The worker's consumer group; empty: whichever it is.
+            The worker's consumer group; empty: any.
         metrics : mapping of str to Metric, optional
-            By name, as they are defined now: of open panes that are of other definitions nothing is
-            read. If it is left out, all open panes are read.
+            The current definitions by name; open panes of others are not read. Without it all open
+            panes are read.
 
         Raises
         ------
         OtherGroup
-            If another consumer group counts it here. Nothing was changed.
+            If another consumer group counts the partition here. Nothing was changed.
         StateUnreadable
-            If what is stored of the partition cannot be counted on from.
+            If counting cannot continue from the stored state.
         """
         self._enlist(partition)
         token = os.urandom(TOKEN_BYTES).hex()
@@ -78,14 +78,12 @@ class PartitionStore:
         return snapshot
 
     def snapshot(self, partition: int) -> Snapshot:
-        """Look at a partition's open state without touching its ownership.
+        """Return a partition's open state, without touching its ownership.
 
         Raises
         ------
-        StateUnreadable
-            If what belongs to an open pane is gone, or is not as it was written.
         TryAgainError
-            If the partition has changed each time that it was read.
+            If the partition changed during each attempt.
         """
         prefix = tag(self._topic, partition)
         hashes: list[Command] = [
@@ -133,7 +131,7 @@ class PartitionStore:
         partition: Partition,
         facts: Mapping[str, str | int],
     ) -> int | None:
-        """Write what changed in a partition and its next offset, together or not at all.
+        """Write a partition's changes and its next offset, all or nothing.
 
         Parameters
         ----------
@@ -141,28 +139,28 @@ class PartitionStore:
         epoch : int
             From :meth:`acquire`.
         expected : int
-            The next offset in the store on which this state was built.
+            The stored next offset on which this state was built.
         partition : Partition
-            Told that it is saved when it is.
+            It is marked as committed afterwards.
         facts : mapping
             Further fields of the owner's hash, for people and readers.
 
         Returns
         -------
         int or None
-            Bytes of panes and batch ids that were written; None if this very commit was made before
-            and its reply was lost, so that nothing, facts included, was written now.
+            Written bytes of panes and batch ids; None if this commit was made before, and its reply
+            was lost: then nothing was written now.
 
         Raises
         ------
         Fenced
-            If the store is not where this state came from. Nothing was written.
+            If the stored state is not the expected one. Nothing was written.
         PartialCommit
             If a write failed after others were made.
         CommitTooLarge
             If Redis would not take it in one call. Nothing was written.
         StateUnreadable
-            If a key was deleted, wholly or in part, that this commit adds to. Nothing was written.
+            If a key to which this commit adds has lost members. Nothing was written.
         """
         prefix = tag(self._topic, number)
         owner, name = f"{prefix}:owner", f"{self._topic}:{number}"
@@ -201,7 +199,7 @@ class PartitionStore:
         return sum(len(word) for word in words if isinstance(word, bytes | memoryview))
 
     def deployments(self, partitions: Sequence[int]) -> set[str]:
-        """Return the names of the deployments by which partitions were counted here."""
+        """Return the names of the deployments that counted these partitions here."""
         replies = self._commands.replies(
             [("HMGET", f"{tag(self._topic, number)}:owner", "deployment") for number in partitions]
         )
@@ -209,13 +207,13 @@ class PartitionStore:
         return {name.decode(errors="replace") for name in readable if name}
 
     def halt(self, partition: int, reason: str) -> None:
-        """Show why a partition is not counted, if Redis lets us: its owner could not write it."""
+        """Store why a partition is not counted, if Redis allows it."""
         with contextlib.suppress(redis.RedisError):
             self._enlist(partition)
             self._commands.client.hset(f"{tag(self._topic, partition)}:owner", "halted", reason)
 
     def _enlist(self, partition: int) -> None:
-        """Add a partition to those that readers look at."""
+        """Add a partition to the set that readers look at."""
         key = partitions_key(self._topic)
         self._commands.ask([("SADD", key, partition)])
 
@@ -248,7 +246,7 @@ class PartitionStore:
             stored = read_ids(self._commands.ask, prefix, panes)
             stored_owner = self._commands.ask([("HMGET", keys[0], "epoch", "token")])
             if stored_owner != [[owner[b"epoch"], token.encode()]]:
-                continue  # somebody has taken it over meanwhile, and may have closed panes
+                continue  # another worker took it over, and may have closed panes
             snapshot = Snapshot.of(prefix, hashes, panes, stored, uncounted)
             if short and (
                 short[1] or not self._has_appeared(prefix, short[0].decode(errors="replace"))
@@ -263,17 +261,14 @@ class PartitionStore:
         raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
 
     def _has_appeared(self, prefix: str, key: str) -> bool:
-        """Return whether a key is there after all: a Redis Cluster was moving it.
-
-        While it still does, Redis refuses to say.
-        """
+        """Return whether a key exists after all, because a Redis Cluster was moving it."""
         (existing,) = self._commands.ask([("EXISTS", f"{prefix}:open", key)])
         if existing == 2 and self._commands.ask([("TYPE", key)]) == [b"string"]:
-            return self._commands.ask([("STRLEN", key)]) != [0]  # an empty one is damaged
+            return self._commands.ask([("STRLEN", key)]) != [0]  # an empty value is damaged
         return bool(existing == 2)
 
     def _diagnose(self, prefix: str, error: redis.ResponseError) -> Exception:
-        """Return what a script that reads a partition has failed at, naming the key."""
+        """Return the error that names the key at which a script failed."""
         if "not an integer" in str(error):
             return StateUnreadable(f"{prefix}:owner, field epoch", str(error), "a whole number")
         if "WRONGTYPE" not in str(error):
@@ -294,7 +289,7 @@ class PartitionStore:
 def _uncounted(
     prefix: str, opened: Collection[bytes], metrics: Mapping[str, Metric] | None
 ) -> frozenset[bytes]:
-    """Return which open panes are of other definitions."""
+    """Return the open panes of other definitions."""
     if metrics is None:
         return frozenset()
     keys = {member: parsing.opened(f"{prefix}:open", member)[0].metric for member in opened}

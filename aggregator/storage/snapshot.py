@@ -1,6 +1,6 @@
 """Reads a partition's whole state from Redis, and checks that its parts agree.
 
-Ids of batches are read afterwards, by :mod:`aggregator.storage.id_chunks`.
+The ids of batches are read by :mod:`aggregator.storage.id_chunks`.
 """
 
 from __future__ import annotations
@@ -23,30 +23,27 @@ from aggregator.storage.progress import TORN, UNSET
 from estimators import Metric
 
 PANES_PER_READ = 300
-"""Open panes that are asked for in one round trip."""
+"""Open panes read in one round trip."""
 USES_PER_SCAN = 5_000
-"""Message keys of a pane that one command reads: Redis does nothing else for some 5 ms."""
+"""Message keys of a pane read by one command, which blocks Redis for about 5 ms."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """A partition's state as the store has it, in one consistent piece."""
+    """One consistent state of a partition as stored."""
 
-    prefix: str  # of the partition's keys
-    # ``epoch``, ``next``, ``begin``, ``topic_id``, ``worker``, ``high``, ``halted``, ``gap``,
-    # ``partitions``.
-    owner: dict[str, str]
+    prefix: str
+    owner: dict[str, str]  # epoch, next, begin, topic_id, worker, high, halted, gap, partitions
     watermarks: dict[str, Watermark]  # by metric key
     counts: dict[str, int]  # reports by ``outcome:metric``
-    # First offset, statistic and counted batch ids of each open pane.
+    # First offset, statistic and batch ids of each open pane.
     open: dict[PaneKey, tuple[int, bytes, BatchIds]]
-    # How many reports of each message key were counted in it, where the metric has a limit.
+    # Reports by message key, where the metric has a limit.
     used: dict[PaneKey, Uses] = dataclasses.field(default_factory=dict)
-    # How many of the ids are in one value, as earlier versions wrote them.
+    # Number of ids in one value.
     unchunked: dict[PaneKey, int] = dataclasses.field(default_factory=dict)
-    gone: str = ""  # the key of an open pane's statistic, or of its batch ids, that is not there
-    # Members of the set of open panes that are of other definitions: nothing of them was read.
-    uncounted: Collection[bytes] = ()
+    gone: str = ""  # the key of a missing statistic, or of missing ids
+    uncounted: Collection[bytes] = ()  # open panes of other definitions, which were not read
 
     @classmethod
     def of(
@@ -57,7 +54,7 @@ class Snapshot:
         stored: Sequence[StoredIds],
         uncounted: Collection[bytes] = (),
     ) -> Snapshot:
-        """Return what was read.
+        """Return the snapshot of what was read.
 
         Parameters
         ----------
@@ -66,14 +63,14 @@ class Snapshot:
             Of the owner, the watermarks and the counts.
         panes : sequence of OpenPane
         stored : sequence of StoredIds
-            Of each pane, by :func:`aggregator.storage.id_chunks.read_ids`.
+            Of each pane, from :func:`aggregator.storage.id_chunks.read_ids`.
         uncounted : collection of bytes
-            Open panes of which nothing was read.
+            Open panes that were not read.
 
         Raises
         ------
         StateUnreadable
-            If something in it is not as it was written.
+            If stored values contradict each other.
         """
         facts, marks, numbers, *_ = hashes
         open_panes, used, unchunked, gone = {}, {}, {}, ""
@@ -111,7 +108,7 @@ class Snapshot:
 
     @property
     def next_offset(self) -> int:
-        """The first offset that is not counted, UNSET or TORN."""
+        """The next offset to count, UNSET or TORN."""
         if self.owner.get("begun") != self.owner.get("done"):
             return TORN
         return int(self.owner.get("next", UNSET))
@@ -119,11 +116,12 @@ class Snapshot:
     def partition(
         self, metrics: Mapping[str, Metric], future_ms: int, past_ms: int = ANY_AGE
     ) -> Partition:
-        """Return the partition in memory, ready to count on from here.
+        """Return the partition in memory, from which counting continues.
 
         Parameters
         ----------
         metrics : mapping of str to Metric
+            The current definitions, by name.
         future_ms, past_ms : int
             How far event times may be ahead of, and behind, Kafka's timestamp.
         """
@@ -142,7 +140,7 @@ class Snapshot:
         return partition
 
     def _check(self) -> None:
-        """See whether a key is gone: what the others say of it would be counted twice, or lost."""
+        """Raise StateUnreadable if a key is missing that other keys imply."""
         has_open = self.open or self.uncounted
         if self.next_offset == UNSET and (has_open or self.watermarks or self.counts):
             raise StateUnreadable(f"{self.prefix}:owner", "no field next", "the next offset")
@@ -161,7 +159,7 @@ class Snapshot:
 
 
 def open_panes(prefix: str, panes: Iterable[Sequence[Any]]) -> list[OpenPane]:
-    """Return open panes as a script or commands have read them, the number of ids checked."""
+    """Return open panes from the replies of a script or of commands."""
     panes_with_ids = []
     for member, statistic, unchunked, chunked, uses in panes:
         ids = parsing.integer(f"{prefix}:ids", chunked or b"0", 0, MAX_PANE_IDS)
@@ -176,7 +174,7 @@ def read_panes(
     chunked: Mapping[bytes, bytes],
     metrics: Mapping[str, Metric] | None = None,
 ) -> list[OpenPane]:
-    """Return open panes as their owner reads them, in pieces: nobody else changes them.
+    """Return open panes, read page by page by their owner, as nobody else changes them.
 
     Parameters
     ----------
@@ -188,13 +186,7 @@ def read_panes(
     chunked : mapping of bytes to bytes
         By pane, the number of its batch ids in chunks.
     metrics : mapping of str to Metric, optional
-        By name, as they are defined: message keys are read where these limit them. If it is left
-        out, all are read.
-
-    Raises
-    ------
-    StateUnreadable
-        If something is not as it was written.
+        The current definitions, by name: message keys are read only where these limit them.
     """
     limited = {
         name for name, metric in (metrics or {}).items() if metric.max_key_reports is not None
@@ -224,7 +216,7 @@ def read_panes(
 
 
 def _pane_reads(prefix: str, key: PaneKey, has_uses: bool) -> list[Command]:
-    """Return what is asked for of an open pane: only those of the metric's own width have ids."""
+    """Return the commands that read an open pane; only panes of the metric's own width have ids."""
     commands: list[Command] = [("GET", f"{prefix}:{key}")]
     if key.grain == "pane":
         commands.append(("STRLEN", f"{prefix}:seen:{key}"))
@@ -236,7 +228,7 @@ def _scan(prefix: str, key: PaneKey, cursor: int) -> Command:
 
 
 def pairs(flat: list[bytes] | Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-    """Return a hash as a script or a command returns it."""
+    """Return a hash from the reply of a script or a command."""
     if isinstance(flat, Mapping):
         return flat
     return dict(zip(flat[::2], flat[1::2], strict=True))

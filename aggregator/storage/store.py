@@ -19,21 +19,16 @@ from aggregator.storage.topic_registry import TopicRegistry
 
 
 class Store(Commands):
-    """The sums of one topic in Redis; as a context manager, it closes its connections.
-
-    Parameters
-    ----------
-    topic : str
-        The reports topic whose partitions are counted.
+    """The sums of one reports topic in Redis; as a context manager, it closes its connections.
 
     Attributes
     ----------
     partition : PartitionStore
-        A partition's state: acquired, committed, halted.
+        Acquires, commits and halts a partition.
     panes : PaneIndex
-        Which panes there are, and what is in them.
+        Lists and reads panes.
     registry : TopicRegistry
-        Weights, rounds, definitions, and who is at work.
+        Weights, rounds, definitions and workers.
     """
 
     def __init__(self, client: redis.Redis, topic: str) -> None:
@@ -52,14 +47,14 @@ class Store(Commands):
         self.client.close()
 
     def partitions(self) -> list[int]:
-        """Return the partitions that were ever counted, ascending."""
+        """Return all partitions that were ever counted, ascending."""
         key = partitions_key(self.topic)
         return parsing.partitions(key, self.members(key))
 
     def overview(self) -> TopicProgress:
-        """Return how far everything is counted, in two round trips.
+        """Return the progress of all partitions, in two round trips.
 
-        Where a partition cannot be read they are made again: it may have been deleted in between.
+        If a partition is unreadable, all are read again: it may have been deleted meanwhile.
         """
         progress = self._overview()
         return self._overview() if progress.unreadable else progress
@@ -67,7 +62,7 @@ class Store(Commands):
     def _overview(self) -> TopicProgress:
         numbers, policies = self.partitions(), policies_key(self.topic)
         prefixes = [tag(self.topic, number) for number in numbers]
-        names = ("owner", "counts", "watermarks")  # the marks last: there are more of them
+        names = ("owner", "counts", "watermarks")  # watermarks last, as they are the largest
         parts: list[list[Command]] = [
             [*(("HGETALL", f"{prefix}:{name}") for name in names), ("PTTL", f"{prefix}:committed")]
             for prefix in prefixes
@@ -99,13 +94,13 @@ class Store(Commands):
         )
 
     def is_same_history(self, overview: TopicProgress) -> bool:
-        """Return whether what was read since an overview is of one history, in one round trip.
+        """Return whether all reads since an overview belong to one history, in one round trip.
 
-        The same as :meth:`aggregator.storage.progress.TopicProgress.continues_in` of another
-        overview. It reads the owners only, which do not grow with the number of metrics.
+        Like :meth:`aggregator.storage.progress.TopicProgress.continues_in`, from the owners' hashes
+        alone, whose size does not depend on the number of metrics.
         """
         owner_keys = [f"{tag(self.topic, number)}:owner" for number in overview.partitions]
-        replies = self.replies([("HGETALL", place) for place in owner_keys])
+        replies = self.replies([("HGETALL", owner_key) for owner_key in owner_keys])
         later = {}
         for number, owner_key, reply in zip(overview.partitions, owner_keys, replies, strict=True):
             with contextlib.suppress(StateUnreadable):

@@ -1,4 +1,4 @@
-"""Compares what Redis has of a partition with a replay of its log, byte by byte."""
+"""Compares the stored state of a partition with a replay of its log, byte by byte."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ NOT_COMPARED = (
     "measured",
     "refused",
 )
-"""Fields of a partition's owner that the log does not determine: who counted, when, and what was
-measured or decided meanwhile. Nor does it determine how long `P:committed` lives."""
+"""Fields of a partition's owner that the log does not determine: who counted, when, and with which
+measurements and decisions. Neither does it determine the lifetime of `P:committed`."""
 READ_BYTES = 2**24
-"""Of closed panes that are read together: Redis keeps its reply until all of it was sent."""
+"""Bytes of closed panes read together, which Redis must buffer."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A place where the store is not what the log says."""
+    """A place where the store differs from the log."""
 
     partition: int
-    where: str  # the pane (or counter) in words, with its key
+    where: str  # the pane or counter in words, with its key
     detail: str
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class Difference:
 
 
 class Topic(NamedTuple):
-    """A topic: the ids of its cluster and of itself, empty where unknown, and its partitions."""
+    """The ids of a topic's cluster and of the topic, or empty, and its number of partitions."""
 
     cluster: str
     identity: str
@@ -74,39 +74,33 @@ class Topic(NamedTuple):
 class Verification:
     """The outcome of a replay."""
 
-    partitions: int = 0  # what was replayed and compared
+    partitions: int = 0
     messages: int = 0
     panes: int = 0
     differences: list[Difference] = dataclasses.field(default_factory=list)
-    # Panes, counts and watermarks whose reports are no longer all in the log.
+    # Values whose reports are not all in the log.
     unverifiable: list[Difference] = dataclasses.field(default_factory=list)
-    # Partitions that have messages in their log, and no state; messages before the offset where
-    # counting is said to have begun; and messages whose definitions are lost.
+    # Logs without a state, messages before the first counted offset, lost definitions.
     unjudged: list[Difference] = dataclasses.field(default_factory=list)
-    # By partition, how many messages of the log were not counted yet.
-    uncounted: dict[int, int] = dataclasses.field(default_factory=dict)
-    # By partition, why nothing more of it is counted.
-    halted: dict[int, str] = dataclasses.field(default_factory=dict)
-    # By partition, the offsets that were skipped, and are in no sum.
-    skipped: dict[int, str] = dataclasses.field(default_factory=dict)
-    # Digests of the definitions by which messages were judged, in the order of their use: those
-    # that were in force when the messages were counted.
+    uncounted: dict[int, int] = dataclasses.field(default_factory=dict)  # messages by partition
+    halted: dict[int, str] = dataclasses.field(default_factory=dict)  # reasons by partition
+    skipped: dict[int, str] = dataclasses.field(default_factory=dict)  # offsets by partition
+    # Digests, in the order of their use.
     definitions: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def verified(self) -> bool:
-        """Whether everything in the store was proved from the log."""
+        """Whether the log proves everything in the store."""
         return not (self.differences or self.unverifiable or self.unjudged)
 
     def compare_topic(self, number: int, snapshot: Snapshot, topic: Topic) -> None:
-        """Note where a partition's sums are of another topic than the one that is replayed.
+        """Note if a partition's sums are of another topic than the present one.
 
         Parameters
         ----------
         number : int
         snapshot : Snapshot
         topic : Topic
-            That of now.
         """
         owner = snapshot.owner
         for field, current_id in (("cluster", topic.cluster), ("topic_id", topic.identity)):
@@ -118,7 +112,7 @@ class Verification:
             self.differences.append(Difference(number, "partitions", detail))
 
     def compare_end(self, number: int, snapshot: Snapshot, log: LogEnds) -> None:
-        """Note what a partition's log has, and the store has not counted.
+        """Note the messages of a partition's log that the store has not counted.
 
         Parameters
         ----------
@@ -159,11 +153,11 @@ class PartitionComparison:
     Parameters
     ----------
     stored : mapping of PaneKey to int
-        The panes that the store knew of before the snapshot, and their first offsets.
+        The panes indexed before the snapshot, and their first offsets.
     definitions : iterable of CountingDefinitions
-        Those that were in force at some time: panes of others are left alone.
+        All that were ever in force; panes of others are not compared.
     outcome : Verification
-        Where differences are noted.
+        Collects the differences.
     """
 
     def __init__(
@@ -203,7 +197,7 @@ class PartitionComparison:
 
     @property
     def _is_told_here(self) -> bool:
-        """Whether it is for the comparison to tell that the log begins too late."""
+        """Whether the comparison has to report that the log begins too late."""
         return self._replay.judged_from < self._replay.begin
 
     @property
@@ -212,20 +206,20 @@ class PartitionComparison:
         return f"some of its reports are no longer in the log, which begins at offset {begin}"
 
     def _is_whole(self, key: PaneKey) -> bool:
-        """Return whether all reports of a pane that the store knows of are in what was replayed."""
+        """Return whether all reports of a stored pane were replayed."""
         if not self._replay.is_truncated:
             return True
         return key.grain == "pane" and self._stored.get(key, -1) >= self._replay.begin
 
     def _is_open(self, key: PaneKey) -> bool:
-        """Return whether a pane cannot be closed yet: none of its reports was late."""
+        """Return whether a pane cannot be closed yet, so that none of its reports was late."""
         mark = self._snapshot.watermarks.get(key.question)
         metric = self._panes[key].metric
         width = width_ms(key.grain, metric)
         return mark is None or width is None or key.start + width > mark.closed
 
     def _compare_owner(self) -> None:
-        """Compare what the owner says of the log, and the mark of a commit."""
+        """Compare the owner's facts of the log, and the mark of the last commit."""
         owner, replay = self._snapshot.owner, self._replay
         last = Mark.parse(stored) if (stored := owner.get("last", "")) else None
         is_replayed = last is None or last.offset >= replay.begin
@@ -275,7 +269,7 @@ class PartitionComparison:
             self._note(self._outcome.differences, key, detail)
 
     def _check_there(self, keys: list[PaneKey]) -> None:
-        """Note panes that cannot be compared, and of which there is no statistic at all."""
+        """Note panes that cannot be compared and have no statistic at all."""
         for key, stored_bytes in zip(keys, self._read(keys), strict=True):
             metric, redis_key = self._metrics[key.metric], f"{self._snapshot.prefix}:{key}"
             if stored_bytes:
@@ -292,10 +286,10 @@ class PartitionComparison:
     def _certain(
         self, replayed: Mapping[PaneKey, Pane], stored: Mapping[PaneKey, int]
     ) -> dict[PaneKey, Pane]:
-        """Return the replayed panes that can be compared though the log's beginning is gone.
+        """Return the replayed panes that can be compared although the log's beginning is gone.
 
-        One that no index knows must be there if it cannot be closed yet. Else its reports may have
-        been late, which the messages that are gone would tell.
+        A pane without an index must be there if it cannot be closed yet. Otherwise its reports may
+        have been late, which only the deleted messages tell.
         """
         certain = {}
         for key, pane in replayed.items():
@@ -312,7 +306,7 @@ class PartitionComparison:
         return certain
 
     def _read(self, keys: list[PaneKey]) -> Iterator[bytes | None]:
-        """Yield what the store has: open panes as of the snapshot, closed ones as they are."""
+        """Yield the stored statistics: open panes from the snapshot, closed panes from Redis."""
         opened, ends = self._snapshot.open, itertools.accumulate(map(self._size, keys))
         pieces = itertools.groupby(zip(ends, keys, strict=True), lambda one: one[0] // READ_BYTES)
         for _, piece in pieces:
@@ -363,7 +357,7 @@ class PartitionComparison:
         return expires <= time.time() * 1000 + EXPIRY_SLACK_MS
 
     def _compare_open(self) -> None:
-        """Compare which panes are open, and the batches that were counted in them."""
+        """Compare the open panes, and the batches and keys counted in them."""
         opened = {key: pane for key, pane in self._panes.items() if not pane.closed}
         for key in sorted(opened.keys() - self._snapshot.open.keys()):
             is_total = key.grain != "pane" and key in self._stored and self._is_open(key)
@@ -421,7 +415,7 @@ class PartitionComparison:
 
 
 def stored_panes(store: Store, number: int) -> dict[PaneKey, int]:
-    """Return the panes of a partition that the store knows of, and their first offsets."""
+    """Return the indexed panes of a partition, and their first offsets."""
     first_offsets: dict[PaneKey, int] = {}
     for grain, metric in store.panes.indexed(number):
         panes = store.panes.starts(number, grain, metric)

@@ -38,24 +38,23 @@ class LogReplay:
     Parameters
     ----------
     history : sequence of (int, CountingDefinitions)
-        From which offset on which were in force.
+        The definitions with the first offset of each.
     snapshot : Snapshot
-        What is to be proved: the replay ends at its next offset.
+        The state to prove; the replay ends at its next offset.
     judged_from : int
-        From where on the definitions are known.
+        The first offset whose definitions are known.
 
     Attributes
     ----------
     state : Partition
-        The sums of the open panes, and what is counted of the partition as a whole.
+        The sums of the open panes, and the counters.
     closed : dict of PaneKey to (Pane, int)
-        Closed panes, without ids and keys, and the Kafka time in ms from which their retention
-        runs, or an earlier one: when exactly a commit closed them the log does not say.
+        Closed panes, without ids and keys, with a Kafka time in ms no later than the one from
+        which their retention runs: the log does not say which commit closed them.
     begin : int
-        The first offset that was replayed.
-    messages : int
+        The first replayed offset.
     last : Mark or None
-        Of the last message that was replayed.
+        Of the last replayed message.
     end : int
         Of the log, read after the snapshot.
     """
@@ -82,16 +81,16 @@ class LogReplay:
 
     @property
     def is_truncated(self) -> bool:
-        """Whether some of what was counted is no longer in the log, or cannot be judged."""
+        """Whether some counted messages are not in the log, or cannot be judged."""
         return self.begin > int(self.snapshot.owner.get("begin", 0))
 
     @property
     def panes(self) -> dict[PaneKey, Pane]:
-        """All panes, also those of definitions that are no longer in force."""
+        """All panes, including those of old definitions."""
         return self._left | {key: pane for key, (pane, _) in self.closed.items()} | self.state.panes
 
     def run(self, consumer: Consumer, progress: Progress) -> None:
-        """Count what is in the log up to the snapshot's next offset."""
+        """Count the log up to the snapshot's next offset."""
         low, self.end = consumer.get_watermark_offsets(
             self._position, timeout=clients.ANSWER_SECONDS
         )
@@ -113,7 +112,7 @@ class LogReplay:
         self._change(self.snapshot.next_offset)
 
     def _by_definitions(self, messages: list[Any]) -> Iterator[list[Any]]:
-        """Yield messages in parts, the state being that of the definitions of each part's time."""
+        """Yield messages in parts, with the state under the definitions of each part."""
         while (at := self._next_change) is not None and _offset(messages[-1]) >= at:
             earlier_messages = [m for m in messages if _offset(m) < at]
             if earlier_messages:
@@ -124,20 +123,20 @@ class LogReplay:
 
     @property
     def _next_change(self) -> int | None:
-        """The next offset from which on other definitions are in force, or panes are retired."""
+        """The next offset at which definitions change, or panes are retired."""
         return min(
             (events[0][0] for events in (self._history, self._retired) if events), default=None
         )
 
     def _change(self, offset: int) -> None:
-        """Do what workers did at an offset, before they counted on."""
+        """Repeat what workers did at an offset before they continued."""
         self._redefine(offset)
         while self._retired and self._retired[0][0] <= offset:
             for question, end in self._retired.popleft()[1].items():
                 self._retire(question, end)
 
     def _retire(self, question: str, end: int) -> None:
-        """Close the panes of a question that end by then, as :mod:`retirement` has done."""
+        """Close the panes of a question up to `end`, as a worker that retired them did."""
         left = {key: pane for key, pane in self._left.items() if key.question == question}
         state = self.state
         if left:  # of a definition that is out of force
@@ -153,7 +152,7 @@ class LogReplay:
             self._left |= state.panes
 
     def _redefine(self, offset: int) -> None:
-        """Go on by the definitions in force at an offset, as a worker does that reloads them."""
+        """Continue under the definitions in force at an offset, like a worker that reloads them."""
         while self._history and self._history[0][0] <= offset:
             state, definitions = self.state, self._history.popleft()[1]
             self._left |= state.panes
@@ -178,7 +177,7 @@ class LogReplay:
     def _stretch(
         self, consumer: Consumer, progress: Progress, start: int, end: int
     ) -> Iterator[list[Any]]:
-        """Yield the messages in [start, end); what stands behind may be unreadable."""
+        """Yield the messages in [start, end); what follows may be unreadable."""
         number = self._position.partition
         start_position = TopicPartition(self._position.topic, number, start)
         consumer.assign([start_position])
@@ -213,7 +212,7 @@ class LogReplay:
 
 
 def _start(definitions: CountingDefinitions) -> Partition:
-    """Return a partition of which nothing is counted, under some definitions."""
+    """Return an empty partition under some definitions."""
     rules = definitions.rules
     past_ms = milliseconds(rules["past"]) if "past" in rules else ANY_AGE
     return Partition(definitions.metrics, milliseconds(rules["future"]), past_ms=past_ms)

@@ -37,21 +37,17 @@ def verify(
     store: Store,
     progress: Progress = lambda *_: None,
 ) -> Verification:
-    """Replay every partition's log up to its committed offset and compare the state.
+    """Replay every partition's log up to its committed offset, and compare the state.
+
+    This is safe beside running workers: a partition's open state is read atomically first.
 
     Parameters
     ----------
     settings : Settings
-        Where Kafka is, and which times are refused.
     metrics : mapping of str to Metric
+        The current definitions, by name.
     store : Store
-        What is compared with the log.
     progress : Progress
-
-    Returns
-    -------
-    Verification
-        Safe beside running workers: a partition's open state is read in one piece first.
     """
     outcome = Verification()
     current_definitions = CountingDefinitions(metrics, counting_rules(settings.aggregate))
@@ -110,18 +106,18 @@ def verify(
 def _history(
     store: Store, snapshot: Snapshot, current_definitions: CountingDefinitions
 ) -> tuple[int, list[tuple[int, CountingDefinitions]], list[str]]:
-    """Return which definitions were in force in a partition; those given if none are known.
+    """Return a partition's definitions with their first offsets, or the current ones.
 
-    What was counted before the first ones that are known is judged by these.
+    Messages before the first known definitions are judged by these.
 
     Returns
     -------
     begin : int
-        From where on all are known: 0 if none is lost.
+        The first offset from which on all definitions are known: 0 if none is lost.
     history : list of (int, CountingDefinitions)
-        From which offset on which were in force, from there on; empty if the last ones are lost.
+        From there on; empty if the last definitions are lost.
     lost : list of str
-        Digests of those that nobody knows any more.
+        Digests of lost definitions.
     """
     digests_by_offset = definitions_by_offset(snapshot.owner)
     documents = {
@@ -142,7 +138,7 @@ def _history(
 
 
 def _lost(topic: str, lost: Sequence[str], low: int, begin: int, is_past: bool) -> str:
-    """Return what cannot be judged without definitions, and what to do."""
+    """Return which offsets cannot be judged without definitions, and the remedy."""
     offsets = (
         f"offsets {low} to {begin - 1} cannot be judged: the definitions that counted them "
         f"({', '.join(lost)}) cannot be read in {definitions_key(topic)}. "
