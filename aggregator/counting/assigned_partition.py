@@ -19,7 +19,7 @@ from aggregator.counting.continuity import (
 )
 from aggregator.counting.measurements import Measurements
 from aggregator.counting.rejection_limits import RejectionWindow
-from aggregator.counting.retirement import retire
+from aggregator.counting.retirement import retire_panes
 from aggregator.errors import (
     OtherCluster,
     OtherDeployment,
@@ -128,7 +128,7 @@ class AssignedPartition:
             self.measured = self.measured.with_refusal(rejection.reason)
         return rejections
 
-    def jumped(self, first: int, last: int) -> bool:
+    def has_jumped(self, first: int, last: int) -> bool:
         """Return whether the first messages after a takeover begin too late.
 
         Offsets have gaps (transactions, compaction). Only a second fetch from the expected offset
@@ -139,7 +139,7 @@ class AssignedPartition:
         self._expects = False
         return first > self.state.next_offset
 
-    def unconfirm(self) -> None:
+    def recheck_offset(self) -> None:
         """Check the offset of the next message again."""
         self._expects = True
 
@@ -151,7 +151,7 @@ class AssignedPartition:
         self.facts[SKIPPED_FIELD] = f"{self.facts.get(SKIPPED_FIELD, '')},{passed}".lstrip(",")
         self.state.next_offset = following
         self.trouble = Trouble()
-        self.unconfirm()
+        self.recheck_offset()
 
     def fence(self, retry_at: float) -> None:
         """Stop counting until `retry_at` (monotonic seconds), when the state is read again."""
@@ -226,7 +226,7 @@ def acquire_partition(
     try:
         facts = origin()
         snapshot = store.partition.acquire(number, worker, settings.group, counted)
-        if not excess and retire(store, number, worker, settings.group, snapshot, metrics):
+        if not excess and retire_panes(store, number, worker, settings.group, snapshot, metrics):
             snapshot = store.partition.acquire(number, worker, settings.group, counted)
         state = snapshot.partition(counted, future_ms, past_ms)
     except (OtherGroup, OtherDeployment, OtherCluster, StateUnreadable) as error:

@@ -98,12 +98,14 @@ class Assignment:
         if unowned and self._has_rejoined:
             raise OwnsNothing(unowned)
         if unowned:
-            log.warning("owns nothing: joins the group again", partitions_without_owner=unowned)
+            log.warning(
+                "owns no partitions, joining the group again", partitions_without_owner=unowned
+            )
             self._consumer.unsubscribe()
             self.subscribe()
             self._has_rejoined = True
         elif unowned is not None and not self._is_idle:
-            log.info("owns nothing: all partitions have owners", partitions=total)
+            log.info("owns no partitions, all have owners", partitions=total)
             self._is_idle = True
 
     def close(self) -> None:
@@ -163,7 +165,7 @@ class Assignment:
             self._consumer.seek(position)
         except KafkaException as error:
             log.debug("seek failed", partition=owned.number, error=str(error))
-            owned.unconfirm()
+            owned.recheck_offset()
             owned.must_seek = True
         else:
             owned.must_seek = False

@@ -171,7 +171,7 @@ class Committer:
             )
             for rejection in owned.rejections:
                 try:
-                    self._dead_letters.send(rejection)
+                    self._dead_letters.enqueue(rejection)
                 except Exception as error:
                     self._isolator.block_unsendable(owned, rejection, error)
                     return False

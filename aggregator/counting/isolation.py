@@ -44,7 +44,7 @@ class Isolator:
             first = piece[0].offset()
             culprit = owned.trouble.culprit
             if culprit is not None and owned.state.next_offset <= culprit.first == first:
-                if self._pass_named(owned, culprit):
+                if self._skip_named(owned, culprit):
                     continue
                 self._halt(owned, culprit)
                 owned.trouble.is_blocked = True
@@ -93,7 +93,7 @@ class Isolator:
         owned.trouble.culprit = Obstacle(offset, offset, why)
         owned.fence(self._clock.monotonic())
 
-    def pass_stall(self, owned: AssignedPartition, message: Any) -> bool:
+    def skip_stall(self, owned: AssignedPartition, message: Any) -> bool:
         """Note an unreadable offset; return whether it was skipped and the client must seek."""
         trouble, now = owned.trouble, self._clock.monotonic()
         at, base = owned.state.next_offset, message.offset()
@@ -111,15 +111,15 @@ class Isolator:
         if probe is None or (probe.is_over and probe.last is None):
             probe = trouble.probe = self._probe(owned.number, base)
         obstacle = Obstacle(max(base, at), probe.last, stall.why)
-        if probe.last is not None and self._pass_named(owned, obstacle):
+        if probe.last is not None and self._skip_named(owned, obstacle):
             return True
         if stall.is_lasting(now):
             self._halt(owned, obstacle)
         return False
 
-    def _pass_named(self, owned: AssignedPartition, obstacle: Obstacle) -> bool:
+    def _skip_named(self, owned: AssignedPartition, obstacle: Obstacle) -> bool:
         """Skip an obstacle if the settings name it; return whether they do."""
-        if not obstacle.may_pass(owned.number, self._settings.skip):
+        if not obstacle.is_skippable(owned.number, self._settings.skip):
             return False
         owned.skip_obstacle(obstacle)
         log.warning(

@@ -46,10 +46,10 @@ class LogInspector:
         return Log(
             lambda: self._range(number),
             lambda offset: self._mark(number, offset),
-            lambda: (*known_progress, *self.committed([number]).values()),
+            lambda: (*known_progress, *self.committed_progress([number]).values()),
         )
 
-    def place(self) -> ClusterTopic:
+    def cluster_topic(self) -> ClusterTopic:
         """Return the cluster and the partitions of the reports topic."""
         try:
             metadata = self._consumer.current.list_topics(self._topic, clients.ANSWER_SECONDS)
@@ -59,7 +59,7 @@ class LogInspector:
             metadata.cluster_id or "", sorted(metadata.topics[self._topic].partitions)
         )
 
-    def committed(self, numbers: Sequence[int]) -> dict[int, KnownProgress]:
+    def committed_progress(self, numbers: Sequence[int]) -> dict[int, KnownProgress]:
         """Return the group's committed progress by partition, where there is one."""
         if not numbers:
             return {}

@@ -64,14 +64,14 @@ class OriginCheck:
         OtherDeploymentSuspected
             If another deployment committed to the group, and may still do so.
         """
-        owner, (cluster, partitions) = self._store.owner(number), self._inspector.place()
+        owner, (cluster, partitions) = self._store.owner(number), self._inspector.cluster_topic()
         if is_another(owner.get(CLUSTER_FIELD, ""), cluster):
             raise OtherCluster(number, owner[CLUSTER_FIELD], cluster)
-        names = self._names(owner, partitions)
+        names = self._deployment_names(owner, partitions)
         self._refuse_rival()
-        progress = self._inspector.committed([number]).get(number)
+        progress = self._inspector.committed_progress([number]).get(number)
         if progress and progress.deployment and progress.deployment not in names:
-            self._look(names, partitions)
+            self._note_rival_commits(names, partitions)
             self._refuse_rival()
             watched = self._watched.get(progress.deployment)
             if watched is None or self._clock.monotonic() < watched.since + self._patience:
@@ -80,19 +80,19 @@ class OriginCheck:
         return origin | ({CLUSTER_FIELD: cluster} if cluster else {})
 
     def finds_rival(self) -> bool:
-        """Return whether another deployment commits to the group, checked now and then."""
+        """Return whether another deployment commits to the group; check now and then."""
         now = self._clock.monotonic()
         if not self._rival and now >= self._look_at:
             self._look_at = now + RIVAL_CHECK_SECONDS
-            partitions = self._inspector.place().partitions
-            self._look(self._names({}, partitions), partitions)
+            partitions = self._inspector.cluster_topic().partitions
+            self._note_rival_commits(self._deployment_names({}, partitions), partitions)
         return bool(self._rival)
 
     def _refuse_rival(self) -> None:
         if self._rival:
             raise OtherDeployment(self._group, self._rival, self._name)
 
-    def _names(self, owner: Mapping[str, str], partitions: Sequence[int]) -> set[str]:
+    def _deployment_names(self, owner: Mapping[str, str], partitions: Sequence[int]) -> set[str]:
         """Return the deployment names of this Redis; choose this worker's if need be."""
         names = self._store.partition.deployments(partitions)
         if stored_name := owner.get(DEPLOYMENT_FIELD):
@@ -102,10 +102,10 @@ class OriginCheck:
         self._name = self._name or os.urandom(NAME_BYTES).hex()
         return {*names, self._name}
 
-    def _look(self, names: set[str], partitions: Sequence[int]) -> None:
+    def _note_rival_commits(self, names: set[str], partitions: Sequence[int]) -> None:
         """Note commits under other names; drop names without new commits."""
         now = self._clock.monotonic()
-        for number, progress in self._inspector.committed(partitions).items():
+        for number, progress in self._inspector.committed_progress(partitions).items():
             name = progress.deployment
             if not name or name in names:
                 continue

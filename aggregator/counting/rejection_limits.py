@@ -1,7 +1,7 @@
-"""Decides when a partition halts: too many reports are refused, or too many panes are open.
+"""Decides when a partition halts because too many messages are refused.
 
-What was refused is remembered with the sums, in the same commit, so that neither a restart nor a
-change of owner begins the count anew. See docs/decisions/0011-limits-of-dead-letters.md.
+The counts are committed with the sums, so that neither a restart nor a change of owner resets them.
+See docs/decisions/0011-limits-of-dead-letters.md.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from estimators.durations import milliseconds
 from producers.wire.decoding import decode_json
 
 REFUSED_FIELD = "refused"
-"""Where it is in the owner's hash."""
+"""Their field in the owner's hash."""
 DEFINITION_REASONS = frozenset({"unknown_metric", "wrong_revision", "too_many_reports"})
-"""Reasons that a wrong metrics.toml can cause: only these are counted here."""
+"""Reasons that a wrong metrics.toml can cause; only these count here."""
 IGNORED_REASONS = frozenset({"malformed", "bad_frame", "too_large"})
-"""Reasons that say nothing for or against the definitions: such messages are passed over here."""
+"""Reasons that say nothing about the definitions; such messages are ignored here."""
 SPAN_PARTS = 10
-"""Of the span: each must have some of a row's messages, or the span begins anew."""
+"""Tenths of the span, each of which needs a message of the run; otherwise the span restarts."""
 WINDOW_STEPS = 20
 """Steps in which the window of the ratio slides."""
 
 
 class RejectionWindow(msgspec.Struct):
-    """The recently refused part of a partition's log."""
+    """The recently refused messages of a partition's log."""
 
     run: int = 0  # consecutive refused messages up to the last one
     since: int = 0  # Kafka's timestamp of the first of them after a gap, ms
@@ -46,27 +46,27 @@ class RejectionWindow(msgspec.Struct):
 
     @classmethod
     def stored(cls, owner: Mapping[str, str]) -> Self:
-        """Return what the facts of a partition's owner have; a new one where they have none."""
+        """Return the window in an owner's facts, or a new one."""
         try:
             return decode_json(owner.get(REFUSED_FIELD, "{}"), cls)
         except ValueError:
             return cls()
 
     def facts(self) -> dict[str, str]:
-        """Return it as a field of the owner's hash."""
+        """Return the field of the owner's hash."""
         return {REFUSED_FIELD: msgspec.json.encode(self).decode()}
 
     def add(
         self, arrived: Sequence[int], refused: Sequence[tuple[int, str]], settings: Aggregate
     ) -> str:
-        """Go on by some messages; return why to stop before them, or the empty string.
+        """Add messages; return why counting must stop before them, or "".
 
         Parameters
         ----------
         arrived : sequence of int
-            Kafka's timestamps of the messages that came next in the log, in ms.
+            Kafka's timestamps of the next messages in the log, in ms.
         refused : sequence of (int, str)
-            Which of them, from 0, were refused and why, ascending.
+            Index and reason of the refused ones, ascending.
         settings : Aggregate
         """
         refusals: list[tuple[int, int, str]] = []

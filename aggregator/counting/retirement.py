@@ -1,11 +1,11 @@
 """Closes open panes whose definition has long been out of force.
 
-A pane closes when reports move its watermark. Nobody counts reports of a definition that is no
-longer in force, so its last panes would stay open for ever, with the ids of their batches, and
-beyond the metric's `retention`. A takeover closes them as their watermark would have. Until then
-the definition can come back, and counting goes on in them.
+A pane closes when reports move its watermark. Without reports of its definition, a pane would stay
+open for ever, with the ids of its batches, and beyond the metric's `retention`. A takeover closes
+such panes as their watermark would have. Until then the definition may come back, and counting
+continues in them.
 
-When that was is no function of the log. So the owner's hash says at which offset it was done, and
+The log does not determine that time, so the owner's hash has the offset at which it was done;
 `dither verify` does the same there.
 """
 
@@ -29,14 +29,13 @@ from aggregator.storage.store import Store
 from estimators import Metric
 
 MAX_ABSENCE_MS = 7 * 86_400_000
-"""So long after the last report of a pane's definition, and after the pane's end and its lateness,
-the definition may come back: by Kafka's timestamps. Or as long as `retention`, if that is shorter.
-"""
+"""How long, in Kafka's timestamps, an absent definition may come back: after its last report, and
+after the end and lateness of the pane. A shorter `retention` shortens it."""
 
 log = structlog.get_logger("dither.worker")
 
 
-def retire(
+def retire_panes(
     store: Store,
     number: int,
     worker: str,
@@ -46,21 +45,18 @@ def retire(
 ) -> bool:
     """Close the panes of a partition whose definition has been out of force for too long.
 
+    Returns whether the partition was taken over for that, and must be acquired again.
+
     Parameters
     ----------
     store : Store
     number : int
     worker, group : str
-        Who takes the partition over, as for
-        :meth:`aggregator.storage.partition_store.PartitionStore.acquire`.
+        As for :meth:`aggregator.storage.partition_store.PartitionStore.acquire`.
     snapshot : Snapshot
         What this worker has acquired.
     metrics : mapping of str to Metric
-
-    Returns
-    -------
-    bool
-        Whether the partition was taken over for that: it is then to be acquired again.
+        The current definitions, by name.
     """
     if snapshot.next_offset < 0 or not snapshot.uncounted:
         return False
@@ -78,7 +74,7 @@ def retire(
 def _due_definitions(
     store: Store, snapshot: Snapshot, metrics: Mapping[str, Metric]
 ) -> list[tuple[Metric, dict[str, int]]]:
-    """Return old definitions, and until when to close the panes of each question of them."""
+    """Return old definitions, each with the end of the panes to close by question."""
     marks = snapshot.watermarks
     now = max((mark.arrived for mark in marks.values()), default=NO_TIME)
     open_key = f"{snapshot.prefix}:open"
@@ -111,13 +107,13 @@ def _due_definitions(
 
 
 def _latest_definition(tables: Sequence[Mapping[str, Metric]], key: str) -> Metric | None:
-    """Return the last definition under which a key was counted, if it is known."""
+    """Return the last definition under which a key was counted, if known."""
     definitions = (counted_metric(metrics, key) for metrics in tables)
     return next((metric for metric in definitions if metric is not None), None)
 
 
 def _tables(store: Store, snapshot: Snapshot) -> list[Mapping[str, Metric]]:
-    """Return the definitions that were in force, the last ones first, as far as they are known."""
+    """Return the known definitions that were in force, the last ones first."""
     documents, tables = store.registry.definitions(), []
     for digest in dict.fromkeys(
         digest for _, digest in reversed(definitions_by_offset(snapshot.owner))

@@ -280,7 +280,7 @@ class Worker:
         owned = self.owned.get(number)
         if owned is None or not owned.is_counting:
             return False
-        if owned.jumped(first, last):
+        if owned.has_jumped(first, last):
             self._assignment.seek(owned)
             return False
         return True
@@ -295,7 +295,7 @@ class Worker:
             raise ConsumerEnded(error.str(), self._instance)
         elif number in self.owned and is_of_data(error, message.offset()):
             owned = self.owned[number]
-            if owned.is_counting and self._isolator.pass_stall(owned, message):
+            if owned.is_counting and self._isolator.skip_stall(owned, message):
                 self._assignment.seek(owned)
         elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT):
             why = describe_kafka_error(error, message.topic())

@@ -106,7 +106,7 @@ class DeadLetters:
         self._waiting: deque[list[Letter]] = deque()
         self._error: KafkaError | None = None
 
-    def send(self, rejection: Rejection) -> None:
+    def enqueue(self, rejection: Rejection) -> None:
         """Queue a refused message; :meth:`flush` sends it."""
         message: Any = rejection.message
         self._undelivered += 1

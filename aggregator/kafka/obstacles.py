@@ -62,7 +62,7 @@ class Obstacle:
             "docs/operations.md#an-offset-cannot-be-counted"
         )
 
-    def may_pass(self, partition: int, skip: Iterable[str]) -> bool:
+    def is_skippable(self, partition: int, skip: Iterable[str]) -> bool:
         """Return whether the settings name it."""
         return any(
             number == partition and self.first <= offset <= self.end

@@ -151,7 +151,7 @@ class Demonstration:
                 counted_at = time.monotonic()
             if counted >= sent and looks.are_complete and self._is_released(overview):
                 break
-            _, events = self._store.registry.publishing()
+            _, events = self._store.registry.publisher_status()
             if (now := (counted, looks.until, events["final"])) != reached:
                 reached, deadline = now, time.monotonic() + DRAIN_SECONDS
             if time.monotonic() > deadline:

@@ -159,7 +159,7 @@ class PaneFinalizer:
                 status="final",
                 content=Sums(statistic),
                 policy=overview.policies.get(metric.name, DEFAULT_POLICY),
-                changed_ms=overview.changed_ms(metric.name),
+                changed_ms=overview.policy_changed_ms(metric.name),
             )
             if metric.name in unreadable:
                 continue

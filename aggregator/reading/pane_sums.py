@@ -182,7 +182,7 @@ class PaneSums:
                 place = f"{tag(self.store.topic, number)}:{key}"
                 if value is not None:
                     yield key, parsing.statistic(place, value, metric)
-                elif metric.retention_ms is not None or self.store.panes.expires(
+                elif metric.retention_ms is not None or self.store.panes.has_expiring(
                     number, key.metric
                 ):
                     yield key, None

@@ -173,10 +173,10 @@ class BatchAdmission:
         timely = passed & ~self.is_heartbeat
         repeated = self._find_repeats(timely)
         moving = passed & ~repeated
-        late = self._late(timely, moving)
+        late = self._find_late(timely, moving)
         if late.any():
             moving &= ~late
-            along = self.watermark.along(self.reached[moving])
+            along = self.watermark.times_along(self.reached[moving])
             moving_counts = np.cumsum(moving)
             for row in np.flatnonzero(late).tolist():
                 self.detail[row] = int(along[moving_counts[row]])
@@ -226,7 +226,7 @@ class BatchAdmission:
         arrived = self.kafka_ms[self.admitted]
         self.watermark.arrived = max(self.watermark.arrived, int(arrived.max(initial=NO_TIME)))
 
-    def _late(self, timely: Bools, moving: Bools) -> Bools:
+    def _find_late(self, timely: Bools, moving: Bools) -> Bools:
         """Return which batches come after the watermark closed their pane.
 
         From the oldest pane on: whether a pane closes depends on no late batch of a later pane.
@@ -241,7 +241,7 @@ class BatchAdmission:
             close = begin + metric.pane_ms + metric.lateness_ms
             rows = np.flatnonzero(moving & ~late)
             confirming_index = (
-                None if latest < close else watermark.reaches(close, self.reached[rows])
+                None if latest < close else watermark.confirming_index(close, self.reached[rows])
             )
             if confirming_index is None:
                 break

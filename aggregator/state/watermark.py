@@ -69,23 +69,23 @@ class Watermark:
             for time in reached.tolist():
                 self.advance(time)
             return
-        places, times = self._climbing(reached)
-        self.time = max(self.time, _highest(places, times))
+        places, times = self._batches_ahead(reached)
+        self.time = max(self.time, _latest_confirmed(places, times))
         last = reached.size - 1
         is_ahead = (times > self.time) & (places > last - RECENT_BATCHES)
         ahead = zip(places[is_ahead].tolist(), times[is_ahead].tolist(), strict=True)
         self.ahead = tuple((last - position, time) for position, time in ahead)
 
-    def reaches(self, time: int, reached: Integers) -> int | None:
+    def confirming_index(self, time: int, reached: Integers) -> int | None:
         """Return the index of the next batch at which it reaches `time`; None: none; -1: it has."""
         if self.time >= time:
             return -1
         if not (reached >= time).any():
             return None
-        places, times = self._climbing(reached)
-        return _confirmed(places, times, time)
+        places, times = self._batches_ahead(reached)
+        return _confirming_position(places, times, time)
 
-    def along(self, reached: Integers) -> Integers:
+    def times_along(self, reached: Integers) -> Integers:
         """Return its time before each of the next counted batches, and after the last."""
         recent = np.full(RECENT_BATCHES, NO_TIME, dtype=np.int64)
         for age, time in self.ahead:
@@ -101,7 +101,7 @@ class Watermark:
         if not metric.hold_open:
             self.closed = max(self.closed, self.time - metric.lateness_ms)
 
-    def _climbing(self, reached: Integers) -> tuple[Integers, Integers]:
+    def _batches_ahead(self, reached: Integers) -> tuple[Integers, Integers]:
         """Return the indices and times of batches ahead of `time`; earlier batches are < 0."""
         places = np.flatnonzero(reached > self.time)
         times = reached[places]
@@ -116,7 +116,7 @@ MIN_VECTOR_BATCHES = 16
 """Batches from which on they are vectorized."""
 
 
-def _confirmed(places: Integers, times: Integers, time: int) -> int | None:
+def _confirming_position(places: Integers, times: Integers, time: int) -> int | None:
     """Return the position at which enough batches within the window have reached a time."""
     reached_positions = places[times >= time]
     more = CONFIRMING_BATCHES - 1
@@ -124,19 +124,19 @@ def _confirmed(places: Integers, times: Integers, time: int) -> int | None:
     return int(reached_positions[more + enough[0]]) if enough.size else None
 
 
-def _highest(places: Integers, times: Integers) -> int:
+def _latest_confirmed(places: Integers, times: Integers) -> int:
     """Return the latest confirmed time at any of these positions; NO_TIME if none is."""
     if times.size < CONFIRMING_BATCHES:
         return NO_TIME
     falling = np.sort(times)[::-1]
     low, high = CONFIRMING_BATCHES - 2, CONFIRMING_BATCHES - 1  # the first is never confirmed
-    while _confirmed(places, times, int(falling[high])) is None:
+    while _confirming_position(places, times, int(falling[high])) is None:
         if high == falling.size - 1:
             return NO_TIME
         low, high = high, min(2 * high, falling.size - 1)
     while high - low > 1:
         middle = (low + high) // 2
-        if _confirmed(places, times, int(falling[middle])) is None:
+        if _confirming_position(places, times, int(falling[middle])) is None:
             low = middle
         else:
             high = middle

@@ -61,7 +61,7 @@ class ClusterClient(RedisCluster):
         try:
             return super().execute_command(*args, **kwargs)  # type: ignore[no-untyped-call]
         except (*LAYOUT_LOST, AttributeError) as error:
-            raise ClusterError(f"a part of the Redis Cluster is away: {error}") from error
+            raise ClusterError(f"a Redis Cluster node is unreachable: {error}") from error
 
     def node_of(self, key: Any) -> redis.Redis:
         """Return a client of the node that has a key.
@@ -74,7 +74,7 @@ class ClusterClient(RedisCluster):
         try:
             return self.get_redis_connection(self.get_node_from_key(key))  # type: ignore[no-untyped-call]
         except (*LAYOUT_LOST, AttributeError) as error:
-            raise ClusterError(f"a part of the Redis Cluster is away: {error}") from error
+            raise ClusterError(f"a Redis Cluster node is unreachable: {error}") from error
 
     def get_node(self, host: Any = None, port: Any = None, node_name: Any = None) -> Any:
         """Return a node; an unknown node that an ASK redirection names is created."""
@@ -110,7 +110,9 @@ class Sentinels(Sentinel):
                 return master["ip"], master["port"]
         if len(failures) == len(sentinels):
             raise min(failures, key=lambda failure: classify(failure) is REDIS_UNREACHABLE)
-        raise MasterNotFoundError(f"none that answers knows a master {service_name!r} that is up")
+        raise MasterNotFoundError(
+            f"no Sentinel that answers knows a running master {service_name!r}"
+        )
 
 
 def connect(url: str) -> redis.Redis:
@@ -260,7 +262,9 @@ def _connect_by_sentinel(parts: SplitResult, urls: list[str]) -> redis.Redis:
     """
     name, _, database = parts.path.strip("/").partition("/")
     if not name:
-        raise ValueError("no name of a master: expected redis+sentinel://HOST:PORT/NAME")
+        raise ValueError(
+            "the name of the master is missing: expected redis+sentinel://HOST:PORT/NAME"
+        )
     options = {"db": int(database or 0), **CLIENT_OPTIONS, **_url_options(urls[0])}
     access = {key: options.pop(f"sentinel_{key}", None) for key in ("username", "password")}
     if parts.scheme.startswith("rediss"):

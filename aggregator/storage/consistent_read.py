@@ -180,5 +180,5 @@ def loss_error(key: str, size: bytes | int, expected: bytes | int) -> StateUnrea
     """
     number = int(size)
     shown = f"{number} entries" if number else "nothing"
-    all_of_them = expected.decode(errors="replace") if isinstance(expected, bytes) else expected
-    return StateUnreadable(key, shown, f"all that was committed, {all_of_them}")
+    committed = expected.decode(errors="replace") if isinstance(expected, bytes) else expected
+    return StateUnreadable(key, shown, f"all committed entries, {committed}")

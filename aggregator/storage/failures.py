@@ -147,7 +147,7 @@ REDIS_FAILURES = (
         "a part of the Redis Cluster is down",
         "start its masters, or a replica of each",
         "a-part-of-the-redis-cluster-is-down",
-        r"\b(CLUSTERDOWN|MASTERDOWN)\b|part of the Redis Cluster is away|cluster is down",
+        r"\b(CLUSTERDOWN|MASTERDOWN)\b|Redis Cluster node is unreachable|cluster is down",
         (redis.exceptions.ClusterDownError,),
     ),
     RedisFailure(

@@ -146,7 +146,7 @@ class Lease:
         outcome = self._run(verb, *words, keys=keys)
         if not outcome:
             self._held_until = float("-inf")
-            raise LeaseLost(f"the lease of epoch {self.epoch} is held by another")
+            raise LeaseLost(f"another process holds the lease; this one had epoch {self.epoch}")
         return outcome
 
     def _run(self, verb: str, *words: Word, keys: Sequence[Word] = ()) -> int:

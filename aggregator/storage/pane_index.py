@@ -59,7 +59,9 @@ class PaneIndex:
         ):
             start, panes[start] = parsing.start(key, member)
             if float(score) != start:
-                raise StateUnreadable(key, f"{start} at {float(score):.17g}", "it at its start")
+                raise StateUnreadable(
+                    key, f"the pane {start} with score {float(score):.17g}", "its start as score"
+                )
         return panes
 
     def find(self, metric: str, spans: Sequence[tuple[int, PaneSpan]]) -> list[tuple[int, PaneKey]]:
@@ -111,9 +113,9 @@ class PaneIndex:
                 raise consistent_read.loss_error(key, panes, size)
             starts = [parsing.start(key, member)[0] for member in members]
             if len(starts) > len(set(starts)):
-                raise StateUnreadable(key, "two of a pane", "every pane once")
+                raise StateUnreadable(key, "a pane twice", "every pane once")
             if any(not span.has(start) for start in starts):
-                raise StateUnreadable(key, "a pane at another place", "it at its start")
+                raise StateUnreadable(key, "a pane with another score", "its start as score")
             pane_keys += [(partition, PaneKey(span.grain, metric, start)) for start in starts]
         return pane_keys
 
@@ -211,7 +213,7 @@ class PaneIndex:
             if number < size
         ]
 
-    def expires(self, partition: int, metric: str) -> bool:
+    def has_expiring(self, partition: int, metric: str) -> bool:
         """Return whether a partition ever had a pane of a metric with a retention."""
         key = f"{tag(self._topic, partition)}:expiring"
         (is_one,) = self._commands.ask([("SISMEMBER", key, metric)])

@@ -118,7 +118,7 @@ def watermarks(key: str, fields: Mapping[bytes, bytes]) -> dict[str, Watermark]:
     for name, value in texts(key, fields).items():
         (*times, ahead), field_key = [*value.split(":"), ""][:4], f"{key}, field {name}"
         if len(times) != 3 or value.count(":") > 3:
-            raise StateUnreadable(field_key, repr(value), "three times in ms, with colons between")
+            raise StateUnreadable(field_key, repr(value), "three times in ms, separated by colons")
         time, arrived, closed = (integer(field_key, time, NO_TIME) for time in times)
         marks[name] = Watermark(time, arrived, closed, _ahead(field_key, ahead, time))
     return marks
@@ -169,7 +169,7 @@ def start(key: str, member: bytes) -> tuple[int, int]:
     """
     begin, colon, first = text(key, member).partition(":")
     if not colon:
-        raise StateUnreadable(key, repr(member), "a start and an offset, with a colon between")
+        raise StateUnreadable(key, repr(member), "a start and an offset, separated by a colon")
     return integer(key, begin, 0), integer(key, first, 0)
 
 
@@ -182,7 +182,7 @@ def indexed(key: str, member: bytes) -> tuple[str, str]:
     """
     grain, _, metric = text(key, member).partition(":")
     if grain not in GRAINS or not metric or ":" in metric:
-        raise StateUnreadable(key, repr(member), "a grain and a metric, with a colon between")
+        raise StateUnreadable(key, repr(member), "a grain and a metric, separated by a colon")
     return grain, metric
 
 
@@ -196,7 +196,7 @@ def opened(key: str, member: bytes) -> tuple[PaneKey, int]:
     match text(key, member).split(":"):
         case [grain, metric, begin, first] if grain in GRAINS:
             return PaneKey(grain, metric, integer(key, begin, 0)), integer(key, first, 0)
-    raise StateUnreadable(key, repr(member), "a pane that is open, as grain:metric:start:offset")
+    raise StateUnreadable(key, repr(member), "an open pane, as grain:metric:start:offset")
 
 
 def statistic(key: str, value: bytes, metric: Metric) -> Counts:

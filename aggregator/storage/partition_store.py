@@ -71,7 +71,7 @@ class PartitionStore:
         StateUnreadable
             If counting cannot continue from the stored state.
         """
-        self._enlist(partition)
+        self._register(partition)
         token = os.urandom(TOKEN_BYTES).hex()
         snapshot = self._take_over(partition, worker, token, group, metrics)
         self._tokens[partition] = int(snapshot.owner["epoch"]), token
@@ -175,7 +175,7 @@ class PartitionStore:
             keys.update(dict.fromkeys(keys_of(command)))
         if len(keys) + len(words) > MAX_SCRIPT_ARGUMENTS:
             raise CommitTooLarge(name, len(partition.changed), partition.changed_keys)
-        self._enlist(number)  # a Redis Cluster may have lost that, and nothing else
+        self._register(number)  # a Redis Cluster may have lost that, and nothing else
         try:
             outcome, stored_epoch, detail = self._commit([*keys], words)
         except redis.ResponseError as error:
@@ -209,10 +209,10 @@ class PartitionStore:
     def halt(self, partition: int, reason: str) -> None:
         """Store why a partition is not counted, if Redis allows it."""
         with contextlib.suppress(redis.RedisError):
-            self._enlist(partition)
+            self._register(partition)
             self._commands.client.hset(f"{tag(self._topic, partition)}:owner", "halted", reason)
 
-    def _enlist(self, partition: int) -> None:
+    def _register(self, partition: int) -> None:
         """Add a partition to the set that readers look at."""
         key = partitions_key(self._topic)
         self._commands.ask([("SADD", key, partition)])
@@ -298,4 +298,4 @@ def _uncounted(
 
 
 def _missing_part_error(snapshot: Snapshot) -> StateUnreadable:
-    return StateUnreadable(snapshot.gone, "nothing", "what belongs to a pane that is open")
+    return StateUnreadable(snapshot.gone, "nothing", "the data of an open pane")

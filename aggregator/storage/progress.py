@@ -48,13 +48,13 @@ class PartitionProgress:
         """The next offset to count, UNSET or TORN."""
         return int(self.owner.get("next", UNSET))
 
-    def check(self, prefix: str) -> None:
+    def require_watermarks(self, prefix: str) -> None:
         """Raise StateUnreadable if a metric has reports but no watermark."""
         marked = {key.partition("@")[0] for key in self.watermarks}
         for name, reports in self.counts.items():
             outcome, _, metric = name.partition(":")
             if outcome == "accepted" and reports and self.is_intact and metric not in marked:
-                expected = f"a field of {metric}, of which reports were counted"
+                expected = f"a field of {metric}, whose reports were counted"
                 raise StateUnreadable(f"{prefix}:watermarks", "nothing", expected)
 
     def continues_in(self, later: PartitionProgress | None) -> bool:
@@ -77,7 +77,7 @@ class TopicProgress:
     unreadable: dict[int, StateUnreadable] = dataclasses.field(default_factory=dict)
     policies_key: str = "policies"  # the Redis key of the policies
 
-    def changed_ms(self, metric: str) -> int | None:
+    def policy_changed_ms(self, metric: str) -> int | None:
         """Return when a metric's weight policy last changed; None: never."""
         field = changed_field(metric)
         time_ms = self.policies.get(field)
@@ -96,7 +96,7 @@ class TopicProgress:
                 outcomes[metric, outcome] += count
         return outcomes
 
-    def check(self) -> None:
+    def require_readable(self) -> None:
         """Raise the StateUnreadable of the first unreadable partition, if any."""
         for error in self.unreadable.values():
             raise error

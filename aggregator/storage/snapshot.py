@@ -77,7 +77,7 @@ class Snapshot:
         for pane, stored_ids in zip(panes, stored, strict=True):
             key, first = parsing.opened(f"{prefix}:open", pane.member)
             if key in open_panes:
-                raise StateUnreadable(f"{prefix}:open", f"two of {key}", "every open pane once")
+                raise StateUnreadable(f"{prefix}:open", f"{key} twice", "every open pane once")
             open_panes[key] = first, pane.statistic or b"", stored_ids.ids
             unchunked[key] = stored_ids.unchunked
             if pane.statistic is None:
@@ -146,7 +146,7 @@ class Snapshot:
             raise StateUnreadable(f"{self.prefix}:owner", "no field next", "the next offset")
         accepted = {n for n, v in self.counts.items() if n.startswith("accepted:") and v}
         if accepted and not has_open:
-            expected = "the panes that are open, of which there always are some"
+            expected = "at least one open pane"
             raise StateUnreadable(f"{self.prefix}:open", "nothing", expected)
         for key in self.open:
             if key.question not in self.watermarks:

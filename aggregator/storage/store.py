@@ -81,7 +81,7 @@ class Store(Commands):
                     parsing.counts(f"{prefix}:counts", counts),
                     parsing.age(left_ms),
                 )
-                progress.check(prefix)
+                progress.require_watermarks(prefix)
                 partitions[number] = progress
             except StateUnreadable as error:
                 unreadable[number] = error

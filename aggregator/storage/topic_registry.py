@@ -67,7 +67,7 @@ class TopicRegistry:
         """Store definitions, before anything is counted by them."""
         self._commands.ask([("HSET", definitions_key(self._topic), digest, document.decode())])
 
-    def publishing(self) -> tuple[bool, dict[str, int]]:
+    def publisher_status(self) -> tuple[bool, dict[str, int]]:
         """Return whether a publisher holds the lease, and the number of events by type.
 
         The types are ``final``, ``provisional``, ``alarm`` and ``decided``.
@@ -80,7 +80,7 @@ class TopicRegistry:
         events_by_type = {name.rpartition(".")[2]: count for name, count in counts.items()}
         return bool(held), {"final": 0, "provisional": 0} | events_by_type
 
-    def expired(self, metrics: Sequence[str]) -> list[int]:
+    def expired_panes(self, metrics: Sequence[str]) -> list[int]:
         """Return the number of panes of each metric that expired before their final event."""
         keys = [expired_key(publisher_key(self._topic), metric) for metric in metrics]
         return [int(number) for number in self._commands.ask([("ZCARD", key) for key in keys])]
@@ -95,17 +95,17 @@ class TopicRegistry:
         (held,) = self._commands.ask([("EXISTS", f"{coordinator_key(self._topic)}:lease")])
         return bool(held)
 
-    def deaths(self) -> int:
+    def worker_deaths(self) -> int:
         """Return the number of workers that died and were restarted."""
         key = deaths_key(self._topic)
         (deaths,) = self._commands.ask([("GET", key)])
         return parsing.integer(key, deaths or b"0", 0)
 
-    def count_death(self) -> None:
+    def add_worker_death(self) -> None:
         """Count a worker that died."""
         self._commands.client.incr(deaths_key(self._topic))
 
-    def stuck(self, now_ms: int) -> dict[str, tuple[str, float]]:
+    def stuck_workers(self, now_ms: int) -> dict[str, tuple[str, float]]:
         """Return the stuck workers, each with its step and the seconds in it."""
         stuck_workers = {}
         for worker, text in self._commands.hash(stuck_key(self._topic), parsing.texts).items():

@@ -132,7 +132,7 @@ class Verification:
         begin, low = int(snapshot.owner.get("begin", 0)), log.ranges.get(number, (0, 0))[0]
         if snapshot.next_offset != UNSET and begin > low:
             detail = (
-                f"in the log, and Redis says that counting began at offset {begin}: nothing tells "
+                f"in the log, and Redis says that counting began at offset {begin}: it is unknown "
                 "whether they were counted"
             )
             self.unjudged.append(Difference(number, f"offsets {low} to {begin - 1}", detail))
@@ -191,17 +191,17 @@ class PartitionComparison:
         if not self._replay.is_truncated:
             if not self._has_older:
                 self._compare_counters()
-        elif self._is_told_here:
+        elif self._must_report_truncation:
             for where in ("counts", "watermarks"):
-                self._outcome.unverifiable.append(Difference(self._number, where, self._truncated))
+                self._outcome.unverifiable.append(Difference(self._number, where, self._truncation))
 
     @property
-    def _is_told_here(self) -> bool:
+    def _must_report_truncation(self) -> bool:
         """Whether the comparison has to report that the log begins too late."""
         return self._replay.judged_from < self._replay.begin
 
     @property
-    def _truncated(self) -> str:
+    def _truncation(self) -> str:
         begin = self._replay.begin
         return f"some of its reports are no longer in the log, which begins at offset {begin}"
 
@@ -242,10 +242,10 @@ class PartitionComparison:
             for key, first in self._stored.items():
                 if self._is_whole(key):
                     stored[key] = first
-                elif self._is_told_here:
-                    self._note(self._outcome.unverifiable, key, self._truncated)
-            self._check_there(sorted(self._stored.keys() - stored.keys()))
-            replayed = self._certain(replayed, stored)
+                elif self._must_report_truncation:
+                    self._note(self._outcome.unverifiable, key, self._truncation)
+            self._check_present(sorted(self._stored.keys() - stored.keys()))
+            replayed = self._comparable(replayed, stored)
         for key in sorted(stored.keys() - replayed.keys()):
             self._note(
                 self._outcome.differences, key, "in the store, but no report of it in the log"
@@ -268,7 +268,7 @@ class PartitionComparison:
             detail = f"opened at offset {stored} by the store, at {replayed} by the log"
             self._note(self._outcome.differences, key, detail)
 
-    def _check_there(self, keys: list[PaneKey]) -> None:
+    def _check_present(self, keys: list[PaneKey]) -> None:
         """Note panes that cannot be compared and have no statistic at all."""
         for key, stored_bytes in zip(keys, self._read(keys), strict=True):
             metric, redis_key = self._metrics[key.metric], f"{self._snapshot.prefix}:{key}"
@@ -279,11 +279,11 @@ class PartitionComparison:
                     self._note(self._outcome.differences, key, error.fact)
             elif stored_bytes is not None or not (
                 retention_ms(key.grain, metric) is not None
-                or self._store.panes.expires(self._number, key.metric)
+                or self._store.panes.has_expiring(self._number, key.metric)
             ):
                 self._note(self._outcome.differences, key, "missing in the store")
 
-    def _certain(
+    def _comparable(
         self, replayed: Mapping[PaneKey, Pane], stored: Mapping[PaneKey, int]
     ) -> dict[PaneKey, Pane]:
         """Return the replayed panes that can be compared although the log's beginning is gone.
@@ -300,7 +300,7 @@ class PartitionComparison:
             elif key not in self._stored:
                 detail = (
                     f"in the log, which begins at offset {self._replay.begin}, and in no index: "
-                    "it is no longer known whether all of it was late"
+                    "deleted messages would tell whether all of it was late"
                 )
                 self._note(self._outcome.unverifiable, key, detail)
         return certain

@@ -73,7 +73,7 @@ class LogReplay:
             deque(history),
             deque(retired_panes_by_offset(snapshot.owner)),
         )
-        self.state = _start(self._history.popleft()[1])
+        self.state = _empty_partition(self._history.popleft()[1])
         self._left: dict[PaneKey, Pane] = {}
         self.closed: dict[PaneKey, tuple[Pane, int]] = {}
         self.messages, self.end = 0, 0
@@ -109,7 +109,7 @@ class LogReplay:
                         {},
                     )  # only those of open panes are compared
                     self.closed[key] = (pane, max(first, arrived_before.get(key.question, first)))
-        self._change(self.snapshot.next_offset)
+        self._apply_changes(self.snapshot.next_offset)
 
     def _by_definitions(self, messages: list[Any]) -> Iterator[list[Any]]:
         """Yield messages in parts, with the state under the definitions of each part."""
@@ -118,7 +118,7 @@ class LogReplay:
             if earlier_messages:
                 yield earlier_messages
             messages = messages[len(earlier_messages) :]
-            self._change(at)
+            self._apply_changes(at)
         yield messages
 
     @property
@@ -128,7 +128,7 @@ class LogReplay:
             (events[0][0] for events in (self._history, self._retired) if events), default=None
         )
 
-    def _change(self, offset: int) -> None:
+    def _apply_changes(self, offset: int) -> None:
         """Repeat what workers did at an offset before they continued."""
         self._redefine(offset)
         while self._retired and self._retired[0][0] <= offset:
@@ -156,7 +156,7 @@ class LogReplay:
         while self._history and self._history[0][0] <= offset:
             state, definitions = self.state, self._history.popleft()[1]
             self._left |= state.panes
-            self.state = _start(definitions)
+            self.state = _empty_partition(definitions)
             self.state.next_offset = state.next_offset
             self.state.watermarks.update(state.watermarks)
             self.state.counts.update(state.counts)
@@ -171,10 +171,10 @@ class LogReplay:
         for start, stop in unskipped_ranges(
             self.state.next_offset, self.snapshot.next_offset, passed
         ):
-            yield from self._stretch(consumer, progress, start, stop)
+            yield from self._read_range(consumer, progress, start, stop)
         consumer.unassign()
 
-    def _stretch(
+    def _read_range(
         self, consumer: Consumer, progress: Progress, start: int, end: int
     ) -> Iterator[list[Any]]:
         """Yield the messages in [start, end); what follows may be unreadable."""
@@ -211,7 +211,7 @@ class LogReplay:
                 )
 
 
-def _start(definitions: CountingDefinitions) -> Partition:
+def _empty_partition(definitions: CountingDefinitions) -> Partition:
     """Return an empty partition under some definitions."""
     rules = definitions.rules
     past_ms = milliseconds(rules["past"]) if "past" in rules else ANY_AGE

@@ -69,7 +69,7 @@ def verify(
                 ]
                 stored = stored_panes(store, number)  # before the snapshot: all in it are replayed
                 snapshot = store.partition.snapshot(number)
-                begin, history, lost = _history(store, snapshot, current_definitions)
+                begin, history, lost = _known_history(store, snapshot, current_definitions)
             except StateUnreadable as error:
                 outcome.differences.append(Difference(number, "everything", str(error)))
                 continue
@@ -86,7 +86,7 @@ def verify(
                 outcome.definitions += [d for d in digests if d not in outcome.definitions]
                 low = log.ranges.get(number, (0, 0))[0]
                 if lost and begin > low:
-                    detail = _lost(store.topic, lost, low, begin, bool(history))
+                    detail = _describe_lost(store.topic, lost, low, begin, bool(history))
                     outcome.unjudged.append(Difference(number, "everything", detail))
                 if history:
                     replay = LogReplay(store.topic, number, history, snapshot, begin)
@@ -103,7 +103,7 @@ def verify(
     return outcome
 
 
-def _history(
+def _known_history(
     store: Store, snapshot: Snapshot, current_definitions: CountingDefinitions
 ) -> tuple[int, list[tuple[int, CountingDefinitions]], list[str]]:
     """Return a partition's definitions with their first offsets, or the current ones.
@@ -137,7 +137,7 @@ def _history(
     return history[0][0] if history else max(0, snapshot.next_offset), history, lost
 
 
-def _lost(topic: str, lost: Sequence[str], low: int, begin: int, is_past: bool) -> str:
+def _describe_lost(topic: str, lost: Sequence[str], low: int, begin: int, is_past: bool) -> str:
     """Return which offsets cannot be judged without definitions, and the remedy."""
     offsets = (
         f"offsets {low} to {begin - 1} cannot be judged: the definitions that counted them "

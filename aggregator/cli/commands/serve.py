@@ -79,9 +79,9 @@ def _supervise(settings: Settings) -> None:
     runner = Supervisor(
         serve.workers,
         [sys.executable, "-m", "aggregator", *sys.argv[1:], *shared],
-        own_arguments=lambda number: ["--worker", str(number)],
+        worker_arguments=lambda number: ["--worker", str(number)],
     )
-    on_hangup(runner.hang_up)
+    on_hangup(runner.reload_definitions)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: runner.stop())
     runner.run()

@@ -133,7 +133,7 @@ class Plan(ABC, Generic[M]):
         **fields
             The further fields of the window.
         """
-        changed = overview.changed_ms(self.metric.name)
+        changed = overview.policy_changed_ms(self.metric.name)
         digest = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
         return Window(
             metric=self.metric,

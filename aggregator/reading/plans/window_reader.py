@@ -121,7 +121,7 @@ class WindowReader:
         """
         plan = self._plan(self.metric(name))
         Grouping.of(plan.metric, query)  # of a metric without slices none are asked for
-        overview.check()
+        overview.require_readable()
         return plan.describe(overview, query)
 
     def read(self, window: Window) -> Window:
@@ -203,7 +203,7 @@ class WindowReader:
         start_ms : int
             Milliseconds since the epoch.
         """
-        overview.check()
+        overview.require_readable()
         key, numbers = metric_key(metric.name, metric.revision), [*overview.partitions]
         marks = [one.watermarks.get(key, Watermark()) for one in overview.partitions.values()]
         last = max((mark.closed for mark in marks), default=NO_TIME) - metric.pane_ms
@@ -222,7 +222,7 @@ class WindowReader:
         partitions : int, optional
             How many the topic has, for a caller that asked Kafka; else what the workers said last.
         """
-        overview.check()
+        overview.require_readable()
         found = {
             name: overview.closed(metric_key(name, metric.revision), partitions)
             for name, metric in self.metrics.items()

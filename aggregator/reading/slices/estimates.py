@@ -216,7 +216,7 @@ class SliceTables:
     def _may_expire(self, number: int, pane: PaneKey) -> bool:
         if retention_ms(pane.grain, self._metric) is not None:
             return True
-        return self._store.panes.expires(number, pane.metric)
+        return self._store.panes.has_expiring(number, pane.metric)
 
     def _merged(self, values: Iterable[tuple[str, bytes]]) -> tuple[str, Integers, Counts]:
         """Return the sums of a chunk's slices, after its last place and their codes."""

@@ -101,7 +101,7 @@ def test_a_worker_that_hangs_with_redis_says_where_and_resumes(
         assert stuck["step"] == "committing"
         assert "in _commit" in stuck["stack"]
         assert worker.owned
-    assert deployment.store.registry.stuck(0) == {}
+    assert deployment.store.registry.stuck_workers(0) == {}
 
 
 def test_what_a_batch_in_an_open_pane_is_said_to_take_is_what_it_takes() -> None:

@@ -113,7 +113,9 @@ def test_a_sentinel_that_hangs_up_is_asked_once_and_then_the_next(node: RedisNod
         try:
             connect(f"{places}/dither").close()
             assert len(asked) == 1
-            with pytest.raises(StoreUnreachable, match="none that answers knows a master 'other'"):
+            with pytest.raises(
+                StoreUnreachable, match="no Sentinel that answers knows a running master 'other'"
+            ):
                 connect(f"{places}/other")
         finally:
             broken.shutdown(socket.SHUT_RDWR)

@@ -196,7 +196,7 @@ def keep(settings: Settings, metrics: Metrics) -> None:
         store.registry.store_definitions("digest", b"{}")
         store.registry.definitions()
         store.owner(number)
-        store.registry.count_death()
+        store.registry.add_worker_death()
         store.registry.note_stuck("worker", "counting", 1.0, 0)
         store.registry.note_stuck("worker", "counting", 0.0, 0)
         _find_faults(store, number)
@@ -234,11 +234,11 @@ def read(settings: Settings, metrics: Metrics) -> None:
         metric = metrics["delay"]
         key = f"delay@{metric.revision:08x}"
         store.panes.extent(key, numbers)
-        store.registry.publishing()
+        store.registry.publisher_status()
         store.client.info("memory")
         store.registry.is_coordinator_running()
-        store.registry.deaths()
-        store.registry.stuck(0)
+        store.registry.worker_deaths()
+        store.registry.stuck_workers(0)
 
 
 def lead(settings: Settings, metrics: Metrics) -> None:

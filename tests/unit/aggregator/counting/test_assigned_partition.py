@@ -240,13 +240,13 @@ def test_a_torn_partition_stays_as_it_is_and_says_how_to_count_it_again(store: S
 
 def test_the_first_messages_are_asked_for_again_when_they_are_too_far_on(store: Store) -> None:
     owned = taken(store, 0, 50)
-    assert not owned.jumped(0, 9), "just what comes next"
+    assert not owned.has_jumped(0, 9), "just what comes next"
     owned = taken(store, 0, 50)
-    assert owned.jumped(5, 9), "perhaps queued for an earlier assignment"
-    assert not owned.jumped(5, 9), "asked again, it is a gap of the log"
+    assert owned.has_jumped(5, 9), "perhaps queued for an earlier assignment"
+    assert not owned.has_jumped(5, 9), "asked again, it is a gap of the log"
     owned = taken(store, 20, 50)
-    assert not owned.jumped(3, 7), "all counted before"
-    assert owned.jumped(30, 40)
+    assert not owned.has_jumped(3, 7), "all counted before"
+    assert owned.has_jumped(30, 40)
 
 
 def test_a_refused_message_takes_the_memory_of_its_key_and_headers_too(store: Store) -> None:

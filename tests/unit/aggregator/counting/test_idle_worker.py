@@ -52,7 +52,7 @@ def test_a_worker_that_owns_nothing_while_partitions_have_no_owner_joins_again_t
     with capture_logs() as logs:
         wait()
         wait()
-    assert [line["event"] for line in logs] == ["owns nothing: all partitions have owners"]
+    assert [line["event"] for line in logs] == ["owns no partitions, all have owners"]
     assert consumer.calls == ["subscribe"]
     unowned += [2, 5]
     wait()

@@ -29,10 +29,10 @@ class Group:
             self._at += 1
             self.commits[number] = KnownProgress(0, 5, "T", 0, deployment, self._at)
 
-    def place(self) -> ClusterTopic:
+    def cluster_topic(self) -> ClusterTopic:
         return ClusterTopic("C", [0, 1, 2])
 
-    def committed(self, numbers: list[int]) -> dict[int, KnownProgress]:
+    def committed_progress(self, numbers: list[int]) -> dict[int, KnownProgress]:
         return {number: self.commits[number] for number in numbers if number in self.commits}
 
 

@@ -482,7 +482,7 @@ def test_what_was_counted_and_measured_is_told_and_who_counts(store: Store, clie
         assert shown[f"{name}_sum"] == pytest.approx(total)
 
     assert Lease(store.client, redis_keys.coordinator_key(TOPIC), "one", 60).acquire()
-    store.registry.count_death()
+    store.registry.add_worker_death()
     store.registry.note_stuck("host:7", "committing", 61.0, time.time_ns() // 10**6)
     text = scrape(client)
     assert samples(text, "dither_coordinator_leader") == {(): 1}

@@ -201,10 +201,10 @@ def test_a_pane_that_has_expired_in_one_partition_is_passed_by(
     assert minutes(batch) == ["00:01:00Z"]
     assert json.loads(batch[0].data)["reports"] == 40
     key = metric_key("delay", metrics["delay"].revision)
-    assert store.registry.expired([key]) == [1]
+    assert store.registry.expired_panes([key]) == [1]
     published.note_committed(batch, {})
     assert due(finalizer_of(store, metrics, published), 2) == []
-    assert store.registry.expired([key]) == [1], "counted once, whoever publishes"
+    assert store.registry.expired_panes([key]) == [1], "counted once, whoever publishes"
 
 
 def test_a_pane_that_was_deleted_is_no_part_of_a_final_event(

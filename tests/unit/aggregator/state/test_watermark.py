@@ -61,9 +61,9 @@ def check(times: list[int], cuts: list[int]) -> None:
         part = array[begin:end]
         for asked in {0, 1, 5, 20, 1_005, *times[begin:end]}:
             places = [i for i, mark in enumerate(expected[begin : end + 1]) if mark >= asked]
-            found = pieces.reaches(asked, part)
+            found = pieces.confirming_index(asked, part)
             assert found == (places[0] - 1 if places else None)
-        along += pieces.along(part).tolist()[1:]
+        along += pieces.times_along(part).tolist()[1:]
         pieces.advance_all(part)
         pieces = again(pieces)
     assert pieces == one_by_one

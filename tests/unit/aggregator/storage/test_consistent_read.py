@@ -118,7 +118,7 @@ def test_what_is_no_pane_and_no_total_is_refused(store: Store, metrics: dict[str
     counting = Counting(store, metrics)
     counting.count(0, counting.batch("delay", [1.0], 0))
     store.client.sadd(f"{place}:open", f"pane:{key}:now")
-    with pytest.raises(StateUnreadable, match="expected a pane that is open"):
+    with pytest.raises(StateUnreadable, match="expected an open pane"):
         total(store, metrics["delay"])
     store.client.srem(f"{place}:open", f"pane:{key}:now")
     store.client.hincrby(f"{place}:owner", "begun", 1)

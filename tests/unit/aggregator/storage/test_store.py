@@ -197,13 +197,13 @@ def test_what_keys_have_used_of_a_pane_comes_back_and_goes_with_it(
 def test_a_worker_is_stuck_until_it_gets_on_or_is_silent(store: Store) -> None:
     store.registry.note_stuck("host:7", "committing", 61.4, now_ms=1_000_000)
     store.registry.note_stuck("host:8", "taking over", 70.0, now_ms=1_000_000)
-    assert store.registry.stuck(1_010_000) == {
+    assert store.registry.stuck_workers(1_010_000) == {
         "host:7": ("committing", 61),
         "host:8": ("taking over", 70),
     }
     store.registry.note_stuck("host:8", "consuming", 0.0, now_ms=1_010_000)
-    assert store.registry.stuck(1_010_000) == {"host:7": ("committing", 61)}
-    assert store.registry.stuck(1_070_000) == {}, "it has ended"
+    assert store.registry.stuck_workers(1_010_000) == {"host:7": ("committing", 61)}
+    assert store.registry.stuck_workers(1_070_000) == {}, "it has ended"
 
 
 @pytest.mark.parametrize("most", [None, 100])
