@@ -128,8 +128,9 @@ def unskipped_ranges(
 def last_offset(consumer: Consumer, topic: str, partition: int, base: int) -> int | None:
     """Return the last offset of the unreadable record batch at `base`; None without an answer.
 
-    The client tells where a batch begins, not where it ends. A bisection up to the end of the log
-    finds the first readable offset.
+    The client tells where a batch begins, not where it ends. Reads at growing distances, then a
+    bisection, find the first readable offset. Each read within the batch expands it again; a batch
+    of one record takes one read, however long the log is.
 
     Parameters
     ----------
@@ -140,24 +141,32 @@ def last_offset(consumer: Consumer, topic: str, partition: int, base: int) -> in
     base : int
     """
     end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PROBE_SECONDS)
-    last_unreadable, first_readable = base, int(end[1])
+    last_unreadable, first_readable, step = base, int(end[1]), 1
     while first_readable - last_unreadable > 1:
-        middle = (last_unreadable + first_readable) // 2
-        consumer.assign([TopicPartition(topic, partition, middle)])
-        deadline, is_unreadable = time.monotonic() + PROBE_SECONDS, None
-        while is_unreadable is None:
-            if time.monotonic() > deadline:
-                return None
-            for message in consumer.consume(1, timeout=0.5):
-                error = message.error()
-                if error is None or error.code() == KafkaError._PARTITION_EOF:
-                    is_unreadable = False
-                elif is_of_data(error, message.offset()):
-                    is_unreadable = (message.offset() or 0) <= base
-        last_unreadable, first_readable = (
-            (middle, first_readable) if is_unreadable else (last_unreadable, middle)
-        )
+        probed = min(last_unreadable + step, (last_unreadable + first_readable) // 2)
+        is_unreadable = _is_in_batch(consumer, TopicPartition(topic, partition, probed), base)
+        if is_unreadable is None:
+            return None
+        if is_unreadable:
+            last_unreadable = probed
+        else:
+            first_readable = probed
+        step *= 2
     return last_unreadable
+
+
+def _is_in_batch(consumer: Consumer, position: TopicPartition, base: int) -> bool | None:
+    """Return whether an offset is in the batch at `base`; None without an answer."""
+    consumer.assign([position])
+    deadline = time.monotonic() + PROBE_SECONDS
+    while time.monotonic() <= deadline:
+        for message in consumer.consume(1, timeout=0.5):
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                return False
+            if is_of_data(error, message.offset()):
+                return (message.offset() or 0) <= base
+    return None
 
 
 @dataclasses.dataclass

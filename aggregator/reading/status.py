@@ -14,8 +14,8 @@ from aggregator.config.live_metrics import UNUSABLE, unusable
 from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.serialization import Moment
+from aggregator.reading.windows import EventTimes
 from aggregator.state.pane_keys import counted_keys
-from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import UNSET, PartitionProgress, TopicProgress
 from aggregator.timestamps import iso
 from estimators import Metric, SearchMetric
@@ -108,6 +108,7 @@ class Rates:
         self._clock = clock
         self._readings: deque[tuple[float, Mapping[str, int]]] = deque(maxlen=READINGS)
         self._lock = threading.Lock()
+        self.event_times = EventTimes()
 
     def note(self, accepted: Mapping[str, int]) -> dict[str, float]:
         """Add a reading of reports by metric; return the rates since the oldest recent one."""
@@ -168,7 +169,9 @@ def status(
     speeds = rates.note({name: found["accepted"] for name, found in outcomes.items()})
     return ServiceStatus(
         metrics={
-            name: _metric(overview, metric, dict(outcomes[name]), speeds.get(name))
+            name: _metric(
+                overview, metric, dict(outcomes[name]), speeds.get(name), rates.event_times
+            )
             for name, metric in metrics.items()
         },
         partitions=[
@@ -305,18 +308,18 @@ def _moment(now_ms: int, ago_ms: int) -> Moment | None:
 
 
 def _metric(
-    overview: TopicProgress, metric: Metric, outcomes: dict[str, int], speed: float | None
+    overview: TopicProgress,
+    metric: Metric,
+    outcomes: dict[str, int],
+    speed: float | None,
+    event_times: EventTimes,
 ) -> MetricStatus:
     keys, partitions = counted_keys(metric), overview.partitions.values()
     marks = [s.watermarks[key] for s in partitions for key in keys if key in s.watermarks]
-    times = (
-        [] if isinstance(metric, SearchMetric) else [m.latest for m in marks if m.latest != NO_TIME]
-    )
+    is_search = isinstance(metric, SearchMetric)
+    newest = None if is_search else event_times.note(metric, dict(enumerate(marks)))
     return MetricStatus(
-        outcomes,
-        speed,
-        iso(max(times, default=None)),
-        iso(max((mark.arrived for mark in marks), default=None)),
+        outcomes, speed, iso(newest), iso(max((mark.arrived for mark in marks), default=None))
     )
 
 

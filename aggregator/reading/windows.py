@@ -180,6 +180,23 @@ def event_time(watermarks: Mapping[int, Watermark]) -> int | None:
     return None if latest == NO_TIME else latest
 
 
+class EventTimes:
+    """The latest event time of each metric in all that this process has read: it never goes back.
+
+    A time that too few batches confirm is forgotten by the watermarks.
+    """
+
+    def __init__(self) -> None:
+        self._latest: dict[tuple[str, int], int] = {}
+
+    def note(self, metric: Metric, watermarks: Mapping[int, Watermark]) -> int | None:
+        """Return the latest event time in any reading, ms; None if there is none in this one."""
+        key, time = (metric.name, metric.revision), event_time(watermarks)
+        if time is not None:
+            time = self._latest[key] = max(time, self._latest.get(key, NO_TIME))
+        return time
+
+
 def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int | None) -> str:
     """Return whether a metric's window up to `end` is ready, and whether it can still grow.
 

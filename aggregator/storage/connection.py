@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from typing import Any, cast
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
@@ -18,10 +18,11 @@ from redis.exceptions import ClusterError, RedisClusterException
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
-from aggregator.config.settings import masked
 from aggregator.errors import SettingsError, StoreUnreachable
+from aggregator.secrets import NUMBERS, OPEN_PARAMETERS, SECRET_PARAMETERS, masked
 from aggregator.storage.failures import (
     REDIS_UNREACHABLE,
+    SPEAKS_HTTP,
     WITH_TLS,
     WITHOUT_TLS,
     classify,
@@ -36,16 +37,18 @@ CLIENT_OPTIONS: dict[str, Any] = {
     "socket_timeout": 20,  # a server that hangs is unreachable
     "health_check_interval": 30,
 }
-FIRST_CALL_SECONDS = 2.5
-"""Timeout of the first call; afterwards a wrong TLS setting is looked for."""
+FIRST_CALL_SECONDS = 1.5
+"""Timeout of the first call, and of each of two attempts to find out why it got no answer."""
+SILENT_SERVER = f"it takes connections, and says nothing for {FIRST_CALL_SECONDS:g} s"
 SENTINEL_PORT = 26_379
+KNOWN_PARAMETERS = NUMBERS | OPEN_PARAMETERS | SECRET_PARAMETERS | {"retry_on_timeout"}
 HOST_AND_PORT = re.compile(r"(\[[^\[\]]+\]|[^\[\]: ]*)(:[1-9]\d*)?")
 """A host with an optional port."""
 URL_FORMS = (
-    "redis://, rediss:// (TLS) or unix://, then USER:PASSWORD@HOST:PORT/0 with the number of a "
-    "database, special characters percent-encoded, and redis-py's parameters (ssl_ca_certs=..., "
-    "with rediss:// only); or, for Sentinels, redis+sentinel:// or rediss+sentinel://, then "
-    "HOST:PORT,HOST:PORT/NAME/0"
+    "redis:// or rediss:// (TLS), then USER:PASSWORD@HOST:PORT/0 with the number of a database, "
+    "special characters percent-encoded (no #), and redis-py's parameters (ssl_ca_certs=..., with "
+    "rediss:// only); or unix:///PATH; or, for Sentinels, redis+sentinel:// or rediss+sentinel://, "
+    "then HOST:PORT,HOST:PORT/NAME/0"
 )
 
 
@@ -99,14 +102,7 @@ class Sentinels(Sentinel):
                 failures.append(error)
                 continue
             if master and self.check_master_state(master, service_name):  # type: ignore[no-untyped-call]
-                self.sentinels = [
-                    sentinel,
-                    *(
-                        other_sentinel
-                        for other_sentinel in sentinels
-                        if other_sentinel is not sentinel
-                    ),
-                ]
+                self.sentinels = [sentinel, *(peer for peer in sentinels if peer is not sentinel)]
                 return master["ip"], master["port"]
         if len(failures) == len(sentinels):
             raise min(failures, key=lambda failure: classify(failure) is REDIS_UNREACHABLE)
@@ -173,7 +169,12 @@ def _split_url(url: str) -> tuple[SplitResult, list[str]]:
     try:
         parts = urlsplit(url)
         user, _, hosts = parts.netloc.rpartition("@")
-        if "@" in parts.path + parts.query + parts.fragment:  # the password is ambiguous
+        if "@" in parts.path + parts.query or "#" in url:  # the password is ambiguous
+            raise _UnreadableError
+        if parts.scheme == "unix" and (hosts or not parts.path.strip("/")):
+            raise _UnreadableError  # the client would read it as an absolute path
+        query_names = [unquote(pair.partition("=")[0]) for pair in parts.query.split("&") if pair]
+        if not KNOWN_PARAMETERS.issuperset(query_names) or len({*query_names}) < len(query_names):
             raise _UnreadableError
         host_urls = [_host_url(parts, user, host) for host in hosts.split(",")] if hosts else [url]
         for host_url in host_urls:
@@ -204,7 +205,7 @@ def _retry() -> Retry:
 
 def _connect_to_server(url: str, nodes: list[str]) -> redis.Redis:
     with contextlib.ExitStack() as closing:
-        _check_tls(url)
+        _check_answer(url)
         client = redis.Redis.from_url(url, retry=_retry(), **CLIENT_OPTIONS)
         closing.callback(client.close)
         client.ping()
@@ -221,25 +222,43 @@ def _connect_to_server(url: str, nodes: list[str]) -> redis.Redis:
     return cast(redis.Redis, cluster)
 
 
-def _check_tls(url: str) -> None:
-    """Raise an error if a wrong TLS setting is why a server does not answer."""
-    options = {**CLIENT_OPTIONS, "socket_timeout": FIRST_CALL_SECONDS}
+def _check_answer(url: str) -> None:
+    """Raise an error if a server is silent or is no Redis, as the client would retry for minutes.
+
+    A server that accepts no connection is left to the client.
+    """
+    options = {
+        **CLIENT_OPTIONS,
+        **dict.fromkeys(("socket_timeout", "socket_connect_timeout"), FIRST_CALL_SECONDS),
+    }
     with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options) as client:
         try:
             client.ping()
         except redis.RedisError as error:
             scheme = urlsplit(url).scheme
-            if classify(error) is not REDIS_UNREACHABLE or scheme == "unix":
+            if classify(error) is not REDIS_UNREACHABLE:
                 return
-            with contextlib.suppress(OSError):
-                address = _address(url, 6_379)
-                if scheme == "redis":
-                    ssl.get_server_certificate(address, timeout=FIRST_CALL_SECONDS)
-                    raise redis.ConnectionError(WITH_TLS) from None
-                with socket.create_connection(address, FIRST_CALL_SECONDS) as plain:
-                    plain.sendall(b"PING\r\n")
-                    if plain.recv(1) in (b"+", b"-"):
-                        raise redis.ConnectionError(WITHOUT_TLS) from None
+            if scheme != "unix":
+                _name_protocol(scheme, _address(url, 6_379))
+            if isinstance(error, redis.TimeoutError):
+                raise redis.ConnectionError(f"{SILENT_SERVER}: {error}") from None
+
+
+def _name_protocol(scheme: str, address: tuple[str, int]) -> None:
+    """Raise an error if a server speaks another protocol than Redis's."""
+    with contextlib.suppress(OSError):
+        if scheme == "redis":
+            ssl.get_server_certificate(address, timeout=FIRST_CALL_SECONDS)
+            raise redis.ConnectionError(WITH_TLS)
+    with contextlib.suppress(OSError):
+        with socket.create_connection(address, FIRST_CALL_SECONDS) as plain:
+            plain.settimeout(FIRST_CALL_SECONDS)
+            plain.sendall(b"GET / HTTP/1.0\r\n\r\n" if scheme == "redis" else b"PING\r\n")
+            answer = plain.recv(5)
+        if answer.startswith(b"HTTP/"):
+            raise redis.ConnectionError(SPEAKS_HTTP)
+        if scheme == "rediss" and answer[:1] in (b"+", b"-"):
+            raise redis.ConnectionError(WITHOUT_TLS)
 
 
 def _server_mode(client: redis.Redis) -> str:
@@ -255,7 +274,7 @@ def _server_mode(client: redis.Redis) -> str:
     return str(pairs.get(b"mode", b"standalone").decode())
 
 
-def _connect_by_sentinel(parts: SplitResult, urls: list[str]) -> redis.Redis:
+def _connect_by_sentinel(parts: SplitResult, host_urls: list[str]) -> redis.Redis:
     """Return a client of the master that Sentinels name; it follows a failover.
 
     ``?sentinel_username=`` and ``?sentinel_password=`` are the login at the Sentinels.
@@ -265,14 +284,23 @@ def _connect_by_sentinel(parts: SplitResult, urls: list[str]) -> redis.Redis:
         raise ValueError(
             "the name of the master is missing: expected redis+sentinel://HOST:PORT/NAME"
         )
-    options = {"db": int(database or 0), **CLIENT_OPTIONS, **_url_options(urls[0])}
+    options = {"db": int(database or 0), **CLIENT_OPTIONS, **_url_options(host_urls[0])}
     access = {key: options.pop(f"sentinel_{key}", None) for key in ("username", "password")}
     if parts.scheme.startswith("rediss"):
         options["ssl"] = True
     shared = {k: v for k, v in options.items() if k.startswith(("socket_", "ssl"))}
-    addresses = [_address(url, SENTINEL_PORT) for url in urls]
+    shared |= dict.fromkeys(("socket_timeout", "socket_connect_timeout"), FIRST_CALL_SECONDS)
+    addresses = [_address(url, SENTINEL_PORT) for url in host_urls]
     once = Retry(NoBackoff(), 0)
     sentinel: Any = Sentinels(addresses, sentinel_kwargs={**shared, **access, "retry": once})  # type: ignore[no-untyped-call]
+    try:
+        host, port = sentinel.discover_master(name)
+        with redis.Redis(host=host, port=port, retry=once, **shared) as master:
+            master.ping()
+    except redis.TimeoutError as error:
+        raise redis.ConnectionError(f"{SILENT_SERVER}: {error}") from None
+    except redis.RedisError:
+        pass  # the client tries again, and logs in
     client: redis.Redis = sentinel.master_for(name, retry=_retry(), **options)
     client.ping()
     return client

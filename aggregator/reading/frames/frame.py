@@ -19,7 +19,7 @@ from aggregator.timestamps import iso, utc
 if TYPE_CHECKING:
     import arro3.core
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa: RUF001
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001
 """How text begins that a spreadsheet takes for a formula; it also knows the wide forms."""
 QUOTE = "'"
 SHOWN = 10
@@ -221,7 +221,8 @@ def _cells(kind: Kind, values: Sequence[Any]) -> Sequence[Any]:
 
 
 def _no_formula(text: str) -> str:
-    return QUOTE + text if text.startswith((QUOTE, *FORMULA)) else text
+    is_formula = text.startswith((QUOTE, *FORMULA)) or text.lstrip().startswith(FORMULA)
+    return QUOTE + text if is_formula else text
 
 
 def _printable(value: Any) -> str:

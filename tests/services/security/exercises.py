@@ -126,7 +126,7 @@ def recount(settings: Settings, _: Metrics) -> None:
 def delete(settings: Settings, _: Metrics) -> None:
     with open_store(settings) as store:
         recounting.read_owner(store, 0)
-        assert recounting.delete(store, 0) == 1
+        assert recounting.delete_counts(store, 0) == 1
 
 
 def create(settings: Settings, _: Metrics) -> None:

@@ -139,14 +139,14 @@ def test_what_redis_lost_while_it_was_looked_through_is_due_when_it_is_counted_a
     batches = [counting.batch("delay", [1.0] * 20, at) for at in (0, 1)]
     everything: list[ReportBatch | bytes] = [*batches, *beats(counting.metrics["delay"], 2)]
     counting.count(0, *everything)
-    first = PaneIndex.first
+    first = PaneIndex.first_starts
 
     def lost(self: PaneIndex, *arguments: Any) -> Any:
         emptied(counting.store)
         return first(self, *arguments)
 
     with monkeypatch.context() as torn:
-        torn.setattr(PaneIndex, "first", lost)
+        torn.setattr(PaneIndex, "first_starts", lost)
         assert due(finalizer) == []
     counting.count(0, *everything)
     assert minutes(due(finalizer)) == ["00:00:00Z", "00:01:00Z"]
