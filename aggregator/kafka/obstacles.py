@@ -19,7 +19,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator.config.setting_checks import parse_place
-from producers.kafka.kafka_errors import REFUSALS
+from producers.kafka.kafka_errors import REFUSAL_CODES
 
 HALT_SECONDS = 20.0
 """Time after which an error that repeats at one offset halts the partition."""
@@ -29,7 +29,7 @@ PROBE_SECONDS = 10.0
 SKIPPED_FIELD = "skipped"
 """Field of the owner's hash: the skipped offsets, as ``8812-8911,9000-9000``."""
 NON_DATA_CODES = (
-    frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE}) | REFUSALS
+    frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE}) | REFUSAL_CODES
 )
 """Errors of a cluster or of a right, not of the data at an offset."""
 

@@ -108,7 +108,7 @@ class BatchLayout:
         if not size:
             return None if slicing is None else np.full(len(attributes), slicing.code({}))
         sent = np.ascontiguousarray(attributes).view(f"V{size}")[:, 0].tolist()
-        codes_by_attributes = {} if slicing is None else slicing.known
+        codes_by_attributes = {} if slicing is None else slicing.code_cache
         if len(codes_by_attributes) > MAX_CACHED_ATTRIBUTES:
             codes_by_attributes.clear()
         for encoded in set(sent).difference(codes_by_attributes):
