@@ -208,6 +208,7 @@ export class Device {
    * @throws {StorageError}
    */
   async report(metric, values, epsilons, options = {}) {
+    /** @type {any} */
     const held = Array.isArray(values) ? values.map(copied) : copied(values); // as they are now
     const wanted = copied(epsilons);
     const definition = await this.definition(metric);
