@@ -17,80 +17,69 @@ if TYPE_CHECKING:
     from aggregator.config.definition_tables import TableKind
     from aggregator.monitoring.samples import Samples
     from aggregator.publishing.due_events import DueEvents, Publication
-    from aggregator.reading.plans.base import Plan
+    from aggregator.reading.plans.base import ReadingPlan
     from aggregator.web.operations import Operation
     from estimators import Metric
 
 
 @dataclasses.dataclass(frozen=True)
 class EventType:
-    """A type of event on the estimates topic that comes once for each id.
+    """A type of event on the estimates topic, published once per id.
 
     Attributes
     ----------
     name : str
         The CloudEvents attribute `type`.
-    data : struct
-        What an event has.
-    kept_as : str
-        The name in Redis of the set of ids that were published.
+    ids_key_name : str
+        The name in Redis of the set of published ids.
     message : str
         The name in the AsyncAPI document.
     summary : str
-        When it comes, in a sentence.
+        When it is published, in a sentence.
     key : str
-        What the key of the Kafka message is made of.
+        The contents of the Kafka message's key.
     """
 
     name: str
     data: type[msgspec.Struct]
-    kept_as: str
+    ids_key_name: str
     message: str
     summary: str
     key: str
 
 
 class Feature:
-    """What a feature offers: hooks, of which it overrides those that it needs.
-
-    Attributes
-    ----------
-    commands : mapping of str to (str, str)
-        Group and help of its commands, by name. The command `NAME` is the attribute `NAME` of the
-        module `NAME_command` of the feature's folder.
-    """
+    """The hooks of a feature; each feature overrides those that it needs."""
 
     commands: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """Group and help of its commands, by name; the command `x` is `x` in its module `x_command`."""
 
     def tables(self) -> Sequence[TableKind[Any, Any]]:
-        """Return its kinds of tables in the file of definitions."""
+        """Return its kinds of tables in the definitions file."""
         return ()
 
-    def plan(self, metric: Metric) -> type[Plan[Any]] | None:
-        """Return how a metric is read, if this feature says so."""
+    def plan(self, metric: Metric) -> type[ReadingPlan[Any]] | None:
+        """Return the plan for reading a metric; None: another feature or the core has it."""
         return None
 
     def event_types(self) -> Sequence[EventType]:
-        """Return the types of events that it publishes."""
+        """Return its types of events."""
         return ()
 
     def due_events(self, publication: Publication) -> DueEvents | None:
-        """Return what finds the events that are due, for as long as this process publishes."""
+        """Return a finder of due events, used while this process publishes."""
         return None
 
     def samples(self) -> type[Samples] | None:
-        """Return what it exports to Prometheus."""
+        """Return its exported samples."""
         return None
 
     def routes(self) -> Sequence[Operation]:
-        """Return its operations over HTTP."""
+        """Return its HTTP operations."""
         return ()
 
 
 def features() -> tuple[Feature, ...]:
-    """Return the features of the service, which are loaded when somebody asks for the first time.
-
-    The core is below the features and cannot import them.
-    """
-    found: tuple[Feature, ...] = importlib.import_module("aggregator.features").FEATURES
-    return found
+    """Return the features of the service, imported on first use: the core is below them."""
+    registered: tuple[Feature, ...] = importlib.import_module("aggregator.features").FEATURES
+    return registered

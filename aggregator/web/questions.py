@@ -18,8 +18,13 @@ from aggregator.reading.grouping import Grouping
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import Answer, Definition
 from aggregator.reading.series import Series
-from aggregator.reading.slices.answers import SlicesAnswer, slices_answer
-from aggregator.reading.steps import LIGHT, check_shown, check_slices, estimated
+from aggregator.reading.slices.slice_answers import SlicesAnswer, slices_answer
+from aggregator.reading.steps import (
+    MAX_QUICK_NUMBERS,
+    check_shown,
+    check_slices,
+    numbers_per_estimate,
+)
 from aggregator.web import conditional
 from aggregator.web.http.pools import still_wanted
 from aggregator.web.http.problem_responses import asking
@@ -132,7 +137,7 @@ async def estimate(service: Service, request: Request) -> Response:
         with asking():
             described = reader.describe(reader.store.overview(), name, query)
         tag = conditional.etag(
-            reader.meaning(described.metric), described.version, query, asked.format
+            reader.definition_hash(described.metric), described.version, query, asked.format
         )
         if (known := conditional.unchanged(request, tag)) is not None:
             return known
@@ -149,7 +154,9 @@ async def estimate(service: Service, request: Request) -> Response:
             return conditional.answered_table(table, tag, f"{name}-estimate")
         return conditional.answered(serialization.answer(window, found, query.top), tag)
 
-    is_light = not query.is_sliced and estimated(metric, len(labels)) <= LIGHT
+    is_light = (
+        not query.is_sliced and numbers_per_estimate(metric, len(labels)) <= MAX_QUICK_NUMBERS
+    )
     pool = service.estimates if is_light else service.surveys
     return await pool.run(request, compute)
 
@@ -175,7 +182,7 @@ async def series(service: Service, request: Request) -> Response:
     def compute() -> Response:
         with asking():
             plan = service.historian.plan(query)
-        meaning = service.reader.meaning(plan.window.metric)
+        meaning = service.reader.definition_hash(plan.window.metric)
         tag = conditional.etag(meaning, plan.version, query, asked.format)
         if (known := conditional.unchanged(request, tag)) is not None:
             return known

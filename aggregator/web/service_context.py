@@ -91,14 +91,14 @@ class Service:
     def status(self, overview: TopicProgress) -> ServiceStatus:
         """Return what operations look at."""
         found = status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
-        missing, known = self.reader.sums.missing(), self.definitions_hash()
+        missing, known = self.reader.sums.missing_panes(), self.definitions_hash()
         return msgspec.structs.replace(found, missing=missing, definitions_hash=known)
 
     def definitions_hash(self) -> str:
         """Return a hash of all definitions, which is another one after they were changed."""
         metrics = current(self.reader.metrics)
         if metrics is not self._hashed[0]:
-            meanings = "".join(map(self.reader.meaning, metrics.values()))
+            meanings = "".join(map(self.reader.definition_hash, metrics.values()))
             self._hashed = metrics, hashlib.sha256(meanings.encode()).hexdigest()
         return self._hashed[1]
 

@@ -17,11 +17,11 @@ from aggregator.features.reader import Reader
 from aggregator.publishing import events
 from aggregator.reading.query import Query
 from aggregator.reading.serialization import as_dict
-from aggregator.reading.windows import SearchState, Sums, Window
+from aggregator.reading.window import SearchState, Window, WindowStatistic
 from aggregator.terminal.format import Shown, as_line, as_text
 from estimators import Metric, SearchMetric, define
 from estimators.extremes import Decision, Progress
-from estimators.metrics.domains import Interval
+from estimators.metrics.domains import LabelledInterval
 from producers.device.rounds import Round
 from tests.support.rows import row
 
@@ -31,7 +31,9 @@ OUTSIDE = np.array([200, 120, 78, 2, 0])
 
 
 def window(metric: Metric, statistic: Any, **more: Any) -> Window:
-    return Window(metric=metric, status="provisional", content=Sums(np.asarray(statistic)), **more)
+    return Window(
+        metric=metric, status="provisional", content=WindowStatistic(np.asarray(statistic)), **more
+    )
 
 
 def printed(console: Any) -> str:
@@ -69,8 +71,8 @@ def test_answers_and_events_have_it_beside_the_unbiased_value() -> None:
     of_pane = dataclasses.replace(seen, start_ms=0, end_ms=60_000, status="final")
     for told in (
         as_dict(seen, found),
-        json.loads(events.provisional(dataclasses.replace(seen, arrived_ms=1), 4, "/").data),
-        json.loads(events.final(of_pane, 4, "/").data),
+        json.loads(events.provisional_event(dataclasses.replace(seen, arrived_ms=1), 4, "/").data),
+        json.loads(events.final_event(of_pane, 4, "/").data),
     ):
         assert all(
             low <= value <= high
@@ -159,7 +161,7 @@ def test_the_headline_of_a_search_is_what_is_certain(kind: str, side: str) -> No
         assert f"{found.value:g}" not in text, "the middle of what is left is a guess"
     assert texts(seen, found)[0].splitlines().count(statement) == 1
     for top in np.linspace(1e6, 2**26, 30).tolist():
-        domain = Interval(range=(0.0, top / 3))
+        domain = LabelledInterval(range=(0.0, top / 3))
         seen = searching(dataclasses.replace(metric, domain=domain, unit=""))
         told = as_dict(seen, Reader.answer(seen))["search"]
         number = re.match(r"at (?:most|least) (\S+), with", told["statement"])

@@ -11,7 +11,7 @@ import pytest
 
 from aggregator.config.settings import Settings, Topics
 from aggregator.publishing import events
-from aggregator.reading.windows import Sums, Window
+from aggregator.reading.window import Window, WindowStatistic
 from aggregator.web.asyncapi import document
 from estimators import LocalMetric, Metric, define
 from tests.support.paths import ROOT
@@ -49,7 +49,7 @@ def window_of(metric: Metric) -> Window:
         start_ms=EPOCH,
         end_ms=EPOCH + metric.pane_ms,
         status="final",
-        content=Sums(statistic),
+        content=WindowStatistic(statistic),
         arrived_ms=EPOCH,
     )
 
