@@ -49,7 +49,6 @@ def enveloped(name: str, kind: type, data: bytes) -> bytes:
     kind : type
         The struct of the data.
     data : bytes
-        JSON.
     """
     numbers = decode_json(data, _Numbers)
     has_several = isinstance(numbers.value, list) or isinstance(numbers.now.get("value"), list)
@@ -80,9 +79,7 @@ def connect_schema(name: str, kind: type, *, has_several: bool) -> Schema:
     Parameters
     ----------
     name : str
-        The event's type.
     kind : type
-        The struct.
     has_several : bool
         Whether its numbers are arrays, by category, coordinate or quantile.
     """

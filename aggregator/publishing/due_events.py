@@ -23,22 +23,14 @@ TURN_SECONDS = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Publication:
-    """The values that all finders of due events share.
-
-    Attributes
-    ----------
-    published : PublishedLog
-        The events that are published already.
-    source : str
-        The CloudEvents attribute `source` of the events.
-    since_ms : int
-        The start of the first published pane.
-    """
+    """The values that all finders of due events share."""
 
     reader: MetricReader
     published: PublishedLog
     source: str
+    """The CloudEvents attribute of the events."""
     since_ms: int
+    """The start of the first published pane."""
 
 
 class DueEvents(Protocol):

@@ -137,9 +137,7 @@ def final_event(
     slices: Sequence[Slices] = (),
     strings: DiscoveryAnswer | None = None,
 ) -> Event:
-    """Return the event of a final pane.
-
-    It omits the arrival of the last report, which is stored per metric, not per pane.
+    """Return the event of a final pane, without the arrival of its last report.
 
     Parameters
     ----------

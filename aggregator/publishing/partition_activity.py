@@ -51,7 +51,6 @@ class PartitionActivity:
         Parameters
         ----------
         asked_at : float
-            The time of the query.
         end : int or None
             None: Kafka did not answer.
         max_interruption : float
@@ -83,16 +82,9 @@ class PartitionActivity:
             self.counted_until = self._waiting.popleft()[0]
 
     def is_quiet(self, heard_at: float, idle: float) -> bool:
-        """Return whether a metric has had no report for `idle` seconds.
+        """Return whether a metric, heard at `heard_at`, has had no report for `idle` seconds.
 
         Either the log is counted and had no report, or the log has not grown.
-
-        Parameters
-        ----------
-        heard_at : float
-            When the metric's counts last changed, in monotonic seconds.
-        idle : float
-            In seconds.
         """
         if self.answered_since is None or not self.is_answered:
             return False
@@ -129,11 +121,9 @@ class BrokerClocks:
         Parameters
         ----------
         number : int
-            The partition.
         timestamp : int
             In ms since the epoch.
         now : float
-            Monotonic seconds.
         """
         self.note_any_timestamp(timestamp, now)
         self._readings[number] = timestamp, now

@@ -85,14 +85,13 @@ class PublishedLog:
         self._source = events.source(settings.topics.reports)
 
     def published_panes(self, metric: str, first: int, last: int) -> set[int]:
-        """Return the start times of panes in [first, last] with a final event.
+        """Return the start times of panes in [first, last] ms with a final event.
 
         Parameters
         ----------
         metric : str
             The metric's key.
         first, last : int
-            In ms since the epoch.
         """
         key = final_key(self._key, metric)
         starts = self._client.zrangebyscore(key, first, last)

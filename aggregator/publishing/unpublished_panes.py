@@ -26,17 +26,7 @@ log = structlog.get_logger("dither.publisher")
 
 
 class UnpublishedPanes:
-    """Goes through the panes of metrics, once each.
-
-    Parameters
-    ----------
-    published : PublishedLog
-        The events that are published already.
-    metrics : mapping of str to Metric
-        Some of the reader's, by name.
-    since_ms : int
-        The start of the first pane.
-    """
+    """Goes through the panes of some metrics of a reader from `since_ms` on, once each."""
 
     def __init__(
         self,

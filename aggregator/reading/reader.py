@@ -34,24 +34,7 @@ from estimators import Metric
 class MetricReader(WindowReader):
     """Answers queries about single metrics from the sums in Redis.
 
-    Parameters
-    ----------
-    store : str or Store, optional
-        A Redis URL, or a store that is open already; by default ``redis.url`` of the settings.
-    metrics : mapping of str to Metric, or path, optional
-        The definitions, or their file; by default ``metrics`` of the settings.
-    topic : str, optional
-        The reports topic, used with a URL; by default ``topics.reports`` of the settings.
-    config : path, optional
-        The settings file; by default the one in DITHER_CONFIG, else ``dither.toml`` if there is
-        one.
-
-    Raises
-    ------
-    DitherError
-        If the settings cannot be used, or there is no file of definitions.
-    StoreUnreachable
-        If no Redis answers at the URL.
+    :class:`aggregator.features.reader.Reader` documents its parameters and errors.
     """
 
     def __init__(
@@ -142,16 +125,8 @@ class MetricReader(WindowReader):
 
         Parameters
         ----------
-        window : Window
-        query : Query
-            With attributes in `by`.
-        progress : callable
-            Takes the share of the work that is done; an exception from it ends the work.
-
-        Raises
-        ------
-        ValueError
-            If the query does not fit the metric.
+        window, query, progress
+            As in :meth:`aggregator.reading.plans.local.LocalPlan.answer_slices`.
         """
         return LocalPlan.answer_slices(window, query, progress)
 

@@ -43,9 +43,7 @@ def default_step(metric: Metric, first: int, last: int, max_points: int) -> int:
     Parameters
     ----------
     metric : Metric
-    first, last : int
-        The range, in ms since the epoch.
-    max_points : int
+    first, last, max_points : int
     """
     points = min(DEFAULT_SERIES_POINTS, max_points)
     for step in (metric.pane_ms, *map(milliseconds, ROUND_STEPS)):
@@ -82,16 +80,12 @@ def max_series_points(labels: int, numbers_per_point: int = 1) -> int:
 
 
 def check_points(metric: Metric, first: int, last: int, step: int, max_points: int) -> None:
-    """Refuse a step with too many points.
+    """Refuse a step with too many points; times are in ms.
 
     Parameters
     ----------
     metric : Metric
-    first, last : int
-        The range, in ms since the epoch.
-    step : int
-        In ms.
-    max_points : int
+    first, last, step, max_points : int
 
     Raises
     ------
@@ -112,10 +106,7 @@ def check_slices(metric: Metric, slices: int, labels: int, estimates_per_slice: 
     Parameters
     ----------
     metric : Metric
-    slices : int
-    labels : int
-        Categories per slice.
-    estimates_per_slice : int
+    slices, labels, estimates_per_slice : int
 
     Raises
     ------

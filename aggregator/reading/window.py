@@ -180,11 +180,9 @@ def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int 
     Parameters
     ----------
     watermarks : mapping of int to Watermark
-        Of the partitions that counted the metric.
     closed_ms : int
         From :meth:`aggregator.storage.progress.TopicProgress.closed`.
     end : int or None
-        Milliseconds since the epoch; None: unbounded.
     """
     if not watermarks:
         return "not_ready"
@@ -192,7 +190,7 @@ def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int 
 
 
 def last_edges(metric: Metric, length: str, newest: int | None) -> tuple[int | None, int | None]:
-    """Return the edges of the window of a length up to the end of the newest pane.
+    """Return the edges, in ms since the epoch, of a window that ends with the newest pane.
 
     Parameters
     ----------
@@ -200,13 +198,8 @@ def last_edges(metric: Metric, length: str, newest: int | None) -> tuple[int | N
     length : str
         A duration.
     newest : int or None
-        The start of the newest pane in ms since the epoch, rather than the watermark, which
-        heartbeats move beyond the last report. None: no report yet.
-
-    Returns
-    -------
-    tuple of int, or of None before the first report
-        Milliseconds since the epoch.
+        The start of the newest pane, rather than the watermark, which heartbeats move beyond the
+        last report. None: no report yet.
 
     Raises
     ------

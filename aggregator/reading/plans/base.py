@@ -30,13 +30,7 @@ class ReadingPlan(ABC, Generic[M]):
 
     @abstractmethod
     def describe(self, overview: TopicProgress, query: Query) -> Window:
-        """Return a window before its content is read.
-
-        Raises
-        ------
-        ValueError
-            If the window is empty, or the metric has no windows.
-        """
+        """Return a window before its content is read; ValueError if the metric has none such."""
 
     @abstractmethod
     def read(self, window: Window) -> Window:
@@ -45,23 +39,11 @@ class ReadingPlan(ABC, Generic[M]):
     @staticmethod
     @abstractmethod
     def answer(window: Window, query: Query) -> Estimate:
-        """Return the estimate from a window with its content.
-
-        Raises
-        ------
-        ValueError
-            If the query does not fit the metric.
-        """
+        """Return the estimate from a window; ValueError if the query does not fit the metric."""
 
     @abstractmethod
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
-        """Return the steps of a series over a window.
-
-        Raises
-        ------
-        ValueError
-            If the query does not fit the metric.
-        """
+        """Return the steps of a series; ValueError if the query does not fit the metric."""
 
     def policy(self, overview: TopicProgress) -> str:
         """Return the weight policy in force.
@@ -118,10 +100,7 @@ class ReadingPlan(ABC, Generic[M]):
 
         Parameters
         ----------
-        overview : TopicProgress
-        query : Query
-        watermarks : dict of int to Watermark
-            Of the partitions that counted the metric.
+        overview, query, watermarks
         facts : tuple
             The values that the answer depends on, for its version.
         **fields

@@ -58,16 +58,7 @@ class WindowReader:
 
     @staticmethod
     def answer(window: Window, query: Query = RUNNING_TOTAL) -> Estimate:
-        """Return the estimate from a window with its content.
-
-        For a metric with rounds the definition determines the answer: the search's progress, and
-        its certified bound with the metric's beta.
-
-        Parameters
-        ----------
-        window : Window
-        query : Query
-            Its start and end are ignored.
+        """Return the estimate from a window with its content; the query's times are ignored.
 
         Raises
         ------
@@ -175,16 +166,14 @@ class WindowReader:
     def first_closed_pane(
         self, overview: TopicProgress, metric: Metric, start_ms: int
     ) -> int | None:
-        """Return the start of the first pane from `start_ms` on that some partition has closed.
-
-        None: there is none. :meth:`finality_watermarks` covers all partitions.
+        """Return the start of the first pane that some partition has closed; None: there is none.
 
         Parameters
         ----------
         overview : TopicProgress
         metric : Metric
         start_ms : int
-            Milliseconds since the epoch.
+            The earliest start, in ms since the epoch.
         """
         overview.check()
         key, partitions = metric_key(metric.name, metric.revision), overview.partitions
@@ -197,13 +186,8 @@ class WindowReader:
     ) -> dict[str, int]:
         """Return the event time in ms before which every window is final, by metric.
 
-        It omits metrics with rounds, and those without a final window.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-        partitions : int, optional
-            The topic's number of partitions from Kafka; by default the workers' last number.
+        It omits metrics with rounds, and those without a final window. `partitions` is the topic's
+        number of partitions in Kafka, by default the workers' last number.
         """
         overview.check()
         watermarks = {

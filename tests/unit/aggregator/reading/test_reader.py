@@ -412,7 +412,7 @@ def test_what_was_read_while_redis_was_emptied_and_counted_anew_is_not_final(
 ) -> None:
     every = every_minute(0, range(SETTLED + 1))
     Counted(store, every)
-    read = PaneSums.of_window
+    read = PaneSums.read_window
 
     def emptied_meanwhile(self: PaneSums, window: Window) -> Counts:
         store.client.flushdb()
@@ -422,7 +422,7 @@ def test_what_was_read_while_redis_was_emptied_and_counted_anew_is_not_final(
 
     reader = Reader(store, METRICS)
     with monkeypatch.context() as torn:
-        torn.setattr(PaneSums, "of_window", emptied_meanwhile)
+        torn.setattr(PaneSums, "read_window", emptied_meanwhile)
         window = reader.window("delay", Query(end=seconds(END)))
     assert (window.reports, window.status) == (0, "provisional")
     window = reader.window("delay", Query(end=seconds(END)))

@@ -162,7 +162,7 @@ def test_memory_is_bounded_by_reading_a_few_panes_of_a_window_at_a_time(
 
 
 @pytest.fixture
-def numbers_per_estimate(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def estimated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The starts of the windows that are estimated from here on."""
     found: list[int] = []
     answer = Reader.answer

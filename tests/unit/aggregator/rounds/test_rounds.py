@@ -216,7 +216,7 @@ def test_of_two_decisions_of_a_round_the_first_stays_and_none_is_of_the_future(
 ) -> None:
     coordinator = Coordinator(Settings(), Reader(store, METRICS), Hands())
     with pytest.raises(LeaseLost):
-        coordinator._check()
+        coordinator._verify_lease()
     with pytest.raises(LeaseLost):
         coordinator._store(AGE, b"", decided(0))
     assert coordinator.lease.acquire()

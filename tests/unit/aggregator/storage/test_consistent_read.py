@@ -148,7 +148,7 @@ def test_sums_that_are_large_are_not_in_memory_together(
     monkeypatch.setattr(consistent_read, "LARGE_BYTES", size)
     monkeypatch.setattr(consistent_read, "GROUP_BYTES", size)
     tracemalloc.start()
-    assert PaneSums(store).reports(big, metric_key("big", big.revision), [0]) == 60
+    assert PaneSums(store).count_reports(big, metric_key("big", big.revision), [0]) == 60
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 12 * size
