@@ -58,8 +58,8 @@ class Feature:
         """Return its kinds of tables in the definitions file."""
         return ()
 
-    def plan(self, metric: Metric) -> type[ReadingPlan[Any]] | None:
-        """Return the plan for reading a metric; None: another feature or the core has it."""
+    def plan(self, metric_class: type[Metric]) -> type[ReadingPlan[Any]] | None:
+        """Return the plan for a class of metrics; None: another feature or the core has it."""
         return None
 
     def event_types(self) -> Sequence[EventType]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 PATH = "/healthz"
 CLIENT_SECONDS = 5.0
 """That a client has for its request."""
+HEAD_BYTES = 65_536
+"""Of a request: more is not read."""
 
 
 @contextlib.contextmanager
@@ -38,6 +41,13 @@ def answer_health(port: int, trouble: Callable[[], str]) -> Iterator[int]:
 
     class Handler(BaseHTTPRequestHandler):
         timeout = CLIENT_SECONDS
+
+        def parse_request(self) -> bool:
+            left = HEAD_BYTES  # headers change nothing, and to parse a hostile one takes seconds
+            while left > 0 and (line := self.rfile.readline(left)).strip():
+                left -= len(line)
+            self.rfile = io.BytesIO()
+            return super().parse_request()
 
         def do_GET(self) -> None:
             found = trouble() if self.path == PATH else f"no such path: expected {PATH}"

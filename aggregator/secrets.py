@@ -58,6 +58,7 @@ REGISTRY = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")
 """An address without user, password and parameters."""
 HIDDEN = "***"
 ADDRESSES = ("redis.url", "schemas.url")
+KAFKA_ADDRESSES = ("kafka.bootstrap.servers", "kafka.metadata.broker.list")
 HASHED_TOKEN = re.compile(r"sha256:[0-9a-f]{64}(?: (?:read|report|admin))+")
 """The stored form of an access token, with its scopes."""
 TOKEN_OR_SCOPES = re.compile(rf"{HASHED_TOKEN.pattern}|(?:read|report|admin|[ ,])*")
@@ -130,11 +131,22 @@ def masked(key: str, value: Any) -> Any:
     if key == "schemas.url":
         return value if not value or REGISTRY.fullmatch(value) else HIDDEN
     if key == "redis.url":
-        return _address(REDIS.fullmatch(value))
-    if key in ("kafka.bootstrap.servers", "kafka.metadata.broker.list"):
-        return _address(KAFKA.fullmatch(value))
+        return value if ORIGIN.fullmatch(value) else _address(REDIS.fullmatch(value))
+    if key in KAFKA_ADDRESSES:
+        return _address(KAFKA.fullmatch(value)) if "@" in value or "://" in value else value
     is_plain = "://" not in value and "@" not in value
     return value if is_plain or ORIGIN.fullmatch(value) else HIDDEN
+
+
+def masked_path(path: object) -> str:
+    """Hide what is given in place of a file's path, and may be an address with a password.
+
+    Examples
+    --------
+    >>> masked_path("conf/dither.toml"), masked_path("https://app:hunter2@host/dither.toml")
+    ('conf/dither.toml', '***')
+    """
+    return str(masked("metrics", str(path)))
 
 
 def _address(found: re.Match[str] | None) -> str:
@@ -145,7 +157,8 @@ def _address(found: re.Match[str] | None) -> str:
     is_path = scheme.startswith("unix")
     if bool(places) is is_path:
         return HIDDEN
-    if not is_path and not DATABASE.fullmatch(path.rpartition("/")[2] if "+" in scheme else path):
+    database = path.removeprefix("/").partition("/")[2] if "+" in scheme else path
+    if not is_path and not DATABASE.fullmatch(database):
         return HIDDEN
     userinfo = found["userinfo"] or ""
     if userinfo:
@@ -164,10 +177,11 @@ def is_secret(key: str, value: Any) -> bool:
     --------
     >>> is_secret("kafka.sasl.password", "x"), is_secret("redis.url", "redis://:x@db")
     (True, True)
-    >>> is_secret("redis.url", "redis://db"), is_secret("redis.url", "db:6379")
+    >>> is_secret("redis.url", "redis://db"), is_secret("kafka.bootstrap.servers", "a b:1")
     (False, False)
     """
-    if key == "redis.url" and isinstance(value, str) and not re.search("[@=]", value):
+    is_address = key in ADDRESSES or key in KAFKA_ADDRESSES
+    if is_address and isinstance(value, str) and not re.search("[@=]", value):
         return False
     if key.startswith("kafka.") and key.removeprefix("kafka.") not in HARMLESS:
         return SECRET.search(key) is not None

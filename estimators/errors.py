@@ -13,8 +13,8 @@ MOST_LISTED, FEW_LISTED = 40, 10
 """Up to so many known words are all listed; of more, so few."""
 MOST_COMPARED = 500
 """Known words that a mistaken one is compared with: strangers make mistakes, too."""
-MOST_SHOWN = 500
-"""Characters of a wrong value in a message."""
+MOST_SHOWN, MOST_LISTED_CHARACTERS = 500, 100
+"""Characters of a wrong value in a message, and of each known word."""
 
 
 class DefinitionError(ValueError):
@@ -95,6 +95,17 @@ def shortened(value: object) -> str:
     return f"{text[:MOST_SHOWN]}... ({len(text):,} in all)"
 
 
+def _printable(word: str) -> str:
+    r"""Return a word as a list in a message has it; what cannot be seen is escaped.
+
+    >>> _printable("Z\xfcrich\u200b"), len(_printable("x" * 1_000))
+    ('Zürich\\u200b', 103)
+    """
+    more = "..." * (len(word) > MOST_LISTED_CHARACTERS)
+    seen = (c if c.isprintable() else repr(c)[1:-1] for c in word[:MOST_LISTED_CHARACTERS])
+    return "".join(seen) + more
+
+
 def readable(error: msgspec.ValidationError) -> str:
     """Return a description of the expected value, to follow "expected"."""
     said = str(error).replace("Number out of range", "a number that is not too large")
@@ -117,11 +128,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
     "'c777'? (known: c0, c1, c10, c100, c101, c102, c103, c104, c105, c106 and 990 more)"
     """
     names = sorted(known)
-    listed = ", ".join(names)
-    if len(names) > MOST_LISTED:
-        listed = f"{', '.join(names[:FEW_LISTED])} and {len(names) - FEW_LISTED} more"
+    is_long = len(names) > MOST_LISTED
+    listed = ", ".join(map(_printable, names[:FEW_LISTED] if is_long else names))
+    if is_long:
+        listed += f" and {len(names) - FEW_LISTED} more"
     if close := _closest(word, names):
-        return f"{close[0]!r}? (known: {listed})"
+        return f"{shortened(close[0])}? (known: {listed})"
     return f"{'one of ' if len(names) > 1 else ''}{listed}" or "none"
 
 

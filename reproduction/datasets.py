@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.errors import DitherError
-from producers.populations.csv_files import open_table, read_table
+from producers.populations.csv_files import read_table
 from producers.populations.flights import flights
+from producers.populations.text_files import open_table
 from reproduction.experiments.records import LARGEST_AGE, Records, Task, ages, ratings
 
 FLIGHTS = "flights"

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from aggregator.errors import DitherError
 from aggregator.feature import features
+from aggregator.secrets import masked_path
 from estimators import Metric
 from estimators.metrics.loading import metrics_of, read_document
 
@@ -83,7 +84,7 @@ def require_file(path: str | os.PathLike[str]) -> None:
     """
     if not Path(path).exists():
         raise DitherError(
-            f"no metrics file {os.fspath(path)!r}: write one with a table [metrics.NAME] for each "
-            "question (README.md has an example), or name yours with --metrics, DITHER_METRICS or "
-            "Reader(metrics=...)"
+            f"no metrics file {masked_path(path)!r}: write one with a table [metrics.NAME] for "
+            "each question (README.md has an example), or name yours with --metrics, "
+            "DITHER_METRICS or Reader(metrics=...)"
         )

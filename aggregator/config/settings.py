@@ -28,10 +28,11 @@ from aggregator.config.setting_checks import (
 )
 from aggregator.config.temporary_settings import is_left_over
 from aggregator.errors import DitherError, SettingsError
-from aggregator.secrets import HIDDEN, is_secret
+from aggregator.secrets import HIDDEN, KAFKA_ADDRESSES, is_secret, masked_path
 from aggregator.secrets import masked as masked
 from estimators import durations
 from estimators.errors import nearest, readable
+from producers.kafka.servers import check_servers
 
 DEFAULT_FILE = "dither.toml"
 
@@ -260,7 +261,7 @@ def load_settings(
     else:
         named, by = environ.get("DITHER_CONFIG", ""), ("file", "DITHER_CONFIG")
     if named and not Path(named).exists():
-        raise SettingsError(by[0], named, "a file that exists", by[1])
+        raise SettingsError(by[0], masked_path(named), "a file that exists", by[1])
     if is_left_over(Path(named or DEFAULT_FILE)):
         raise DitherError(
             f"{named or DEFAULT_FILE} was left by a `dither up` that was killed. Its servers have "
@@ -316,7 +317,8 @@ def _file(file: Path) -> Iterator[tuple[str, Any]]:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
-        said = re.sub(r"\('.*'\)", "a table", str(error), flags=re.DOTALL)  # or a key, or its value
+        # the message may quote a table or a key, which may be a secret that stands there
+        said = re.sub(r"\('.*'\)|'.{2,}'", "a name", str(error), flags=re.DOTALL)
         raise SettingsError("TOML", said, "a file that parses as TOML", str(file)) from None
     except UnicodeDecodeError as error:
         raise SettingsError("text", str(error), "a file in UTF-8", str(file)) from None
@@ -354,7 +356,8 @@ def _put(settings: Settings, key: str, value: Any, source: str) -> None:
         expected = readable(error) if isinstance(error, msgspec.ValidationError) else str(error)
         shown = masked(key, value) if _is_known(key) and not source.endswith(FILE) else HIDDEN
         if shown != value:
-            for text in value if isinstance(value, list) else [value]:
+            items = [value, *split(key, value)] if isinstance(value, str) else [value]
+            for text in value if isinstance(value, list) else items:
                 expected = expected.replace(repr(text), HIDDEN)
         raise SettingsError(_shown(key, value), shown, expected, source) from None
     settings.sources[key] = source
@@ -397,10 +400,13 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
     elif section == "kafka" and not KAFKA_NAME.fullmatch(name):
         raise ValueError("a property of librdkafka, such as sasl.username")
     elif section == "kafka":
-        if key == "kafka.bootstrap.servers" and "@" in str(value):
-            raise ValueError(
-                "only hosts and ports; user and password belong in sasl.username and sasl.password"
-            )
+        if key in KAFKA_ADDRESSES:
+            if "@" in str(value):
+                raise ValueError(
+                    "only hosts and ports; user and password belong in sasl.username and "
+                    "sasl.password"
+                )
+            check_servers({name: value})
         settings.kafka[name] = msgspec.convert(value, str | int | float | bool)
         if key == GROUP_PROTOCOL:
             check(key, value)

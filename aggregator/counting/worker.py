@@ -30,7 +30,7 @@ from aggregator.tracing.commit_trace import CommitTrace
 from aggregator.tracing.spans import Span, Tracer
 from estimators import Metric
 from estimators.durations import milliseconds
-from producers.kafka.kafka_errors import describe_kafka_error
+from producers.kafka.kafka_errors import describe_kafka_error, without_secrets
 
 LEAVE_RETRY_SECONDS = 0.2
 LEAVE_SECONDS = 20.0
@@ -298,7 +298,7 @@ class Worker:
             if owned.is_counting:
                 owned.fence(self._clock.monotonic())
         elif error.fatal() or error.code() == KafkaError._FATAL:
-            raise ConsumerEnded(error.str(), self._instance)
+            raise ConsumerEnded(without_secrets(error.str()), self._instance)
         elif number in self.owned and is_of_data(error, message.offset()):
             owned = self.owned[number]
             if owned.is_counting and self._isolator.pass_stall(owned, message):

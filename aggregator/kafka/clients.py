@@ -14,12 +14,18 @@ from aggregator.config.settings import Settings
 from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, SettingsError
 from aggregator.kafka import diagnosis
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
-from producers.kafka.kafka_errors import ExplainingProducer, describe_kafka_error
+from producers.kafka.kafka_errors import (
+    ExplainingProducer,
+    WithoutSecrets,
+    describe_kafka_error,
+    without_secrets,
+)
 
 QUIET = logging.getLogger("aggregator.librdkafka")
 """librdkafka's own lines, hundreds while a broker is away: for whoever adds a handler. What matters
 of them comes as an error, or from :class:`aggregator.kafka.client_log.ThrottledErrorLog`."""
 QUIET.addHandler(logging.NullHandler())
+QUIET.addFilter(WithoutSecrets())
 QUIET.propagate = False
 
 ANSWER_SECONDS = 10.0
@@ -131,7 +137,7 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
         if why := diagnosis.diagnose_kafka(settings.kafka, errors, probe=over):
             raise BrokerRefused(servers, why)
         if over:
-            last = errors[-1].str() if errors else "no answer in time"
+            last = without_secrets(errors[-1].str()) if errors else "no answer in time"
             raise BrokerUnreachable(servers, last)
     for topic in topics:
         about = client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]

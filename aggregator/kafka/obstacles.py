@@ -145,8 +145,10 @@ def between(begin: int, end: int, passed: Iterable[tuple[int, int]]) -> Iterator
 def last_offset(consumer: Consumer, topic: str, partition: int, base: int) -> int | None:
     """Return the last offset of the record batch at `base`, which cannot be read.
 
-    The client tells where a batch begins, not where it ends: reading is tried from offsets up to
-    the end of the log, by bisection. None if the broker does not answer.
+    The client tells where a batch begins, not where it ends: reading is tried from offsets at
+    growing distances, then by bisection. Each attempt within the batch expands it once more, and a
+    batch of one record takes one attempt, however long the log is. None if the broker does not
+    answer.
 
     Parameters
     ----------
@@ -160,22 +162,29 @@ def last_offset(consumer: Consumer, topic: str, partition: int, base: int) -> in
         Where the batch begins.
     """
     end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PROBE_SECONDS)
-    inside, outside = base, int(end[1])
+    inside, outside, step = base, int(end[1]), 1
     while outside - inside > 1:
-        middle = (inside + outside) // 2
-        consumer.assign([TopicPartition(topic, partition, middle)])
-        deadline, is_inside = time.monotonic() + PROBE_SECONDS, None
-        while is_inside is None:
-            if time.monotonic() > deadline:
-                return None
-            for message in consumer.consume(1, timeout=0.5):
-                error = message.error()
-                if error is None or error.code() == KafkaError._PARTITION_EOF:
-                    is_inside = False
-                elif is_of_data(error, message.offset()):
-                    is_inside = (message.offset() or 0) <= base
-        inside, outside = (middle, outside) if is_inside else (inside, middle)
+        tried = min(inside + step, (inside + outside) // 2)
+        is_inside = _is_inside(consumer, TopicPartition(topic, partition, tried), base)
+        if is_inside is None:
+            return None
+        inside, outside = (tried, outside) if is_inside else (inside, tried)
+        step *= 2
     return inside
+
+
+def _is_inside(consumer: Consumer, place: TopicPartition, base: int) -> bool | None:
+    """Return whether an offset is in the batch at `base`; None if the broker does not answer."""
+    consumer.assign([place])
+    deadline = time.monotonic() + PROBE_SECONDS
+    while time.monotonic() <= deadline:
+        for message in consumer.consume(1, timeout=0.5):
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                return False
+            if is_of_data(error, message.offset()):
+                return (message.offset() or 0) <= base
+    return None
 
 
 @dataclasses.dataclass

@@ -128,7 +128,7 @@ class TopicId:
                 self._client = None
                 if code in NO_TOPIC:
                     raise TopicGone(self._topic) from None
-                raise BrokerUnreachable(servers, error.args[0].str()) from None
+                raise BrokerUnreachable(servers, describe_kafka_error(error.args[0])) from None
             return ""
 
 

@@ -25,7 +25,7 @@ from aggregator.monitoring.samples import Sample
 from aggregator.monitoring.slice_samples import SliceExport
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.status import SILENT_MS, unusable_definitions
-from aggregator.reading.window import Release, Window, event_time
+from aggregator.reading.window import EventTimes, Release, Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import PartitionProgress, TopicProgress
 
@@ -137,7 +137,7 @@ class Exporter(Collector):
         self.reader, self.top_categories, self._since_ms = reader, top_categories, since_ms
         self._samples_by_metric: dict[str, tuple[str, list[Sample]]] = {}
         self._logged: dict[str, str] = {}
-        self._lock = threading.Lock()
+        self._lock, self._event_times = threading.Lock(), EventTimes()
 
     def collect(self) -> Iterable[Family]:
         """Return all metric families, from one read of Redis."""
@@ -167,7 +167,8 @@ class Exporter(Collector):
             try:
                 if isinstance(window, StateUnreadable):
                     raise window
-                samples = [*_described(window), *self._samples_by_metric[name][1]]
+                described = _described(window, self._event_times)
+                samples = [*described, *self._samples_by_metric[name][1]]
                 samples += self._released(overview, window)
             except StateUnreadable as error:
                 self._unreadable(name, str(error))
@@ -274,7 +275,7 @@ class Exporter(Collector):
             )
 
 
-def _described(window: Window) -> Iterable[Sample]:
+def _described(window: Window, event_times: EventTimes) -> Iterable[Sample]:
     """Yield the samples of a metric that need no sums."""
     metric, name = window.metric, window.metric.name
     about = (metric.description, metric.kind, metric.mechanism, metric.unit)
@@ -283,7 +284,7 @@ def _described(window: Window) -> Iterable[Sample]:
         metric_definitions.METRIC_INFO, 1, (name, *about, f"{metric.revision:08x}", levels)
     )
     yield Sample(metric_definitions.WEIGHTS_INFO, 1, (name, window.policy))
-    reached = event_time(window.watermarks)
+    reached = event_times.note(metric, window.watermarks)
     if reached is not None:
         yield Sample(metric_definitions.LAST_UPDATE, window.arrived_ms / 1000, (name,))
         yield Sample(metric_definitions.EVENT_TIME, reached / 1000, (name,))

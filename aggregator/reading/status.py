@@ -14,8 +14,8 @@ from aggregator.config.live_metrics import UNUSABLE, unusable
 from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.serialization import Moment
+from aggregator.reading.window import EventTimes
 from aggregator.state.pane_keys import counted_keys
-from aggregator.state.watermark import NEVER
 from aggregator.storage.progress import UNSET, PartitionProgress, TopicProgress
 from aggregator.timestamps import iso
 from estimators import Metric, SearchMetric
@@ -106,6 +106,7 @@ class Rates:
         self._clock = clock
         self._readings: deque[tuple[float, Mapping[str, int]]] = deque(maxlen=MAX_RATE_READINGS)
         self._lock = threading.Lock()
+        self.event_times = EventTimes()
 
     def note(self, accepted: Mapping[str, int]) -> dict[str, float]:
         """Add a reading of reports by metric, and return the rates since the oldest recent one."""
@@ -165,7 +166,9 @@ def status(
     speeds = rates.note({name: counter["accepted"] for name, counter in outcomes.items()})
     return ServiceStatus(
         metrics={
-            name: _metric(overview, metric, dict(outcomes[name]), speeds.get(name))
+            name: _metric(
+                overview, metric, dict(outcomes[name]), speeds.get(name), rates.event_times
+            )
             for name, metric in metrics.items()
         },
         partitions=[
@@ -302,18 +305,18 @@ def _moment(now_ms: int, ago_ms: int) -> Moment | None:
 
 
 def _metric(
-    overview: TopicProgress, metric: Metric, outcomes: dict[str, int], speed: float | None
+    overview: TopicProgress,
+    metric: Metric,
+    outcomes: dict[str, int],
+    speed: float | None,
+    event_times: EventTimes,
 ) -> MetricStatus:
     keys, partitions = counted_keys(metric), overview.partitions.values()
     marks = [s.watermarks[key] for s in partitions for key in keys if key in s.watermarks]
-    times = (
-        [] if isinstance(metric, SearchMetric) else [m.latest for m in marks if m.latest != NEVER]
-    )
+    is_search = isinstance(metric, SearchMetric)
+    newest = None if is_search else event_times.note(metric, dict(enumerate(marks)))
     return MetricStatus(
-        outcomes,
-        speed,
-        iso(max(times, default=None)),
-        iso(max((mark.arrived for mark in marks), default=None)),
+        outcomes, speed, iso(newest), iso(max((mark.arrived for mark in marks), default=None))
     )
 
 

@@ -174,6 +174,23 @@ def event_time(watermarks: Mapping[int, Watermark]) -> int | None:
     return None if latest == NEVER else latest
 
 
+class EventTimes:
+    """The latest event time of each metric in this process's reads, which never decreases.
+
+    Watermarks drop a time that too few batches confirm.
+    """
+
+    def __init__(self) -> None:
+        self._latest: dict[tuple[str, int], int] = {}
+
+    def note(self, metric: Metric, watermarks: Mapping[int, Watermark]) -> int | None:
+        """Return the latest event time of all reads in ms; None if this read has none."""
+        key, time = (metric.name, metric.revision), event_time(watermarks)
+        if time is not None:
+            time = self._latest[key] = max(time, self._latest.get(key, NEVER))
+        return time
+
+
 def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int | None) -> str:
     """Return the status of a metric's window up to `end`.
 

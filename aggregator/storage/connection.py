@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from typing import Any, cast
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
@@ -18,9 +18,16 @@ from redis.exceptions import ClusterError, RedisClusterException
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
-from aggregator.config.settings import masked
 from aggregator.errors import SettingsError, StoreUnreachable
-from aggregator.storage.failures import AWAY, WITH_TLS, WITHOUT_TLS, classify, explain_redis_error
+from aggregator.secrets import NUMBERS, OPEN_PARAMETERS, SECRET_PARAMETERS, masked
+from aggregator.storage.failures import (
+    AWAY,
+    SPEAKS_HTTP,
+    WITH_TLS,
+    WITHOUT_TLS,
+    classify,
+    explain_redis_error,
+)
 
 SENTINEL = "+sentinel"
 RETRIES = 2
@@ -33,16 +40,18 @@ OPTIONS: dict[str, Any] = {
     "socket_timeout": 20,  # a server that hangs is one that is away
     "health_check_interval": 30,
 }
-FIRST_SECONDS = 2.5
-"""The first call at a start waits so long: then it is looked at whether TLS is what is wrong."""
+FIRST_SECONDS = 1.5
+"""The first call at a start waits so long, and so do two looks at what is wrong with no answer."""
+SILENT = f"it takes connections, and says nothing for {FIRST_SECONDS:g} s"
 SENTINEL_PORT = 26_379
+PARAMETERS = NUMBERS | OPEN_PARAMETERS | SECRET_PARAMETERS | {"retry_on_timeout"}
 PLACE = re.compile(r"(\[[^\[\]]+\]|[^\[\]: ]*)(:[1-9]\d*)?")
 """A host, maybe with a port."""
 EXPECTED = (
-    "redis://, rediss:// (TLS) or unix://, then USER:PASSWORD@HOST:PORT/0 with the number of a "
-    "database, special characters percent-encoded, and redis-py's parameters (ssl_ca_certs=..., "
-    "with rediss:// only); or, for Sentinels, redis+sentinel:// or rediss+sentinel://, then "
-    "HOST:PORT,HOST:PORT/NAME/0"
+    "redis:// or rediss:// (TLS), then USER:PASSWORD@HOST:PORT/0 with the number of a database, "
+    "special characters percent-encoded (no #), and redis-py's parameters (ssl_ca_certs=..., with "
+    "rediss:// only); or unix:///PATH; or, for Sentinels, redis+sentinel:// or rediss+sentinel://, "
+    "then HOST:PORT,HOST:PORT/NAME/0"
 )
 
 
@@ -161,7 +170,12 @@ def _read(url: str) -> tuple[SplitResult, list[str]]:
     try:
         places = urlsplit(url)
         user, _, hosts = places.netloc.rpartition("@")
-        if "@" in places.path + places.query + places.fragment:  # then what is a password?
+        if "@" in places.path + places.query or "#" in url:  # then what is a password?
+            raise _UnreadableError
+        if places.scheme == "unix" and (hosts or not places.path.strip("/")):
+            raise _UnreadableError  # the client takes a relative path for one from the root
+        given = [unquote(pair.partition("=")[0]) for pair in places.query.split("&") if pair]
+        if not PARAMETERS.issuperset(given) or len({*given}) < len(given):
             raise _UnreadableError
         urls = [_of(places, user, host) for host in hosts.split(",")] if hosts else [url]
         for one in urls:
@@ -192,7 +206,7 @@ def _retry() -> Retry:
 
 def _by_server(url: str, nodes: list[str]) -> redis.Redis:
     with contextlib.ExitStack() as closing:
-        _check_tls(url)
+        _check_answer(url)
         client = redis.Redis.from_url(url, retry=_retry(), **OPTIONS)
         closing.callback(client.close)
         client.ping()
@@ -209,25 +223,43 @@ def _by_server(url: str, nodes: list[str]) -> redis.Redis:
     return cast(redis.Redis, cluster)
 
 
-def _check_tls(url: str) -> None:
-    """Raise an error if TLS is why a server does not answer; the client would ask for a minute."""
-    options = {**OPTIONS, "socket_timeout": FIRST_SECONDS}
+def _check_answer(url: str) -> None:
+    """Raise an error if a server says nothing, or not what Redis says; the client asks for minutes.
+
+    A server that takes no connection is left to the client, which tries again.
+    """
+    options = {
+        **OPTIONS,
+        **dict.fromkeys(("socket_timeout", "socket_connect_timeout"), FIRST_SECONDS),
+    }
     with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options) as client:
         try:
             client.ping()
         except redis.RedisError as error:
             scheme = urlsplit(url).scheme
-            if classify(error) is not AWAY or scheme == "unix":
+            if classify(error) is not AWAY:
                 return
-            with contextlib.suppress(OSError):
-                address = _address(url, 6_379)
-                if scheme == "redis":
-                    ssl.get_server_certificate(address, timeout=FIRST_SECONDS)
-                    raise redis.ConnectionError(WITH_TLS) from None
-                with socket.create_connection(address, FIRST_SECONDS) as plain:
-                    plain.sendall(b"PING\r\n")
-                    if plain.recv(1) in (b"+", b"-"):
-                        raise redis.ConnectionError(WITHOUT_TLS) from None
+            if scheme != "unix":
+                _name_protocol(scheme, _address(url, 6_379))
+            if isinstance(error, redis.TimeoutError):
+                raise redis.ConnectionError(f"{SILENT}: {error}") from None
+
+
+def _name_protocol(scheme: str, address: tuple[str, int]) -> None:
+    """Raise an error if a server that does not answer as Redis speaks another protocol."""
+    with contextlib.suppress(OSError):
+        if scheme == "redis":
+            ssl.get_server_certificate(address, timeout=FIRST_SECONDS)
+            raise redis.ConnectionError(WITH_TLS)
+    with contextlib.suppress(OSError):
+        with socket.create_connection(address, FIRST_SECONDS) as plain:
+            plain.settimeout(FIRST_SECONDS)
+            plain.sendall(b"GET / HTTP/1.0\r\n\r\n" if scheme == "redis" else b"PING\r\n")
+            answer = plain.recv(5)
+        if answer.startswith(b"HTTP/"):
+            raise redis.ConnectionError(SPEAKS_HTTP)
+        if scheme == "rediss" and answer[:1] in (b"+", b"-"):
+            raise redis.ConnectionError(WITHOUT_TLS)
 
 
 def _mode(client: redis.Redis) -> str:
@@ -256,9 +288,18 @@ def _by_sentinel(places: SplitResult, urls: list[str]) -> redis.Redis:
     if places.scheme.startswith("rediss"):
         options["ssl"] = True
     shared = {k: v for k, v in options.items() if k.startswith(("socket_", "ssl"))}
+    shared |= dict.fromkeys(("socket_timeout", "socket_connect_timeout"), FIRST_SECONDS)
     addresses = [_address(url, SENTINEL_PORT) for url in urls]
     once = Retry(NoBackoff(), 0)
     sentinel: Any = Sentinels(addresses, sentinel_kwargs={**shared, **access, "retry": once})  # type: ignore[no-untyped-call]
+    try:
+        host, port = sentinel.discover_master(name)
+        with redis.Redis(host=host, port=port, retry=once, **shared) as master:
+            master.ping()
+    except redis.TimeoutError as error:
+        raise redis.ConnectionError(f"{SILENT}: {error}") from None
+    except redis.RedisError:
+        pass  # the client tries again, and logs in
     client: redis.Redis = sentinel.master_for(name, retry=_retry(), **options)
     client.ping()
     return client

@@ -15,6 +15,7 @@ from redis.sentinel import MasterNotFoundError
 
 RUNBOOK = "docs/operations.md"
 WITH_TLS, WITHOUT_TLS = "it answers a TLS handshake", "it answers without TLS"
+SPEAKS_HTTP = "it answers a request of HTTP"
 """What a port does that does not answer as its URL asks."""
 
 
@@ -139,6 +140,12 @@ CONDITIONS = (
         "write rediss:// instead of redis://, or name the port without TLS",
         "redis-cannot-be-trusted",
         WITH_TLS,
+    ),
+    RedisFailure(
+        "this is a server of HTTP, and no Redis",
+        "name Redis's own host and port in redis.url (6379 by default)",
+        "redis-is-away",
+        SPEAKS_HTTP,
     ),
     RedisFailure(
         "Redis has rejected the TLS connection",

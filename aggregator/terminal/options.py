@@ -103,7 +103,8 @@ def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--time-format",
             help="Format of the times, such as %d/%m/%Y; or seconds, milliseconds, microseconds, "
-            "nanoseconds (since the epoch), excel (day numbers) [default: what fits all cells].",
+            "nanoseconds (since the epoch), excel (day numbers), ticks (of .NET) "
+            "[default: what fits all cells].",
         ),
         click.option(
             "--time-zone",

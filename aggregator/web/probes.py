@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import msgspec
 import redis
 from msgspec import UNSET, UnsetType
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -68,9 +70,17 @@ async def metrics(service: Service, request: Request) -> Response:
             "own: a scrape would get those of any one",
             f"scrape each process at its own port, {_own_ports(serve)}",
         )
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    encode, content_type = _encoder(request.headers.get("accept", ""))
     body = await service.probes.run(request, encode, service.exported)
     return Response(body, media_type=content_type)
+
+
+def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    """Return the encoder of the format that a scraper accepts, and its content type."""
+    try:
+        return choose_encoder(accept)
+    except (TypeError, ValueError):  # a version that is no number
+        return choose_encoder("")
 
 
 def _own_ports(serve: Serve) -> str:

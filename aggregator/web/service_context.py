@@ -120,18 +120,18 @@ class Service:
         """Whether Redis may evict what was counted."""
         return EvictionWatch(self.reader.store.client)
 
-    def shared(self, kind: type[S], make: Callable[[], S]) -> S:
+    def shared(self, kind: type[S], build: Callable[[], S]) -> S:
         """Return what a feature's operations share: made once, and closed with the server.
 
         Parameters
         ----------
         kind : type
-        make : callable
+        build : callable
             Makes it when it is asked for first.
         """
         with self._lock:
             if kind not in self._shared:
-                self._shared[kind] = make()
+                self._shared[kind] = build()
             shared = self._shared[kind]
         assert isinstance(shared, kind)  # noqa: S101
         return shared

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.bounds import FlipNoise, limits
-from estimators.bounds.differences import difference_limits
+from estimators.bounds.block_differences.limits import difference_limits
 from estimators.mechanisms import AutoFrequency, Laplace, Repetition, Windows
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.question import Question
@@ -28,7 +28,7 @@ from tests.support.reports.populations import LEVELS, Population, symbol_chances
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from estimators.bounds.deviations import Noise
+    from estimators.bounds.signs.noise import Noise
     from estimators.estimate import Counts, Floats
 
 LAST = 100_000

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from estimators.bounds import interval
-from estimators.bounds.bets.symbol_bets import SymbolBets
-from estimators.bounds.bets.symbol_limits import symbol_limits
-from estimators.bounds.laws.window_law import WindowLaw
+from estimators.bounds.piecewise.bets import SymbolBets
+from estimators.bounds.piecewise.law import PiecewiseLaw
+from estimators.bounds.piecewise.limits import symbol_limits
 from estimators.mechanisms import ProjectiveSketch, RandomizedResponse, SubsetSelection, Windows
 from estimators.question import Question
 from tests.support.reports.cases import exact
@@ -53,7 +53,7 @@ def number(n: int, epsilon: float, data: tuple[float, float] = (-1.0, 1.0)) -> f
     shape = mechanism.shapes[0]
     chance = knots_of(shape, values) @ probabilities(shape)
     law = mechanism.law(np.array([n]), ONE)
-    assert isinstance(law, WindowLaw)
+    assert isinstance(law, PiecewiseLaw)
     bets = SymbolBets(law, n * chance[None])
     lower, upper = symbol_limits(bets, Question(), Question().log_p(1), 1.0)
     return reach(lower / 2, upper / 2, sum(data) / 4)

@@ -17,13 +17,13 @@ from scipy.special import ndtri
 from scipy.stats import chi2
 
 from estimators.bounds import Directions, LaplaceNoise, Law, flip_noise_deviation, interval
-from estimators.bounds.anytime import deviation
-from estimators.bounds.bets.symbol_bets import SymbolBets
-from estimators.bounds.bets.symbol_limits import symbol_limits
-from estimators.bounds.differences import difference_limits
-from estimators.bounds.laws.window_law import WindowLaw
-from estimators.bounds.own_values import own_value_limits
-from estimators.bounds.spheres import width
+from estimators.bounds.block_differences.limits import difference_limits
+from estimators.bounds.mixtures import deviation_bound
+from estimators.bounds.piecewise.bets import SymbolBets
+from estimators.bounds.piecewise.law import PiecewiseLaw
+from estimators.bounds.piecewise.limits import symbol_limits
+from estimators.bounds.signs.own_values import own_value_limits
+from estimators.bounds.spheres import inverse_mean_size
 from estimators.exact.discrete_laplace import variance
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms import CountSketch, ProjectiveSketch, Windows, mechanism_class
@@ -121,13 +121,13 @@ def noise_ratio(n: int, k: int) -> tuple[float, float]:
     law, signed = laplace(n), signs(n, 2, k, free=False)
     assert law.rate is not None
     noise_law = LaplaceNoise(law.counts, law.coefficient, law.rate, law.unit)
-    deviation = noise_law.deviation(np.log(BETA / 2))
+    deviation_bound = noise_law.deviation(np.log(BETA / 2))
     sd = np.sqrt(law.counts @ (law.coefficient**2 * variance(law.rate))) * law.unit
     log_p, flip = np.log(BETA / 2 / k), (1 - signed.contrast) / 2
     flips = flip_noise_deviation(signed.counts, signed.coefficient, flip, log_p)
     noise = np.sqrt(signed.counts @ (signed.coefficient**2 * 4 * flip * (1 - flip)))
     return (
-        float(deviation / (-ndtri(BETA / 2) * sd)),
+        float(deviation_bound / (-ndtri(BETA / 2) * sd)),
         float(flips / (-ndtri(np.exp(log_p)) * noise)),
     )
 
@@ -142,7 +142,7 @@ def window_noise(n: int, levels: Floats, *, ever: bool = False) -> float:
     margin = noise.deviation(log_p)
     if ever:
         total = total_weight("optimal", counts, mechanism.facts)
-        margin = deviation(noise.cumulant, noise.steepest, log_p, total)
+        margin = deviation_bound(noise.cumulant, noise.max_tilt, log_p, total)
     return float(margin / (-ndtri(BETA / 2) * np.sqrt(noise.variance)))
 
 
@@ -168,7 +168,7 @@ def window_population(
     counts = np.full(len(levels), n // len(levels))
     shares = level_weights(question.weights, counts, mechanism.facts)
     law = mechanism.law(counts, shares, question)
-    assert isinstance(law, WindowLaw)
+    assert isinstance(law, PiecewiseLaw)
     values = np.array(data) if ends else np.linspace(*data, 2001)[:-1] + (data[1] - data[0]) / 4000
     table, theta, spread = np.zeros((len(levels), mechanism.columns - 1)), 0.0, 0.0
     for row, shape, reports, s in zip(
@@ -238,7 +238,7 @@ def sketched(n: int, f: float) -> float:
     sizes, total = np.tile((counts * chance)[:, None], 10), 1.0
     spread = law.counts @ (law.coefficient**2 * (chance - (sketch.contrast * f) ** 2))
     scatter = np.full(10, spread)  # no collisions to speak of, as where no string is frequent
-    lower, upper = sketch.collisions.limits(law, ten, scatter, sizes, question, total, own=False)
+    lower, upper = sketch.collisions.limits(law, ten, scatter, sizes, question, total, free=False)
     half = -float(ndtri(np.exp(question.log_p(10)))) * float(np.sqrt(spread))
     return float((upper - lower)[0] / (min(1.0, f + half) - max(0.0, f - half)))
 
@@ -257,14 +257,14 @@ def looked_up(n: int, f: float) -> float:
     scale = found.weights / (p - q) / (1 - 1 / points)
     spread = float(scale**2 @ (chance * (1 - chance) / counts))
     half = -float(ndtri(np.exp(Question().log_p(10)))) * float(np.sqrt(spread))
-    width = np.asarray(found.upper - found.lower)[0]
-    return float(width / (min(1.0, f + half) - max(0.0, f - half)))
+    inverse_mean_size = np.asarray(found.upper - found.lower)[0]
+    return float(inverse_mean_size / (min(1.0, f + half) - max(0.0, f - half)))
 
 
 def vector_ratios(n: int, dimension: int) -> tuple[float, float, float]:
     """Return a coordinate's width, the radius and McDiarmid's, over those of the normal law."""
     contrast, counts = np.tanh(LEVELS / 2), np.full(5, n / 5)
-    coefficient = contrast / (counts @ contrast**2) * width(dimension)
+    coefficient = contrast / (counts @ contrast**2) * inverse_mean_size(dimension)
     law = Directions(dimension, counts, coefficient, contrast, 2.0**-14)
     sd = np.sqrt(counts @ coefficient**2 / dimension)
     log_p = np.log(BETA / 2 / dimension)

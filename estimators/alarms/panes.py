@@ -105,7 +105,7 @@ class PaneMean:
         stream = self.arm.stream(mirrored=sign < 0)
         beyond = sign * theta + least
         touching = np.minimum(beyond, 1.0)
-        steep = np.broadcast_to(np.minimum(tilts, stream.steepest), (theta.size, tilts.size))
+        steep = np.broadcast_to(np.minimum(tilts, stream.max_tilt), (theta.size, tilts.size))
         value, slope = stream.lines(touching, steep)
         value = value + slope * (beyond - touching)[:, None]
         return EValues(steep * stream.observed - value, -sign * slope)

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from estimators.bounds import Law, interval
-from estimators.bounds.tails import BERRY_ESSEEN, log_tail
+from estimators.bounds.normal import BERRY_ESSEEN
+from estimators.bounds.signs.tails import log_tail
 from estimators.central.release import Noise
 from estimators.estimate import Floats
 
@@ -29,7 +30,7 @@ class ValueLaw(Law):
     """The law of a weighted sum of values in [-1, 1] of which only the mean is known."""
 
     @property
-    def exact(self) -> bool:
+    def is_determined_by_mean(self) -> bool:
         """Whether theta alone determines the law: never, because the values need not be signs."""
         return False
 
@@ -77,7 +78,8 @@ def population_limits(
     -----
     The lower limit is a theta at which the probability of S + u Z >= s is bounded by p, where s is
     the released value. The probability grows with theta, so every smaller theta is rejected, too:
-    as in :mod:`estimators.bounds.inversion`, one evaluation is the proof, whichever bound it uses.
+    as in :mod:`estimators.bounds.signs.inversion`, one evaluation is the proof, whichever bound
+    it uses.
 
     Two bounds are used. *Split*: P(Z > q) + P(S >= s - u q), with a q that makes the first a share
     of p. *Convolution*: the sum over bins of Z of P(Z in bin) P(S >= s - u z), z the bin's upper
@@ -143,16 +145,16 @@ def _log_tail(law: Law, theta: Floats, sums: Floats) -> Floats:
 
     variance = law.largest_variance(theta)
     excess = np.maximum(sums - theta, 0)
-    tilt = np.clip(excess / variance, 1e-9 / np.sqrt(variance), law.steepest)
+    tilt = np.clip(excess / variance, 1e-9 / np.sqrt(variance), law.max_tilt)
     for _ in range(NEWTON):
         at = law.cumulant(theta, tilt)
         moved = tilt + (sums - at.by_tilt) / np.maximum(at.curvature, 1e-12 * variance)
-        tilt = np.clip(np.clip(moved, tilt / 4, 4 * tilt), 1e-9 / np.sqrt(variance), law.steepest)
+        tilt = np.clip(np.clip(moved, tilt / 4, 4 * tilt), 1e-9 / np.sqrt(variance), law.max_tilt)
     bound = log_tail(law, theta, tilt, sums, law.cumulant(theta, tilt))
     if isinstance(law, ValueLaw) and not law.free:
         bound = np.minimum(bound, _log_tail_of_values(law, theta, excess))
     result: Floats = np.where(excess > 0, bound, 0.0)
-    if law.exact:  # below the mean too, where the others are silent
+    if law.is_determined_by_mean:  # below the mean too, where the others are silent
         sd, third = np.sqrt(variance), float(law.counts @ law.coefficient**3)
         normal = ndtr((theta - sums) / sd) + BERRY_ESSEEN * (1 - theta**4) * third / sd**3
         result = np.minimum(result, np.log(np.maximum(normal, 1e-300)))

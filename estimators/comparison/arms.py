@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from estimators.bounds import FlipNoise, Law
-from estimators.bounds.bets.symbol_bets import SymbolBets
-from estimators.bounds.deviations import Noise
+from estimators.bounds.piecewise.bets import SymbolBets
+from estimators.bounds.signs.noise import Noise
 from estimators.comparison.streams import (
     BetStream,
     DifferenceStream,

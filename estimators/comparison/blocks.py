@@ -1,6 +1,6 @@
 r"""Differences of two arms of a Hadamard mechanism, for a fixed number of reports.
 
-Reports D are +1, -1 or 0, and how many are 0 is unknown (:mod:`estimators.bounds.differences`). For
+Reports D are +1, -1 or 0, and how many are 0 is unknown (docs/proofs/differences.md). For
 a tilt t that is fixed before the reports and x = t s, let W = sum x (D_A - D_B) - sum (abs(D_A) +
 abs(D_B)) ln cosh x. E e^W = e^K exactly, K = K_A(f_A) + K_B(f_B), with the cumulants K_A = sum ln(1
 + c f_A tanh x) and K_B = sum ln(1 - c f_B tanh x). So P(W >= K + w) <= e^-w R, with the R of both
@@ -21,16 +21,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.differences import FEWEST, RATIO, SHARE, cell_tilts, mean_around
-from estimators.bounds.inversion import SAFETY
-from estimators.bounds.laws.difference_law import DifferenceLaw
-from estimators.bounds.self_normalised import exponents, self_normalised_interval
+from estimators.bounds.block_differences.law import DifferenceLaw
+from estimators.bounds.block_differences.limits import (
+    BLOCK_CELL_RATIO,
+    CELL_CHOICE_SHARE,
+    MIN_CELL_REPORTS,
+    bernstein_limits,
+    cell_tilts,
+)
+from estimators.bounds.block_differences.self_normalised import exponents, self_normalised_interval
+from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.comparison.streams import DifferenceStream
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
 STATEMENTS = 6
-BESIDE = STATEMENTS * SHARE
+BESIDE = STATEMENTS * CELL_CHOICE_SHARE
 """The share of p for these, beside the tail."""
 HALVINGS, INNER = 32, 20
 
@@ -53,23 +59,26 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
     log_p : float
         ln p, the failure probability.
     """
-    log_share, log_left = log_p + math.log(SHARE), log_p + math.log1p(-BESIDE)
+    log_share, log_left = log_p + math.log(CELL_CHOICE_SHARE), log_p + math.log1p(-BESIDE)
     near_a, near_b = (
         self_normalised_interval(x.law, x.sums, x.sizes, log_share, refined=False) for x in (a, b)
     )
     law = _together(a.law, b.law)
     weight = law.counts * law.coefficient**2
-    top, floor = float(weight @ law.largest), -FEWEST * log_p * float(law.coefficient.max()) ** 2
-    number = max(1, math.ceil(math.log(top / floor) / math.log(RATIO)))
-    edges = floor * RATIO ** np.arange(number + 1, dtype=np.float64)
+    top, floor = (
+        float(weight @ law.largest_share),
+        -MIN_CELL_REPORTS * log_p * float(law.coefficient.max()) ** 2,
+    )
+    number = max(1, math.ceil(math.log(top / floor) / math.log(BLOCK_CELL_RATIO)))
+    edges = floor * BLOCK_CELL_RATIO ** np.arange(number + 1, dtype=np.float64)
     tilts, costs = cell_tilts(law, edges, log_left)
     # in the first cell R is 1, which holds for every law
     tilts = np.append(math.sqrt(-2 * log_left / edges[0]), tilts)
-    costs = np.append(SAFETY - log_left, costs)
+    costs = np.append(LOG_P_SAFETY - log_left, costs)
     sizes = np.concatenate([a.sizes, b.sizes])
     low, high = _range(law, sizes, log_share)
-    low = low - a.law.explained(near_a[1]) - b.law.explained(near_b[1])
-    high = high - a.law.explained(near_a[0]) - b.law.explained(near_b[0])
+    low = low - a.law.explained_variance(near_a[1]) - b.law.explained_variance(near_b[1])
+    high = high - a.law.explained_variance(near_a[0]) - b.law.explained_variance(near_b[0])
     first = np.minimum(np.searchsorted(edges, low - 1e-12 * top, side="right"), number)
     last = np.minimum(np.searchsorted(edges, high + 1e-12 * top, side="right"), number)
     lower, tail = np.ones(sizes.shape[1]), np.zeros(sizes.shape[1])
@@ -95,8 +104,8 @@ def _together(one: DifferenceLaw, two: DifferenceLaw) -> DifferenceLaw:
         counts=np.concatenate([one.counts, two.counts]),
         coefficient=np.concatenate([one.coefficient, two.coefficient]),
         contrast=np.concatenate([one.contrast, two.contrast]),
-        least=np.concatenate([one.least, two.least]),
-        largest=np.concatenate([one.largest, two.largest]),
+        least_share=np.concatenate([one.least_share, two.least_share]),
+        largest_share=np.concatenate([one.largest_share, two.largest_share]),
         free=one.free or two.free,
     )
 
@@ -104,13 +113,15 @@ def _together(one: DifferenceLaw, two: DifferenceLaw) -> DifferenceLaw:
 def _range(law: DifferenceLaw, sizes: Floats, log_p: float) -> tuple[Floats, Floats]:
     """Return an interval for the mean of sum s^2 abs(D), each end failing with probability p."""
     square = law.coefficient**2
-    known = law.least == law.largest
-    low = high = np.full(sizes.shape[1], float((law.counts * square)[known] @ law.least[known]))
+    known = law.least_share == law.largest_share
+    low = high = np.full(
+        sizes.shape[1], float((law.counts * square)[known] @ law.least_share[known])
+    )
     if not known.all():
         unknown = np.where(known, 0, square)
-        around = mean_around(unknown @ sizes, float(unknown.max()), log_p)
+        around = bernstein_limits(unknown @ sizes, float(unknown.max()), log_p)
         low, high = low + around[0], high + around[1]
-    least, largest = (float(law.counts * square @ x) for x in (law.least, law.largest))
+    least, largest = (float(law.counts * square @ x) for x in (law.least_share, law.largest_share))
     return np.clip(low, least, largest), np.clip(high, least, largest)
 
 

@@ -11,9 +11,9 @@ grows. Where y would be below -1, no population has these means.
 
 **The remainder.** With one mean and signs the tilted law P' of U = X + Y - d is a sum of signs, and
 R = E'[e^(-tU); U >= 0] is at most a normal integral plus twice a Berry-Esseen term
-(:mod:`estimators.bounds.tails`). In a cell, U has a variance between v1 and v2 and a mean within w
-of m. The density of a normal law of variance v is at most sqrt(v2 / v1) times that of variance v2,
-so that with h(m) = E[e^(-tN); N >= 0], N normal with mean m and variance v2,
+(Theorem 3 of docs/proofs/inversion.md). In a cell, U has a variance between v1 and v2 and a mean
+within w of m. The density of a normal law of variance v is at most sqrt(v2 / v1) times that of
+variance v2, so that with h(m) = E[e^(-tN); N >= 0], N normal with mean m and variance v2,
 
     R <= sqrt(v2 / v1) h(m) e^(w |h'(m) / h(m)|) + 1.12 rho / v1^1.5,
 
@@ -43,8 +43,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.laws.law import Law, tilted_signs
-from estimators.bounds.tails import BERRY_ESSEEN
+from estimators.bounds.normal import BERRY_ESSEEN
+from estimators.bounds.signs.law import Law, tilted_signs
 from estimators.comparison.moments import log_berry_esseen, moments_within
 from estimators.estimate import Floats
 

@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.anytime import Places
-from estimators.bounds.inversion import CLOSE, ROUNDING, SAFETY
-from estimators.bounds.laws.law import Law
-from estimators.bounds.laws.repeated import RepeatedLaw
+from estimators.bounds.mixtures import RowIndices
+from estimators.bounds.signs.law import Law
+from estimators.bounds.signs.repeated import RepeatedLaw
+from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
 from estimators.comparison.cells import Cells, Line
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
@@ -63,7 +63,7 @@ class Sums(NamedTuple):
     @property
     def slack(self) -> float:
         """The largest change of a mean by rounding."""
-        return ROUNDING * 2 + self.first.offset_rounding + self.second.offset_rounding
+        return THETA_ROUNDING * 2 + self.first.offset_rounding + self.second.offset_rounding
 
     def variance(self, factor: Floats) -> Floats:
         """Return about the variance of factor X + Y."""
@@ -73,12 +73,12 @@ class Sums(NamedTuple):
 
     def tilts(self, factor: Floats, log_p: float) -> Floats:
         """Return first tilts of the cells, shape (k, CELLS)."""
-        tilt = np.minimum(np.sqrt(-2 * log_p / self.variance(factor)), self.steepest(factor))
+        tilt = np.minimum(np.sqrt(-2 * log_p / self.variance(factor)), self.max_tilt(factor))
         return np.repeat(tilt[:, None], CELLS, axis=1)
 
-    def steepest(self, factor: Floats) -> Floats:
-        """Return the steepest tilts."""
-        limit: Floats = np.minimum(self.first.steepest / factor, self.second.steepest)
+    def max_tilt(self, factor: Floats) -> Floats:
+        """Return the largest tilts."""
+        limit: Floats = np.minimum(self.first.max_tilt / factor, self.second.max_tilt)
         return limit
 
     def worst(self, line: Line, tilts: Floats, *, chernoff: bool = False) -> Worst:
@@ -105,11 +105,14 @@ class Sums(NamedTuple):
             start,
             np.maximum(start, end),
             lines,
-            all(x.exact and not isinstance(x, RepeatedLaw) for x in (self.first, self.second)),
+            all(
+                x.is_determined_by_mean and not isinstance(x, RepeatedLaw)
+                for x in (self.first, self.second)
+            ),
         )
-        tilt, steepest = tilts.ravel(), self.steepest(lines.factor)
+        tilt, max_tilt = tilts.ravel(), self.max_tilt(lines.factor)
         for _ in range(TURNS):
-            tilt = np.minimum(cells.better(tilt), steepest)
+            tilt = np.minimum(cells.better(tilt), max_tilt)
         chance, slope = cells.log_chance(tilt, chernoff=chernoff)
         chance = np.where(start > end, -np.inf, chance).reshape(tilts.shape)
         place = chance.argmax(axis=1)[:, None]
@@ -119,7 +122,7 @@ class Sums(NamedTuple):
             tilt.reshape(tilts.shape),
         )
 
-    def at(self, rows: Places) -> Sums:
+    def at(self, rows: RowIndices) -> Sums:
         """Return the sums of these categories; some may be repeated."""
         near = self.near[0][rows], self.near[1][rows]
         return self._replace(known=self.known[rows], other=self.other[rows], near=near)
@@ -150,7 +153,7 @@ def lower_limit(sums: Sums, log_p: float) -> Floats:
     ones = np.ones_like(sums.known)
     width = np.sqrt(-2 * log_p * sums.variance(ones))
 
-    def line(delta: Floats, _: Places) -> Line:
+    def line(delta: Floats, _: RowIndices) -> Line:
         return Line(delta, np.ones_like(delta), np.zeros_like(delta))
 
     observed = sums.known + sums.other
@@ -181,7 +184,7 @@ def lower_ratio(sums: Sums, origin: float, log_p: float) -> Floats:
     sd = np.sqrt(sums.variance(most)) / below
     step = float(BACK[0]) * sd
 
-    def line(ratio: Floats, rows: Places) -> Line:
+    def line(ratio: Floats, rows: RowIndices) -> Line:
         ratio = np.maximum(ratio, 1e-12)
         return Line((ratio - 1) * origin, ratio, np.minimum(step[rows], ratio), origin)
 
@@ -214,7 +217,7 @@ def _proves_smaller(
         at = many.worst(line, tilts)
         plain = many.worst(line, tilts, chernoff=True)
         chance = np.where(rest, plain.log_chance, np.minimum(at.log_chance, plain.log_chance))
-        rejected |= chance <= log_p - SAFETY
+        rejected |= chance <= log_p - LOG_P_SAFETY
         tilts = at.tilts
     result: np.ndarray[tuple[int], np.dtype[np.bool_]]
     result = (rejected | (tops.ravel() <= 0)).reshape(k, number).all(axis=1)
@@ -223,7 +226,7 @@ def _proves_smaller(
 
 def _search(
     sums: Sums,
-    line: Callable[[Floats, Places], Line],
+    line: Callable[[Floats, RowIndices], Line],
     observed: Floats,
     width: Floats,
     domain: tuple[float, float],
@@ -241,8 +244,8 @@ def _search(
     domain : tuple of float
     log_p : float
     """
-    goal, (least, most) = log_p - SAFETY, domain
-    aim = goal - CLOSE / 2
+    goal, (least, most) = log_p - LOG_P_SAFETY, domain
+    aim = goal - LOG_P_TOLERANCE / 2
     # for a normal tail, the slope of ln p(delta) is that of the cumulant times this
     sharper = 1 + 1 / max(1.0, -2 * log_p - 2)
     low = np.full_like(observed, least)
@@ -257,8 +260,8 @@ def _search(
         low = np.where(rejected, np.maximum(low, value), low)
         high = np.where(rejected, high, np.minimum(high, value))
         found[rows] = low
-        left = ~(rejected & (at.log_chance >= goal - CLOSE)) & (low < most)
-        left &= high - low > CLOSE / 4 * width
+        left = ~(rejected & (at.log_chance >= goal - LOG_P_TOLERANCE)) & (low < most)
+        left &= high - low > LOG_P_TOLERANCE / 4 * width
         if not left.any():
             break
         wanted = value + (aim - at.log_chance) / np.maximum(at.slope * sharper, 1e-12)

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from estimators.bounds import FlipNoise, LaplaceNoise, Law, interval
-from estimators.bounds.deviations import Noise
-from estimators.bounds.fourier.windows import WindowNoise
-from estimators.bounds.inversion import SAFETY
+from estimators.bounds.piecewise.noise import PiecewiseNoise
+from estimators.bounds.signs.noise import Noise
+from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.comparison import blocks, fixed, mixtures, symbol_differences
 from estimators.comparison.arms import Arm
 from estimators.comparison.p_values import COARSE, FEW, crossing, smallest
@@ -140,7 +140,7 @@ def anytime(a: Arm, b: Arm, beta: float, split: float | None, origin: float | No
         with np.errstate(divide="ignore"):
             upper = np.where(other > 0, 1 / other, np.inf)
     evidence = np.maximum(*(_evidence(mixture, log_p) for mixture in (above, below)))
-    p_value = np.minimum(2 * np.exp(SAFETY - evidence), 1.0)
+    p_value = np.minimum(2 * np.exp(LOG_P_SAFETY - evidence), 1.0)
     return consistent(lower, upper, p_value, beta, null)
 
 
@@ -192,7 +192,7 @@ def _p_value(side: _Side, beta: float) -> Floats:
     found, gamma = np.ones_like(side.known), beta
     for _ in range(3):
         chance = fixed.log_chance(side.sums(gamma), math.log((1 - NUISANCE) / 2 * gamma))
-        q = np.exp(chance + SAFETY) / ((1 - NUISANCE) / 2)
+        q = np.exp(chance + LOG_P_SAFETY) / ((1 - NUISANCE) / 2)
         found = np.minimum(found, np.maximum(q, gamma))
         least = float(q.min())
         if least >= gamma / 2 or least < 1e-300:
@@ -240,11 +240,11 @@ def both_noises(one: Noise | None, two: Noise | None) -> Noise | None:
     None if the users' own values determine a law, or the two have no common grid.
     """
     if isinstance(one, CoordinateNoise) and isinstance(two, CoordinateNoise):
-        return one.with_other(two)
+        return one.joined_with(two)
     if isinstance(one, FlipNoise) and isinstance(two, FlipNoise):
         return FlipNoise(*(np.concatenate(x) for x in zip(_flips(one), _flips(two), strict=True)))
-    if isinstance(one, WindowNoise) and isinstance(two, WindowNoise):
-        return one.with_other(two)
+    if isinstance(one, PiecewiseNoise) and isinstance(two, PiecewiseNoise):
+        return one.joined_with(two)
     if not isinstance(one, LaplaceNoise) or not isinstance(two, LaplaceNoise):
         return None
     if one.unit != two.unit:

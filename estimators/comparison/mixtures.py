@@ -2,7 +2,7 @@ r"""Bounds on two means that hold at all times at once: a mixture over pairs of 
 
 Reports of two independent streams X and Y arrive in any interleaving. Which stream is next, and at
 which level, may depend on everything before, but not on values or noise to come. On the scale where
-a report of a level has a fixed coefficient (:mod:`estimators.bounds.anytime`), T_X and T_Y are the
+a report of a level has a fixed coefficient (:mod:`estimators.bounds.mixtures`), T_X and T_Y are the
 sums, K_X and K_Y bound their cumulants, and for every pair of tilts
 
     exp(x T_X - K_X(x) + y T_Y - K_Y(y))
@@ -13,12 +13,13 @@ and by Ville's inequality M ever reaches 1/p with probability at most p. A pair 
 once M has reached 1/p there. M falls with both means, as each K grows. So if all pairs (x, target -
 factor x) are rejected for one target, they are for all smaller ones.
 
-**The weights.** Without a plan they are the product of the weights of :mod:`.anytime`: M is the
-product of two mixtures. With a planned ratio of reports, 0.8 of the weight is on pairs near that
-ratio, because the best tilt t of the difference is t / N on the scale of each T, N its total
-weight. 0.2 stay with the product, so that a plan that fails costs width, and nothing else. The
-ratio must be stated before the start. (Frozen after a look at the counts, it may have looked at
-values: if each arm was stopped by its own values, the mean of M at that time is above 1.)
+**The weights.** Without a plan they are the product of the weights of
+:mod:`estimators.bounds.mixtures`: M is the product of two mixtures. With a planned ratio of
+reports, 0.8 of the weight is on pairs near that ratio, because the best tilt t of the difference is
+t / N on the scale of each T, N its total weight. 0.2 stay with the product, so that a plan that
+fails costs width, and nothing else. The ratio must be stated before the start. (Frozen after a look
+at the counts, it may have looked at values: if each arm was stopped by its own values, the mean of
+M at that time is above 1.)
 
 **The least over the unknown mean.** ln M is convex in the means (K is concave), so it is convex
 along the line of the pairs, too. K is replaced by tangents, which makes M smaller, and a sum of
@@ -34,8 +35,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.anytime import CENTRE, LOG_WEIGHTS, RATIO, REACH, SPREAD, TILTS, Places
-from estimators.bounds.inversion import CLOSE, ROUNDING, SAFETY
+from estimators.bounds.mixtures import (
+    CENTRAL_TILT,
+    LOG_MIXTURE_WEIGHTS,
+    LOG_TILT_SPREAD,
+    MIXTURE_TILTS,
+    TILT_RATIO,
+    TILTS_PER_SIDE,
+    RowIndices,
+)
+from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
 from estimators.comparison.streams import Stream
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
@@ -65,16 +74,18 @@ class Plan(NamedTuple):
         1.0
         """
         if split is None:
-            return cls(TILTS, TILTS, LOG_WEIGHTS[:, None] + LOG_WEIGHTS)
-        second, steps = TILTS * split, np.arange(TILTS.size) * np.log(RATIO)
-        own = _cauchy(np.log(second / CENTRE))
-        middle = (np.log(TILTS[:, None] / CENTRE) + np.log(second / CENTRE)) / 2
+            return cls(
+                MIXTURE_TILTS, MIXTURE_TILTS, LOG_MIXTURE_WEIGHTS[:, None] + LOG_MIXTURE_WEIGHTS
+            )
+        second, steps = MIXTURE_TILTS * split, np.arange(MIXTURE_TILTS.size) * np.log(TILT_RATIO)
+        own = _cauchy(np.log(second / CENTRAL_TILT))
+        middle = (np.log(MIXTURE_TILTS[:, None] / CENTRAL_TILT) + np.log(second / CENTRAL_TILT)) / 2
         apart = steps[:, None] - steps
-        near = -np.log1p((apart / NEAR) ** 2) - np.log1p((middle / SPREAD) ** 2)
+        near = -np.log1p((apart / NEAR) ** 2) - np.log1p((middle / LOG_TILT_SPREAD) ** 2)
         near -= np.log(np.exp(near).sum())
-        product = LOG_WEIGHTS[:, None] + own
+        product = LOG_MIXTURE_WEIGHTS[:, None] + own
         weights = np.logaddexp(np.log(PLANNED) + near, np.log1p(-PLANNED) + product)
-        return cls(TILTS, second, weights)
+        return cls(MIXTURE_TILTS, second, weights)
 
     def swapped(self) -> Plan:
         """Return the plan for the streams in the other order."""
@@ -82,7 +93,7 @@ class Plan(NamedTuple):
 
 
 def _cauchy(offsets: Floats) -> Floats:
-    found = -np.log1p((offsets / SPREAD) ** 2)
+    found = -np.log1p((offsets / LOG_TILT_SPREAD) ** 2)
     result: Floats = found - np.log(np.exp(found).sum())
     return result
 
@@ -141,7 +152,7 @@ class Mixture(NamedTuple):
     second: Stream
     plan: Plan
 
-    def at(self, rows: Places) -> Mixture:
+    def at(self, rows: RowIndices) -> Mixture:
         """Return the mixture for these of the k numbers."""
         return Mixture(self.first.at(rows), self.second.at(rows), self.plan)
 
@@ -161,13 +172,15 @@ class Mixture(NamedTuple):
             (self.first, x, self.plan.first, factor * tilt),
             (self.second, y, self.plan.second, tilt),
         ):
-            steps = np.log(np.maximum(steep, 1e-300) / (stream.total * grid[REACH]))
-            place = np.floor(np.clip(steps / np.log(RATIO), -REACH, REACH)).astype(np.intp)
-            start = np.clip(place + REACH - BELOW, 0, grid.size - TERMS)
+            steps = np.log(np.maximum(steep, 1e-300) / (stream.total * grid[TILTS_PER_SIDE]))
+            place = np.floor(
+                np.clip(steps / np.log(TILT_RATIO), -TILTS_PER_SIDE, TILTS_PER_SIDE)
+            ).astype(np.intp)
+            start = np.clip(place + TILTS_PER_SIDE - BELOW, 0, grid.size - TERMS)
             index = start[:, None] + np.arange(TERMS)
             tilts = grid[index] * stream.total
-            allowed = tilts <= stream.steepest
-            tilts = np.minimum(tilts, stream.steepest)
+            allowed = tilts <= stream.max_tilt
+            tilts = np.minimum(tilts, stream.max_tilt)
             value, slope = stream.lines(theta, tilts)
             score = np.where(allowed, tilts * stream.observed[:, None] - value, -np.inf)
             parts.append((score, slope))
@@ -195,7 +208,7 @@ class Mixture(NamedTuple):
             x = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
             value, rise, bend, fall = pairs.at(x, means)
             unsure = np.abs(rise) * np.maximum(np.where(rise > 0, x - low, high - x), 0)
-            if unsure.max(initial=0.0) < CLOSE / 100:
+            if unsure.max(initial=0.0) < LOG_P_TOLERANCE / 100:
                 break
         return x, value - unsure, fall
 
@@ -215,7 +228,7 @@ class Mixture(NamedTuple):
             y = np.clip(means.target - means.factor * x, -1.0, 1.0)
             pairs = self.pairs(x, y, tilt, means.factor)
             x, found, _ = self.least(pairs, x, means)
-            if (found <= best + CLOSE).all():  # one more tangent gains nothing
+            if (found <= best + LOG_P_TOLERANCE).all():  # one more tangent gains nothing
                 return np.maximum(best, found)
             best = np.maximum(best, found)
         return best
@@ -237,13 +250,13 @@ def lower_limit(mixture: Mixture, log_p: float) -> Floats:
         ln p, the failure probability over all times.
     """
 
-    def means(delta: Floats, _: Places) -> Means:
+    def means(delta: Floats, _: RowIndices) -> Means:
         ones = np.ones_like(delta)
         return Means(delta, ones, ones)
 
     observed = mixture.first.observed + mixture.second.observed
     found = _search(mixture, means, observed, (-2.0, 2.0), log_p)
-    return np.maximum(found - 4 * ROUNDING, -2.0)
+    return np.maximum(found - 4 * THETA_ROUNDING, -2.0)
 
 
 def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
@@ -263,18 +276,18 @@ def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
     below = np.maximum(origin + np.clip(-mixture.first.observed, -1, 1), least)
     above = origin + np.clip(mixture.second.observed, -1, 1)
 
-    def means(ratio: Floats, rows: Places) -> Means:
+    def means(ratio: Floats, rows: RowIndices) -> Means:
         ratio = np.maximum(ratio, 1e-12)
         return Means((ratio - 1) * origin, ratio, below[rows])
 
     observed = np.maximum(above, 1e-9) / below
     found = _search(mixture, means, observed, (0.0, np.inf), log_p)
-    return np.maximum(found * (1 - 4 * ROUNDING), 0.0)
+    return np.maximum(found * (1 - 4 * THETA_ROUNDING), 0.0)
 
 
 def _search(
     mixture: Mixture,
-    means: Callable[[Floats, Places], Means],
+    means: Callable[[Floats, RowIndices], Means],
     observed: Floats,
     domain: tuple[float, float],
     log_p: float,
@@ -290,7 +303,7 @@ def _search(
     domain : tuple of float
     log_p : float
     """
-    goal, (least, most) = SAFETY - log_p, domain
+    goal, (least, most) = LOG_P_SAFETY - log_p, domain
     value, rows = np.clip(observed, least, most), np.arange(observed.size)
     at = means(value, rows)
     width = (goal + 2) / mixture.tilt(at.factor, goal) * 2 / at.by_value
@@ -308,10 +321,14 @@ def _search(
         low = np.where(rejected, np.maximum(low, value), low)
         high = np.where(rejected, high, np.minimum(high, value))
         found[rows] = low
-        left = ~(rejected & (evidence <= goal + CLOSE)) & (high - low > CLOSE / 4 * width)
+        left = ~(rejected & (evidence <= goal + LOG_P_TOLERANCE)) & (
+            high - low > LOG_P_TOLERANCE / 4 * width
+        )
         if not left.any():
             break
-        moved = value + (evidence - goal - CLOSE / 2) / np.maximum(fall * at.by_value, 1e-300)
+        moved = value + (evidence - goal - LOG_P_TOLERANCE / 2) / np.maximum(
+            fall * at.by_value, 1e-300
+        )
         value = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
         rows, value, x = rows[left], value[left], x[left]
         low, high, width = low[left], high[left], width[left]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from estimators.bounds.laws.law import Law, Moments
-from estimators.bounds.laws.repeated import RepeatedLaw
-from estimators.bounds.laws.window_law import WindowLaw
-from estimators.bounds.tails import BERRY_ESSEEN
+from estimators.bounds.normal import BERRY_ESSEEN
+from estimators.bounds.piecewise.law import PiecewiseLaw
+from estimators.bounds.signs.law import Law, Moments
+from estimators.bounds.signs.repeated import RepeatedLaw
 from estimators.estimate import Floats
 
 
@@ -27,7 +27,7 @@ def moments_within(law: Law, low: Floats, high: Floats) -> Moments | None:
     this factor. With an offset and free means, variance and third moment are concave in the levels'
     means, and lie below their tangent planes at the middle of the interval.
     """
-    if isinstance(law, WindowLaw):
+    if isinstance(law, PiecewiseLaw):
         return law.moments_around((low + high) / 2, (high - low) / 2)
     repeated_and_free = law.free and isinstance(law, RepeatedLaw)
     if law.offset is None and not repeated_and_free:

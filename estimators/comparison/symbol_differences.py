@@ -1,6 +1,6 @@
 r"""A difference of two means from counts of symbols, for fixed numbers of reports.
 
-The bets are those of :mod:`estimators.bounds.bets.symbol_limits`, with one tilt t for both arms: A,
+The bets are those of :mod:`estimators.bounds.piecewise.limits`, with one tilt t for both arms: A,
 and B mirrored. The gain W is the sum of both, and K = K_A(x) + K_B(y), where x + y is the
 difference. R holds for the levels of both arms together, and tau^2 is the sum of both, as is its
 interval. A difference delta is too small if W - K(x, delta - x) >= ln(R / p) for all x in an
@@ -17,12 +17,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.anytime import Places
-from estimators.bounds.bets.cells import Bet, Fourier, bins_between, cell_edges, cells_of
-from estimators.bounds.bets.symbol_bets import SymbolBets, fair
-from estimators.bounds.bets.symbol_limits import mean_range, spread
-from estimators.bounds.inversion import ROUNDING, SAFETY
-from estimators.bounds.laws.window_law import WindowLaw
+from estimators.bounds.mixtures import RowIndices
+from estimators.bounds.piecewise.bets import SymbolBets, log_expected_wealth
+from estimators.bounds.piecewise.cells import (
+    CellBet,
+    FourierRemainders,
+    cell_edges,
+    cells_meeting,
+    mean_bins_meeting,
+)
+from estimators.bounds.piecewise.law import PiecewiseLaw
+from estimators.bounds.piecewise.limits import mean_interval, variance_interval
+from estimators.bounds.tolerances import LOG_P_SAFETY, THETA_ROUNDING
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
@@ -46,21 +52,21 @@ def limits(a: SymbolBets, b: SymbolBets, beta: float) -> tuple[float, float, flo
     """
     log_p = math.log(beta / 2)
     inner, log_left = log_p + math.log(SHARE), log_p + math.log1p(-BESIDE)
-    boxes = [mean_range(arm, inner) for arm in (a, b)]
-    around = [spread(arm, box, inner) for arm, box in zip((a, b), boxes, strict=True)]
-    both = WindowLaw.of(
+    boxes = [mean_interval(arm, inner) for arm in (a, b)]
+    around = [variance_interval(arm, box, inner) for arm, box in zip((a, b), boxes, strict=True)]
+    both = PiecewiseLaw.of(
         a.law.shapes + b.law.shapes,
         np.concatenate([a.law.counts, b.law.counts]),
         np.concatenate([a.law.coefficient, b.law.coefficient]),
         free=a.law.free or b.law.free,
     )
-    edges, steepest = cell_edges(both), min(a.steepest, b.steepest)
+    edges, max_tilt = cell_edges(both), min(a.max_tilt, b.max_tilt)
     ends = around[0][0] + around[1][0], around[0][1] + around[1][1]
     cells = [
-        Bet(both, float(edges[cell]), float(edges[cell + 1]), steepest, log_left)
-        for cell in cells_of(edges, ends)
+        CellBet(both, float(edges[cell]), float(edges[cell + 1]), max_tilt, log_left)
+        for cell in cells_meeting(edges, ends)
     ]
-    fourier = Fourier()
+    fourier = FourierRemainders()
     above = _Pair((a, b.mirrored()), (boxes[0], _mirrored(boxes[1])), cells).lower_side(fourier)
     below = _Pair((a.mirrored(), b), (_mirrored(boxes[0]), boxes[1]), cells).lower_side(fourier)
     return above.lower, -below.lower, 2 * min(above.tail, below.tail) + BESIDE * beta
@@ -81,21 +87,21 @@ class _Pair:
     """The bets on the sum of two means: all cells have a tilt, a gain and K of both arms."""
 
     def __init__(
-        self, arms: tuple[SymbolBets, SymbolBets], boxes: tuple[Box, Box], cells: Sequence[Bet]
+        self, arms: tuple[SymbolBets, SymbolBets], boxes: tuple[Box, Box], cells: Sequence[CellBet]
     ) -> None:
         self.arms, self.boxes, self.cells = arms, boxes, cells
         self.tilts = np.array([cell.tilt for cell in cells])
         self.gains = arms[0].gains(self.tilts) + arms[1].gains(self.tilts)
-        bins = [bins_between(*box) for box in boxes]
+        bins = [mean_bins_meeting(*box) for box in boxes]
         sizes = [len(arm.law.shapes) for arm in arms]
         # every pair of a bin of the one mean and a bin of the other, shape (pairs, levels)
         low, high = (
             np.array([np.repeat([x, y], sizes) for x in bins[0][end] for y in bins[1][end]])
             for end in (0, 1)
         )
-        self.own = [cell.log_own(low, high) for cell in cells]
+        self.own = [cell.log_berry_esseen(low, high) for cell in cells]
 
-    def lower_side(self, fourier: Fourier) -> LowerSide:
+    def lower_side(self, fourier: FourierRemainders) -> LowerSide:
         """Return a sum of means that is rejected as too small, with all smaller ones, or -2.
 
         As in :func:`.cells.narrowest_common`, a cell that cannot decide has no Fourier integral.
@@ -110,13 +116,13 @@ class _Pair:
         def found(chosen: list[int], remainders: list[float]) -> tuple[Floats, Floats]:
             log_r = np.array(
                 [
-                    self.cells[i].with_own(self.own[i], x).max()
+                    self.cells[i].combine_remainders(self.own[i], x).max()
                     for i, x in zip(chosen, remainders, strict=True)
                 ]
             )
             log_p = self.cells[0].log_p
-            excess = at_zero[chosen] - self.gains[chosen] + log_r + SAFETY
-            lower = self.lower_limit(np.array(chosen), SAFETY - log_p + log_r)
+            excess = at_zero[chosen] - self.gains[chosen] + log_r + LOG_P_SAFETY
+            lower = self.lower_limit(np.array(chosen), LOG_P_SAFETY - log_p + log_r)
             return lower, np.exp(np.minimum(excess, 0.0))
 
         every = list(range(len(self.cells)))
@@ -124,11 +130,11 @@ class _Pair:
         lower, tail = 2.0, 0.0
         for cell in np.argsort(above, kind="stable").tolist():
             if above[cell] < lower or below[cell] > tail:
-                one, chance = found([cell], [fourier.of(self.cells[cell])])
+                one, chance = found([cell], [fourier.remainder_of(self.cells[cell])])
                 lower, tail = min(lower, float(one[0])), max(tail, float(chance[0]))
-        return LowerSide(max(lower - 2 * ROUNDING, -2.0), tail)
+        return LowerSide(max(lower - 2 * THETA_ROUNDING, -2.0), tail)
 
-    def largest(self, chosen: Places, delta: Floats) -> tuple[Floats, Floats]:
+    def largest(self, chosen: RowIndices, delta: Floats) -> tuple[Floats, Floats]:
         """Return an upper bound on K(x, delta - x) for all x that the boxes allow, and its slope.
 
         Parameters
@@ -148,7 +154,7 @@ class _Pair:
         x = (begin + end) / 2
         for turn in range(TURNS + 1):
             checkpoint()
-            a, b = fair(one, tilts, x), fair(two, tilts, delta - x)
+            a, b = log_expected_wealth(one, tilts, x), log_expected_wealth(two, tilts, delta - x)
             rise = a.slope - b.slope
             if turn < TURNS:
                 x = np.clip(x - rise / (a.curvature + b.curvature), begin, end)
@@ -158,7 +164,7 @@ class _Pair:
         value = np.where(begin > end, np.where(delta < first + least, -np.inf, np.inf), value)
         return value, np.where(fixed, a.slope, b.slope)
 
-    def lower_limit(self, chosen: Places, cost: Floats) -> Floats:
+    def lower_limit(self, chosen: RowIndices, cost: Floats) -> Floats:
         """Return the largest delta that is found to be rejected, or the least of the boxes.
 
         Parameters

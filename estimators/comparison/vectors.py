@@ -10,8 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import Directions
-from estimators.bounds.caps import concentration
-from estimators.bounds.caps.coordinates import SPENT, CapReports, EvenCapReports
+from estimators.bounds.ranked_directions.bennett import (
+    MIN_VARIANCE,
+    bennett_deviation,
+    bennett_factor,
+    bennett_length,
+)
+from estimators.bounds.ranked_directions.coordinates import (
+    SQUARES_SHARE,
+    CoordinateBounds,
+    UniformCoordinateBounds,
+)
 from estimators.bounds.spheres import VectorLaw
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.caps import Caps
@@ -31,7 +40,7 @@ class CoordinateNoise:
 
     Parameters
     ----------
-    law : Directions or EvenCapReports
+    law : Directions or UniformCoordinateBounds
     own : VectorLaw
         The law of one arm by itself.
     spread : float
@@ -42,7 +51,7 @@ class CoordinateNoise:
         The probability that `trace` is too small.
     """
 
-    law: Directions | EvenCapReports
+    law: Directions | UniformCoordinateBounds
     own: VectorLaw
     spread: float = math.inf
     trace: float = math.inf
@@ -54,24 +63,24 @@ class CoordinateNoise:
         return min(self.law.coordinate_variance, self.spread)
 
     @property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """The largest tilt for :meth:`cumulant`."""
-        return self.law.steepest
+        return self.law.max_tilt
 
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt N_j), on either side."""
         found = self.law.cumulant(tilt)
         if isinstance(self.law, Directions) or math.isinf(self.spread):
             return found
-        return np.minimum(found, self.spread * concentration.bennett(tilt, self.law.largest(1.0)))
+        return np.minimum(found, self.spread * bennett_factor(tilt, self.law.max_deviation(1.0)))
 
     def deviation(self, log_p: float) -> float:
         """Bound abs(N_j) with probability 1 - 2 p."""
         found = self.law.coordinate_deviation(log_p)
         if isinstance(self.law, Directions) or math.isinf(self.spread):
             return found
-        narrow = np.array([self.spread]), self.law.largest(1.0), log_p
-        return min(found, float(concentration.deviation(*narrow)[0]))
+        narrow = np.array([self.spread]), self.law.max_deviation(1.0), log_p
+        return min(found, float(bennett_deviation(*narrow)[0]))
 
     def radius(self, beta: float) -> float:
         """Bound abs(N) with probability 1 - beta."""
@@ -79,10 +88,10 @@ class CoordinateNoise:
         found = self.law.radius(log_beta)
         if isinstance(self.law, Directions) or math.isinf(self.trace):
             return found
-        longest = self.law.largest(1 + math.sqrt(self.law.dimension) * self.law.unit)
-        return min(found, concentration.length(self.law.dimension, self.trace, longest, log_beta))
+        longest = self.law.max_deviation(1 + math.sqrt(self.law.dimension) * self.law.unit)
+        return min(found, bennett_length(self.law.dimension, self.trace, longest, log_beta))
 
-    def with_other(self, other: CoordinateNoise) -> CoordinateNoise:
+    def joined_with(self, other: CoordinateNoise) -> CoordinateNoise:
         """Return the noise of the difference."""
         one, two = self.law, other.law
         both: dict[str, Any] = {"unit": max(one.unit, two.unit)}
@@ -127,12 +136,12 @@ def mean_and_noise(
         What rounding can move the mean by.
     """
     mean, law, slack = mechanism.mean_and_law(table, shares)
-    if not isinstance(law, CapReports):
+    if not isinstance(law, CoordinateBounds):
         assert isinstance(law, Directions)  # noqa: S101
         return mean, CoordinateNoise(law, law), 0.0, slack
-    share = SPENT / 2 * question.beta
+    share = SQUARES_SHARE / 2 * question.beta
     columns = law.columns(math.log(share / law.dimension), fixed=question.bound != "anytime")
-    noise = CoordinateNoise(law.even_at(columns.max(axis=1)), law)
+    noise = CoordinateNoise(law.uniform_at(columns.max(axis=1)), law)
     assert isinstance(mechanism, Caps)  # noqa: S101
     if max(each.mean**2 / each.mean_squares[1] for each in mechanism.laws) < NARROW:
         return mean, noise, share, slack
@@ -141,7 +150,7 @@ def mean_and_noise(
 
 def _narrow(
     noise: CoordinateNoise,
-    law: CapReports,
+    law: CoordinateBounds,
     columns: NDArray[np.intp],
     question: Question,
     total: float,
@@ -153,20 +162,20 @@ def _narrow(
     which of several bounds is the smallest depends on the truth alone.
     """
     assert law.mean is not None  # noqa: S101
-    share = SPENT / 2 * question.beta
+    share = SQUARES_SHARE / 2 * question.beta
     each, whole = math.log(share / (2 * law.dimension)), math.log(share)
     if question.bound == "anytime":
         side, radius = law.anytime_coordinate_deviation(each, total), math.inf
     else:
         side, radius = law.coordinate_deviation(each), law.radius(whole)
     nearest = np.maximum(np.abs(law.mean) - side, 0.0)
-    left = law.variances(columns) - law.steady(nearest)
+    left = law.variances(columns) - law.least_square_sum(nearest)
     around = max(float(np.linalg.norm(law.mean)) - radius, 0.0)
-    trace = law.variance - float(law.steady(np.array([around]))[0])
+    trace = law.variance - float(law.least_square_sum(np.array([around]))[0])
     return dataclasses.replace(
         noise,
-        spread=max(float(left.max()), concentration.LEAST),
-        trace=max(trace, concentration.LEAST),
+        spread=max(float(left.max()), MIN_VARIANCE),
+        trace=max(trace, MIN_VARIANCE),
         outside=share,
     )
 
@@ -185,6 +194,6 @@ def radius(
         has half of beta.
     """
     if totals is None:
-        return one.with_other(two).radius(beta)
+        return one.joined_with(two).radius(beta)
     half = math.log(beta / 2)
     return one.own.anytime_radius(half, totals[0]) + two.own.anytime_radius(half, totals[1])

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from estimators.bounds.tails import log_tail
+from estimators.bounds.signs.tails import log_tail
 from estimators.errors import DefinitionError, explain_missing_scipy, nearest
 from estimators.estimate import Counts, Estimate
 from estimators.exact.randomness import Bits, SystemBits
@@ -460,11 +460,11 @@ def _critical_share(
     def log_chance(share: float) -> float:
         """Bound ln P(estimate >= share) if nobody is at or beyond the threshold."""
         observed = np.array([2 * share - 1])
-        tilt = np.minimum(law.steepest, np.array([2 * share / spread]))
+        tilt = np.minimum(law.max_tilt, np.array([2 * share / spread]))
         for _ in range(20):
             at = law.cumulant(nobody, tilt)
             moved = tilt + (observed - at.by_tilt) / np.maximum(at.curvature, 1e-300)
-            tilt = np.minimum(np.clip(moved, tilt / 4, tilt * 4), law.steepest)
+            tilt = np.minimum(np.clip(moved, tilt / 4, tilt * 4), law.max_tilt)
         at = law.cumulant(nobody, tilt)
         return float(log_tail(law, nobody, tilt, observed, at)[0])
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import Directions
-from estimators.bounds.caps.coordinates import CapReports
-from estimators.bounds.caps.growth import ReportLaw, report_law
-from estimators.bounds.caps.law import Candidates
+from estimators.bounds.ranked_directions.candidates import Candidates
+from estimators.bounds.ranked_directions.coordinates import CoordinateBounds
+from estimators.bounds.ranked_directions.report_law import ReportLaw, report_law
 from estimators.bounds.spheres import VectorLaw
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.mechanism import Reports
@@ -89,8 +89,8 @@ class Caps(RankedDirections):
     **No bias.** The law of u is invariant under rotation, so E[u_j] = m v with one m, B = 1/m, and
     v has mean x. The order is that of the unrounded directions; given u, the rounding has mean
     zero. At x = 0 all products tie, and any of the candidates is uniform on the sphere. m = (p_in -
-    p_out) E[sum of the best W scores] is one integral (:class:`estimators.bounds.caps.law.
-    Candidates`).
+    p_out) E[sum of the best W scores] is one integral (Theorem 1 of
+    docs/proofs/ranked-directions.md).
 
     **Random words.** For one value: the directions, of :func:`~estimators.exact.sampling.
     normal_numbers`, with ceil(b d / 2) words for each block of b = max(1, floor(2^17 / d))
@@ -172,7 +172,7 @@ class Caps(RankedDirections):
         laws = tuple(law for law, wanted in zip(self.laws, used.tolist(), strict=True) if wanted)
         squares = table[used, 1 + self.dimension :] / (self.grid**2 * n)[:, None]
         each = self.dimension, n, coefficient, laws, 1 / self.grid, one_law, mean
-        return CapReports(*each, squares=squares, levels=len(self.epsilons))
+        return CoordinateBounds(*each, squares=squares, levels=len(self.epsilons))
 
     def _squares(self, table: Counts, used: NDArray[np.bool_]) -> Floats:
         n, unit = table[used, 0], self.scale[used] / self.grid

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds.collisions import Collisions
+from estimators.bounds.block_differences.law import DifferenceLaw
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
-from estimators.bounds.laws.difference_law import DifferenceLaw
+from estimators.bounds.sketches.count_sketch import Collisions
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact import hadamard
 from estimators.exact.hashing import buckets_and_signs, hash_constants, row_constants
@@ -78,7 +78,7 @@ class CountSketch(OutputSets, Differences):
 
     **Bounds** hold for the noise and, over the hashes, for the collisions together. Neither the
     strings in a query nor people's values may depend on the seed: see
-    :mod:`estimators.bounds.collisions` and :mod:`estimators.bounds.own_signs`.
+    :mod:`estimators.bounds.sketches.count_sketch` and :mod:`estimators.bounds.sketches.own_signs`.
 
     Examples
     --------
@@ -192,7 +192,7 @@ class CountSketch(OutputSets, Differences):
         decoded = [self.differences(table, level) for level in np.flatnonzero(counts).tolist()]
         value, scatter, sizes = self._gathered(decoded, law.coefficient, keys)
         own = not question.one_mean(len(self.epsilons))
-        bounds = self.collisions.limits(law, value, scatter, sizes, question, total, own=own)
+        bounds = self.collisions.limits(law, value, scatter, sizes, question, total, free=own)
         worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
         apart = self._heterogeneity(decoded, law, keys[:KEYS_AT_A_TIME], sizes)
         return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst), apart)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import Directions
-from estimators.bounds.spheres import width
+from estimators.bounds.spheres import inverse_mean_size
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.mechanism import Reports
 from estimators.mechanisms.shared.ranked_directions import RankedDirections
@@ -83,7 +83,7 @@ class Hemisphere(RankedDirections):
         self.dtype = np.dtype("<i2" if grid < 2**15 else "<i4")
         self.columns = 1 + dimension
         self.signs = FlippedSigns(self.epsilons)
-        self.scale = width(dimension) / self.signs.contrast
+        self.scale = inverse_mean_size(dimension) / self.signs.contrast
         epsilon = np.array([float(e) for e in self.epsilons])
         self.facts = LevelFacts(epsilon, 1 / self.signs.contrast**2, paper=epsilon**2)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import LaplaceNoise, Law
-from estimators.bounds.deviations import Noise
+from estimators.bounds.signs.noise import Noise
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Floats
 from estimators.exact import discrete_laplace

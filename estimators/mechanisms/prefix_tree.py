@@ -72,7 +72,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
 
     **Look-ups** use the reports of whole strings alone. The variance of one is that of projective
     geometry response, and collisions can only add to a frequency: see
-    :mod:`estimators.bounds.point_collisions`. With the target ``sample``, the users' own values are
+    Theorem 11 of docs/proofs/differences.md. With the target ``sample``, the users' own values are
     those of the users who reported their whole string, a third, drawn at random. While there are
     only reports of prefixes, estimates are 0, with bounds [0, 1].
 

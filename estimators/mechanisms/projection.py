@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.heterogeneity import heterogeneity
-from estimators.bounds.projections import projection_limits
+from estimators.bounds.sketches.random_signs import projection_limits
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact import hadamard
 from estimators.exact.hashing import hash_constants, mix
@@ -71,7 +71,7 @@ class Projection(SupportCounts):
     **Random signs.** The column of another value agrees in about half the rows, not exactly half.
     The estimate is unbiased over seeds, but for one seed the error of a frequency is up to sqrt(2
     ln(2 / beta) / m). With fewer rows than A2 = sum n a^2 that exceeds the noise. The bounds cover
-    both (`estimators.bounds.projections`), and `effective_reports` counts both. One value costs
+    both (docs/proofs/differences.md), and `effective_reports` counts both. One value costs
     O(m), a list of k values O(k m); the matrix is never stored.
 
     ``optimal`` weights are 1 / variance at f = 1/k (0 if open); HLDP's are a^2.

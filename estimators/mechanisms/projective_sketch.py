@@ -68,7 +68,7 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
 
     **Bounds.** Collisions can only add to a frequency; how much is bounded over the hashes. Neither
     the strings in a query nor people's values may depend on the seed:
-    :mod:`estimators.bounds.point_collisions`.
+    :mod:`estimators.bounds.sketches.hashed_points`.
 
     Examples
     --------

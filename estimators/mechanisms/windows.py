@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds import Law, WindowLaw
-from estimators.bounds.bets.symbol_bets import SymbolBets
-from estimators.bounds.bets.symbol_limits import symbol_limits
-from estimators.bounds.fourier.windows import WindowNoise
+from estimators.bounds import Law, PiecewiseLaw
+from estimators.bounds.piecewise.bets import SymbolBets
+from estimators.bounds.piecewise.limits import symbol_limits
+from estimators.bounds.piecewise.noise import PiecewiseNoise
 from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, bytes_below, round_up
@@ -150,11 +150,11 @@ class Windows(ReportedSymbols, ScalarMean):
         if all(shape.symbols == 2 for shape in self.shapes):
             contrast = 1 / self.report_range()[1][used]
             return Law(n, shares[used] / (n * contrast), contrast, free=free)
-        return WindowLaw.of([self.shapes[row] for row in used], n, shares[used] / n, free=free)
+        return PiecewiseLaw.of([self.shapes[row] for row in used], n, shares[used] / n, free=free)
 
     def bets(self, law: Law, table: Counts) -> SymbolBets | None:
         """Return bets on the counts of symbols; None for signs alone."""
-        if not isinstance(law, WindowLaw):
+        if not isinstance(law, PiecewiseLaw):
             return None
         most = max(shape.symbols for shape in law.shapes)
         return SymbolBets(law, table[table[:, 0] > 0, 1 : 1 + most])
@@ -176,12 +176,12 @@ class Windows(ReportedSymbols, ScalarMean):
         centre = min(max(mean, -1.0), 1.0)
         return min(lower, centre), max(upper, centre)
 
-    def noise(self, law: Law, counts: Counts) -> WindowNoise | None:
+    def noise(self, law: Law, counts: Counts) -> PiecewiseNoise | None:
         """Return the law of the noise alone, for the users' own values; None for signs alone."""
-        if not isinstance(law, WindowLaw):
+        if not isinstance(law, PiecewiseLaw):
             return None
         used = [shape for shape, n in zip(self.shapes, counts, strict=True) if n]
-        return WindowNoise(law.counts, law.coefficient, tuple(used))
+        return PiecewiseNoise(law.counts, law.coefficient, tuple(used))
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the logarithm of each report's probability under a value in [-1, 1].

@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
@@ -48,13 +50,21 @@ def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
         else:
             odd = numbers[np.isnan(numbers)].tolist()
     if odd:
-        told = f"value {shortened(odd[0])} of {metric!r}: expected a number"
+        told = f"value {shortened(odd[0])} of {metric!r}: expected a number{_remedy(odd[0])}"
         raise ValueError(f"{told}; leave out what was not measured")
     return numbers
 
 
-def refuse_masked(values: object, what: str) -> None:
-    """Raise ValueError if some of an array's values are masked, which numpy would forget.
+def _remedy(value: object) -> str:
+    """Return how to make a number, or a list of them, of what is none."""
+    if isinstance(value, Real | Decimal) and not isinstance(value, float | int):
+        return ", as float() makes"
+    is_many = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+    return " or a list of them, as list() makes" if is_many else ""
+
+
+def refuse_misread(values: object, what: str) -> None:
+    """Raise ValueError for what numpy would misread: masked values, and bytes as numbers.
 
     Parameters
     ----------
@@ -67,6 +77,9 @@ def refuse_masked(values: object, what: str) -> None:
         if isinstance(mask, np.ndarray | np.bool_) and mask.any():
             told = f"{what}: {np.count_nonzero(mask)} of {mask.size} are masked"
             raise ValueError(f"{told}: leave out what was not measured (compressed() does)")
+        if isinstance(part, bytearray | memoryview) and memoryview(part).format[-1] in "bBc":
+            told = f"{what}: a {type(part).__name__} of bytes"
+            raise ValueError(f"{told}: expected numbers or texts; list() makes numbers of bytes")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,7 +157,7 @@ class Domain(ABC):
 
     def as_array(self, values: ArrayLike) -> NDArray[Any]:
         """Return an application's values as an array, whole; none may be masked."""
-        refuse_masked(values, f"values of {self.metric!r}")
+        refuse_misread(values, f"values of {self.metric!r}")
         return np.asarray(values)
 
     def reported(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -335,7 +348,9 @@ class Ball(Domain):
         """Return rows in the unit ball."""
         vectors = as_numbers(values, self.metric)
         if not np.isfinite(vectors).all():
-            raise ValueError(f"a value of {self.metric!r} is not finite: leave it out")
+            odd = vectors[~np.isfinite(vectors)][0]
+            told = f"value {odd} of {self.metric!r}: expected finite numbers"
+            raise ValueError(f"{told}; leave out what was not measured")
         if vectors.ndim != 2 or not vectors.size:
             return vectors
         # by its largest coordinate first: squares must not overflow

@@ -21,7 +21,7 @@ from estimators.limits import LARGEST_REPORT
 from estimators.mechanisms import Mechanism
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.metrics.attributes import Slicing
-from estimators.metrics.domains import Domain, refuse_masked
+from estimators.metrics.domains import Domain, refuse_misread
 from estimators.metrics.kinds import Way, kind_named
 from estimators.metrics.validation import (
     LEVEL_DIGITS,
@@ -344,7 +344,7 @@ class Metric(ABC):
         ...        levels=[0.5, 1, 2]).level_of([0.5, 1.9, 64.0])
         array([0, 1, 2], dtype=uint8)
         """
-        refuse_masked(epsilons, "epsilons")
+        refuse_misread(epsilons, "epsilons")
         try:
             given = np.asarray(epsilons)
         except ValueError:  # lists of different lengths

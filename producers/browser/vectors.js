@@ -46,7 +46,7 @@ function ballOf({ name, coordinates, radius = NaN }) {
     }
     const given = Array.from(value, (each) => numberOf(each, name));
     const scale = Math.max(radius, ...given.map(Math.abs)); // squares must not overflow
-    if (scale === Infinity) throw wrongValue(value, name, "finite numbers");
+    if (scale === Infinity) throw wrongValue(value, name, "finite numbers; leave out what was not measured");
     const vector = given.map((each) => each / scale);
     const length = lengthOf(vector);
     const isLong = scale > radius || length > 1;

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from producers.delivery.errors import DeliveryError
+
+T = TypeVar("T")
 
 
 class Closing(ABC):
@@ -43,7 +46,10 @@ class Calls:
     def __init__(self) -> None:
         self._state = threading.Condition()
         self._threads: list[int] = []
+        self._flushing: list[int] = []
+        self._closing_thread = 0
         self._is_closing = False
+        self._outcome: Future[Any] = Future()
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
@@ -66,26 +72,77 @@ class Calls:
                 self._threads.remove(own)
                 self._state.notify_all()
 
-    def close(self, deadline: float) -> bool:
-        """Take no more calls, and wait for those under way; return False the second time.
-
-        Parameters
-        ----------
-        deadline : float
-            On the monotonic clock.
+    @contextmanager
+    def flushing(self) -> Iterator[None]:
+        """Mark a flush, for which whoever closes does not wait.
 
         Raises
         ------
         RuntimeError
             If this thread is within a call.
         """
-        if threading.get_ident() in self._threads:  # the call could not end before this returns
-            raise RuntimeError(
-                "close was called within a call of this reporter, as by a signal's handler: "
-                "expected it after the call; have the handler set a flag, or raise SystemExit"
-            )
+        self._refuse_within_a_call("flush")
+        own = threading.get_ident()
+        self._flushing.append(own)
+        try:
+            yield
+        finally:
+            self._flushing.remove(own)
+
+    def close(self, deadline: float, finish: Callable[[], T]) -> T | None:
+        """Take no more calls, wait for those under way, and finish; once.
+
+        A second thread waits for the first one.
+
+        Parameters
+        ----------
+        deadline : float
+            On the monotonic clock.
+        finish : callable
+            It is called by the first thread alone.
+
+        Returns
+        -------
+        T or None
+            What `finish` returned; None if it had ended before this call.
+
+        Raises
+        ------
+        RuntimeError
+            If this thread is within a call.
+        TimeoutError
+            If the first thread has not finished at the deadline of a second one.
+        Exception
+            What `finish` raised.
+        """
+        self._refuse_within_a_call("close")
         with self._state:
             is_first, self._is_closing = not self._is_closing, True
-            rest = max(0.0, deadline - time.monotonic())
-            self._state.wait_for(lambda: not self._threads, rest)
-        return is_first
+            if is_first:
+                self._closing_thread = threading.get_ident()
+        rest = min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
+        if not is_first:
+            if self._outcome.done():
+                return None
+            outcome: T = self._outcome.result(rest)
+            return outcome
+        try:
+            with self._state:
+                self._state.wait_for(lambda: not self._threads, rest)
+            result = finish()
+        except BaseException as error:
+            self._outcome.set_exception(error)
+            raise
+        else:
+            self._outcome.set_result(result)
+            return result
+        finally:
+            self._closing_thread = 0
+
+    def _refuse_within_a_call(self, name: str) -> None:
+        """Raise RuntimeError if this thread's own call could not end before this one returns."""
+        if threading.get_ident() in (*self._threads, *self._flushing, self._closing_thread):
+            raise RuntimeError(
+                f"{name} was called within a call of this reporter, as by a signal's handler: "
+                "expected it after the call; have the handler set a flag, or raise SystemExit"
+            )

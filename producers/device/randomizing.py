@@ -15,7 +15,7 @@ from estimators.exact.randomness import Bits
 from estimators.mechanisms.mechanism import Reports
 from estimators.metrics.categories import OPEN, Vocabulary
 from estimators.metrics.denial import Deny
-from estimators.metrics.domains import as_numbers, refuse_masked
+from estimators.metrics.domains import as_numbers, refuse_misread
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
 from estimators.metrics.reported import ReportedMetric
@@ -62,7 +62,7 @@ def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
         If it has another shape than the metric's values, or something is not a number.
     """
     dimension = metric.dimension
-    refuse_masked(value, f"values of {metric.name!r}")
+    refuse_misread(value, f"values of {metric.name!r}")
     try:
         values = metric.domain.as_array(value)
     except ValueError:  # rows of different lengths

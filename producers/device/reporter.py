@@ -214,17 +214,14 @@ class Reporter(BaseReporter):
         DeliveryError
             If something is not acknowledged. The next `flush` sends it again.
         """
-        deadline = clocks.monotonic() + timeout
-        with self._lock:
-            self._seal(self._waiting.pop_all())
-        self._outbox.send(deadline)
-        self._outbox.resend(deadline)
-        self._outbox.wait(deadline)
+        with self._calls.flushing():
+            self._flush(clocks.monotonic() + timeout)
 
     def close(self, timeout: float = 30.0) -> None:
         """Flush when the calls under way are over, and accept no more reports.
 
-        In a forked process nothing is sent, because the reports belong to the parent.
+        A second call waits for one that another thread has begun, and ends as that one does. In a
+        forked process nothing is sent, because the reports belong to the parent.
 
         Raises
         ------
@@ -234,12 +231,23 @@ class Reporter(BaseReporter):
         if self.is_elsewhere:
             return
         deadline = clocks.monotonic() + timeout
-        if not self._calls.close(deadline):
-            return
+        try:
+            self._calls.close(deadline, lambda: self._finish(deadline))
+        except TimeoutError:
+            raise self._outbox.error(kept=False) from None
+
+    def _flush(self, deadline: float) -> None:
+        with self._lock:
+            self._seal(self._waiting.pop_all())
+        self._outbox.send(deadline)
+        self._outbox.resend(deadline)
+        self._outbox.wait(deadline)
+
+    def _finish(self, deadline: float) -> None:
         with self._lock:
             self._closed = True
         try:
-            self.flush(deadline - clocks.monotonic())
+            self._flush(deadline)
         except DeliveryError:
             raise self._outbox.error(kept=False) from None
         finally:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.metrics.domains import refuse_masked
+from estimators.metrics.domains import refuse_misread
 
 Times: TypeAlias = float | datetime.datetime | np.datetime64 | Sequence[Any] | NDArray[Any] | None
 
@@ -50,7 +50,7 @@ def event_times(time: Times, count: int, now: float) -> NDArray[np.int64]:
     >>> event_times(np.array(["2013-01-01T10:00"], dtype="M8[s]"), 1, now=0)
     array([1357034400000])
     """
-    refuse_masked(time, "times")
+    refuse_misread(time, "times")
     given = np.asarray(now if time is None else time)
     if given.dtype.kind == "M":
         if np.isnat(given).any():
@@ -85,7 +85,7 @@ def _from_seconds(seconds: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _from_datetime(time: Any) -> int:
-    if not isinstance(time, datetime.datetime):
+    if not isinstance(time, datetime.datetime) or str(time) == "NaT":  # of pandas
         raise ValueError(f"time {time!r}: {_EXPECTED}")
     if time.tzinfo is None:
         raise ValueError(

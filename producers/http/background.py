@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from producers.delivery.thread_log import log_from_thread
 from producers.http.answers import (
     LONGEST_PAUSE,
     Verdict,
@@ -27,8 +28,6 @@ from producers.http.gateway_client import GatewayClient, GatewayError
 from producers.http.queue_tables import QueuedBatch
 from producers.http.report_queue import ReportQueue
 from producers.ledger.pinned_definitions import DefinitionChanged
-
-logger = logging.getLogger("producers")
 
 OTHERS_SECONDS = 1.0
 """Between two looks while another process sends from the same file."""
@@ -196,7 +195,7 @@ class Background:
                 rest = self._failed(Failure("queue", str(error) or repr(error)))
             with self._state:
                 served = tuple(self._served)
-            rests = [call() for call in served]
+            rests = [_called(call) for call in served]
             rest = min(rests if rest is None else [*rests, rest], default=None)
             with self._state:
                 if not (self._is_woken or self._is_stopping):
@@ -321,12 +320,21 @@ class Background:
             self.last_failure = failure
             self._state.notify_all()
         level = logging.ERROR if failure.kind == "refused" else logging.WARNING
-        logger.log(level if is_news else logging.DEBUG, "%s: %s", failure.kind, failure.detail)
+        log_from_thread(level if is_news else logging.DEBUG, "%s: %s", failure.kind, failure.detail)
         if self._on_failure is not None:
             try:
                 self._on_failure(failure)
             except Exception:
-                logger.exception("on_failure raised an error")
+                log_from_thread(logging.ERROR, "on_failure raised an error", with_error=True)
+
+
+def _called(call: Callable[[], float]) -> float:
+    """Call a function; return in how many seconds again, also if it raises an error."""
+    try:
+        return call()
+    except Exception:
+        log_from_thread(logging.ERROR, "what is scheduled raised an error", with_error=True)
+        return LONGEST_PAUSE
 
 
 @contextmanager

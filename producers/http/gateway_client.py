@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import io
 import ipaddress
+import re
 import socket
 import ssl
 import threading
@@ -22,12 +23,17 @@ from producers.http.answers import Answer, explain
 
 REPORTS = "/v1/reports"
 METRICS = "/v1/metrics"
+ADDRESS = re.compile(
+    r"https?://(\[[0-9a-f:.]+\]|[^\s/?#@\\:\[\]*]+)(:\d*)?(/[^\s?#\\]*)?", re.IGNORECASE
+)
 PROTOBUF = "application/x-protobuf"
 MOST_STEPS = 4
 IDLE_SECONDS = 30.0
 """A connection that was idle for longer is not used again: somebody may be closing it."""
+HEAD_BYTES = 2**14
+"""That an answer's heads may have: the time to parse them grows with the square."""
 FRAMING_BYTES = 2**16
-"""An answer's heads may have so many bytes, and its body may come with as many besides."""
+"""That may come with a body besides."""
 
 
 class GatewayError(RuntimeError):
@@ -72,7 +78,7 @@ class _Response(http.client.HTTPResponse):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._counted = _Counted(self.fp.detach(), FRAMING_BYTES)
+        self._counted = _Counted(self.fp.detach(), HEAD_BYTES)
         self.fp = io.BufferedReader(self._counted)
 
     def body(self, most: int) -> bytes:
@@ -115,19 +121,14 @@ class GatewayClient:
         expected = "expected a gateway's address, for instance 'https://telemetry.example.com'"
         if not isinstance(url, str):
             raise TypeError(f"gateway = {url!r:.200}: {expected}")
-        parts = urlsplit(url)
         try:
+            parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            port = -1
-        is_plain = not (parts.username or parts.password or parts.query or parts.fragment)
-        if (
-            parts.scheme not in ("http", "https")
-            or not parts.hostname
-            or not is_plain
-            or port == -1
-        ):
-            raise ValueError(f"gateway = {url!r}: {expected}, without user, query and fragment")
+            parts, port = urlsplit(""), None
+        if not parts.hostname or not ADDRESS.fullmatch(url) or port == 0:
+            shown = re.sub("//.*@", "//***@", url, flags=re.DOTALL)
+            raise ValueError(f"gateway = {shown!r}: {expected}, without user, query and fragment")
         if not timeout > 0:
             raise ValueError(f"timeout = {timeout}: expected seconds, above 0")
         self.url = url.rstrip("/").removesuffix(REPORTS)

@@ -165,9 +165,10 @@ class HttpConnection(Closing):
             If something is not. It is kept, and sent later.
         """
         deadline = time.monotonic() + timeout
-        self.queue.seal(metric, deadline)
-        if not self._background.drain(metric, deadline, patient=True):
-            raise self.error(metric, kept=True)
+        with self.calls.flushing():
+            self.queue.seal(metric, deadline)
+            if not self._background.drain(metric, deadline, patient=True):
+                raise self.error(metric, kept=True)
 
     def error(self, metric: str | None, *, kept: bool) -> DeliveryError:
         """Return the error for what is left."""
@@ -205,6 +206,16 @@ class HttpConnection(Closing):
             logger.warning("not all reports are in a batch yet: %s", error)
         if self._background.drain(metric, deadline, patient=self.path is None):
             return 0
+        return self.unsent(metric)
+
+    def unsent(self, metric: str | None) -> int:
+        """Return the number of reports that are left in the file, of one metric or of all.
+
+        Raises
+        ------
+        DeliveryError
+            If there is no file: they wait in memory, and are lost.
+        """
         if self.path is None:
             raise self.error(metric, kept=False)
         reports, batches = self.queue.left(metric)
@@ -219,7 +230,8 @@ class HttpConnection(Closing):
     def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
         """Send what is left when the calls under way are over, and stop.
 
-        In a forked process nothing is done.
+        A second call waits for one that another thread has begun, and ends as that one does. In a
+        forked process nothing is done.
 
         Parameters
         ----------
@@ -237,8 +249,14 @@ class HttpConnection(Closing):
             If reports are lost, because they waited in memory.
         """
         deadline = time.monotonic() + timeout
-        if self._process != os.getpid() or not self.calls.close(deadline):
+        if self._process != os.getpid():
             return 0
+        try:
+            return self.calls.close(deadline, lambda: self._stop(deadline)) or 0
+        except TimeoutError:
+            return self.unsent(None)
+
+    def _stop(self, deadline: float) -> int:
         self.closed = True
         try:
             return self.finish(None, deadline)

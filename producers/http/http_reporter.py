@@ -230,14 +230,15 @@ class HttpReporter(BaseReporter):
             If something is not acknowledged. It is kept, and sent later.
         """
         self.check_open()
-        self.connection.flush(self.metric.name, timeout)
+        with self._calls.flushing():
+            self.connection.flush(self.metric.name, timeout)
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
         """Send what is left while the gateway takes it, and accept no more reports.
 
         It waits for the calls under way first. With a queue in a file, the first failure ends this:
-        what is left is sent by the next reporter with that file. In a forked process nothing is
-        done.
+        what is left is sent by the next reporter with that file. A second call waits for one that
+        another thread has begun, and ends as that one does. In a forked process nothing is done.
 
         Parameters
         ----------
@@ -255,8 +256,14 @@ class HttpReporter(BaseReporter):
             If reports are lost, because they waited in memory.
         """
         deadline = clocks.monotonic() + timeout
-        if self.is_elsewhere or not self._calls.close(deadline):
+        if self.is_elsewhere:
             return 0
+        try:
+            return self._calls.close(deadline, lambda: self._finish(deadline)) or 0
+        except TimeoutError:
+            return self.connection.unsent(self.metric.name)
+
+    def _finish(self, deadline: float) -> int:
         self._closed = True
         self.connection.stop_serving(self.run_scheduled)
         if self._owns_connection:

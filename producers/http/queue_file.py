@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from producers.http.queue_tables import FAILING
-from producers.ledger.ledger_file import create_database, fault_of_owner
+from producers.ledger.ledger_file import WITHIN, create_database, fault_of_owner
 from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
 
 APPLICATION_ID = 0x44_6C_71_75
@@ -91,7 +91,7 @@ class QueueFile:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._lock = threading.Lock()
+        self._lock, self._holder = threading.Lock(), 0
         self._database: sqlite3.Connection | None = None
         self._inode, self._is_gone, self._is_closed = 0, False, False
         self._is_log_empty = True
@@ -136,10 +136,12 @@ class QueueFile:
         Raises
         ------
         QueueError
-            If the file cannot be used, or was removed.
+            If the file cannot be used, or was removed, or this thread is within a transaction.
         """
         begin = "BEGIN IMMEDIATE" if write else "BEGIN"
         until = min(deadline, time.monotonic() + BUSY_SECONDS)
+        if self._holder == threading.get_ident():
+            raise QueueError(self.path, WITHIN)
         try:
             database = self._begun(begin, until, is_durable=durable or erasing)
             try:
@@ -152,6 +154,7 @@ class QueueFile:
                     database.execute("ROLLBACK")
                 raise
             finally:
+                self._holder = 0
                 self._lock.release()
         except sqlite3.Error as error:
             raise QueueError(self.path, _explained(error)) from None
@@ -169,6 +172,7 @@ class QueueFile:
                 if not _is_busy(error) or self._is_closed or time.monotonic() >= until:
                     raise
             else:
+                self._holder = threading.get_ident()
                 return database
             time.sleep(RETRY_SECONDS)
 

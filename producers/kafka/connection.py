@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import threading
 from collections.abc import Mapping
@@ -11,14 +12,22 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
 
-from producers.delivery.closing import Closing
+from producers.delivery.closing import Calls, Closing
 from producers.delivery.errors import DeliveryError
-from producers.kafka.kafka_errors import ExplainingProducer, describe_kafka_error
+from producers.delivery.thread_log import log_from_thread
+from producers.kafka.kafka_errors import (
+    ExplainingProducer,
+    WithoutSecrets,
+    describe_kafka_error,
+    without_secrets,
+)
+from producers.kafka.servers import check_servers
 
 logger = logging.getLogger("producers")
 LIBRDKAFKA = logging.getLogger("producers.librdkafka")
 """librdkafka's own lines, hundreds while a broker is away: only where logging is set up."""
 LIBRDKAFKA.addHandler(logging.NullHandler())
+LIBRDKAFKA.addFilter(WithoutSecrets())
 
 TICK = 0.1  # seconds: how far past its age a batch may leave
 CLOSE_TIMEOUT = 30.0  # seconds for each reporter that is still open
@@ -90,10 +99,15 @@ class Connection(Closing):
                 f"Kafka properties {sorted(config)}: expected 'bootstrap.servers', "
                 "for instance {'bootstrap.servers': 'localhost:9092'}"
             )
+        try:
+            check_servers(config)
+        except ValueError as error:
+            raise ValueError(f"Kafka properties: bootstrap.servers: expected {error}") from None
         self.config = {**DEFAULTS, "logger": LIBRDKAFKA, **config, "error_cb": self._note}
         self._told = config.get("error_cb")
         self.servers = str(next((config[key] for key in _SERVERS[:2] if key in config), "(mock)"))
         self.closed, self._process = False, os.getpid()
+        self._calls = Calls()
         self.last_error = ""
         self._served: set[Served] = set()
         self._lock = threading.Lock()
@@ -101,7 +115,8 @@ class Connection(Closing):
         try:
             self.producer = ExplainingProducer(self.config)
         except KafkaException as error:
-            raise ValueError(f"Kafka properties: {error.args[0].str()}") from None
+            told = without_secrets(error.args[0].str())
+            raise ValueError(f"Kafka properties: {told}") from None
         self._thread: threading.Thread | None = None
         if background:
             self._thread = threading.Thread(target=self._serve, name="dither-reports", daemon=True)
@@ -142,6 +157,8 @@ class Connection(Closing):
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Close the reporters that are still open, and stop the thread.
 
+        A second call waits for one that another thread has begun, and ends as that one does.
+
         Parameters
         ----------
         timeout : float
@@ -152,8 +169,9 @@ class Connection(Closing):
         DeliveryError
             If some of their reports were not acknowledged.
         """
-        if self.closed:
-            return
+        self._calls.close(math.inf, lambda: self._stop_serving(timeout))
+
+    def _stop_serving(self, timeout: float) -> None:
         with self._lock:
             served = tuple(self._served)
         undelivered = [error for each in served if (error := _closed(each, timeout)) is not None]
@@ -172,7 +190,8 @@ class Connection(Closing):
             try:
                 self.poll(TICK)
             except Exception:
-                logger.exception("sending reports in the background failed; flush() sends them")
+                told = "sending reports in the background failed; flush() sends them"
+                log_from_thread(logging.ERROR, told, with_error=True)
 
     def _note(self, error: Any) -> None:
         self.last_error = describe_kafka_error(error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -24,6 +26,32 @@ REFUSALS = frozenset(REMEDIES)
 """Codes of errors that trying again does not mend: somebody has to change a right or a setting."""
 
 
+_OAUTH_CONFIG = re.compile(r"(\bsasl\.oauthbearer\.config\b[^:=]*[:=]\s*).*", re.DOTALL)
+_USERINFO = re.compile(r"://[^\s\"']*@")
+
+
+def without_secrets(text: str) -> str:
+    """Return a message of librdkafka without the secrets that it repeats.
+
+    Examples
+    --------
+    >>> without_secrets("Unrecognized sasl.oauthbearer.config beginning at: key=hunter2")
+    'Unrecognized sasl.oauthbearer.config beginning at: ***'
+    >>> without_secrets('no token from "https://app:hunter2@idp/token": refused')
+    'no token from "https://***@idp/token": refused'
+    """
+    return _USERINFO.sub("://***@", _OAUTH_CONFIG.sub(r"\1***", text))
+
+
+class WithoutSecrets(logging.Filter):
+    """Removes secrets from librdkafka's lines."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Change a line, and keep it."""
+        record.msg, record.args = without_secrets(record.getMessage()), ()
+        return True
+
+
 def describe_kafka_error(error: Any, topic: str | None = None) -> str:
     """Return the message of Kafka's client for an error, and what to do if that is known.
 
@@ -43,12 +71,14 @@ def describe_kafka_error(error: Any, topic: str | None = None) -> str:
 (docs/security.md lists what each role needs)"
     """
     remedy, about = REMEDIES.get(error.code()), f"topic {topic!r}: " if topic else ""
-    return f"{about}{error.str()}: {remedy}" if remedy else f"{about}{error.str()}"
+    told = f"{about}{without_secrets(error.str())}"
+    return f"{told}: {remedy}" if remedy else told
 
 
 def of_topic(error: Any, topic: str) -> KafkaException:
     """Return an error of Kafka's client as an exception that names its topic."""
-    return KafkaException(KafkaError(error.code(), f"topic {topic!r}: {error.str()}"))
+    told = f"topic {topic!r}: {without_secrets(error.str())}"
+    return KafkaException(KafkaError(error.code(), told))
 
 
 class ExplainingProducer(Producer):

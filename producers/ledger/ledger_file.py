@@ -48,6 +48,13 @@ CREATE TABLE devices (
 );
 """
 
+WITHIN = (
+    "used within a transaction of the same thread: expected that no clock, no source of randomness "
+    "and no signal's handler uses it"
+)
+
+_THREAD = threading.local()
+"""Whether a thread is within a transaction: a second one would wait for the first for ever."""
 _ONE_AT_A_TIME = threading.Lock()
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(
@@ -172,12 +179,15 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
     ------
     LedgerError
         If the file is missing, foreign, damaged or read-only, another user's or writable by others,
-        the disk is full, or another process keeps the file locked.
+        the disk is full, another process keeps the file locked, or this thread is within a
+        transaction already.
     """
     if fault := fault_of_owner(path):
         raise LedgerError(path, fault)
+    if getattr(_THREAD, "is_within", False):
+        raise LedgerError(path, WITHIN)
     address = f"{path.absolute().as_uri()}?mode=rw"  # reading, too, may have to undo a crash
-    with _ONE_AT_A_TIME:
+    with _marked_as_within(), _ONE_AT_A_TIME:
         try:
             database = sqlite3.connect(
                 address, uri=True, isolation_level=None, timeout=BUSY_SECONDS
@@ -195,6 +205,15 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
                 database.execute("COMMIT")
             except sqlite3.Error as error:
                 raise LedgerError(path, _explained(error)) from None
+
+
+@contextmanager
+def _marked_as_within() -> Iterator[None]:
+    _THREAD.is_within = True
+    try:
+        yield
+    finally:
+        _THREAD.is_within = False
 
 
 def has_table(database: sqlite3.Connection, name: str) -> bool:

@@ -1,37 +1,42 @@
-"""Reads CSV files in stages: unpack, decode, find the delimiter and the header, pick columns."""
+"""Reads CSV files: finds the delimiter and the header, and picks columns."""
 
 from __future__ import annotations
 
-import codecs
 import csv
 import dataclasses
-import gzip
 import io
 import itertools
-import lzma
 import operator
 import re
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
-from estimators.errors import meant
+from estimators.errors import meant, shortened
+from producers.populations.text_files import (
+    ENCODINGS,
+    SAVE,
+    detect_encoding,
+    open_bytes,
+    table_path,
+)
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 """In the order in which they are tried, with their names."""
-UTF_8, UTF_16, WESTERN = "utf-8-sig", "utf-16", "cp1252"
-ENCODINGS = {UTF_8: "UTF-8", UTF_16: "UTF-16", WESTERN: "Windows-1252"}
-_SAVE = "A spreadsheet saves it with 'CSV UTF-8'"
 _SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 """A first line that tells Excel the delimiter."""
 _LONGEST_CELL = 2**31 - 1
-_END = "\0\0\0"
-"""A line after the last one: it becomes part of a cell only if a quote is still open."""
 _BLOCK = 500  # rows turned into columns at once: measured, twice as fast as 20,000
-_CHUNK = 1 << 20
+MANY_LINES = 10
+"""If lines of a longer cell have the delimiters of rows, a quote has swallowed rows of text."""
+_NUMBER = re.compile(r"[-+0-9.:/TZ ]*[0-9][-+0-9.:/TZ ]*")
+"""A number or a time, which distinguishes rows from text."""
+_BREAK = re.compile("\r\n|\r|\n")
+_QUOTES = (
+    'Write "" for a quote that belongs to such a cell; `tr -d \'"\' < FILE | dither define - ...` '
+    "reads the file without quotes"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,17 +78,26 @@ class NoColumnError(ValueError):
 
     def __init__(self, path: Path, name: str, header: Sequence[str]) -> None:
         self.path, self.name = path, name
-        known = [repr(other)[1:-1] for other in header]  # a terminal obeys some characters
-        super().__init__(f"{path}: no column {name!r}: {meant(name, known)}")
+        super().__init__(f"{path}: no column {shortened(name)}: {meant(name, header)}")
 
 
 def positions(header: Sequence[str], name: str) -> list[int]:
-    """Return the positions of columns with this name, or else one that differs in case or space."""
-    for form in (str, lambda text: " ".join(text.split()).casefold()):
+    r"""Return the positions of columns with this name, or else with one that looks the same.
+
+    It may be another Unicode form, or else differ in case or space.
+
+    >>> positions(["x", "e\u0301 "], "\xe9"), positions(["x", "X"], "X")
+    ([1], [1])
+    """
+    for form in (str, _composed, lambda text: _composed(" ".join(text.split())).casefold()):
         found = [place for place, other in enumerate(header) if form(other) == form(name)]
         if found:
             break
     return found
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
 
 
 def _place(path: Path, header: Sequence[str], name: str) -> int:
@@ -91,10 +105,12 @@ def _place(path: Path, header: Sequence[str], name: str) -> int:
     if not found:
         raise NoColumnError(path, name, header)
     if len(found) > 1:
-        listed = " and ".join(f"{header[place]!r} at position {place + 1}" for place in found)
+        listed = " and ".join(
+            f"{shortened(header[place])} at position {place + 1}" for place in found
+        )
         raise ValueError(
-            f"{path}: the header has column {name!r} {len(found)} times: {listed}: expected one; "
-            "rename the others"
+            f"{path}: the header has column {shortened(name)} {len(found)} times: {listed}: "
+            "expected one; rename the others"
         )
     return found[0]
 
@@ -109,7 +125,7 @@ def read_table(path: str | Path, names: Sequence[str], optional: Sequence[str] =
     Parameters
     ----------
     path : path
-        A CSV file with a header, also in a zip, in gzip or from a pipe.
+        A CSV file with a header, also in a zip, in gzip or from a pipe (``-``: standard input).
     names : sequence of str
         They may differ from the file's in case and in spaces.
     optional : sequence of str
@@ -121,138 +137,160 @@ def read_table(path: str | Path, names: Sequence[str], optional: Sequence[str] =
         If the file cannot be unpacked or is not text, a column is missing or there are two, a row
         has another length than the header, or a quote is never closed.
     """
-    path = Path(path)
-    with _bytes(path) as raw:
-        encoding = _detect_encoding(raw)
+    path = table_path(path)
+    with open_bytes(path) as raw:
+        encoding, why = detect_encoding(path, raw)
         raw.seek(0)
         text = io.TextIOWrapper(raw, encoding=encoding, newline="")
         told = _SEPARATOR.fullmatch(text.readline())
-        start = 1 if told else 0
-        marks = told[1] if told else DELIMITERS
-        headers = {mark: next(_rows(text, mark, start)) for mark in marks}
-        delimiter = _delimiter(path, headers, names)
-        header = headers[delimiter]
+        rows = _choose_rows(path, text, 1 if told else 0, told[1] if told else DELIMITERS, names)
+        header = rows.header
         names = [*dict.fromkeys([*names, *(each for each in optional if positions(header, each))])]
         places = {name: _place(path, header, name) for name in names}
-        rows = itertools.islice(_rows(text, delimiter, start), 1, None)
-        columns, empty = _columns(path, rows, len(header), places)
-    note = f"file: {ENCODINGS[encoding]}, separated by {DELIMITERS.get(delimiter, repr(delimiter))}"
-    note += f"; empty lines, which are no rows: {empty:,}" * (empty > 0)
+        columns, said = _columns(rows, places)
+    note = f"file: {ENCODINGS[encoding]}, separated by "
+    note += DELIMITERS.get(rows.delimiter, repr(rows.delimiter)) + f"; {why}" * bool(why)
     differing = [(header[place], name) for name, place in places.items() if header[place] != name]
-    notes = [note, *(f"column: {found!r} for {name!r}" for found, name in differing)]
-    return Table(delimiter, header, columns, notes)
+    notes = ["; ".join([note, *said])]
+    notes += [f"column: {shortened(found)} for {shortened(name)}" for found, name in differing]
+    return Table(rows.delimiter, header, columns, notes)
 
 
-def _delimiter(path: Path, headers: Mapping[str, list[str]], names: Sequence[str]) -> str:
-    for delimiter, header in headers.items():
-        if all(positions(header, name) for name in names):
-            return delimiter
-    likely = max(headers.values(), key=lambda header: len(set(header)))
-    if likely == [_END] or "\0" in "".join(likely):
-        raise ValueError(f"{path} is empty or no text: expected a CSV file with a header. {_SAVE}")
-    raise next(NoColumnError(path, name, likely) for name in names if not positions(likely, name))
+class _Rows:
+    """The rows of a CSV text, with one delimiter; a quote in a wrong place is a ValueError."""
+
+    def __init__(self, path: Path, text: TextIO, skipped: int, delimiter: str) -> None:
+        text.seek(0)
+        csv.field_size_limit(_LONGEST_CELL)
+        blanks = re.compile(rf'(?<!")" +(?=[{re.escape(delimiter)}\r\n]|$)')  # after a quote
+        lines = (
+            blanks.sub('"', line) if '" ' in line else line
+            for line in itertools.islice(text, skipped, None)
+        )
+        self._csv = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
+        self._text, self._skipped = text, skipped
+        self.path, self.delimiter = path, delimiter
+        self.long_cells: list[tuple[int, int]] = []
+        """The number of lines of each cell with several, and the line in which its row begins."""
+        self.header: list[str] = []
+        self.header = next((row for [row] in self.blocks(1) if row), [])
+
+    def blocks(self, size: int = _BLOCK) -> Iterator[list[list[str]]]:
+        """Yield the next rows, so many at once; an empty line is an empty row."""
+        block: list[list[str]] = [[]]
+        while block:
+            line, block = self._line() + 1, []
+            try:
+                block.extend(itertools.islice(self._csv, size))
+            except csv.Error as error:
+                raise self._misquoted(line + sum(map(_count_lines, block)), error) from None
+            if self._line() - line >= len(block):
+                self._check_long_cells(block, line)
+            if block:
+                yield block
+
+    def _line(self) -> int:
+        """Return the number of lines that have been read."""
+        return self._skipped + self._csv.line_num
+
+    def _misquoted(self, first: int, error: csv.Error) -> ValueError:
+        """Return the error for a row that begins in this line."""
+        wrong = "which is never closed: expected one more"
+        if "expected after" in str(error):
+            wrong = f"which is closed in line {self._line()}: expected {self.delimiter!r} after it"
+        self._text.seek(0)
+        line = next(itertools.islice(self._text, first - 1, None))
+        return ValueError(
+            f"{self.path}, line {first}: a cell begins with a quote, {wrong}: "
+            f"{shortened(line)}. {_QUOTES}"
+        )
+
+    def _check_long_cells(self, block: list[list[str]], line: int) -> None:
+        for row in block:
+            for place, cell in enumerate(row):
+                lines = _BREAK.split(cell)
+                if len(lines) == 1:
+                    continue
+                self.long_cells.append((len(lines), line))
+                if self._has_rows(lines, row, place):
+                    raise ValueError(
+                        f"{self.path}, line {line}: a quote opens a cell of {len(lines):,} lines "
+                        f"that look like rows: {shortened(cell)}: expected a quote at the end of "
+                        f"the cell, or its text in one line. {_QUOTES}"
+                    )
+            line += _count_lines(row)
+
+    def _has_rows(self, lines: Sequence[str], row: Sequence[str], place: int) -> bool:
+        """Return whether most lines of a row's cell look like the row, or like one of a header."""
+        parts = [line.split(self.delimiter) for line in lines[1:]]
+        parts[-1] += row[place + 1 :]
+        fitting = [cells for cells in parts if len(cells) == len(row) > 1]
+        if len(lines) > (MANY_LINES if self.header else 2) and len(fitting) > 0.8 * len(parts):
+            return True
+        numbers = [other for other, cell in enumerate(row) if _NUMBER.fullmatch(cell)]
+        if not numbers or (len(lines) == 2 and numbers[0] > place):
+            return False
+        alike = [all(_NUMBER.fullmatch(cells[other]) for other in numbers) for cells in fitting]
+        return 2 * sum(alike) > len(parts)
 
 
-def _detect_encoding(raw: Any) -> str:
-    if raw.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return UTF_16
-    raw.seek(0)
-    text = io.TextIOWrapper(raw, encoding=UTF_8)
-    try:
-        while text.read(_CHUNK):
-            pass
-    except UnicodeDecodeError:
-        return WESTERN
-    finally:
-        text.detach()
-    return UTF_8
+def _count_lines(row: list[str]) -> int:
+    return 1 + sum(len(_BREAK.findall(cell)) for cell in row)
 
 
-def _rows(text: TextIO, delimiter: str, start: int) -> Iterator[list[str]]:
-    """Yield the header, after lines to skip and empty ones, and the rows; a last one is `_END`."""
-    text.seek(0)
-    lines = itertools.islice(text, start, None)
-    csv.field_size_limit(_LONGEST_CELL)
-    rows = csv.reader(itertools.chain(lines, [_END]), delimiter=delimiter)
-    return itertools.dropwhile(operator.not_, rows)
-
-
-def _columns(
-    path: Path, rows: Iterator[list[str]], width: int, places: Mapping[str, int]
-) -> tuple[dict[str, list[str]], int]:
-    """Return the columns, and how many empty lines are no rows."""
-    done, empty = 0, 0
-    picked = [operator.itemgetter(place) for place in places.values()]
-    columns: dict[str, list[str]] = {name: [] for name in places}
-    while block := list(itertools.islice(rows, _BLOCK)):
-        if block[-1] == [_END]:
-            del block[-1]
-        empty += block.count([])
-        block = [row for row in block if row]
-        for number, row in enumerate(block, done + 1):
-            if len(row) != width or row[-1].endswith(_END):
-                wrong = f"{len(row)} cells, expected {width} as the header has"
-                if row[-1].endswith(_END):
-                    wrong = f"the quote before {row[-1][:20]!r} is never closed: expected one more"
-                raise ValueError(f"{path}, row {number}: {wrong}")
-        for name, pick in zip(places, picked, strict=True):
-            columns[name].extend(map(str.strip, map(pick, block)))
-        done += len(block)
-    return columns, empty
-
-
-@contextmanager
-def open_table(path: Path, encoding: str = UTF_8) -> Iterator[TextIO]:
-    """Open a CSV file as text, also packed or from a pipe.
+def _choose_rows(
+    path: Path, text: TextIO, skipped: int, delimiters: Iterable[str], names: Sequence[str]
+) -> _Rows:
+    """Return the rows after their header, with the first delimiter that gives all columns.
 
     Raises
     ------
     ValueError
-        If it cannot be unpacked or is not text, or a zip does not have exactly one such file.
+        If there is none: what is wrong with the delimiter that gives most columns.
     """
-    with _bytes(path) as raw, io.TextIOWrapper(raw, encoding=encoding, newline="") as text:
-        yield text
-
-
-@contextmanager
-def _bytes(path: Path) -> Iterator[Any]:
-    """Open a file as unpacked bytes in which one can seek; errors of its format name it."""
-    with path.open("rb") as file:
+    text.seek(0)
+    first = next(itertools.islice(text, skipped, None), "")
+    wrong: dict[ValueError, int] = {}
+    for delimiter in delimiters:
         try:
-            yield _unpacked(path, file if file.seekable() else io.BytesIO(file.read()))
-        except (UnicodeDecodeError, *_DAMAGE) as error:
-            wrong = "cannot be unpacked"
-            if isinstance(error, UnicodeDecodeError):
-                wrong = "neither UTF-8, nor UTF-16, nor Windows-1252"
-            raise ValueError(
-                f"{path}: {wrong} ({error}): expected text, or an undamaged zip or gzip of it "
-                f"without a password. {_SAVE}"
-            ) from None
+            rows = _Rows(path, text, skipped, delimiter)
+        except ValueError as error:
+            wrong[error] = first.count(delimiter) + 1
+            continue
+        missing = [name for name in names if not positions(rows.header, name)]
+        if not missing:
+            return rows
+        if not rows.header:
+            raise ValueError(f"{path} is empty: expected a CSV file with a header. {SAVE}")
+        wrong[NoColumnError(path, missing[0], rows.header)] = len({*rows.header})
+    raise max(wrong, key=lambda error: wrong[error])
 
 
-_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
-"""A password and an unknown method of compression are a RuntimeError of zipfile."""
-
-
-def _unpacked(path: Path, packed: Any) -> Any:
-    """Return the bytes inside zip and gzip, however often they are packed."""
-    start = packed.read(4)
-    packed.seek(0)
-    if start.startswith(b"\x1f\x8b"):
-        return _unpacked(path, gzip.GzipFile(fileobj=packed, mode="rb"))
-    if start not in (b"PK\x03\x04", b"PK\x05\x06"):
-        return packed
-    archive = zipfile.ZipFile(packed)
-    names = [name for name in archive.namelist() if not _NO_TABLE.search(name)]
-    inside = [name for name in names if ".csv" in name.lower()] or names
-    if len(inside) != 1:
-        raise ValueError(
-            f"{path}: expected one CSV file in the zip, found {inside[:_SHOWN]}. Of several, "
-            f"`unzip -p {path.name} NAME | dither define /dev/stdin ...` reads one. {_SAVE}"
+def _columns(rows: _Rows, places: Mapping[str, int]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the columns, and notes on lines and rows that are unlike others."""
+    header, done, empty, repeated = rows.header, 0, 0, 0
+    picked = [operator.itemgetter(place) for place in places.values()]
+    columns: dict[str, list[str]] = {name: [] for name in places}
+    for block in rows.blocks():
+        empty += block.count([])
+        repeated += block.count(header)
+        block = [row for row in block if row]
+        for number, row in enumerate(block, done + 1):
+            if len(row) != len(header):
+                raise ValueError(
+                    f"{rows.path}, row {number}: {len(row)} cells, expected {len(header)} as the "
+                    f"header has, separated by {rows.delimiter!r} (a first line sep=; names "
+                    "another character)"
+                )
+        for name, pick in zip(places, picked, strict=True):
+            columns[name].extend(map(str.strip, map(pick, block)))
+        done += len(block)
+    long = rows.long_cells
+    notes = [f"empty lines, which are no rows: {empty:,}"] * (empty > 0)
+    notes += [f"rows that are the header again: {repeated:,}"] * (repeated > 0)
+    if long:
+        notes.append(
+            f"cells of several lines: {len(long):,}, the longest of {max(long)[0]:,} lines, the "
+            f"first in line {long[0][1]:,}"
         )
-    return _unpacked(path, archive.open(inside[0]))
-
-
-_NO_TABLE = re.compile(r"/$|(^|/)(__MACOSX/|\.)")
-"""A folder in a zip, and what macOS adds."""
-_SHOWN = 10
+    return columns, notes

@@ -17,22 +17,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.durations import milliseconds
-from estimators.errors import DefinitionError
+from estimators.errors import DefinitionError, shortened
 from estimators.metrics.categories import ANSWERING, OPEN
 from estimators.metrics.loading import define
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import positions, read_table
-from producers.populations.suggested_bins import MIDDLE, WIDE, is_wide, suggest_bins
+from producers.populations.far_values import far_numbers, is_far
 from producers.populations.suggested_ranges import (
     FEWEST_VALUES,
+    MIDDLE,
+    WIDE,
     assess,
     describe,
     is_identifying,
+    is_wide,
     rank_ranges,
+    suggest_bins,
 )
-from producers.populations.tables import account, far_values, not_numbers, read_numbers
+from producers.populations.tables import account, count_numeric, not_numbers, read_numbers
+from producers.populations.text_files import table_path
 from producers.populations.time_columns import MISSING, UTC, read_time_columns
 
+MOST_DESCRIBED = 100
+"""Characters of a column's name in a description."""
 MOST_CATEGORIES = 1_000
 """Of so many distinct strings a list is offered; more can only be an open vocabulary."""
 LEVELS = (0.5, 1.0, 2.0, 4.0)
@@ -58,10 +65,8 @@ WHY_OPEN = (
 CLOSED = "auto"
 """The mechanism for means and for listed categories."""
 KINDS = ("mean", "distribution", "frequency")
-NUMERIC = re.compile(
-    r"[-+]?([$€£¥₹]|[A-Z]{3}\s)?\s?[-+]?[0-9][0-9.,'\u2019\s]*([eE][-+]?[0-9]+)?\s*[^\s0-9]{0,6}"
-)
-"""Text that people read as a number, also with a comma, separators, a currency or a unit."""
+FEW_NUMBERS = 0.1
+"""Strings of which more look like numbers are an open vocabulary only if the user says so."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,21 +154,26 @@ def suggest(
     """
     if kind not in (None, *KINDS):
         raise ValueError(f"kind {kind!r}: expected mean, distribution or frequency")
+    path = table_path(path)
     table = read_table(path, [column, *time])
-    notes, cells, gone = table.notes, table.columns[column], frozenset(missing)
-    place = f"{path}: column {column!r}"
+    notes, cells, gone = table.notes, table.columns[column], frozenset(map(str.strip, missing))
+    place = f"{path}: column {shortened(column)}"
     timed = np.ones(table.rows, dtype=bool)
     if time:
         read = read_time_columns(path, table.columns, time, time_format, time_zone, MISSING | gone)
         time_ms, timed = read[0], read[0] > 0
-        notes.append(read[1])
+        notes += read[1]
     listing = bool(categories) + list_categories + is_open
     numbers = None
     if kind != "frequency" and not listing:
         decimal = decimal or ("" if table.delimiter == "," else "?")
         numbers = read_numbers(cells, place, gone, decimal)
         if np.isinf(numbers).any():
-            if kind is not None or _look_like_numbers(cells, numbers):
+            values = [cells[row] for row in np.flatnonzero(~np.isnan(numbers)).tolist()]
+            distinct = set(values)
+            most = FEW_NUMBERS if len(distinct) > MOST_CATEGORIES else 0.5
+            share = max(count_numeric(texts) / len(texts) for texts in (values, distinct))
+            if kind is not None or within is not None or share >= most:
                 raise not_numbers(cells, numbers, place)
             numbers = None
     text = np.array([cell not in {"", *gone} for cell in cells])
@@ -173,12 +183,12 @@ def suggest(
     if not used.any():
         raise ValueError(f"{place} has no value: expected at least one. {notes[-1]}")
     named = name or _name(column, table.header)
-    keys: dict[str, object] = {"description": f"{column} of {Path(path).name}"}
+    keys: dict[str, object] = {"description": f"{column[:MOST_DESCRIBED]} of {path.name}"}
     if unit:
         keys["unit"] = unit
     if numbers is not None:
         numbers = numbers[used]
-        far, said = far_values(numbers)
+        far, said = far_numbers(numbers)
         notes, numbers = notes + said, np.clip(numbers[~far], -MOST, MOST)
         if within is None and is_identifying(numbers):
             raise ValueError(
@@ -190,15 +200,29 @@ def suggest(
         keys |= own
         notes += decisions
     elif within is not None:
-        raise ValueError(f"{place} has no numbers: leave out the range")
+        raise ValueError(
+            f"{place}: a range is of numbers, but strings are to be counted: leave it out"
+        )
     else:
         values = [cells[row] for row in np.flatnonzero(used).tolist()]
         if words := sorted(MISSING.intersection(values)):
             notes.append(f"strings: {words} count like any others; --missing TEXT leaves one out")
+        forms = {unicodedata.normalize("NFC", value) for value in values}
+        if alike := len({*values}) - len(forms):
+            notes.append(f"strings: {alike:,} differ from others in their Unicode form alone")
         keys |= _vocabulary(values, place, categories, list_all=list_categories, is_open=is_open)
+        if keys["categories"] == OPEN and not is_open:
+            shown = [*dict.fromkeys(values)]
+            notes.append(
+                f"categories: open, because there are {len(shown):,} different strings, such as "
+                f"{', '.join(map(shortened, shown[:3]))}"
+            )
     keys["levels"] = list(levels)
     if time:
-        keys, said = _with_pane(keys, named, time_ms[used], users_per_day)
+        times = time_ms[used]
+        keys, said = _with_pane(
+            keys, named, times[~is_far(times.astype(np.float64))], users_per_day
+        )
         notes += said
     elif users_per_day is not None:
         keys, said = _with_pane(keys, named, np.empty(0, np.int64), users_per_day)
@@ -293,12 +317,6 @@ def _plain(column: str) -> str:
     return f"m_{plain}" if plain[:1].isdigit() else plain
 
 
-def _look_like_numbers(cells: Sequence[str], numbers: NDArray[np.float64]) -> bool:
-    """Return whether half of the cells with a value are numbers, or look like some."""
-    values = [cells[row] for row in np.flatnonzero(~np.isnan(numbers)).tolist()]
-    return 2 * sum(NUMERIC.fullmatch(value) is not None for value in values) >= len(values)
-
-
 def _vocabulary(
     values: Sequence[str], place: str, categories: Sequence[str], *, list_all: bool, is_open: bool
 ) -> dict[str, object]:
@@ -308,8 +326,8 @@ def _vocabulary(
         if strange := sorted(set(distinct).difference(categories)):
             raise ValueError(
                 f"{place}: {len(strange)} strings are none of the {len(categories)} categories, "
-                f"{strange[0]!r} for one. Add them with --category, or mark them as missing with "
-                "--missing TEXT"
+                f"{shortened(strange[0])} for one. Add them with --category, or mark them as "
+                "missing with --missing TEXT"
             )
         return {"kind": "frequency", "mechanism": CLOSED, "categories": list(categories)}
     if list_all:

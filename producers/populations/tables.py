@@ -7,26 +7,34 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.errors import meant
+from estimators.errors import meant, shortened
 from estimators.metrics.attributes import check_known
 from estimators.metrics.categories import OPEN
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import Table, read_table
+from producers.populations.far_values import far_numbers
 from producers.populations.population import Arrivals, Column, Population, has_value
+from producers.populations.text_files import table_path
 from producers.populations.time_columns import MISSING, UTC, read_time_columns
 
-_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
+_THOUSANDS = re.compile(r"[-+\u2212]?[1-9]\d{0,2}\.\d{3}")
 """Numbers that may have thousands or three decimals."""
+_SIGN = r"[\"'(]*[-+\u2010-\u2013\u2212\ufe63\uff0d<>=≤≥~≈±]*\s?"
+NUMERIC = re.compile(
+    rf"{_SIGN}([$€£¥₹]|[A-Z]{{3}}\s|Rs\.?)?{_SIGN}[0-9][-0-9.,:/'\u2013\u2019\s]*"
+    r"([eEdD*x\xd7]?(10\^)?[-+]?[0-9]+)?\s*[^\s0-9]{0,12}"
+)
+"""Text that people read as a number or as several: with separators, a currency, a unit, < or ()."""
 SHOWN = 5
 """Cells that a message lists."""
-FAR = 10.0
-"""A number is far from the others if its distance is so many times their range."""
+MINUS = "\u2212"
+"""The mathematical sign, which Python does not read."""
 
 
 def read_population(
@@ -91,8 +99,9 @@ def read_population(
     declared, given = _declared(metrics.values()), attributes or {}
     check_known(given, [*declared])
     names = [*itertools.chain(*named.values()), *time_columns, *given.values()]
+    path = table_path(path)
     table = read_table(path, names, [name for name in declared if name not in given])
-    cells, gone = table.columns, frozenset(missing)
+    cells, gone = table.columns, frozenset(map(str.strip, missing))
     read = {name: cells.get(given.get(name, name)) for name in declared}
     found = {
         name: _texts(column, (MISSING | gone) - declared[name])
@@ -107,14 +116,14 @@ def read_population(
     if arrivals is not None:
         time_ms = arrivals.times(table.rows)
     else:
-        time_ms, note = read_time_columns(
+        time_ms, said = read_time_columns(
             path, cells, time_columns, time_format, time_zone, MISSING | gone
         )
-        notes.append(note)
+        notes += said
     timed = time_ms > 0
     for name, column in values.items():
         if metrics[name].kind != "frequency":
-            notes += far_values(column)[1]
+            notes += far_numbers(column)[1]
         notes.append(account(table, time_columns, timed, named[name], has_value(column)))
     if not any((timed & has_value(column)).any() for column in values.values()):
         raise ValueError(f"{path}: no row has something to report: {notes[-1]}")
@@ -149,9 +158,11 @@ def account(
         cells = zip(*(table.columns[name] for name in names), left_out.tolist(), strict=True)
         texts = Counter(" ".join(row) for *row, is_out in cells if is_out)
         if texts:
-            listed = [f"{text!r} {count:,}" for text, count in texts.most_common(SHOWN)]
-            more = ["..."] * (len(texts) > SHOWN)
-            parts.append(f"{texts.total():,} without a {what} ({', '.join([*listed, *more])})")
+            shown = texts.most_common(SHOWN)
+            listed = [f"{shortened(text)} {count:,}" for text, count in shown]
+            others = texts.total() - sum(count for _, count in shown)
+            listed += [f"others {others:,}"] * (others > 0)
+            parts.append(f"{texts.total():,} without a {what} ({', '.join(listed)})")
     return f"rows: {table.rows:,}; {', '.join(parts)}"
 
 
@@ -172,8 +183,10 @@ def _note(name: str, column: Column | None, declared: set[str]) -> str:
     """Return how an attribute was read, for people."""
     if column is None:
         return f"attribute: {name!r} is not sent: there is no column of this name"
-    other = sum(word not in declared for word in column.tolist() if word)
-    return f"attribute: {name!r}; {other:,} of {column.size:,} values are not declared"
+    words = [word for word in column.tolist() if word]
+    other, none = sum(word not in declared for word in words), column.size - len(words)
+    note = f"attribute: {name!r}; {other:,} of {len(words):,} values are not declared"
+    return note + f"; rows without a value: {none:,}" * (none > 0)
 
 
 def _read(
@@ -192,7 +205,9 @@ def _read(
         )
     decimal = decimal or ("" if table.delimiter == "," else "?")
     columns = [
-        read_values(metric, table.columns[name], f"{path}: column {name!r}", missing, decimal)
+        read_values(
+            metric, table.columns[name], f"{path}: column {shortened(name)}", missing, decimal
+        )
         for name in names
     ]
     return columns[0] if metric.dimension is None else np.stack(columns, axis=1)
@@ -246,7 +261,7 @@ def read_values(
     except KeyError as error:
         name = error.args[0]
         raise ValueError(
-            f"{place}, row {cells.index(name) + 1}: category {name!r} is not one of "
+            f"{place}, row {cells.index(name) + 1}: category {shortened(name)} is not one of "
             f"{metric.name!r}: {meant(name, metric.category_names)}. --missing TEXT marks cells "
             "without a value"
         ) from None
@@ -298,19 +313,19 @@ def not_numbers(cells: Sequence[str], numbers: NDArray[np.float64], place: str) 
         The file and the column.
     """
     wrong = np.flatnonzero(np.isinf(numbers))
-    shown = ", ".join(f"{cells[row]!r} (row {row + 1})" for row in wrong[:SHOWN].tolist())
+    shown = ", ".join(f"{shortened(cells[row])} (row {row + 1})" for row in wrong[:SHOWN].tolist())
     more = f" and {wrong.size - SHOWN:,} more" if wrong.size > SHOWN else ""
     total = np.count_nonzero(~np.isnan(numbers))
     return ValueError(
         f"{place}: {wrong.size:,} of {total:,} cells are no numbers: {shown}{more}. Write numbers "
-        "as 1234.5, without a unit; --decimal , reads 1.234,5 and --decimal . reads 1,234.5. Or "
-        "mark such cells as missing with --missing TEXT for each, for dither define and dither "
-        "produce. Or count strings with --kind frequency"
+        "as -1234.5, without a unit, < or brackets; --decimal , reads 1.234,5 and --decimal . "
+        "reads 1,234.5. Or mark such cells as missing with --missing TEXT for each, for dither "
+        "define and dither produce. Or count strings: --kind frequency, --open for any strings"
     )
 
 
 def number(text: str, decimal: str = "") -> float:
-    """Return a number; infinity for a text that is none.
+    r"""Return a number; infinity for a text that is none.
 
     Parameters
     ----------
@@ -322,12 +337,16 @@ def number(text: str, decimal: str = "") -> float:
     --------
     >>> number("1.5"), number("1,5"), number("1.250,5", ","), number("1,250.5", ".")
     (1.5, inf, 1250.5, 1250.5)
+    >>> number("1.234'567", ","), number("\u22121'234'567,8", ",")
+    (inf, -1234567.8)
     """
+    text = text.replace(MINUS, "-", 1)
     if decimal in {".", ","}:
         thousands = "," if decimal == "." else "."
-        mark = rf"[\{thousands}'\u2019\s]"
-        if re.fullmatch(rf"[-+]?[1-9]\d{{0,2}}({mark}\d{{3}})+(\{decimal}\d*)?", text):
-            text = re.sub(mark, "", text)
+        mark = rf"[\{thousands}'\u2019 \u2009\xa0\u202f]"
+        form = rf"[-+]?[1-9]\d{{0,2}}(?:({mark})\d{{3}}(?:\1\d{{3}})*)(\{decimal}\d*)?"
+        if separated := re.fullmatch(form, text):
+            text = text.replace(separated[1], "")
         if thousands in text:
             return math.inf
         text = text.replace(decimal, ".")
@@ -338,22 +357,6 @@ def number(text: str, decimal: str = "") -> float:
     return value if math.isfinite(value) and "_" not in text else math.inf
 
 
-def far_values(numbers: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:
-    """Return which numbers are the least or the greatest and far from all others, and a note.
-
-    >>> far_values(np.array([1.0, 3, -9999, 2]))[0].tolist(), far_values(np.arange(9.0))[1]
-    ([False, False, True, False], [])
-    """
-    far = np.zeros(numbers.shape, dtype=bool)
-    values = np.unique(numbers[~np.isnan(numbers)]) / FAR
-    for end, near, other in ((0, 1, -1), (-1, -2, 0)) if values.size > 2 else ():
-        inner = values[1:-1] if values.size > 3 else values[[near, other]]
-        if abs(values[end] - values[near]) / FAR > np.ptp(inner):
-            far |= numbers / FAR == values[end]
-    listed = np.unique(numbers[far]).tolist()
-    note = (
-        f"far: {np.count_nonzero(far):,} of {np.count_nonzero(~np.isnan(numbers)):,} values are "
-        f"{' and '.join(map(repr, listed))}, far from all others. If that means no value, "
-        f"{' '.join(f'--missing {value!r}' for value in listed)} leaves it out"
-    )
-    return far, [note] if listed else []
+def count_numeric(values: Collection[str]) -> int:
+    """Return how many values are numbers or look like some."""
+    return sum(NUMERIC.fullmatch(value) is not None for value in values)

@@ -46,10 +46,10 @@ WRITTEN: tuple[tuple[str, str, str], ...] = (
         "shares: Floats = counts * (per_report > per_report.min()) * per_report / per_report.max()",
     ),
     (
-        "estimators/bounds/intervals.py: the bounds are swapped where the law is not symmetric",
+        "estimators/bounds/signs/limits.py: the bounds are swapped where the law is not symmetric",
         "lower = _lower_limits(law, observed, log_p, total)\n"
-        "    return lower, -_lower_limits(other, -observed, log_p, total)",
-        "lower = _lower_limits(other, observed, log_p, total)\n"
+        "    return lower, -_lower_limits(mirrored, -observed, log_p, total)",
+        "lower = _lower_limits(mirrored, observed, log_p, total)\n"
         "    return lower, -_lower_limits(law, -observed, log_p, total)",
     ),
     (

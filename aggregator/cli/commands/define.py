@@ -24,7 +24,10 @@ OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
 
 @click.command()
 @click.argument(
-    "table", metavar="[FILE]", required=False, type=click.Path(exists=True, dir_okay=False)
+    "table",
+    metavar="[FILE]",
+    required=False,
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
 )
 @click.option("--column", "named", multiple=True, help="Column with the values.")
 @click.option(
@@ -85,7 +88,7 @@ def define(
     levels: tuple[float, ...],
     **options: Any,
 ) -> None:
-    """Suggest a metric for a column of a CSV file, as a table for metrics.toml.
+    """Suggest a metric for a column of a CSV file (-: the standard input), for metrics.toml.
 
     Numbers become a mean, or a distribution if most of their range is that of their tails; strings
     become a frequency. Everybody can read a definition, so values of the

@@ -55,7 +55,10 @@ REFRESH_SECONDS = 0.2
 @click.command()
 @metric_argument()
 @click.option(
-    "--csv", "table", metavar="FILE", help="A CSV file, plain or zipped, with one device per row."
+    "--csv",
+    "table",
+    metavar="FILE",
+    help="A CSV file, plain or zipped, with one device per row (-: the standard input).",
 )
 @click.option(
     "--column",

@@ -18,11 +18,11 @@ class SearchRounds(Feature):
 
     commands: ClassVar = {"coordinate": ("Run", "Run the rounds of minimum and maximum metrics.")}
 
-    def plan(self, metric: Metric) -> type[ReadingPlan[Any]] | None:
+    def plan(self, metric_class: type[Metric]) -> type[ReadingPlan[Any]] | None:
         """Return the plan of a search."""
         from estimators import SearchMetric
 
-        if not isinstance(metric, SearchMetric):
+        if not issubclass(metric_class, SearchMetric):
             return None
         from aggregator.features.rounds.plan import SearchPlan
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 class TrustedCollection(Feature):
     """Draws and reads releases."""
 
-    def plan(self, metric: Metric) -> type[ReadingPlan[Any]] | None:
+    def plan(self, metric_class: type[Metric]) -> type[ReadingPlan[Any]] | None:
         """Return the plan of releases."""
         from estimators import TrustedMetric
 
-        if not isinstance(metric, TrustedMetric):
+        if not issubclass(metric_class, TrustedMetric):
             return None
         from aggregator.features.trusted.plan import TrustedPlan
 

@@ -19,7 +19,7 @@ from aggregator.timestamps import iso, utc
 if TYPE_CHECKING:
     import arro3.core
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa: RUF001
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001
 """The first characters of formulas in spreadsheets, wide forms included."""
 FORMULA_QUOTE = "'"
 MAX_SHOWN_ROWS = 10
@@ -218,7 +218,9 @@ def _cells(kind: ColumnKind, values: Sequence[Any]) -> Sequence[Any]:
 
 
 def _no_formula(text: str) -> str:
-    return FORMULA_QUOTE + text if text.startswith((FORMULA_QUOTE, *FORMULA_STARTS)) else text
+    starts = (FORMULA_QUOTE, *FORMULA_STARTS)
+    is_formula = text.startswith(starts) or text.lstrip().startswith(FORMULA_STARTS)
+    return FORMULA_QUOTE + text if is_formula else text
 
 
 def _printable(value: Any) -> str:

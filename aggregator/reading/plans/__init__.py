@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from aggregator.feature import features
@@ -12,7 +13,8 @@ from estimators import Metric
 __all__ = ["LocalPlan", "ReadingPlan", "plan_for"]
 
 
-def plan_for(metric: Metric) -> type[ReadingPlan[Any]]:
-    """Return the plan for a metric: a feature's, or by default that of local privacy."""
-    plans = (feature.plan(metric) for feature in features())
+@functools.cache
+def plan_for(metric_class: type[Metric]) -> type[ReadingPlan[Any]]:
+    """Return the plan for a class of metrics: a feature's, or by default that of local privacy."""
+    plans = (feature.plan(metric_class) for feature in features())
     return next((plan for plan in plans if plan is not None), LocalPlan)

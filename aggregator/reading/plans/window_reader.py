@@ -65,7 +65,7 @@ class WindowReader:
         ValueError
             If the query does not fit the metric.
         """
-        return plan_for(window.metric).answer(window, query)
+        return plan_for(type(window.metric)).answer(window, query)
 
     def window(self, name: str, query: Query = RUNNING_TOTAL) -> Window:
         """Return a window with its content, over all partitions.
@@ -140,7 +140,7 @@ class WindowReader:
     def _plan(self, metric: Metric) -> ReadingPlan[Any]:
         plan = self._plans.get(metric.name)
         if plan is None or plan.metric is not metric:  # new, or redefined
-            plan = self._plans[metric.name] = plan_for(metric)(self.sums, metric)
+            plan = self._plans[metric.name] = plan_for(type(metric))(self.sums, metric)
         return plan
 
     def plan_series(self, window: Window, query: SeriesQuery) -> SeriesPlan:

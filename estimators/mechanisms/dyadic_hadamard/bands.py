@@ -285,8 +285,8 @@ class OneNumber:
         """Return limits that hold at each edge by itself."""
         lower = np.maximum(self.outer.lower, self.low)
         upper = np.minimum(self.outer.upper, self.high)
-        if self.outer.crossed or (lower > upper).any():
-            return self.scores.contradiction()
+        if self.outer.crossed or (np.maximum.accumulate(lower) > upper).any():
+            return self.scores.contradiction()  # no ascending function is within
         return Band(lower, upper)
 
     def quantile(self, q: float) -> tuple[int, int]:

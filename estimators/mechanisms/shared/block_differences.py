@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds.differences import difference_limits
+from estimators.bounds.block_differences.law import DifferenceLaw
+from estimators.bounds.block_differences.limits import difference_limits
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
-from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.mechanism import Levels
 from estimators.mechanisms.shared.supports import SupportReports
@@ -71,8 +71,8 @@ class Differences(SupportReports):
             counts=n.astype(np.float64),
             coefficient=shares[used] / (n * contrast),
             contrast=contrast,
-            least=self._least[used],
-            largest=2 * self.other[used] + contrast,
+            least_share=self._least[used],
+            largest_share=2 * self.other[used] + contrast,
             free=not question.one_mean(len(n)),
             signed=self.signed,
             fixed=question.target == "sample" and not self.signed,

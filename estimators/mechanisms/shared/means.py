@@ -8,9 +8,9 @@ from abc import abstractmethod
 import numpy as np
 
 from estimators.bounds import Law, limits
-from estimators.bounds.bets.symbol_bets import SymbolBets
-from estimators.bounds.deviations import Noise
 from estimators.bounds.heterogeneity import heterogeneity
+from estimators.bounds.piecewise.bets import SymbolBets
+from estimators.bounds.signs.noise import Noise
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.question import Question

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from estimators.bounds import limits
 from estimators.bounds.heterogeneity import heterogeneity_of_points
-from estimators.bounds.point_collisions import (
-    Table,
-    collisions_log_p,
-    least_collisions,
-    most_collisions,
+from estimators.bounds.sketches.hashed_points import (
+    HashTable,
+    collision_log_p,
+    max_collision_share,
+    min_collision_share,
 )
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact.hashed_rows import HashedRows
@@ -142,7 +142,7 @@ class StringLookups(SupportReports):
         if question.bound == "anytime":  # a level that may still come must not change p's shares
             levels = np.arange(len(counts))
         tables = self._tables(levels)
-        each = collisions_log_p(log_p, len(tables))
+        each = collision_log_p(log_p, len(tables))
 
         def side(crowd: Floats, log_noise: float, end: int) -> Floats:
             """Return one end of the intervals for f, if a level's collisions are a known share."""
@@ -155,13 +155,16 @@ class StringLookups(SupportReports):
             if question.bound == "anytime":
                 n = float(counts.sum())
                 each -= math.log(n) + math.log1p(n)
-            most = max(most_collisions(*table, each) for table in tables)
+            most = max(max_collision_share(*table, each) for table in tables)
             lower = (side(np.zeros(len(counts)), half, 0) - most) / max(1 - most, 1e-12)
             upper = side(np.zeros(len(counts)), log_p, 1)
         else:
             crowd = np.zeros((2, len(counts)))
             for level, table in zip(levels.tolist(), tables, strict=True):
-                crowd[:, level] = most_collisions(*table, each), least_collisions(*table, each)
+                crowd[:, level] = (
+                    max_collision_share(*table, each),
+                    min_collision_share(*table, each),
+                )
             lower = side(crowd[0], half, 0)
             upper = side(crowd[1], half if crowd[1].any() else log_p, 1)
         return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
@@ -174,7 +177,7 @@ class StringLookups(SupportReports):
         other = [q + (p - q) * c for (p, q), c in zip(self.signs.exact, shares, strict=True)]
         return ReportedSigns([p for p, _ in self.signs.exact], other)
 
-    def _tables(self, levels: NDArray[np.intp]) -> list[Table]:
+    def _tables(self, levels: NDArray[np.intp]) -> list[HashTable]:
         """Return the rows and points of each of these levels."""
         chosen = [self.hashed_rows[level] for level in levels.tolist()]
         return [(each.rows, each.geometry.points) for each in chosen]

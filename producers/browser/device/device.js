@@ -63,7 +63,16 @@ export { RollUp } from "./roll_up.js";
  * @property {number} [changes] How many different answers a period has room for after the first: 1.
  */
 
-const ADDRESS = /^(https?:\/\/[^/?#@\s]+)?(\/[^?#\s]*)?$/i;
+const ADDRESS = /^(https?:\/\/[^/?#@\s\\]+)?(\/[^?#\s\\]*)?$/i;
+
+/** Whether a gateway can have an address. @param {string} text */
+function isAddress(text) {
+  try {
+    return ADDRESS.test(text) && new URL(text, "http://localhost").port !== "0";
+  } catch {
+    return false; // a port above 65535
+  }
+}
 const LONGEST_FETCH_MS = 60_000;
 const LOOK_MS = 60_000; // between two looks at the windows of roll-ups
 const MOST_BATCH_BYTES = 200_000;
@@ -144,9 +153,9 @@ export class Device {
    */
   static async open(gateway, options = {}) {
     const given = gateway instanceof URL ? gateway.href : gateway;
-    if (typeof given !== "string" || !ADDRESS.test(given)) {
+    if (typeof given !== "string" || !isAddress(given)) {
       throw wrong(
-        `gateway = ${given}`,
+        `gateway = ${String(given).replace(/\/\/.*@/s, "//***@")}`,
         'an address such as "https://reports.example.org", or "" for the page\'s own',
       );
     }

@@ -36,54 +36,19 @@ PATIENCE = 60_000
 """Milliseconds: of a machine that has other things to do."""
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 METRICS = f"""
-[metrics.wait]
-description = "Time in the queue"
-unit = "minutes"
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 100]
-levels = [1, 2, 4]
-pane = "1h"
-lateness = "1h"
-
-[metrics.carrier]
-description = "Who it was"
-kind = "frequency"
-mechanism = "rappor"
-categories = ["AA", {json.dumps(HOSTILE)}, "DL", "UA"]
-levels = [2, 4]
-pane = "1h"
-
-[metrics.drift]
-unit = "km/h"
-kind = "vector_mean"
-mechanism = "hemisphere"
-coordinates = ["north", "east"]
-radius = 10
-levels = [2, 4]
-pane = "1h"
-
-[metrics.page]
-kind = "frequency"
-mechanism = "count_sketch"
-categories = "open"
-options = {{rows = 64, buckets = 32}}
-levels = [4]
-pane = "1h"
-
-[metrics.few]
-kind = "mean"
-mechanism = "laplace"
-range = [0, 1]
-levels = [1]
-pane = "1h"
-minimum_reports = 1000
-
-[metrics.silent]
-kind = "mean"
-mechanism = "laplace"
-range = [0, 1]
-levels = [1]
+[metrics]
+wait = {{description = "Time in the queue", unit = "minutes", kind = "mean", \
+mechanism = "randomized_response", range = [0, 100], levels = [1, 2, 4], pane = "1h", \
+lateness = "1h"}}
+carrier = {{description = "Who it was", kind = "frequency", mechanism = "rappor", \
+categories = ["AA", {json.dumps(HOSTILE)}, "DL", "UA"], levels = [2, 4], pane = "1h"}}
+drift = {{unit = "km/h", kind = "vector_mean", mechanism = "hemisphere", coordinates = ["north", \
+"east"], radius = 10, levels = [2, 4], pane = "1h"}}
+page = {{kind = "frequency", mechanism = "count_sketch", categories = "open", \
+options = {{rows = 64, buckets = 32}}, levels = [4], pane = "1h"}}
+few = {{kind = "mean", mechanism = "laplace", range = [0, 1], levels = [1], pane = "1h", \
+minimum_reports = 1000}}
+silent = {{kind = "mean", mechanism = "laplace", range = [0, 1], levels = [1]}}
 """
 
 

@@ -19,93 +19,35 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.more
 
-MEAN = """kind = "mean"
-mechanism = "randomized_response"
-range = [0, 100]
-levels = [4]
-pane = "1h"
-"""
-UNIT = 'kind = "mean"\nrange = [0, 1]\nlevels = [1]'
-ARMS = 'where = { variant = "new" }\nstart = 2026-01-01T00:00:00Z'
-LOOKS = """every = "1h"
-start = 2026-01-01T12:00:00Z
-baseline = "12h"
-false_alarms = "1/365d"
-"""
+MEAN = (
+    'kind = "mean", mechanism = "randomized_response", range = [0, 100], levels = [4], pane = "1h"'
+)
+UNIT = 'kind = "mean", range = [0, 1], levels = [1]'
+ARMS = 'where = { variant = "new" }, start = 2026-01-01T00:00:00Z'
+START = "start = 2026-01-01T12:00:00Z"
+LOOKS = f'every = "1h", {START}, baseline = "12h", false_alarms = "1/365d"'
 METRICS = f"""
 [attributes]
 country = ["DE", "FR", "US"]
 variant = ["new", "old"]
 version = ["11", "12"]
-
-[metrics.distance]
-unit = "km"
-{MEAN}
-minimum_reports = 200
-by = ["country", "version"]
-
-[metrics.carrier]
-kind = "frequency"
-mechanism = "rappor"
-categories = ["AA", "DL"]
-levels = [4]
-pane = "1h"
-minimum_reports = 200
-by = ["country"]
-
-[metrics.wait]
-unit = "minutes"
-{MEAN}
-lateness = "1m"
-by = ["country"]
-
-[metrics.pause]
-unit = "minutes"
-{MEAN}
-lateness = "1m"
-by = ["variant"]
-
-[metrics.colour]
-kind = "frequency"
-mechanism = "grr"
-categories = ["red", "blue", "<b>green</b>"]
-levels = [4]
-pane = "1h"
-lateness = "1m"
-by = ["variant"]
-
-[metrics.plain]
-{UNIT}
-
-[metrics.unknown]
-{UNIT}
-by = ["variant"]
-
-[comparisons.queue]
-metric = "pause"
-{ARMS}
-against = {{ variant = "old" }}
-split = "1:1"
-
-[comparisons.colours]
-metric = "colour"
-{ARMS}
-against = "rest"
-
-[comparisons.empty]
-metric = "unknown"
-{ARMS}
-against = {{ variant = "old" }}
-
-[alarms.line]
-metric = "wait"
-{LOOKS}
-direction = "up"
-
-[alarms.by_country]
-metric = "wait"
-by = ["country"]
-{LOOKS}
+[metrics]
+distance = {{unit = "km", {MEAN}, minimum_reports = 200, by = ["country", "version"]}}
+carrier = {{kind = "frequency", mechanism = "rappor", categories = ["AA", "DL"], levels = [4], \
+pane = "1h", minimum_reports = 200, by = ["country"]}}
+wait = {{unit = "minutes", {MEAN}, lateness = "1m", by = ["country"]}}
+pause = {{unit = "minutes", {MEAN}, lateness = "1m", by = ["variant"]}}
+colour = {{kind = "frequency", mechanism = "grr", categories = ["red", "blue", "<b>green</b>"], \
+levels = [4], pane = "1h", lateness = "1m", by = ["variant"]}}
+plain = {{{UNIT}}}
+unknown = {{{UNIT}, by = ["variant"]}}
+[comparisons]
+queue = {{metric = "pause", {ARMS}, against = {{ variant = "old" }}, split = "1:1"}}
+colours = {{metric = "colour", {ARMS}, against = "rest"}}
+empty = {{metric = "unknown", {ARMS}, against = {{ variant = "old" }}}}
+[alarms]
+line = {{metric = "wait", {LOOKS}, direction = "up"}}
+by_country = {{metric = "wait", by = ["country"], {LOOKS}}}
 """
 HOUR = 3_600_000
 TIME = 1_767_225_600_000  # 2026-01-01T00:00

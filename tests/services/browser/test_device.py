@@ -696,9 +696,18 @@ def test_what_cannot_be_used_is_an_error_that_says_so(page: Page, site: Site) ->
     ):
         with row(script):
             assert said in call(page, script)
-    for given in ("undefined", '"reports.example.org"', '"ftp://x"'):
+    for given in ("undefined", '"reports.example.org"', '"ftp://x"', '"http://u:p@x"', '"//x:0"'):
         said = call(page, f"dither.Device.open({given})")
         assert said.startswith("TypeError: gateway = "), given
+        assert "u:p" not in said
+    for storage in ("null", "undefined", "(() => { throw new DOMException(); })()"):
+        page.evaluate(
+            "(storage) => Object.defineProperty(globalThis, 'indexedDB', "
+            "{ get: () => eval(storage), configurable: true })",
+            storage,
+        )
+        said = call(page, 'dither.Device.open("")')
+        assert said.startswith("StorageError: the database dither cannot be opened"), storage
 
 
 WORDS = """

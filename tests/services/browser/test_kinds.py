@@ -14,35 +14,14 @@ from tests.support.running import http_client
 pytestmark = pytest.mark.more
 
 METRICS = """
-[metrics.latency]
-description = "Time to first byte"
-kind = "distribution"
-range = [0, 100]
-bins = 20
-unit = "ms"
-levels = [2, 4]
-pane = "1h"
-lateness = "1h"
-
-[metrics.tail]
-description = "Codes of aircraft"
-kind = "frequency"
-categories = "open"
-discover = true
-preset = "bytes"
-levels = [4]
-pane = "1h"
-options = {last = 32, rows = 64}
-
-[metrics.tail.deny]
-presets = ["email"]
-
-[metrics.page]
-kind = "frequency"
-mechanism = "count_sketch"
-categories = "open"
-levels = [4]
-pane = "1h"
+[metrics]
+latency = {description = "Time to first byte", kind = "distribution", range = [0, 100], \
+bins = 20, unit = "ms", levels = [2, 4], pane = "1h", lateness = "1h"}
+tail = {description = "Codes of aircraft", kind = "frequency", categories = "open", \
+discover = true, preset = "bytes", levels = [4], pane = "1h", options = {last = 32, rows = 64}, \
+deny = {presets = ["email"]}}
+page = {kind = "frequency", mechanism = "count_sketch", categories = "open", levels = [4], \
+pane = "1h"}
 """
 SHARES = {"JFK": 0.5, "<b>": 0.3, "\u202e": 0.2}
 PEOPLE = 20_000

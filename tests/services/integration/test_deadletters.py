@@ -26,20 +26,10 @@ from tests.support.running.deployment import Deployment
 from tests.support.running.servers import Kafka
 
 METRICS = """
-[metrics.delay]
-kind = "mean"
-mechanism = "randomized_response"
-range = [-60, 180]
-levels = [0.5, 1, 2]
-pane = "1h"
-lateness = "1h"
-
-[metrics.age]
-kind = "mean"
-mechanism = "laplace"
-range = [0, 100]
-levels = [0.5, 2]
-pane = "1h"
+[metrics]
+delay = {kind = "mean", mechanism = "randomized_response", range = [-60, 180], levels = [0.5, 1, \
+2], pane = "1h", lateness = "1h"}
+age = {kind = "mean", mechanism = "laplace", range = [0, 100], levels = [0.5, 2], pane = "1h"}
 """
 
 
@@ -67,7 +57,7 @@ def test_a_forgotten_metric_is_counted_once_after_it_was_defined(
     deployment: Deployment, ask: Ask, tmp_path: Path
 ) -> None:
     without_age = tmp_path / "before.toml"
-    without_age.write_text(METRICS.partition("[metrics.age]")[0])
+    without_age.write_text(METRICS.partition("age = ")[0])
     delay, age = deployment.metrics["delay"], deployment.metrics["age"]
     deployment.produce([(i % 3, payload(delay, i)) for i in range(9)])
     deployment.produce([(i % 3, payload(age, i, EPOCH + i)) for i in range(9)])

@@ -57,13 +57,13 @@ CHANGES = [
     [('lateness = "1h"', 'lateness = "0s"')],
     [('unit = "minutes"', "max_batch_reports = 5")],
     [('unit = "minutes"', "max_key_reports = 25")],
-    [("[metrics.delay]", "[metrics.delayed]")],
+    [("delay = {", "delayed = {")],
     [],
     [("range = [-60, 180]", "range = [-60, 200]")],
     [('by = ["country"]', "by = []")],
     [('["DE", "FR"]', '["DE", "FR", "GB"]')],
     [('["DE", "FR"]', '["DE", "FR", "GB", "IT"]')],
-    [('by = ["country"]', 'by = ["country"]\nby_pane = "2h"')],
+    [('by = ["country"]', 'by = ["country"], by_pane = "2h"')],
 ]
 
 
@@ -80,7 +80,7 @@ def test_each_message_is_verified_by_the_definitions_that_counted_it(live: Deplo
                 redefine(live, text)
                 metrics = load_metrics(live.metrics_file)
                 wait_until(lambda metrics=metrics: metrics == dict(live.metrics), "redefined")  # type: ignore[misc]
-                name = "delayed" if "[metrics.delayed]" in text else "delay"
+                name = "delayed" if "delayed = {" in text else "delay"
                 live.produce(reports(live, name, range(first, first + 30)))
                 live.wait_until_counted()
                 outcome = live.verify()

@@ -25,47 +25,22 @@ METRICS = """
 [attributes]
 country = ["DE", "FR"]
 variant = ["new", "old"]
-
 [metrics]
 late = {kind = "mean", range = [0, 1], levels = [2, 4], pane = "1h", by = ["country"]}
 clicks = {kind = "mean", range = [0, 1], levels = [4], pane = "1h", by = ["variant"]}
 unseen = {kind = "mean", range = [0, 1], levels = [2], by = ["variant"]}
-
-[alarms.moved]
-metric = "late"
-by = ["country"]
-every = "1h"
-baseline = "12h"
-start = 2013-01-01T12:00:00Z
-false_alarms = "1/1000h"
-
-[alarms.all]
-metric = "late"
-every = "2h"
-baseline_value = 0.3
-start = 2013-01-01T00:00:00Z
-false_alarms = "1/1000h"
-direction = "down"
-
-[comparisons.checkout]
-metric = "clicks"
-where = { variant = "new" }
-against = { variant = "old" }
-start = 2013-01-01T01:00:00Z
-split = "1:1"
-
-[comparisons.share]
-metric = "clicks"
-of = "ratio"
-where = { variant = "new" }
-against = "rest"
-start = 2013-01-01T00:00:00Z
-
-[comparisons.unknown]
-metric = "unseen"
-where = { variant = "new" }
-against = "rest"
-start = 2013-01-01T00:00:00Z
+[alarms]
+moved = {metric = "late", by = ["country"], every = "1h", baseline = "12h", \
+start = 2013-01-01T12:00:00Z, false_alarms = "1/1000h"}
+all = {metric = "late", every = "2h", baseline_value = 0.3, start = 2013-01-01T00:00:00Z, \
+false_alarms = "1/1000h", direction = "down"}
+[comparisons]
+checkout = {metric = "clicks", where = { variant = "new" }, against = { variant = "old" }, \
+start = 2013-01-01T01:00:00Z, split = "1:1"}
+share = {metric = "clicks", of = "ratio", where = { variant = "new" }, against = "rest", \
+start = 2013-01-01T00:00:00Z}
+unknown = {metric = "unseen", where = { variant = "new" }, against = "rest", \
+start = 2013-01-01T00:00:00Z}
 """
 MOVED, PANES = 20, 26
 ALARM, DECISION = b"dither.alarm", b"dither.comparison.decided"

@@ -27,56 +27,21 @@ from tests.support.running.deployment import Deployment, as_json, wait_until
 METRICS = """
 [attributes]
 country = ["DE", "FR"]
-
 [metrics]
 place = {kind = "vector_mean", dimension = 2, radius = 5, levels = [4], pane = "1h"}
 carrier = {kind = "frequency", categories = ["AA", "B6", "DL"], levels = [4], pane = "1h"}
 page = {kind = "frequency", categories = ["home", "help"], levels = [4], pane = "1h"}
 wage = {kind = "mean", trust = "central", range = [0, 100], levels = [0.5, 4], pane = "1h"}
-
-[metrics.delay]
-kind = "mean"
-mechanism = "randomized_response"
-range = [-60, 180]
-levels = [1, 4]
-pane = "1h"
-by = ["country"]
-
-[metrics.code]
-kind = "frequency"
-categories = "open"
-discover = true
-preset = "upper"
-levels = [4]
-pane = "1h"
-options = {last = 24, rows = 64}
-
-[metrics.latency]
-kind = "distribution"
-range = [1, 1000]
-bins = 64
-scale = "log"
-quantiles = [0.5, 0.9]
-unit = "ms"
-levels = [1, 4]
-pane = "1h"
-
-[metrics.longest]
-kind = "maximum"
-range = [0, 64]
-levels = [2, 8]
-rounds = 4
-round_reports = 200
-beta = 1e-6
-
-[metrics.active]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [64]
-pane = "1h"
-lateness = "3h"
-minimum_reports = 1
+delay = {kind = "mean", mechanism = "randomized_response", range = [-60, 180], levels = [1, 4], \
+pane = "1h", by = ["country"]}
+code = {kind = "frequency", categories = "open", discover = true, preset = "upper", levels = [4], \
+pane = "1h", options = {last = 24, rows = 64}}
+latency = {kind = "distribution", range = [1, 1000], bins = 64, scale = "log", quantiles = [0.5, \
+0.9], unit = "ms", levels = [1, 4], pane = "1h"}
+longest = {kind = "maximum", range = [0, 64], levels = [2, 8], rounds = 4, round_reports = 200, \
+beta = 1e-6}
+active = {kind = "mean", mechanism = "randomized_response", range = [0, 1], levels = [64], \
+pane = "1h", lateness = "3h", minimum_reports = 1}
 """
 SECONDS = EPOCH / 1000
 LATENCIES = np.random.default_rng(1).lognormal(4, 1, 3_000)

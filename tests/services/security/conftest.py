@@ -20,26 +20,11 @@ from tests.support.running.secured import Secured, start_secured
 
 HOUR = 3_600_000
 METRICS = """
-[metrics.delay]
-kind = "mean"
-mechanism = "randomized_response"
-range = [-60, 180]
-levels = [0.5, 1, 2]
-pane = "10m"
-lateness = "10m"
-retention = "36500d"
-
-[metrics.longest]
-kind = "maximum"
-range = [0, 64]
-levels = [1]
-rounds = 3
-
-[metrics.pay]
-kind = "mean"
-trust = "central"
-range = [0, 9]
-levels = [1]
+[metrics]
+delay = {kind = "mean", mechanism = "randomized_response", range = [-60, 180], levels = [0.5, 1, \
+2], pane = "10m", lateness = "10m", retention = "36500d"}
+longest = {kind = "maximum", range = [0, 64], levels = [1], rounds = 3}
+pay = {kind = "mean", trust = "central", range = [0, 9], levels = [1]}
 """
 
 

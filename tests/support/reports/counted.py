@@ -32,44 +32,16 @@ PATIENCE = 60.0
 HERE = "http://localhost"
 
 DEFINITIONS = """
-[metrics.delay]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 10]
-levels = [0.5, 1]
-minimum_reports = 10
-lateness = "1m"
-unit = "minutes"
-description = "Departure delay"
-
-[metrics.carrier]
-kind = "frequency"
-mechanism = "rappor"
-categories = ["AA", "B6", "DL", "UA"]
-levels = [1, 8]
-
-[metrics.place]
-kind = "vector_mean"
-mechanism = "hemisphere"
-coordinates = ["x", "y", "z"]
-radius = 2
-levels = [8]
-unit = "km"
-
-[metrics.page]
-kind = "frequency"
-mechanism = "count_sketch"
-categories = "open"
-watch = ["/", "/checkout"]
-levels = [8]
-options = {rows = 4, buckets = 64}
-retention = "30d"
-
-[metrics.silent]
-kind = "mean"
-mechanism = "laplace"
-range = [0, 1]
-levels = [1]
+[metrics]
+delay = {kind = "mean", mechanism = "randomized_response", range = [0, 10], levels = [0.5, 1], \
+minimum_reports = 10, lateness = "1m", unit = "minutes", description = "Departure delay"}
+carrier = {kind = "frequency", mechanism = "rappor", categories = ["AA", "B6", "DL", "UA"], \
+levels = [1, 8]}
+place = {kind = "vector_mean", mechanism = "hemisphere", coordinates = ["x", "y", "z"], \
+radius = 2, levels = [8], unit = "km"}
+page = {kind = "frequency", mechanism = "count_sketch", categories = "open", watch = ["/", \
+"/checkout"], levels = [8], options = {rows = 4, buckets = 64}, retention = "30d"}
+silent = {kind = "mean", mechanism = "laplace", range = [0, 1], levels = [1]}
 """
 
 

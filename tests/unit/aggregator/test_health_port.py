@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 
 import httpx
 import pytest
@@ -25,6 +26,14 @@ def test_it_answers_what_the_trouble_is_while_there_is_one() -> None:
         assert ask(port) == (503, "counting for 301 seconds\n")
     with pytest.raises(httpx.ConnectError, match="refused"):
         ask(port)
+
+
+def test_a_hostile_header_takes_no_time() -> None:
+    header = {"Content-Type": 'multipart/x;"' + 60_000 * ";"}  # two seconds for `http.server`
+    with answer_health(0, str) as port:
+        began = time.process_time()
+        assert http_client.get(f"http://127.0.0.1:{port}/healthz", headers=header).text == "ok\n"
+        assert time.process_time() - began < 0.5
 
 
 def test_a_client_that_says_nothing_keeps_no_other_from_its_answer() -> None:

@@ -13,8 +13,8 @@ from scipy.integrate import quad
 from scipy.special import bdtr, betainc, hyp0f1
 
 from estimators import define
-from estimators.bounds.caps.coordinates import CapReports
-from estimators.bounds.caps.remainder import least_concave
+from estimators.bounds.ranked_directions.coordinates import CoordinateBounds
+from estimators.bounds.ranked_directions.remainder import concave_majorant_at
 from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import normal_numbers
 from estimators.mechanisms import Caps
@@ -66,14 +66,14 @@ def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it() -> None:
         law = Caps([exact(epsilon)], dimension=d).laws[0]
         one, no_rounding = np.ones(1), 1e-9
         each = d, one * n, one / n, (law,), no_rounding
-        shown = CapReports(*each, squares=np.zeros((1, d)), levels=1)
+        shown = CoordinateBounds(*each, squares=np.zeros((1, d)), levels=1)
         z, above, below = law.scores
         h = (np.arange(500) + 0.5) * (12 / math.sqrt(n * law.mean_squares[0]) / 500)
         side = np.multiply.outer(h, np.sqrt((1 - z) * (1 + z)))
         across = np.cos(side) if d == 2 else np.asarray(hyp0f1((d - 1) / 2, -(side**2) / 4))
         transform = (across @ (above + below)) ** n
         for p in (0.025, 1e-4):
-            alike = shown.even_at(np.zeros(1, dtype=np.intp))
+            alike = shown.uniform_at(np.zeros(1, dtype=np.intp))
             bound = alike.coordinate_deviation(math.log(p)) * n
             tail = 0.5 - float((np.sin(h * bound) / h * transform).sum() * (h[1] - h[0])) / math.pi
             with row(epsilon, d, n, p):
@@ -90,7 +90,7 @@ def test_prices_bound_the_least_concave_and_increasing_function() -> None:
         for left, right in itertools.product(np.flatnonzero(x <= at), np.flatnonzero(x > at)):
             share = (at - x[left]) / (x[right] - x[left])
             exactly = max(exactly, float((1 - share) * y[left] + share * y[right]))
-        others = least_concave(x, y[None], np.array([at / 2, at, 2 * at]))[:, 0]
+        others = concave_majorant_at(x, y[None], np.array([at / 2, at, 2 * at]))[:, 0]
         with row(seed):
             assert exactly - 1e-9 <= others[1] <= float(y.max()) + 1e-9
             assert np.all(np.diff(others) >= -1e-9)

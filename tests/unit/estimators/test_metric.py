@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from array import array
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -121,6 +123,7 @@ def test_only_what_changes_the_meaning_of_a_report_or_its_pane_changes_the_revis
 
 def test_values_are_clipped_and_categories_go_by_name_or_by_index() -> None:
     metric = define(**{**GOOD, "levels": [64]})
+    assert metric.randomize(memoryview(array("d", [-60, 180])), [0] * 2).tolist() == [0, 1]
     assert metric.randomize([-1e9, -60, 180, float("inf")], [0] * 4).tolist() == [0, 0, 1, 1]
     named = define(**{**FREQUENCY, "mechanism": "rappor", "levels": [64]})
     for values in (["B6", "UA"], np.array([1, 0])):
@@ -137,7 +140,11 @@ def test_what_cannot_be_randomized_is_refused() -> None:
         (FREQUENCY, ["B7", "UA"], [0, 0], "did you mean 'B6'"),
         (FREQUENCY, [3, 0], [0, 0], "expected 0 to 2"),
         (VECTOR, [[float("nan"), 0.0]], [0], "value nan of"),
-        (VECTOR, [[float("inf"), 0.0]], [0], "leave it out"),
+        (VECTOR, [[float("inf"), 0.0]], [0], "value inf of .* expected finite numbers"),
+        (VECTOR, [bytearray(b"12")], [0], "a bytearray of bytes: expected numbers"),
+        (GOOD, memoryview(b"1"), [0], "a memoryview of bytes: expected numbers"),
+        (GOOD, [Decimal("0.5")], [0], r"expected a number, as float\(\) makes"),
+        (GOOD, [iter([1])], [0], r"expected a number or a list of them, as list\(\) makes"),
         (VECTOR, [0.0, 0.0], [0], "2 numbers a value"),
         (VECTOR, [[0.0, 0.0, 0.0]], [0], "2 numbers a value"),
     ]

@@ -71,9 +71,7 @@ def test_a_batch_has_one_slice_and_a_call_may_name_another(broker: Broker, topic
     assert (sizes(batches), len(batches)) == ({"DE": 30, "1": 20, "": 10}, 3)
 
 
-def test_groups_of_devices_have_their_own_reports_and_attributes_in_one_call(
-    broker: Broker, topic: str
-) -> None:
+def test_groups_of_devices_have_own_attributes_in_one_call(broker: Broker, topic: str) -> None:
     """Each device has a level and a time of its own, so that one in a wrong batch is noticed."""
     values, epsilons, times = [1.0] * 6, [1, 2, 1, 2, 2, 1], [5.0, 6.0, 7.0, 8.0, 9.0, 9.5]
     groups = [({"country": "DE"}, [0, 2, 5]), ({"version": "1"}, [1, 3]), ({}, [4])]
@@ -156,22 +154,17 @@ def test_attributes_are_the_columns_of_their_names_or_those_that_are_given(tmp_p
     options: dict[str, Any] = {"columns": {"late": "late"}, "arrivals": Arrivals(1)}
     default = read_population(file, metrics, **options)
     assert [*default.attributes] == ["country"]
-    named = read_population(
-        file, metrics, {"late": "late"}, time="when", attributes={"version": "os"}
-    )
+    times: dict[str, Any] = {"columns": {"late": "late"}, "time": "when"}
+    named = read_population(file, metrics, attributes={"version": "os"}, **times)
     assert named.attributes["version"].tolist() == ["", "2", "1", "3"], "sorted by time"
-    assert SLICED.slicing is not None
-    words = [SLICED.slicing.slice(code) for code in named.slices(SLICED.slicing).tolist()]
-    assert words == [
-        {"version": None, "country": "NA"},
-        {"version": "2", "country": "DE"},
-        {"version": "1", "country": None},
-        {"version": "other", "country": "other"},
-    ]
-    with pytest.raises(ValueError, match="attribute 'os': expected one of country, version"):
-        read_population(file, metrics, attributes={"os": "os"}, **options)
-    with pytest.raises(ValueError, match="no column 'land'"):
-        read_population(file, metrics, attributes={"country": "land"}, **options)
+    slicing = SLICED.slicing
+    assert slicing is not None
+    words = [[*slicing.slice(code).values()] for code in named.slices(slicing).tolist()]
+    assert words == [[None, "NA"], ["2", "DE"], ["1", None], ["other", "other"]]
+    said = {"os": "attribute 'os': expected one of country, version", "country": "no column 'land'"}
+    for name, message in said.items():
+        with pytest.raises(ValueError, match=message):
+            read_population(file, metrics, attributes={name: "land"}, **options)
     simulated = simulate(SLICED, 2_000, "uniform", Arrivals(1), seed=3)
     assert {*simulated.attributes["country"]} == {"DE", "FR", "NA"}
     assert simulated.part(10, 20).attributes["version"].size == 10

@@ -68,9 +68,7 @@ def long_tails() -> list[str]:
     return ["latency", *(f"{140 * 10 ** (4 * (i / 1000 - 1) ** 3):.2f}" for i in range(2001))]
 
 
-def test_numbers_with_long_tails_become_a_distribution_that_has_no_value_of_the_file(
-    tmp_path: Path,
-) -> None:
+def test_numbers_with_long_tails_become_a_distribution(tmp_path: Path) -> None:
     file = table(tmp_path, *long_tails())
     found = suggest(file, "latency", unit="ms")
     metric = defined(tmp_path, found.text)
@@ -89,28 +87,34 @@ def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"1 of 4,001 cells are no numbers: '12 ms' \(row 77\)"):
         suggest(file, "latency")
     assert 'kind = "mean"' in suggest(file, "latency", missing=["12 ms"]).text
-    for form in ("{},5", "{} ms", "{}%", "1.{:03d},0", "${}.40", "-€ {}", "USD {}"):
-        rows = ['"' + form.format(i) + '"' for i in range(50)]
-        with row(form), pytest.raises(ValueError, match="50 of 50 cells are no numbers"):
+    for form in ("{},5", "{} ms", "{}%", "1.{:03d},0", "${}.40", "-€ {}", "({})", "<{}", "{}:30"):
+        rows = ['"' + form.format(i) + '"' for i in range(1_500)]
+        with row(form), pytest.raises(ValueError, match="1,500 of 1,500 cells are no numbers"):
             suggest(table(tmp_path, "v", *rows), "v")
+    for words in (["-"] * 4_000, [f"word {i}" for i in range(4_000)]):
+        with pytest.raises(ValueError, match=r"4,000 of 5,500 cells are no numbers: '(-|word 0)'"):
+            suggest(table(tmp_path, "v", *map(str, range(1_500)), *words), "v")
 
 
 def test_strings_become_categories_only_if_somebody_says_so(tmp_path: Path) -> None:
     hidden = "a\x7f\u200b\U000e0001"
-    file = table(tmp_path, "c", 'B"6', "Zürich", "", 'B"6', "back\\slash", "NA", hidden)
+    file = table(
+        tmp_path, "c", 'B"6', "Zürich", "", 'B"6', "back\\slash", "NA", hidden, "Zu\u0308rich"
+    )
     with pytest.raises(ValueError, match=r"--list-categories lists all of them.*string$"):
         suggest(file, "c")
     metric = defined(
         tmp_path, suggest(file, "c", name="carrier", levels=[1, 3], list_categories=True).text
     )
-    assert metric.category_names == ('B"6', "NA", "Zürich", hidden, "back\\slash")
+    assert metric.category_names == ('B"6', "NA", "Zu\u0308rich", "Zürich", hidden, "back\\slash")
     assert tuple(metric.levels) == (1, 3)
-    with pytest.raises(ValueError, match="4 strings are none of the 1 categories"):
+    with pytest.raises(ValueError, match="5 strings are none of the 1 categories"):
         suggest(file, "c", categories=['B"6'])
     named = suggest(file, "c", categories=["x", 'B"6'], missing=metric.category_names[1:])
     assert defined(tmp_path, named.text).category_names == ("x", 'B"6')
     opened = suggest(file, "c", is_open=True)
     assert "Zürich" not in opened.text
+    assert "strings: 1 differ from others in their Unicode form alone" in opened.notes
 
 
 def test_a_pane_has_the_reports_that_a_step_of_the_history_needs(tmp_path: Path) -> None:
@@ -125,10 +129,11 @@ def test_a_pane_has_the_reports_that_a_step_of_the_history_needs(tmp_path: Path)
 def test_many_strings_become_an_open_vocabulary_that_names_none(tmp_path: Path) -> None:
     names = [f"N{i}" for i in range(MOST_CATEGORIES + 1)]
     file = table(tmp_path, "tail", *names, "N7", "N7", "N3")
-    text = suggest(file, "tail").text
-    metric = defined(tmp_path, text)
+    found = suggest(file, "tail")
+    assert "categories: open, because there are 1,001 different strings" in found.notes[2]
+    metric = defined(tmp_path, found.text)
     assert (metric.categories, metric.mechanism) == ("open", "projective_sketch")
-    assert "N7" not in text
+    assert "N7" not in found.text
     with pytest.raises(ValueError, match="expected at most 1,000 to list them"):
         suggest(file, "tail", list_categories=True)
     hours = (f"N{hour % 9},{BEGIN + hour * 3600}" for hour in range(2000))
@@ -144,6 +149,8 @@ def test_what_cannot_be_suggested_is_explained(tmp_path: Path) -> None:
         ("empty", {}, "column 'empty' has no value"),
         ("yes", {}, "--open accepts any string. Or write 1 for yes and 0"),
         ("number", {"within": (5, 1)}, r"^number\.range = \(5, 1\): expected two finite numbers"),
+        ("text", {"within": (0, 9)}, "2 of 2 cells are no numbers: 'x'"),
+        ("number", {"within": (0, 9), "is_open": True}, "a range is of numbers"),
         ("number", {}, "fewer than 20 different numbers: a range around them would reveal some"),
         ("number", {"levels": [0], "within": (0, 9)}, r"^number\.levels = \[0\]: expected epsilo"),
     ]

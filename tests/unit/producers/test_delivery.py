@@ -104,9 +104,7 @@ def test_the_next_report_says_what_failed_for_good_and_once(door: Proxy) -> None
         reporter.close()
 
 
-def test_too_much_that_failed_stops_new_reports(
-    door: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_failures_stop_new_reports(door: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("producers.device.reporter.KEPT_BYTES", 0)
     reporter = Reporter(LATE, impatient(door))
     reporter.report(1.0, epsilon=1)

@@ -39,9 +39,7 @@ def sent(broker: Broker, metric: LocalMetric, strings: Any, **more: Any) -> byte
     return bytes(broker.batches(topic)[0].values)
 
 
-def test_what_is_denied_is_sent_as_other_and_counted_on_the_device(
-    broker: Broker, topic: str
-) -> None:
+def test_what_is_denied_is_sent_as_other_and_counted_there(broker: Broker, topic: str) -> None:
     metric = of_strings(deny=EMAIL)
     with Reporter(
         metric, broker.config, topic=topic, deny=lambda text: text.startswith("/users/")

@@ -18,9 +18,7 @@ FLIGHTS, AIRCRAFT, WEEKS = 336_776, 4_043, 53
 
 
 @pytest.mark.more
-def test_the_table_is_the_one_that_is_documented_and_is_counted_to_the_last(
-    broker: Broker, topic: str
-) -> None:
+def test_the_table_is_as_documented_and_counted_to_the_last(broker: Broker, topic: str) -> None:
     table = flights.flights()
     assert len(table) == FLIGHTS + WEEKS * AIRCRAFT
     times = table.time_ms[table.has_value("carrier")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import dataclasses
 import json
 import os
@@ -260,9 +261,7 @@ def test_what_an_answer_means_is_in_the_gateways_own_words() -> None:
             assert answers.verdict(answer, key) is expected
 
 
-def test_pauses_double_up_to_a_minute_with_a_random_quarter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pauses_double_to_a_minute_with_a_random_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "FIRST_PAUSE", 1.0)
     for failures, least in ((1, 1), (2, 2), (5, 16), (9, 60), (10**9, 60)):
         drawn = {answers.pause(failures, None) for _ in range(50)}
@@ -273,9 +272,7 @@ def test_pauses_double_up_to_a_minute_with_a_random_quarter(
     assert answers.asked_pause("Thu, 01 Jan 1970 00:00:10 GMT", 100.0) == 0
 
 
-def test_a_refused_batch_is_given_up_and_told(
-    service: Service, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refused_batch_is_told(service: Service, caplog: pytest.LogCaptureFixture) -> None:
     told: list[Failure] = []
 
     def tell(failure: Failure) -> None:
@@ -316,9 +313,7 @@ def test_a_batch_that_fails_by_itself_keeps_no_other_waiting(service: Service) -
 
 
 @pytest.mark.parametrize("is_own_word", [True, False], ids=["gateway", "proxy"])
-def test_a_batch_that_failed_for_a_week_is_given_up_and_told_of(
-    service: Service, is_own_word: bool
-) -> None:
+def test_a_batch_that_failed_for_a_week_is_told(service: Service, is_own_word: bool) -> None:
     told: list[Failure] = []
     own, other = Problem(404, "no").response("/"), Response("no", 404)
     service.answers["late"] = own if is_own_word else other
@@ -358,10 +353,26 @@ def test_what_was_not_acknowledged_is_sent_after_a_restart(
 def test_a_queue_in_memory_tells_what_is_lost() -> None:
     reporter = HttpReporter(LATE, NOWHERE)
     reporter.report([1.0] * 5, epsilon=1)
-    with pytest.raises(DeliveryError, match=r"5 reports in 1 batches .* by the gateway") as lost:
-        reporter.close(0.3)
-    assert not lost.value.kept
-    assert "Connection refused" in str(lost.value)
+    with ThreadPoolExecutor(2) as pool:  # the second one waits for the first
+        closings = [pool.submit(reporter.close, 0.3) for _ in range(2)]
+    for each in closings:
+        with pytest.raises(DeliveryError, match=r"5 reports in 1 batches .* the gateway") as lost:
+            each.result()
+        assert not lost.value.kept
+        assert "Connection refused" in str(lost.value)
+
+
+def test_no_handler_of_the_log_ends_the_thread_that_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("producers.delivery.thread_log.logger.log", lambda *_, **__: 1 / 0)
+    reporter = HttpReporter(LATE, NOWHERE)
+    reporter.connection.serve(lambda: 1 / 0)
+    atexit.unregister(reporter.connection._at_exit)
+    reporter.report(1.0, epsilon=1)
+    for _ in range(2):
+        failures = reporter.failures
+        with pytest.raises(DeliveryError):
+            reporter.flush(0.3)
+        assert reporter.failures > failures
 
 
 def test_close_does_not_wait_for_whoever_has_a_file(tmp_path: Path) -> None:
@@ -383,9 +394,7 @@ def test_close_does_not_wait_for_whoever_has_a_file(tmp_path: Path) -> None:
         assert reporter.totals.left >= 2, "nothing is lost"
 
 
-def test_what_is_charged_is_reported_before_anything_is_closed(
-    broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_what_is_charged_is_sent_before_closing(broker: Broker, topic: str, tmp_path: Path) -> None:
     class SlowLedger(Ledger):
         def spend(self, *arguments: Any, **options: Any) -> None:
             super().spend(*arguments, **options)
@@ -411,11 +420,18 @@ def test_what_is_charged_is_reported_before_anything_is_closed(
     assert sum(len(batch.levels) for batch in broker.batches(topic)) == 1
 
 
-def test_a_call_cannot_close_its_reporter() -> None:
+def test_a_call_cannot_close_its_reporter(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal's handler would wait for the call that it interrupts."""
-    reporter = HttpReporter(LATE, NOWHERE, clock=lambda: float(reporter.close(1.0)))
-    with pytest.raises(RuntimeError, match="close was called within a call"):
-        reporter.report(1.0, epsilon=1)
+    uses: list[Any] = [lambda: reporter.close(1.0), lambda: reporter.flush(1.0)]
+    reporter: HttpReporter = HttpReporter(LATE, NOWHERE, clock=lambda: uses[0]())
+    monkeypatch.setattr(reporter.connection.queue, "seal", lambda *_: uses[0]())
+    for name in ("close", "flush"):
+        with pytest.raises(RuntimeError, match=f"{name} was called within a call"):
+            reporter.report(1.0, epsilon=1)
+        with pytest.raises(RuntimeError, match=f"{name} was called within a call"):
+            reporter.flush()
+        del uses[0]
+    monkeypatch.undo()
     assert reporter.close(0.1) == 0
 
 
@@ -466,9 +482,7 @@ def test_a_file_that_cannot_be_used_is_told_and_left_as_it_is(tmp_path: Path) ->
             use()
 
 
-def test_a_full_queue_refuses_or_drops_new_reports_before_anything_is_charged(
-    tmp_path: Path,
-) -> None:
+def test_a_full_queue_refuses_or_drops_new_reports_that_cost_nothing(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger", budget=100)
     full: dict[str, Any] = {"most_bytes": 200}
     with HttpReporter(LATE, NOWHERE, queue=tmp_path / "one", **full) as reporter:
@@ -486,9 +500,7 @@ def test_a_full_queue_refuses_or_drops_new_reports_before_anything_is_charged(
     assert ledger.accounts()[""].spent == 0
 
 
-def test_a_full_queue_drops_the_oldest_batches_and_counts_them(
-    service: Service, tmp_path: Path
-) -> None:
+def test_a_full_queue_drops_and_counts_old_batches(service: Service, tmp_path: Path) -> None:
     options: Any = {"queue": tmp_path / "queue", "most_bytes": 300, "when_full": "drop_old"}
     with HttpReporter(LATE, NOWHERE, batch_reports=50, **options) as reporter:
         for _ in range(6):
@@ -537,9 +549,7 @@ def test_every_definition_means_the_same_over_http() -> None:
                 assert found.slicing.attributes == metric.slicing.attributes
 
 
-def test_a_definition_is_fetched_once_and_needs_no_network_later(
-    service: Service, tmp_path: Path
-) -> None:
+def test_a_definition_is_fetched_once_and_kept(service: Service, tmp_path: Path) -> None:
     with HttpReporter("late", service.url, queue=tmp_path / "queue") as reporter:
         assert reporter.metric.fingerprint == LATE.fingerprint
     assert service.asked == ["late"]
@@ -779,10 +789,11 @@ def test_a_device_loads_no_server_no_scipy_and_no_kafka_and_what_is_left_at_its_
 
 
 def test_what_cannot_be_an_address_or_an_option_is_told() -> None:
-    wrong = "localhost:8080 ftp://x https:// http://u:p@x http://x?y http://x:99999"
-    for address in wrong.split():
-        with row(address), pytest.raises(ValueError, match="a gateway's address"):
+    wrong = "localhost:8080 ftp://x https:// http://u:p@x http://x?y http://x:99999 http://x:0 //x"
+    for address in (*wrong.split(), "http://x y", "http://[::1", "http://x#y", "http://x\n"):
+        with row(address), pytest.raises(ValueError, match="a gateway's address") as told:
             HttpReporter(LATE, address)
+        assert "u:p" not in str(told.value)
     options = {"batch_age": -1, "batch_reports": 0, "timeout": 0, "most_bytes": 0, "when_full": "x"}
     for name, value in options.items():
         with row(name), pytest.raises(ValueError, match=f"{name} = .*: expected"):
@@ -834,9 +845,7 @@ def test_its_awaitable_twin_does_not_block_the_event_loop(tmp_path: Path) -> Non
         asyncio.run(main(f"http://127.0.0.1:{silent.getsockname()[1]}"))
 
 
-def test_awaitable_twins_report_over_http_and_to_kafka(
-    service: Service, broker: Broker, topic: str
-) -> None:
+def test_awaitable_twins_report_both_ways(service: Service, broker: Broker, topic: str) -> None:
     async def main() -> None:
         async with AsyncHttpReporter("late", service.url) as over_http:
             await asyncio.gather(*(over_http.report([1.0], epsilon=1) for _ in range(10)))

@@ -56,9 +56,7 @@ def test_a_report_spends_the_level_that_is_used_and_not_what_was_asked(
     assert sum(len(batch.levels) for batch in broker.batches(topic)) == 4
 
 
-def test_a_refusal_says_what_was_asked_what_is_left_and_when_there_is_more(
-    path: Path, clock: Clock
-) -> None:
+def test_a_refusal_says_what_is_left_and_when_there_is_more(path: Path, clock: Clock) -> None:
     ledger = Ledger(path, budget=2, clock=clock)
     ledger.spend("late", 1)
     clock.now += HOUR
@@ -94,9 +92,7 @@ class Counting(SeededBits):
         return super().integers(n)
 
 
-def test_a_refused_report_is_not_randomized_and_not_sent(
-    broker: Broker, topic: str, path: Path
-) -> None:
+def test_a_refused_report_is_not_drawn_and_not_sent(broker: Broker, topic: str, path: Path) -> None:
     bits, ledger = Counting(1), Ledger(path, budget=1)
     with Reporter(LATE, broker.config, topic=topic, bits=bits) as reporter:
         with pytest.raises(BudgetSpent):
@@ -106,6 +102,14 @@ def test_a_refused_report_is_not_randomized_and_not_sent(
             reporter.report(1.0, epsilon=1, ledger=ledger)
     assert bits.asked == 0
     assert broker.read(topic) == []
+
+
+def test_a_clock_cannot_use_the_ledger_that_asks_it(path: Path) -> None:
+    Ledger(path, budget=1)
+    ledger = Ledger(path, clock=lambda: float(ledger.left() or 0))
+    with pytest.raises(LedgerError, match="within a transaction of the same thread"):
+        ledger.spend("late", 1)
+    assert Ledger(path).left() == 1
 
 
 def test_what_cannot_be_reported_costs_nothing(broker: Broker, topic: str, path: Path) -> None:
@@ -283,9 +287,7 @@ def test_where_files_have_no_owner_a_ledger_works(path: Path) -> None:
     assert spent(Ledger(path)) == 1
 
 
-def test_a_clock_beyond_the_calendar_is_told_and_leaves_the_file_usable(
-    path: Path, clock: Clock
-) -> None:
+def test_a_clock_beyond_the_calendar_leaves_the_file_usable(path: Path, clock: Clock) -> None:
     right, ledger = clock.now, Ledger(path, budget=2, period="2922000d", clock=clock)
     for wrong in (253_402_300_800.0, 1e300, float("inf"), float("nan")):
         clock.now = wrong

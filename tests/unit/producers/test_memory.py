@@ -154,9 +154,7 @@ def test_answers_outlive_the_process_and_differ_between_devices(tmp_path: Path) 
     assert len(set(answers)) > 1  # all alike with probability below 1e-6
 
 
-def test_an_answer_is_charged_in_each_period_in_which_it_is_used(
-    ledger: Ledger, clock: Clock
-) -> None:
+def test_an_answer_is_charged_in_each_period_of_its_use(ledger: Ledger, clock: Clock) -> None:
     device = Device(ledger, CARRIER)
     device.report("AA", changes=0)
     clock.now += 0.9 * DAY

@@ -256,9 +256,7 @@ def test_a_category_is_the_attribute_value_with_the_largest_number(app: App) -> 
         assert app.exported() == ["help"], "of equal ones the first by name"
 
 
-def test_a_state_is_the_category_of_an_up_down_counter_or_gauge_that_is_above_zero(
-    app: App,
-) -> None:
+def test_a_state_is_the_category_of_an_up_down_counter_or_gauge_above_zero(app: App) -> None:
     level = app.meter(category="page").create_up_down_counter("it")
     level.add(1, {"page": "help"})
     level.add(1, {"page": "home"})
@@ -269,9 +267,7 @@ def test_a_state_is_the_category_of_an_up_down_counter_or_gauge_that_is_above_ze
     assert app.exporter.dropped == {("it", "not_above_zero"): 2}
 
 
-def test_what_is_no_category_is_counted_by_its_reason(
-    app: App, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_other_values_are_counted_by_reason(app: App, caplog: pytest.LogCaptureFixture) -> None:
     attributes: list[tuple[dict[str, Any], str]] = [
         ({}, "no_attribute"),
         ({"page": ["home"]}, "no_attribute"),
@@ -373,7 +369,7 @@ def test_a_mapping_that_cannot_be_is_refused_at_once(app: App) -> None:
 # -- The way to the service -----------------------------------------------------------------------
 
 
-def test_reports_of_instruments_arrive_over_http_and_over_kafka(
+def test_reports_of_instruments_arrive_both_ways(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     with serving(Gateway({"page": PAGE}, broker.config, topic)) as url:

@@ -116,6 +116,7 @@ def test_what_is_no_event_time_is_named() -> None:
         (MOMENT_MS, f"time {MOMENT_MS}: .*not milliseconds"),
         ([5.0, float("nan")], "time nan"),
         (np.datetime64("NaT"), "time NaT"),
+        (memoryview(b"12"), "times: a memoryview of bytes"),
         (datetime.datetime(2013, 1, 1), "has no time zone"),
         ([datetime.date(2013, 1, 1)], "expected a datetime with a time zone"),
         ("yesterday", "time .'yesterday'.: expected"),

@@ -7,6 +7,7 @@ import gzip
 import io
 import itertools
 import os
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from producers.populations.csv_files import DELIMITERS, ENCODINGS
+from producers.populations.csv_files import DELIMITERS
 from producers.populations.population import Arrivals, Population
 from producers.populations.simulated import simulate
 from producers.populations.tables import read_population
+from producers.populations.text_files import ENCODINGS
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE, PLACE, WORDS
 
@@ -87,7 +89,7 @@ def test_what_means_no_value_can_be_said_and_numbers_have_points_or_commas(path:
     for cells, options, values in (
         ("1;\n-9999.0;\n-9999;\nnan;", {"missing": ["-9999"]}, "[1.0, nan, nan, nan]"),
         ("1.250;\n980,5;", {"decimal": ","}, "[1250.0, 980.5]"),
-        ("1,250;\n980;", {"decimal": "."}, "[1250.0, 980.0]"),
+        ("1,250;\n\u2212980;", {"decimal": "."}, "[1250.0, -980.0]"),
         ("1.250;\n0.875;", {}, "[1.25, 0.875]"),
     ):
         found = read(path, f"v;w\n{cells}\n", {"delay": "v"}, **options)
@@ -97,7 +99,7 @@ def test_what_means_no_value_can_be_said_and_numbers_have_points_or_commas(path:
 def packed(text: bytes, *more: str) -> bytes:
     """Return a zip of a table, a folder, and further files."""
     with zipfile.ZipFile(file := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in ("data/", "data/t.csv", *more):
+        for name in ("data/", "data/t.csv", "t.csv.bak", *more):
             archive.writestr(name, text)
     return file.getvalue()
 
@@ -107,25 +109,45 @@ ZIP = packed(SEVEN)
 HEAD, LOCKED, DEFLATE64 = (b"\x14\0%c\0%c\0" % each for each in ((0, 8), (1, 8), (0, 9)))
 
 
-def test_files_are_read_as_people_have_them(path: Path) -> None:
+def test_files_are_read_as_people_have_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mac = packed(gzip.compress(SEVEN), "__MACOSX/data/._t.csv", "data/.DS_Store")
     long = SEVEN.replace(b"t,", b'"no\nte",t,').replace(b"2026", b"x" * 200_000 + b",2026")
-    for content in (mac, b'"sep=;"\r\nt;v\r\n2026-01-05;7\r\n', b"\n" + SEVEN, long):
+    for content in (mac, b'"sep=;"\r\nt;v\r\n "2026-01-05" ;7\r\n', b"\n" + SEVEN, long):
         assert read(path, content, {"delay": "v"}, time="t").columns["delay"].tolist() == [7]
     pipe, into = os.pipe()
     with os.fdopen(pipe, "rb"), os.fdopen(into, "wb") as writer:
         writer.write(mac)
         writer.close()
         assert len(read_population(f"/dev/fd/{pipe}", METRICS, {"delay": "v"}, time="t")) == 1
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(mac)))
+    assert len(read_population("-", METRICS, {"delay": "v"}, time="t")) == 1
 
 
 MEANINGS = {"20260105": "%Y%m%d", "2026.0": "%Y.0", "45567.5": "excel", "4": "seconds"}
+MEANINGS |= {"2601051030": "%y%m%d%H%M", "638000000000000000": "ticks", "0501261030": "%y%m%d%H%M"}
+SAYS_NOTHING = {"U": "%Y-%U", "p": "%d.%m.%Y %H %p", "I": "%d.%m.%Y %I", "d": "%Y %d", "H": "%Y %H"}
+FOREIGN = {"xz": b"\xfd7zXZ\0", "Zstandard": b"\x28\xb5\x2f\xfd", "tar": b"t" * 257 + b"ustar"}
+FOREIGN |= {r"Excel \(xlsx": packed(SEVEN, "xl/workbook.xml"), "Parquet": b"PAR1\x15"}
+WIDE = SEVEN.decode().encode("utf-16-le")
 REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     *((ZIP.replace(HEAD, new), "cannot be unpacked", {}) for new in (LOCKED, DEFLATE64, b"")),
-    *((text, "is empty or no text", {}) for text in (b"", SEVEN.decode().encode("utf-16-le"))),
+    *((data, f"is a file of the format {name}", {}) for name, data in FOREIGN.items()),
+    *(("t,v\n1,1\n", f"%{d} says", {"time_format": form}) for d, form in SAYS_NOTHING.items()),
+    (b"", "is empty: expected a CSV file with a header", {}),
+    (WIDE, "line 1: a NUL character.* reads it if it is UTF-16LE", {}),
+    (SEVEN + b"\0" * 9, r"line 3: a NUL character. Expected text: `tr -d '\\0'", {}),
+    ("ü,v\nü,1".encode() + b"\xfc\n", "byte 0xfc in line 2 is not UTF-8, but 2 other", {}),
+    ('t,v,s\n1,1,"x\n1,2,x\n1,3,x"\n', "line 2: a quote opens a cell of 3 lines that look", {}),
+    ('t,v\na,"b\n' + "a,b\n" * 11 + 'a,b"\n', "line 2: a quote opens a cell of 13 lines", {}),
+    ('t,v,"s\n1,1,x\n1,2,x"\n', "line 1: a quote opens a cell of 3 lines that look like rows", {}),
+    ('t,v,s\n\n1,1,"x\n1,2,"y\n', "line 3: .* is closed in line 4: expected ','", {}),
+    ("v;t\n1.234'567;1\n", "1 of 1 cells are no numbers", {"decimal": ","}),
+    (f"t,v,{'w' * 9**6}\n1,{'x' * 9**6}\n", "row 1: 2 cells", {}),
+    (f"t,v\n1767571200,{'x' * 9**6}\n", "1 of 1 cells are no numbers", {}),
+    ("t,v\u200b\x1b\n1,1\n", r"did you mean 'v.u200b.x1b'\? \(known: t, v.u200b.x1b\)", {}),
     *((f"t,v\n{cell},1\n", rf"--time-format {form} reads", {}) for cell, form in MEANINGS.items()),
     (packed(SEVEN, "u.csv"), r"one CSV file in the zip, found \['data/t.csv', 'u.csv'\]", {}),
-    (b't,v\n"2026-01-05,7\n2026-01-06,8\n', "row 1: the quote before '2026.* never closed", {}),
+    (b't,v\n"2026-01-05,7\n2026-01-06,8\n', "line 2: .* never closed: .* '\"2026-01-05,7", {}),
     (b"t,v\nNA,1\n,2\n", r"no row .*rows: 2; 0 read, 2 without a time \('NA' 1, '' 1\)", {}),
     ("t,minuets\n1,2\n", "'minutes': did you mean 'minuets'", {"columns": {"delay": "minutes"}}),
     ("t,v\n1,2\n1,2,3\n", "row 2: 3 cells, expected 2", {}),
@@ -143,16 +165,22 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
 
 def test_what_is_wrong_with_a_table_is_named(path: Path) -> None:
     for text, said, options in REFUSED:
-        with row(said), pytest.raises(ValueError, match=said):
+        with row(said), pytest.raises(ValueError, match=said) as wrong:
             read(path, text, **{"columns": {"delay": "v"}, "time": "t", **options})
-    for text, column in {"v,w,v\n1,5,3": "w", "t; DELAY \n1;5": "delay", "V,v\n1,5": "v"}.items():
-        assert read(path, text, {"delay": column}).columns["delay"].tolist() == [5]
+        assert len(str(wrong.value)) < 1200
+    columns = {
+        "v,w,v\n1,5,3": "w",
+        "t; DELAY \n1;5": "delay",
+        "V,v\n1,5": "v",
+        "e\u0301\n5": "\xe9",
+    }
+    for name, column in columns.items():
+        assert read(path, name, {"delay": column}).columns["delay"].tolist() == [5]
 
 
 def test_encoding_and_delimiter_are_detected(path: Path) -> None:
     rows = [["when", "Größe"], ["2026-01-01", "Zürich, HB; gare|x"], [], ["2026-01-02", "AA"]]
-    encodings = ("utf-8", "utf-8-sig", "utf-16", "cp1252")
-    for encoding, delimiter in itertools.product(encodings, ",;\t|"):
+    for encoding, delimiter in itertools.product(["utf-8", *ENCODINGS], ",;\t|"):
         with path.open("w", encoding=encoding, newline="") as text:
             csv.writer(text, delimiter=delimiter).writerows(rows)
         with row(encoding, delimiter):
@@ -160,6 +188,7 @@ def test_encoding_and_delimiter_are_detected(path: Path) -> None:
             assert population.columns["words"].tolist() == ["Zürich, HB; gare|x", "AA"]
             name = ENCODINGS["utf-8-sig" if encoding == "utf-8" else encoding]
             form = f"file: {name}, separated by {DELIMITERS[delimiter]}"
+            form += "; byte 0xf6 in line 1 is not UTF-8" * (encoding == "cp1252")
             assert population.notes[0] == f"{form}; empty lines, which are no rows: 1"
             assert population.notes[-1] == "rows: 2; 2 read"
 
@@ -182,6 +211,10 @@ def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Pa
         (["31.01.2013 09:00", "NA"], berlin, "2013-01-31T08:00:00"),
         (["31.1.2013 10:00 CET"], {"time_format": "%d.%m.%Y %H:%M %Z", **berlin}, NINE),
         (["41305.375"], {"time_format": "excel"}, NINE),
+        (["634952196000000000"], {"time_format": "ticks"}, NINE),
+        (["31 Jan 2013 17:00:00 CST"], {"time_zone": "Asia/Shanghai"}, NINE),
+        (["31 Jan 2013 09:00:00 -0000"], {"time_zone": "Asia/Shanghai"}, NINE),
+        (["1359622800", "1359622860"], {}, NINE),
         (["02/01/2013", "03/01/2013"], {"time_format": "%m/%d/%Y"}, "2013-02-01T00:00:00"),
     ]
     for cells, options, first in cases:
@@ -194,6 +227,26 @@ def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Pa
                 assert population.notes[1].endswith(
                     "; 2013-01-31T09:00:00Z to 2013-01-31T09:00:00Z"
                 )
+
+
+DAYS = "".join(f"2026-01-05,{i % 100}\n" for i in range(100))
+NOTED = {
+    r"1 of 2 were skipped when .*02:30' .row 1": "t,v\n2013-03-31 02:30,1\n2013-04-01,1",
+    r"1 of 2 came twice when .*02:30' .row 2": "t,v\n2013-10-27 03:00,1\n2013-10-27 02:30,1",
+    r"1 of 101 are far from all .*9999-12-31' .row 101": f"t,v\n{DAYS}9999-12-31,1",
+    r"1 of 1 are later than now; the first is '2098-12-31' .row 1": "t,v\n2098-12-31,1",
+    "CST is read as in the United States; if --time-zone": "t,v\n1 Jan 2013 10:00:00 CST,1",
+    "far: 2 of 102 values are -999.0 and 9999.0": f"t,v\n{DAYS}2026-01-05,-999\n2026-01-05,9999",
+    "header again: 1; cells of several lines: 1, the longest of 2": 't,v\n2026-01-05,"1\n"\nt,v',
+    "1 read, 6 without .*, others 1": "t,v\n2026-01-05," + "\n2026-01-05,".join("1abcdef"),
+}
+
+
+def test_what_may_be_read_otherwise_is_noted(path: Path) -> None:
+    options: dict[str, Any] = {"time_zone": "Europe/Berlin", "missing": [*"tvabcdef"], "time": "t"}
+    for said, text in NOTED.items():
+        with row(said):
+            assert re.search(said, "\n".join(read(path, text, {"delay": "v"}, **options).notes))
 
 
 def test_simulated_values_follow_their_distribution() -> None:
@@ -215,13 +268,9 @@ def test_simulated_values_follow_their_distribution() -> None:
 
 
 def test_a_distribution_that_is_none_is_explained() -> None:
-    for metric, distribution, said in (
-        (LATE, "gauss", "distribution 'gauss' for kind 'mean'"),
-        (LATE, "normal:1", "'normal:1': expected normal:MEAN,DEVIATION"),
-        (LATE, "normal:1,-2", "deviation -2.0"),
-        (LATE, "normal:nan,1", "expected normal:MEAN,DEVIATION"),
-        (LATE, "bernoulli:2", "probability 2.0"),
-        (CARRIER, "zipf:-1", "exponent -1.0"),
-    ):
-        with row(distribution), pytest.raises(ValueError, match=said):
-            simulate(metric, 10, distribution, Arrivals(1))
+    wrong = {"gauss": "distribution 'gauss' for kind 'mean'", "normal:1,-2": "deviation -2.0"}
+    wrong |= dict.fromkeys(("normal:1", "normal:nan,1"), "expected normal:MEAN,DEVIATION")
+    wrong |= {"bernoulli:2": "probability 2.0", "zipf:-1": "exponent -1.0"}
+    for text, said in wrong.items():
+        with row(text), pytest.raises(ValueError, match=said):
+            simulate(CARRIER if "zipf" in text else LATE, 10, text, Arrivals(1))

@@ -90,9 +90,7 @@ def test_what_cannot_be_played_is_refused_before_anything_is_sent() -> None:
     assert replay.run() == Progress(0, 0, 0, 0.0)
 
 
-def test_producing_sends_what_everybody_has_and_says_what_it_was(
-    broker: Broker, topic: str
-) -> None:
+def test_producing_sends_what_everybody_has_and_says_what_it_is(broker: Broker, topic: str) -> None:
     generator = np.random.default_rng(2)
     delay = generator.uniform(-100, 200, 5000)
     delay[generator.random(5000) < 0.1] = np.nan

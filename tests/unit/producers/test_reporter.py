@@ -57,9 +57,7 @@ def test_a_reporter_frames_its_batches_for_a_schema_registry(broker: Broker, top
     assert sent.bytes == sum(message.batch.ByteSize() + 6 for message in messages)
 
 
-def test_a_batch_stays_within_one_pane_and_carries_its_latest_event_time(
-    broker: Broker, topic: str
-) -> None:
+def test_a_batch_stays_in_one_pane_and_has_its_latest_time(broker: Broker, topic: str) -> None:
     with Reporter(LATE, broker.config, topic=topic, clock=Clock(150.5)) as reporter:
         reporter.report([1.0] * 5, epsilon=1, time=[61.0, 59.0, 119.5, 60.0, 1.0])
         reporter.report(0.0, epsilon=4, time=90.0)
@@ -95,9 +93,7 @@ def test_batches_are_no_larger_than_the_metric_and_kafka_allow(broker: Broker) -
         assert max(batch.ByteSize() for batch in batches) <= 20_000
 
 
-def test_a_thread_sends_by_age_and_a_full_queue_makes_reports_wait(
-    broker: Broker, topic: str
-) -> None:
+def test_a_thread_sends_by_age_and_a_full_queue_makes_them_wait(broker: Broker, topic: str) -> None:
     config = {**broker.config, "queue.buffering.max.messages": 2}
     with Reporter(LATE, config, topic=topic, batch_age=0.0, batch_reports=7) as reporter:
         reporter.report([1.0] * 60, epsilon=1)

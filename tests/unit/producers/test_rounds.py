@@ -62,9 +62,7 @@ def test_devices_draw_their_rounds_evenly(tmp_path: Path) -> None:
     assert set(drawn) == set(range(1, ROUNDS + 1)), "one is missing once in 10,000 runs"
 
 
-def test_a_round_that_the_budget_does_not_cover_is_not_answered_and_stays_open(
-    tmp_path: Path,
-) -> None:
+def test_a_round_beyond_the_budget_is_not_answered_and_stays_open(tmp_path: Path) -> None:
     asked = metric(split="budget")
     with pytest.raises(BudgetSpent):
         claim_round(ledger(tmp_path, 0.4), asked, 1, 1)
@@ -236,9 +234,7 @@ def test_what_is_no_round_is_refused() -> None:
             decode(text)
 
 
-def test_a_reporter_answers_rounds_of_its_metric_alone(
-    broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_a_reporter_answers_its_own_rounds(broker: Broker, topic: str, tmp_path: Path) -> None:
     asked, book = metric(split="budget"), ledger(tmp_path)
     first = Round.of(asked, Progress(), 0)
     with Reporter(asked, broker.config, topic=topic, clock=Clock(1_700.5)) as reporter:

@@ -175,9 +175,7 @@ ON_REDIS = [["estimate", "delay"], ["serve"]]
 EVERYWHERE = [*ON_KAFKA, *ON_REDIS, ["metrics"]]
 
 
-def test_a_missing_server_is_one_message_that_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_missing_server_is_one_message_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aggregator.kafka.clients.ANSWER_SECONDS", 0.2)
     monkeypatch.setenv("DITHER_REDIS_URL", "redis://app:hunter2@127.0.0.1:1/0")
     broker = ["start one", "--kafka", "DITHER_KAFKA_BOOTSTRAP_SERVERS", "dither.toml"]

@@ -112,10 +112,17 @@ def test_no_file_and_no_assignment_shows_a_secret_whatever_its_shape(tmp_path: P
             with pytest.raises(DitherError) as refused:
                 load_settings(str(file), environ={})
             assert not tells(told(refused.value)), (document, key)
-    file.write_text("[access.tokens.hunterone]\n[access.tokens.hunterone]")
-    with pytest.raises(DitherError) as refused:
-        load_settings(str(file), environ={})
-    assert not tells(told(refused.value))
+    for document in ("[access.tokens.{0}]\n[access.tokens.{0}]", "a = {{ {0} = 1, {0} = 2 }}"):
+        file.write_text(document.format("hunterone"))
+        with pytest.raises(DitherError) as refused:
+            load_settings(str(file), environ={})
+        assert not tells(told(refused.value)), document
+    file.write_text("late: country; hunterone")
+    for name in ("CONFIG", "SERVE_SLICES_FILE"):
+        value = str(file) if name.endswith("FILE") else "https://app:hunterone@host/dither.toml"
+        with pytest.raises(DitherError) as refused:
+            load_settings(environ={f"DITHER_{name}": value})
+        assert not tells(told(refused.value)), name
     for assignment in (
         *("redis.url=redis://:hunterone@db", "redis.ulr=redis://:hunterone@db"),
         *("redis://:hunterone@db=redis.url", "redis.url:redis://:hunterone@db?db=1"),
@@ -152,6 +159,9 @@ def test_what_is_no_secret_is_shown(tmp_path: Path) -> None:
     found = {source: value for _, value, source in in_force(load_settings(environ=plain))}
     shown = {name: " ".join(v) if isinstance(v, list) else v for name, v in found.items()}
     assert {name: shown[name] for name in plain} == plain
+    for servers in ("one two:9092", "one:99999", "one:0"):
+        with pytest.raises(DitherError, match=f"'{servers}': expected HOST:PORT, .* 1 to 65535"):
+            load_settings(flags={"kafka.bootstrap.servers": servers}, environ={})
     missing = str(tmp_path / "missing")
     with pytest.raises(DitherError, match=missing):
         load_settings(environ={"DITHER_REDIS_URL_FILE": missing})

@@ -19,33 +19,13 @@ METRICS = """
 [attributes]
 country = ["DE", "FR"]
 variant = ["new", "old"]
-
-[metrics.late]
-kind = "mean"
-range = [0, 1]
-mechanism = "randomized_response"
-levels = [1, 2]
-pane = "5m"
-by = ["country", "variant"]
-
-[metrics.colour]
-kind = "frequency"
-categories = ["red", "blue"]
-mechanism = "grr"
-levels = [1]
-
-[metrics.page]
-kind = "frequency"
-mechanism = "count_sketch"
-categories = "open"
-levels = [1]
-options = {rows = 4, buckets = 64}
-
-[metrics.pay]
-kind = "mean"
-trust = "central"
-range = [0, 9]
-levels = [1]
+[metrics]
+late = {kind = "mean", range = [0, 1], mechanism = "randomized_response", levels = [1, 2], \
+pane = "5m", by = ["country", "variant"]}
+colour = {kind = "frequency", categories = ["red", "blue"], mechanism = "grr", levels = [1]}
+page = {kind = "frequency", mechanism = "count_sketch", categories = "open", levels = [1], \
+options = {rows = 4, buckets = 64}}
+pay = {kind = "mean", trust = "central", range = [0, 9], levels = [1]}
 """
 COMPARISON = """
 [comparisons.checkout]

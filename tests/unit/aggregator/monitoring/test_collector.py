@@ -381,6 +381,9 @@ def test_both_formats_parse_and_say_the_same_and_promtool_has_no_complaint(
     answer = client.get("/metrics", headers={"Accept": OPENMETRICS})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.text.endswith("# EOF\n")
+    for version in ("x", "1." + "0" * 5000):
+        accept = {"Accept": f"application/openmetrics-text;version={version}"}
+        assert client.get("/metrics", headers=accept).status_code == 200
     new, old = (
         {
             (sample.name, *sorted(sample.labels.items())): repr(sample.value)

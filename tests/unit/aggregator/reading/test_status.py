@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from aggregator.reading.status import Rates
+from aggregator.reading.window import EventTimes
+from aggregator.state.watermark import Watermark
+from tests.support.running.broker import LATE
 
 
 def test_a_rate_needs_two_readings_and_is_over_the_last_seconds() -> None:
@@ -19,6 +22,15 @@ def test_a_rate_needs_two_readings_and_is_over_the_last_seconds() -> None:
     assert found == {"a": 0}
     now[0] = 40
     assert rates.note({"a": 50}) == {"a": 0}, "a store that lost its last second"
+
+
+def test_the_newest_event_time_does_not_go_back() -> None:
+    mark, times = Watermark(), EventTimes()
+    assert times.note(LATE, {}) is None
+    for reached in (2000, *range(1000, 1040)):  # the first one is never confirmed
+        mark.advance(reached)
+        assert times.note(LATE, {0: Watermark(), 1: mark}) == 2000
+    assert mark.latest == 1039
 
 
 def test_an_old_reading_says_nothing_of_now() -> None:

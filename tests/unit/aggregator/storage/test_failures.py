@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import re
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 import redis
 
-from aggregator.errors import StateUnreadable, StoreEvicts, StoreUnreachable
+from aggregator.errors import SettingsError, StateUnreadable, StoreEvicts, StoreUnreachable
 from aggregator.features.reader import Reader
+from aggregator.health_port import answer_health
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading import status
 from aggregator.state.partition import Partition
+from aggregator.storage import connection
 from aggregator.storage.connection import connect
 from aggregator.storage.eviction import LOOK_SECONDS, EvictionWatch, refuse_eviction
 from aggregator.storage.failures import classify
@@ -121,6 +124,22 @@ def test_a_wrong_password_is_told_without_it(node: RedisNode) -> None:
         with row(user), pytest.raises(StoreUnreachable, match="the user or the password") as told:
             connect(f"redis://{user}@{node.address}/0")
         assert "secret" not in str(told.value)
+
+
+def test_what_is_no_redis_is_named_within_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "FIRST_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent, answer_health(0, str) as port:
+        addresses = {
+            f"redis://127.0.0.1:{silent.getsockname()[1]}": "takes connections, and says nothing",
+            f"redis+sentinel://127.0.0.1:{silent.getsockname()[1]}/main": "and says nothing",
+            f"redis://127.0.0.1:{port}": "this is a server of HTTP",
+        }
+        for url, told in addresses.items():
+            with row(url), pytest.raises(StoreUnreachable, match=told):
+                connect(url)
+    for url in ("redis://db#1", "redis://db?decode_responses=1", "unix://run/redis.sock", "unix:/"):
+        with row(url), pytest.raises(SettingsError, match="or unix:///PATH"):
+            connect(url)
 
 
 def test_a_key_of_another_type_is_named(node: RedisNode, store: Store) -> None:

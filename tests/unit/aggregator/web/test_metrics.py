@@ -397,7 +397,7 @@ def test_definitions_that_change_are_told_and_those_that_cannot_be_used_everywhe
         return found["definitions"], client.json("/readyz").get("warnings", []), gauge
 
     hashes: list[str] = []
-    assert told() == told(DEFINITIONS.replace("= 10\nl", "= 11\nl")) == ("ok", [], "0.0")
+    assert told() == told(DEFINITIONS.replace("reports = 10", "reports = 11")) == ("ok", [], "0.0")
     assert told(DEFINITIONS) == ("ok", [], "0.0")
     assert hashes[0] == hashes[2] != hashes[1]
     mine, warnings, gauge = told(DEFINITIONS.replace("levels = [8]", "levels = [-8]"))

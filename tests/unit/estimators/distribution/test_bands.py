@@ -132,6 +132,12 @@ def test_reports_that_contradict_each_other_leave_all_that_is_possible() -> None
             assert (found.cdf_lower[1:-1] == 0).all()
             assert (found.cdf_upper[1:-1] == 1).all()
             assert found.quantiles[0, 2:].tolist() == [0, 1]
+    sums, values = metric.zero(), np.random.default_rng(1).integers(0, 64, 1000)
+    honest = metric.randomizer.randomize(values, level, SeededBits(1))
+    report = metric.randomizer.randomize(np.array([32]), level[:1], SeededBits(1))
+    metric.accumulate_checked(sums, level, honest)
+    metric.accumulate_checked(sums, level[:100], np.repeat(report, 100, axis=0))
+    assert distribution(metric, sums, simultaneous=False).crossed, "no curve ascends within them"
 
 
 def test_few_reports_of_a_precise_level_seldom_seem_to_differ() -> None:

@@ -88,9 +88,7 @@ def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
     return found
 
 
-def test_true_values_of_a_trusted_metric_are_taken_over_tls_alone(
-    broker: Broker, topic: str
-) -> None:
+def test_true_values_of_a_trusted_metric_need_tls(broker: Broker, topic: str) -> None:
     true, https = encode_batch(PAY, [0], [7], PANE_MS), {"X-Forwarded-Proto": "https"}
     with posting(broker.config, topic) as post:
         as_json = {"metric": "pay", "reports": [{"report": 7, "level": 0}]}
@@ -212,9 +210,7 @@ def test_posts_to_a_kafka_that_is_away_or_frozen_are_refused_at_once(
         assert asyncio.run(post.gateway.check_kafka()) == "Kafka does not answer"
 
 
-def test_while_kafka_is_slow_nothing_is_acknowledged_and_memory_is_bounded(
-    silent: dict[str, Any],
-) -> None:
+def test_slow_kafka_acknowledges_nothing_and_memory_is_bounded(silent: dict[str, Any]) -> None:
     options: dict[str, Any] = {"rate_limit_bytes": "", "rate_limit_reports": ""}
     options["max_in_flight"] = 400_000
     key = new_batch_id()
@@ -251,9 +247,7 @@ def test_posts_are_refused_until_the_topic_is_there(
     assert len(broker.read(topic)) == 1
 
 
-def test_a_client_that_posts_or_reports_too_much_is_told_when_to_go_on(
-    broker: Broker, topic: str
-) -> None:
+def test_a_client_that_posts_too_much_is_told_when_to_go_on(broker: Broker, topic: str) -> None:
     cases: list[tuple[str, dict[str, Any], int]] = [
         ("posts", {"rate_limit": "2/minute"}, 1),
         ("bytes", {"rate_limit_bytes": "5000/minute"}, 1500),
@@ -270,9 +264,7 @@ def test_a_client_that_posts_or_reports_too_much_is_told_when_to_go_on(
     assert len(broker.read(topic)) == 6
 
 
-def test_a_producer_that_failed_for_good_is_replaced(
-    post: Post, broker: Broker, topic: str
-) -> None:
+def test_a_producer_that_failed_is_replaced(post: Post, broker: Broker, topic: str) -> None:
     sender = post.gateway._sender
     assert post.batch(one_report()).status_code == 202
     first = sender._connection

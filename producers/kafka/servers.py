@@ -1,0 +1,39 @@
+"""The addresses of Kafka's brokers, checked: librdkafka takes other ports for large ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+PROPERTIES = ("bootstrap.servers", "metadata.broker.list")
+MAX_PORT = 65_535
+EXPECTED = f"HOST:PORT, with commas between several, and ports from 1 to {MAX_PORT}"
+_PLACE = re.compile(r"([A-Za-z_]+://)?(\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s\[\]:/@]+)(:(?P<port>\d+))?")
+
+
+def check_servers(properties: Mapping[str, Any]) -> None:
+    """Refuse addresses of brokers that are none.
+
+    Parameters
+    ----------
+    properties : mapping
+        librdkafka's.
+
+    Raises
+    ------
+    ValueError
+        Saying what was expected, without the address, which may have a password.
+
+    Examples
+    --------
+    >>> check_servers({"bootstrap.servers": "one:9092,[::1]:9092,SSL://two"})
+    >>> check_servers({"bootstrap.servers": "one:99999"})
+    Traceback (most recent call last):
+    ValueError: HOST:PORT, with commas between several, and ports from 1 to 65535
+    """
+    for name in PROPERTIES:
+        for text in str(properties.get(name, "localhost")).split(","):
+            found = _PLACE.fullmatch(text.strip())
+            if found is None or not 0 < int((found["port"] or "1")[:9]) <= MAX_PORT:
+                raise ValueError(EXPECTED)
