@@ -29,7 +29,7 @@ from benchmarks.measure import Figure, NotRun, Outcome
 from benchmarks.metrics import population
 from benchmarks.places import PARTITIONS, Places
 from benchmarks.workers import joined, wait, workers
-from producers.kafka.connection import DEFAULTS
+from producers.kafka.connection import DEFAULT_PROPERTIES
 from producers.wire.batch import encode_batch
 
 REPORTS_PER_SECOND = 100_000
@@ -97,7 +97,7 @@ class Feed:
         values, level = population(METRIC, BATCH_REPORTS)
         gap = BATCH_REPORTS / REPORTS_PER_SECOND
         kafka = {"bootstrap.servers": self.settings.kafka["bootstrap.servers"]}
-        with closing(Producer({**DEFAULTS, **kafka})) as producer:
+        with closing(Producer({**DEFAULT_PROPERTIES, **kafka})) as producer:
             began = time.perf_counter()
             for number in range(batches):
                 while (early := began + number * gap - time.perf_counter()) > 0:

@@ -31,7 +31,13 @@ PORTS = range(20_000, 32_000)
 #: Ports that are reserved at a time: the oldest one is given up, as its user has had minutes.
 MOST_RESERVED = 200
 _RESERVED: deque[socket.socket] = deque()
-atexit.register(lambda: [name.close() for name in _RESERVED])
+
+
+@atexit.register
+def give_up_reserved_ports() -> None:
+    """Close what reserves ports."""
+    while _RESERVED:
+        _RESERVED.popleft().close()
 
 
 class KafkaCluster:

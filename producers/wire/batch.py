@@ -213,7 +213,7 @@ def attributes_of(batch: ReportBatch) -> dict[str, str]:
     if not batch.attributes:  # far faster than a look at each
         return {}
     check_number(len(batch.attributes))  # before a list of millions is made
-    return check_sent([(each.name, each.value) for each in batch.attributes])
+    return check_sent([(attribute.name, attribute.value) for attribute in batch.attributes])
 
 
 def check_round(metric: Metric, number: int) -> None:

@@ -59,8 +59,8 @@ WRITTEN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "producers/ledger/ledger.py: the budget of all is not charged where a metric has its own",
-        "for name in (name for name in (metric, ALL) if name in budgets):",
-        "for name in [name for name in (metric, ALL) if name in budgets][:1]:",
+        "for name in (name for name in (metric, ALL_METRICS) if name in budgets):",
+        "for name in [name for name in (metric, ALL_METRICS) if name in budgets][:1]:",
     ),
     (
         "aggregator/counting/committer.py: sums are committed before their dead letters are safe",
