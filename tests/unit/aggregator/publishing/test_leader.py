@@ -26,4 +26,4 @@ def test_an_outage_of_redis_is_told_once_a_minute(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(leader, "time", SimpleNamespace(monotonic=lambda: now[0]))
     leader.Leader.run(waiting)
     assert all(error.startswith("Redis does not answer (refused)") for _, error in told)
-    assert 8 <= sum(time > leader.TELL_SECONDS for time, _ in told) <= 10, told
+    assert 8 <= sum(time > leader.OUTAGE_LOG_SECONDS for time, _ in told) <= 10, told

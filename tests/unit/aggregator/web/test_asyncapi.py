@@ -71,8 +71,8 @@ def test_it_is_valid_asyncapi_3_with_the_topics_of_the_settings() -> None:
 
 def test_events_are_as_it_says() -> None:
     for name, make in (
-        ("finalEstimate", events.final),
-        ("provisionalEstimate", events.provisional),
+        ("finalEstimate", events.final_event),
+        ("provisionalEstimate", events.provisional_event),
     ):
         described = message(name)
         for metric in METRICS:
