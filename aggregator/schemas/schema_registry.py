@@ -43,7 +43,7 @@ class RegistryError(DitherError):
 
 
 class SchemaRegistry:
-    """A client of a schema registry.
+    """A client of a schema registry, whose requests raise :class:`RegistryError`.
 
     Parameters
     ----------
@@ -105,13 +105,7 @@ class SchemaRegistry:
         return cls(settings.url, authorization, tls)
 
     def lookup(self, subject: Subject) -> tuple[bool, int | None]:
-        """Return whether the subject exists, and the id of this schema under it, if any.
-
-        Raises
-        ------
-        RegistryError
-            If the registry does not answer, or refuses.
-        """
+        """Return whether the subject exists, and the id of this schema under it, if any."""
         try:
             return True, _id(self._post(f"/subjects/{_quoted(subject)}", _body(subject)))
         except RegistryError as error:
@@ -120,13 +114,7 @@ class SchemaRegistry:
             raise
 
     def conflicts(self, subject: Subject) -> list[str]:
-        """Return the incompatibilities of this schema with the subject's newest version.
-
-        Raises
-        ------
-        RegistryError
-            If the registry does not answer, or refuses.
-        """
+        """Return the incompatibilities of this schema with the subject's newest version."""
         path = f"/compatibility/subjects/{_quoted(subject)}/versions/latest?verbose=true"
         compatibility = self._post(path, _body(subject))
         if compatibility.get("is_compatible") is True:
@@ -136,13 +124,7 @@ class SchemaRegistry:
         return conflicts or ["the registry does not say why"]
 
     def register(self, subject: Subject) -> int:
-        """Register a schema, if it is missing, and return its id.
-
-        Raises
-        ------
-        RegistryError
-            If the registry does not answer, or refuses.
-        """
+        """Register a schema, if it is missing, and return its id."""
         return _id(self._post(f"/subjects/{_quoted(subject)}/versions", _body(subject)))
 
     def _post(self, path: str, body: bytes) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def compare_all(
 def compare_arms(
     read: Read, metric: Metric, query: CompareQuery, progress: Progress = ignore_progress
 ) -> list[Compared]:
-    """Compare two arms, or each slice with the rest.
+    """Compare two arms, or each slice with the rest, as :func:`compare_all` does.
 
     Parameters
     ----------
@@ -67,14 +67,7 @@ def compare_arms(
         Reads a window of a metric by its name.
     metric : Metric
         The first arm's.
-    query : CompareQuery
-    progress : callable
-        Takes the share of the work that is done; an exception from it ends the work.
-
-    Raises
-    ------
-    ValueError
-        If the arms cannot be compared, with the reason.
+    query, progress
     """
     name = LocalMetric.require(metric).name
     if query.a.by:
@@ -157,7 +150,7 @@ def _slice_and_rest(window: Window, statistics: Counts, group: int) -> Arms:
 
 
 def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared:
-    """Compare two arms.
+    """Compare two arms, if they can be compared (else ValueError).
 
     Parameters
     ----------
@@ -165,11 +158,6 @@ def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared
     query : CompareQuery
     simultaneous : int
         The number of comparisons that share beta.
-
-    Raises
-    ------
-    ValueError
-        If they cannot be compared, with the reason.
     """
     (window_a, window_b), sums, where = arms.windows, arms.sums, arms.where
     query_a = query.a

@@ -58,25 +58,11 @@ class WindowReader:
 
     @staticmethod
     def answer(window: Window, query: Query = RUNNING_TOTAL) -> Estimate:
-        """Return the estimate from a window with its content; the query's times are ignored.
-
-        Raises
-        ------
-        ValueError
-            If the query does not fit the metric.
-        """
+        """Return the estimate from a window with its content; the query's times are ignored."""
         return plan_for(type(window.metric)).answer(window, query)
 
     def window(self, name: str, query: Query = RUNNING_TOTAL) -> Window:
-        """Return a window with its content, over all partitions.
-
-        Raises
-        ------
-        UnknownMetric
-            If there is no such metric.
-        ValueError
-            If the window is empty.
-        """
+        """Return a window with its content; errors as for :meth:`describe`."""
         return self.read(self.describe(self.store.overview(), name, query))
 
     def describe(self, overview: TopicProgress, name: str, query: Query = RUNNING_TOTAL) -> Window:
@@ -144,23 +130,11 @@ class WindowReader:
         return plan
 
     def plan_series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
-        """Return the plan of a series over a window.
-
-        Raises
-        ------
-        ValueError
-            If the query does not fit the metric.
-        """
+        """Return the plan of a series over a window."""
         return self._plan(window.metric).series(window, query)
 
     def policy(self, overview: TopicProgress, name: str) -> str:
-        """Return the weight policy in force of a metric.
-
-        Raises
-        ------
-        StateUnreadable
-            If the stored policy does not fit the metric.
-        """
+        """Return the weight policy in force of a metric."""
         return self._plan(self.metric(name)).policy(overview)
 
     def first_closed_pane(
