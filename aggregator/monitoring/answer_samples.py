@@ -11,8 +11,8 @@ from aggregator.monitoring.samples import Sample
 from aggregator.reading.search_progress import search_progress
 from aggregator.reading.window import Window
 from estimators import Estimate, SearchMetric
-from estimators.distribution import DistributionEstimate, names_of_edges
-from estimators.metrics.bins import spread
+from estimators.distribution import DistributionEstimate, edge_texts
+from estimators.metrics.bins import merged_edge_indices
 from estimators.shapes import Shape
 
 UNEXPORTED_STATUSES = ("not_ready", "too_few_reports", "expired")
@@ -86,8 +86,8 @@ def _distribution(window: Window, estimate: Estimate, top: int) -> Iterable[Samp
     ):
         for name, number in zip(shown.labels, np.atleast_1d(numbers).tolist(), strict=True):
             yield Sample(exported, number, (window.metric.name, name))
-    edge_indices = spread(estimate.edges.size - 1, MAX_EXPORTED_BINS)
-    names = [*names_of_edges(estimate.edges[edge_indices]), "+Inf"]
+    edge_indices = merged_edge_indices(estimate.edges.size - 1, MAX_EXPORTED_BINS)
+    names = [*edge_texts(estimate.edges[edge_indices]), "+Inf"]
     for exported, shares in (
         (metric_definitions.SHARE_BELOW, estimate.shown),
         (metric_definitions.SHARE_BELOW_LOWER, estimate.cdf_lower),

@@ -16,7 +16,7 @@ from aggregator.reading.query import Query
 from estimators import Metric
 from estimators.errors import meant
 from estimators.estimate import Counts
-from estimators.metrics.attributes import NONE, Codes, Slicing
+from estimators.metrics.attributes import NO_VALUE, Codes, Slicing
 
 Slice = Mapping[str, str | None]
 """Values by attribute: "other" for an undeclared one, None for none."""
@@ -151,7 +151,9 @@ def slice_name(values: Slice) -> str:
     >>> slice_name({"country": "DE", "version": None})
     'country=DE, version=none'
     """
-    return ", ".join(f"{name}={NONE if value is None else value}" for name, value in values.items())
+    return ", ".join(
+        f"{name}={NO_VALUE if value is None else value}" for name, value in values.items()
+    )
 
 
 Groupings = Mapping[str, Sequence[tuple[str, ...]]]
@@ -199,6 +201,6 @@ def _value_index(slicing: Slicing, name: str, value: str | None) -> int:
     """Return the index of a value among those of an attribute."""
     words = slicing.words(name)
     if value not in words:
-        known_values = [NONE if word is None else word for word in words]
+        known_values = [NO_VALUE if word is None else word for word in words]
         raise ValueError(f"{name} = {value!r}: {meant(str(value), known_values)}")
     return words.index(value)

@@ -14,8 +14,8 @@ from aggregator.reading.query import Query
 from aggregator.reading.slices.slice_answers import values
 from estimators import LocalMetric
 from estimators.alarms import Detector
-from estimators.comparison.distributions import limits_of
-from estimators.distribution import names_of
+from estimators.comparison.distributions import limit_indices
+from estimators.distribution import share_names
 from estimators.estimate import Counts
 
 
@@ -72,10 +72,10 @@ def _numbers(
 ) -> Iterator[tuple[str | None, int | None, tuple[float, ...]]]:
     """Yield name, index and edge of each watched number of a slice."""
     if definition.below:
-        limit_indices = limits_of((metric, metric), definition.below, None, ratio=False)
-        assert limit_indices is not None  # noqa: S101
-        for limit, index in zip(definition.below, limit_indices[0].tolist(), strict=True):
-            yield (*names_of([limit]), index, (limit,))
+        indices = limit_indices((metric, metric), definition.below, None, ratio=False)
+        assert indices is not None  # noqa: S101
+        for limit, index in zip(definition.below, indices[0].tolist(), strict=True):
+            yield (*share_names([limit]), index, (limit,))
         return
     labels, _ = metric.domain.select(definition.categories)
     for label in labels:

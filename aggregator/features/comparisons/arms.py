@@ -13,8 +13,8 @@ from aggregator.reading.query import Progress, Query, ignore_progress
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.window import SliceSums, Window
 from estimators import LocalMetric, Metric, compare
-from estimators.comparison.arms import STANDARD
-from estimators.comparison.distributions import limits_of, numbers_of
+from estimators.comparison.arms import STANDARD_WEIGHTS
+from estimators.comparison.distributions import compared_numbers, limit_indices
 from estimators.estimate import Counts
 
 Read = Callable[[str, Query], Window]
@@ -168,15 +168,15 @@ def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared
     if bound == "auto":
         bound = "fixed" if status == "final" else "anytime"
     policy = window_a.policy if query_a.weights is None else query_a.weights
-    arm_policy = "uniform" if policy == STANDARD else policy
+    arm_policy = "uniform" if policy == STANDARD_WEIGHTS else policy
     alternatives = count_alternatives(window_a, query_a)
     if alternatives > 1 and query_a.weights is not None:  # comparisons also have "standard"
         policies = count_distinct_policies(window_a.metric)
         alternatives = alternatives // policies * (policies + 1)
     beta = query_a.beta / (simultaneous * alternatives * query_a.windows * query.intervals)
-    limits_of(metrics, query.below, query_a.categories, ratio=query.of == "ratio")
+    limit_indices(metrics, query.below, query_a.categories, ratio=query.of == "ratio")
     estimates = [
-        numbers_of(
+        compared_numbers(
             metric.estimate(
                 statistic,
                 beta,
