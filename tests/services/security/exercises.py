@@ -254,7 +254,7 @@ def lead(settings: Settings, metrics: Metrics) -> None:
         published.provisional("delay")
         published.verify_intact()
         assert published.draw_once("delay", 0, lambda: b"drawn") == b"drawn"
-        published._forget()
+        published._delete_copy()
         lease.release()
     read(settings, metrics)
 
