@@ -45,12 +45,7 @@ class EventProducer:
         self._partitions = self.partitions(self._topic)
 
     def publish(self, events: Sequence[Event]) -> dict[int, int]:
-        """Publish events to the topic in one transaction.
-
-        Returns
-        -------
-        dict of int to int
-            The offset after the last event, by partition.
+        """Publish events in one transaction; return the offset after the last one, by partition.
 
         Raises
         ------

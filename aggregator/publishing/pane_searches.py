@@ -91,14 +91,7 @@ class PaneSearches:
         }
 
     def drop_vanished_panes(self, metric: str, postponed: Collection[int]) -> None:
-        """Drop the retries of a metric's panes that were due, but were gone.
-
-        Parameters
-        ----------
-        metric : str
-        postponed : collection of int
-            The result of :meth:`postponed` from before the panes were read.
-        """
+        """Drop the retries of a metric's panes that were due (not `postponed`), but were gone."""
         for name, start in [*self._retries]:
             if name == metric and start not in postponed:
                 del self._retries[name, start]

@@ -99,15 +99,7 @@ class HeartbeatSchedule:
         self._last: dict[str, tuple[object, list[int]]] = {}
 
     def note_log_ends(self, asked_at: float, ends: Mapping[int, int | None]) -> None:
-        """Note the ends of partitions' logs.
-
-        Parameters
-        ----------
-        asked_at : float
-            The time of the query, in monotonic seconds.
-        ends : mapping of int to int or None
-            The next offset, by partition; None: Kafka did not answer.
-        """
+        """Note the next offset of each partition, or None if Kafka did not answer the query."""
         for number, end in ends.items():
             self._activity[number].note_log_end(asked_at, end, self._idle * INTERRUPTION_SHARE)
 

@@ -106,18 +106,9 @@ class Grouping:
         )
 
     def group(self, slicing: Slicing, statistics: Counts) -> Counts:
-        """Return the statistics of the slices.
+        """Return the statistics of the slices, int64 of shape (size, cells).
 
-        Parameters
-        ----------
-        slicing : Slicing
-            Of the tables.
-        statistics : ndarray of int64, shape (slicing.size, cells)
-            The tables' sums by code.
-
-        Returns
-        -------
-        ndarray of int64, shape (size, cells)
+        The tables with this slicing have `statistics` by code, int64 of shape (slicing.size, cells).
         """
         digits = slicing.digits(np.arange(slicing.size))
         chosen = np.ones(slicing.size, dtype=np.bool_)
@@ -165,8 +156,7 @@ def queries(groupings: Groupings, metric: Metric, **options: Any) -> Iterator[Qu
 
     Parameters
     ----------
-    groupings : mapping
-    metric : Metric
+    groupings, metric
     **options
         The other fields of the queries.
     """

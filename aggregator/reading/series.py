@@ -171,14 +171,7 @@ class SeriesReader:
         return self.reader.plan_series(window, query)
 
     def read(self, plan: SeriesPlan, progress: Progress = ignore_progress) -> Series:
-        """Read and estimate a series.
-
-        Parameters
-        ----------
-        plan : SeriesPlan
-        progress : callable
-            Takes the share of the finished points; an exception from it ends the work.
-        """
+        """Read and estimate a series; `progress` takes the share of the finished points."""
         metric, query, windows = plan.window.metric, plan.query, plan.point_query.windows
         labels, _ = metric.domain.select(query.categories)
         bins = None if query.bins is None else _bins(metric, query.bins)

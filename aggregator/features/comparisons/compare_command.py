@@ -166,14 +166,7 @@ def compare(
 
 
 def as_text(compared: Compared, verdicts: tuple[str, str] = ("different", "not decided")) -> str:
-    """Return a comparison as text.
-
-    Parameters
-    ----------
-    compared : Compared
-    verdicts : tuple of str
-        The words for arms that are proved to be different, and for others.
-    """
+    """Return a comparison as text, with verdicts for arms proved to be different and others."""
     query = compared.query
     scope = f", {compared.simultaneous} comparisons together" if compared.simultaneous > 1 else ""
     if query.each:

@@ -166,13 +166,8 @@ class ComparisonRun:
     ) -> Iterator[list[ComparisonDecided]]:
         """Process the next final panes, and yield the decisions of each.
 
-        It stops at a pane that changed during the read; the next call resumes there.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-        closed : mapping of str to int
-            The event time in ms up to which windows are final, by metric.
+        Windows are final up to `closed` (event time in ms, by metric). It stops at a pane that
+        changed during the read; the next call resumes there.
         """
         closed_ms = self._closed(closed)
         while (end_ms := self.next_ms + self._step_ms) <= closed_ms:

@@ -54,14 +54,7 @@ class Frame:
 
     @classmethod
     def of(cls, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Frame:
-        """Return the table of these columns and rows.
-
-        Parameters
-        ----------
-        names : sequence of str
-        rows : iterable of sequence
-            Values in the order of the names; NaN and infinite numbers become None, as in JSON.
-        """
+        """Return the table of these columns and rows, with None for numbers that are not finite."""
         columns = [*zip(*rows, strict=True)] or [()] * len(names)
         named = zip(names, columns, strict=True)
         return cls({name: _known(kind_of(name), values) for name, values in named})
