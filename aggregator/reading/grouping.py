@@ -108,7 +108,7 @@ class Grouping:
     def group(self, slicing: Slicing, statistics: Counts) -> Counts:
         """Return the statistics of the slices, int64 of shape (size, cells).
 
-        The tables with this slicing have `statistics` by code, int64 of shape (slicing.size, cells).
+        The tables of `slicing` have `statistics` by code, int64 of shape (slicing.size, cells).
         """
         digits = slicing.digits(np.arange(slicing.size))
         chosen = np.ones(slicing.size, dtype=np.bool_)
