@@ -25,6 +25,8 @@ BODY_SECONDS = 10.0
 """For a whole body, from the request's head on: as long as for the head itself."""
 UNREAD_BYTES = 67_108_864
 """Of answers that wait for their clients to read them, in all."""
+MAX_PATH_BYTES, MAX_QUERY_BYTES, MAX_PARAMETERS = 1_024, 32_768, 1_024
+"""Of an address."""
 PIECE_BYTES = 65_536
 """Of an answer that are written at once; answers up to this size are not counted."""
 
@@ -46,6 +48,34 @@ class ProtectiveHeaders:
             await send(message)
 
         await self.app(scope, receive, protected if scope["type"] == "http" else send)
+
+
+class AddressLimit:
+    """Middleware: refuses an address that is too long, before anybody looks into it.
+
+    What an address costs grows with its length, and all requests share the loop that reads it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on whose address is short enough."""
+        if scope["type"] == "http":
+            for part, text, limit in (
+                ("path", scope["raw_path"], MAX_PATH_BYTES),
+                ("query", scope["query_string"], MAX_QUERY_BYTES),
+            ):
+                if len(text) > limit or text.count(b"&") > MAX_PARAMETERS:
+                    problem = Problem(
+                        414,
+                        f"a {part} of {len(text)} bytes: expected at most {limit}, and "
+                        f"{MAX_PARAMETERS} parameters",
+                        "ask for fewer categories at a time",
+                    )
+                    await problem.response("")(scope, receive, send)
+                    return
+        await self.app(scope, receive, send)
 
 
 class BodyLimit:
