@@ -22,12 +22,7 @@ from aggregator.web import documents, events, pages, probes, questions
 from aggregator.web.events import Abortable
 from aggregator.web.http.access import AccessControl, Guard
 from aggregator.web.http.hosts import ExpectedHosts
-from aggregator.web.http.middleware import (
-    AddressLimit,
-    BodyLimit,
-    ProtectiveHeaders,
-    UnreadLimit,
-)
+from aggregator.web.http.middleware import AddressLimit, BodyLimit, ProtectiveHeaders, UnreadLimit
 from aggregator.web.http.problem_responses import HANDLERS
 from aggregator.web.http.small_posts import SmallPosts
 from aggregator.web.http.tracing import TraceRequests
