@@ -17,8 +17,8 @@ from aggregator.publishing.due_events import Publication
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
-from aggregator.publishing.unpublished_panes import in_batches
-from aggregator.reading.windows import Sums, Window
+from aggregator.publishing.unpublished_panes import batch_events
+from aggregator.reading.window import Window, WindowStatistic
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Partition
@@ -65,7 +65,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
             due = PaneFinalizer(publication, 1_000)
             done = 0
             began = time.perf_counter()
-            for batch in in_batches(due.final_events(store.overview(), PARTITIONS)):
+            for batch in batch_events(due.final_events(store.overview(), PARTITIONS)):
                 published.note_committed(batch, outlet.publish(batch))
                 done += len(batch)
             passed = time.perf_counter() - began
@@ -82,9 +82,9 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
                     start_ms=start,
                     end_ms=start + MINUTE_MS,
                     status="final",
-                    content=Sums(statistic),
+                    content=WindowStatistic(statistic),
                 )
-                events.final(window, 1_000, events.source(reports))
+                events.final_event(window, 1_000, events.source(reports))
             return PANES / (time.perf_counter() - began)
 
         yield Benchmark("publish/closed panes/answers alone", "events/s", ours, baseline)

@@ -74,7 +74,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
         start, end = 0, HOURS * HOUR_MS / 1000
         window = reader.window(SLICED.name, Query(start, end, by=("country",)))
         keys = store.panes.slice_keys(metric_key(SLICED.name, SLICED.revision), range(PARTITIONS))
-        found = [one for key in keys for one in reader.sums.find(window, (SLICES,), key)]
+        found = [one for key in keys for one in reader.sums.find_panes(window, (SLICES,), key)]
 
         def ours() -> None:
             reader.window(SLICED.name, Query(start, end, by=("country",)))
