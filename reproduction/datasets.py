@@ -17,7 +17,7 @@ from aggregator.errors import DitherError
 from producers.populations.csv_files import read_table
 from producers.populations.flights import flights
 from producers.populations.text_files import open_table
-from reproduction.experiments.records import LARGEST_AGE, Records, Task, ages, ratings
+from reproduction.records import LARGEST_AGE, Records, Task, ages, ratings
 
 FLIGHTS = "flights"
 """In place of a file: the table that the demo replays."""

@@ -13,8 +13,9 @@ from concurrent.futures import ProcessPoolExecutor, wait
 
 from aggregator.errors import DitherError
 from reproduction.datasets import read_records
-from reproduction.experiments import EXPERIMENTS, Outcome, Tick
-from reproduction.experiments.records import Records
+from reproduction.experiments import EXPERIMENTS, Outcome
+from reproduction.outcome import Tick
+from reproduction.records import Records
 
 LOOK_SECONDS = 0.5
 

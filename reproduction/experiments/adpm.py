@@ -16,16 +16,7 @@ from estimators.estimate import Estimate, Floats
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.trusted import TrustedMetric
 from reproduction.baselines import acquisition_rates, sampling_mechanism, separate_noise
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-    mean_and_error,
-)
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error
 
 POLICIES = {"ADPM": "adpm", "PropDPM": "proportional", "UNI": "uniform-minimum"}
 BASELINES = {"LDPE": separate_noise, "SM": sampling_mechanism}
@@ -227,31 +218,3 @@ def figure_1b(runs: int, seed: int, tick: Tick) -> Outcome:
     ]  # fmt: skip
     lines = [Curve(method, seconds, y) for method, y in curves.items()]
     return Outcome(numbers, claims, Plot("epsilon_2", "MSE", lines))
-
-
-EXPERIMENTS = {
-    "adpm-table2": Experiment(
-        "ln MSE under high and low variance of epsilon, by method",
-        "ADPM, Table II",
-        "synthetic, as in the paper: Beta(2, 3), 1,000 users",
-        2000,
-        40,
-        table_2,
-    ),
-    "adpm-fig1a": Experiment(
-        "the error beyond that of the sample, as n grows",
-        "ADPM, Figure 1 (A)",
-        "synthetic, as in the paper: uniform values",
-        10_000,
-        1000,
-        figure_1a,
-    ),
-    "adpm-fig1b": Experiment(
-        "saturation: levels above R epsilon_1 do not reduce the error",
-        "ADPM, Figure 1 (B)",
-        "synthetic, as in the paper: a fair coin, 1,000 users",
-        4000,
-        200,
-        figure_1b,
-    ),
-}

@@ -13,16 +13,7 @@ from reproduction.experiments.adpm import (
     errors_beyond_sampling,
     trusted,
 )
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-    mean_and_error,
-)
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error
 
 RATIOS = (1.0, 1.5, 2.0, 4.0, 8.0, 12.0, 16.0, 17.0, 18.0, 32.0, 128.0, 512.0)
 STATED = 17.0
@@ -109,15 +100,3 @@ def figure_3(runs: int, seed: int, tick: Tick) -> Outcome:
     ]
     plot = Plot("n", "n (MSE - 1/(12 n))", [Curve(name, sizes, y) for name, y in curves.items()])
     return Outcome(numbers, claims, plot, [FME_INFERRED])
-
-
-EXPERIMENTS = {
-    "adpm-fig3": Experiment(
-        "errors against n, saturation of the weights, and the other methods' faults",
-        "ADPM, Figures 3 and 4, Examples 1 and 2, Remark 2",
-        "synthetic, as in the paper",
-        10_000,
-        400,
-        figure_3,
-    )
-}

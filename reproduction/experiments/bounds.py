@@ -15,16 +15,6 @@ from estimators import define
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.local import LocalMetric
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-    mean_and_error,
-)
 from reproduction.experiments.published_bounds import (
     BETA,
     LEVELS,
@@ -38,6 +28,7 @@ from reproduction.experiments.published_bounds import (
     randomized_response_constants,
     rappor_constants,
 )
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error
 
 SIZES = [1_000, 10_000, 100_000]
 COVERED = 1_000
@@ -189,24 +180,3 @@ def coverage(runs: int, seed: int, tick: Tick) -> Outcome:
         tick((done + 1) / len(CASES))
     notes = ["The paper's column is the nominal rate. A bound that fails far less is too wide."]
     return Outcome(numbers, claims, notes=notes)
-
-
-SYNTHETIC = "synthetic: signs with mean 0 or 0.9, even categories; levels 0.25 to 4"
-EXPERIMENTS = {
-    "bounds-coverage": Experiment(
-        "how often bounds at 95% fail: ours, the papers' constants, NPRR",
-        "HLDP, HDP-WC; Waudby-Smith, Wu and Ramdas (2023)",
-        SYNTHETIC,
-        2000,
-        200,
-        coverage,
-    ),
-    "bounds-width": Experiment(
-        "how wide bounds are: ours, the papers' constants, NPRR",
-        "HLDP, HDP-WC; Waudby-Smith, Wu and Ramdas (2023)",
-        SYNTHETIC,
-        20,
-        3,
-        widths,
-    ),
-}

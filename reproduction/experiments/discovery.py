@@ -13,14 +13,7 @@ from estimators.discovery.layout import Layout
 from estimators.discovery.string_code import WIDTH, StringCode, as_words
 from estimators.exact.randomness import SeededBits, Words
 from estimators.mechanisms import PrefixTree
-from reproduction.experiments.outcome import (
-    Claim,
-    Experiment,
-    Number,
-    Outcome,
-    Tick,
-    mean_and_error,
-)
+from reproduction.outcome import Claim, Number, Outcome, Tick, mean_and_error
 
 USERS, STRINGS = 200_000, 3_000
 LEVELS = (2.0, 4.0)
@@ -180,15 +173,3 @@ def run(runs: int, seed: int, tick: Tick) -> Outcome:
     claims.append(Claim("Dither finds such a string in 5% of runs at most", wrong <= most, told))
     note = "The paper's column is PEM with the same users, code and promise."
     return Outcome(numbers, claims, notes=[note])
-
-
-EXPERIMENTS = {
-    "discovery": Experiment(
-        title="the shares of frequent strings that are found, by Dither and by PEM",
-        source="Wang, Li and Jha (2017)",
-        data=f"synthetic: {USERS:,} users, {STRINGS:,} serial numbers, Zipf's law",
-        runs=20,
-        quick=2,
-        run=run,
-    )
-}

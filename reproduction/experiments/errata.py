@@ -12,8 +12,8 @@ from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from reproduction.experiments.hdpwc import largest_errors, salaries, tail
 from reproduction.experiments.hldp import cost_of_the_papers_weights
-from reproduction.experiments.outcome import Claim, Experiment, Outcome, Tick, mean_and_error
-from reproduction.experiments.records import Records
+from reproduction.outcome import Claim, Outcome, Tick, mean_and_error
+from reproduction.records import Records
 
 BETA = 0.05
 
@@ -174,15 +174,3 @@ def errata(runs: int, seed: int, tick: Tick) -> Outcome:
     tick(0.6)
     claims.append(heuristic_is_best(max(10, runs // 4), seed))
     return Outcome(claims=claims)
-
-
-EXPERIMENTS = {
-    "errata": Experiment(
-        "statements in the papers that are wrong",
-        "HLDP, HIST, HDP-WC",
-        "synthetic",
-        200,
-        40,
-        errata,
-    )
-}

@@ -21,7 +21,7 @@ from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from reproduction.baselines import sampling_frequencies, sampling_mechanism
 from reproduction.experiments.adpm import collected, trusted
-from reproduction.experiments.records import Records, cases, wages
+from reproduction.records import Records, cases, wages
 
 BETA = 0.05
 BINS = 12

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 from reproduction.experiments.hdpwc import (
@@ -14,9 +13,9 @@ from reproduction.experiments.hdpwc import (
     synthetic,
     tail,
 )
-from reproduction.experiments.hdpwc_tables import BOTH, UNSAID, data_used, listed
-from reproduction.experiments.outcome import Claim, Curve, Experiment, Number, Outcome, Plot, Tick
-from reproduction.experiments.records import Records
+from reproduction.experiments.hdpwc_tables import UNSAID, data_used, listed
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick
+from reproduction.records import Records
 
 
 def figure_1(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
@@ -86,25 +85,3 @@ def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
             claims.append(Claim("hpf-a is best, uncorrelated", best, "as the numbers"))
     plot = Plot("bins", "95% quantile of the largest error", curves, (False, True))
     return Outcome(numbers, claims, plot, [UNSAID])
-
-
-EXPERIMENTS = {
-    "hdpwc-fig1": Experiment(
-        "six methods on six populations",
-        "HDP-WC, Figure 1",
-        BOTH,
-        300,
-        20,
-        functools.partial(figure_1, Records()),
-        figure_1,
-        ("wages", "cases"),
-    ),
-    "hdpwc-fig2": Experiment(
-        "turbo weights, which have a closed solution, against the exact ones",
-        "HDP-WC, Figure 2",
-        "synthetic: 10,000 users",
-        300,
-        20,
-        figure_2,
-    ),
-}

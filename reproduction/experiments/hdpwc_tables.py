@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from reproduction.experiments.hdpwc import (
@@ -15,8 +14,8 @@ from reproduction.experiments.hdpwc import (
     synthetic,
     tail,
 )
-from reproduction.experiments.outcome import Claim, Experiment, Number, Outcome, Tick
-from reproduction.experiments.records import Records
+from reproduction.outcome import Claim, Number, Outcome, Tick
+from reproduction.records import Records
 
 Rows = dict[str, tuple[float, ...]]
 TABLE_4: dict[str, Rows] = {
@@ -169,29 +168,3 @@ def table_5(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
         "HPM, which it calls a heuristic.",
     ]
     return Outcome(numbers, claims, notes=notes, data=data_used(records, told))
-
-
-STAND_INS = "stand-ins of the paper's size, because its records cannot be distributed: "
-BOTH = STAND_INS + "log-normal wages of 50,000, 17,000 cases of 10 types; synthetic users"
-EXPERIMENTS = {
-    "hdpwc-table4": Experiment(
-        "errors of frequencies, for levels that are correlated with values (C) or not (U)",
-        "HDP-WC, Table 4",
-        BOTH,
-        300,
-        20,
-        functools.partial(table_4, Records()),
-        table_4,
-        ("wages", "cases"),
-    ),
-    "hdpwc-table5": Experiment(
-        "errors of means, for levels that are correlated with values (C) or not (U)",
-        "HDP-WC, Table 5",
-        STAND_INS + "log-normal wages of 50,000; synthetic users",
-        300,
-        20,
-        functools.partial(table_5, Records()),
-        table_5,
-        ("wages",),
-    ),
-}

@@ -14,7 +14,7 @@ from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.local import LocalMetric
 from estimators.shuffling import shuffled_epsilon
-from reproduction.experiments.outcome import Claim, Curve, Experiment, Number, Outcome, Plot, Tick
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick
 
 PROTOCOLS = {
     "RAPPOR": "rappor",
@@ -190,39 +190,3 @@ def shuffle(runs: int, seed: int, tick: Tick) -> Outcome:
     tick(1.0)
     line = Curve(f"n = {users:,}, delta = {delta:g}", *zip(*known, strict=True))
     return Outcome((), claims, Plot("epsilon of a report", "epsilon after shuffling", [line]))
-
-
-EXPERIMENTS = {
-    "hist-fig1": Experiment(
-        "the largest error over 5,000 categories, by protocol",
-        "HIST, Figure 1",
-        "synthetic, as in the paper: a point mass",
-        1000,
-        20,
-        figure_1,
-    ),
-    "hist-fig2": Experiment(
-        "the largest error, by concentration of the data",
-        "HIST, Figure 2",
-        "synthetic, as in the paper: Zipf",
-        1000,
-        30,
-        figure_2,
-    ),
-    "hist-fig3": Experiment(
-        "the largest error by epsilon",
-        "HIST, Figure 3",
-        "synthetic: a point mass (the paper does not give its k and n)",
-        400,
-        20,
-        figure_3,
-    ),
-    "hist-shuffle": Experiment(
-        "what an anonymising shuffler would add",
-        "HIST, Theorem 11",
-        "none: a formula",
-        1,
-        1,
-        shuffle,
-    ),
-}

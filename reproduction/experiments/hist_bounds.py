@@ -16,16 +16,7 @@ from estimators.estimate import Floats
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.metrics.local import LocalMetric
 from reproduction.experiments.hist import histogram
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-    mean_and_error,
-)
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error
 
 USERS, CATEGORIES = 10_000, 100_000
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0)
@@ -136,15 +127,3 @@ def figure_4(runs: int, seed: int, tick: Tick) -> Outcome:
     ]
     notes = ["The paper's column is Theorem 6's bound; it gives neither k nor n of the figure."]
     return Outcome(numbers, claims, Plot("epsilon", "l_inf", curves), notes)
-
-
-EXPERIMENTS = {
-    "hist-fig4": Experiment(
-        "bounds of the largest error, and the error itself",
-        "HIST, Figure 4",
-        "synthetic: a point mass, n = 10,000, k = 100,000",
-        100,
-        10,
-        figure_4,
-    )
-}

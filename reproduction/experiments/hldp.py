@@ -11,17 +11,7 @@ from estimators import define
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.local import LocalMetric
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-    mean_and_error,
-    slope,
-)
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error, slope
 
 PROFILES = {
     "all at 1/2": ((0.5,), (1.0,)),
@@ -243,31 +233,3 @@ def peeking(runs: int, seed: int, tick: Tick) -> Outcome:
         ),
     ]
     return Outcome(numbers, claims, notes=[f"{len(looks)} looks, at every power of 1.1 from 30."])
-
-
-EXPERIMENTS = {
-    "hldp-rates": Experiment(
-        "errors fall with the root of the sum of epsilon^2, and grow with that of the dimension",
-        "HLDP, Theorems 2.2, 2.3, 3.1, 3.2 and 4.1",
-        "synthetic: three mixes of levels",
-        1000,
-        40,
-        rates,
-    ),
-    "hldp-weights": Experiment(
-        "the paper's weights and the optimal ones, side by side",
-        "HLDP, Algorithms 1 and 3",
-        "none: the estimators' own variances",
-        1,
-        1,
-        weights,
-    ),
-    "peeking": Experiment(
-        "why a dashboard needs bounds that hold at all times",
-        "Howard, Ramdas, McAuliffe and Sekhon (2021)",
-        "synthetic: +-1 with mean 0.2, levels 0.5 and 2",
-        400,
-        40,
-        peeking,
-    ),
-}

@@ -13,17 +13,7 @@ from typing import Any
 import numpy as np
 
 from estimators.extremes import Progress, Search, lower_alpha_setting, unknown_alpha_setting
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-    mean_and_error,
-    slope,
-)
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error, slope
 
 WIDTH = 0.3
 PLACES = np.linspace(-1, 1 - WIDTH, 6)
@@ -176,23 +166,3 @@ def _smallest_laplace_report(users: int, epsilon: float, runs: int, seed: int) -
         ]
         worst = max(worst, float(np.mean(errors)))
     return worst
-
-
-EXPERIMENTS = {
-    "min-fig1": Experiment(
-        "the error of a minimum against the number of users: the corollaries' slopes",
-        "MIN, Figure 1, Corollaries 1 and 2",
-        "synthetic, as in the paper: uniform over 0.3 of [-1, 1]",
-        1000,
-        30,
-        figure_1,
-    ),
-    "min-fig2": Experiment(
-        "the search against the smallest of Laplace reports; splitting users against the budget",
-        "MIN, Figure 2",
-        "synthetic, as in the paper: uniform over 0.3 of [-1, 1]",
-        300,
-        30,
-        figure_2,
-    ),
-}

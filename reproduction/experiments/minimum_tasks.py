@@ -6,7 +6,6 @@ alpha; ours splits the users over as many rounds instead of each budget.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -15,18 +14,8 @@ import numpy as np
 from estimators.estimate import Floats
 from estimators.extremes import Search, unknown_alpha_setting
 from reproduction.experiments.minimum import BETA, searched
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-    mean_and_error,
-    slope,
-)
-from reproduction.experiments.records import Records, Task, tasks
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error, slope
+from reproduction.records import Records, Task, tasks
 
 EPSILONS = (1.0, 4.0)
 MOST, SIZES = 18, 5
@@ -136,18 +125,3 @@ def _orders(found: dict[str, float]) -> list[Claim]:
 
 def _data(records: Records) -> str:
     return "; ".join(records.told) if records.tasks else ""
-
-
-EXPERIMENTS = {
-    "min-tasks": Experiment(
-        "extremes of ratings and of customers' ages",
-        "MIN, Figures 4 and 5",
-        "stand-ins of the paper's size, because its records cannot be distributed: beta laws with "
-        "its alpha",
-        200,
-        20,
-        functools.partial(min_tasks, Records()),
-        min_tasks,
-        ("tasks",),
-    )
-}

@@ -15,14 +15,7 @@ from estimators.metrics.local import LocalMetric
 from reproduction.experiments.distribution.data import populations
 from reproduction.experiments.distribution.square_wave import square_wave_cdf
 from reproduction.experiments.distribution.trees import ascending, haar_hrr_cdf, tree_cdf
-from reproduction.experiments.outcome import (
-    Claim,
-    Experiment,
-    Number,
-    Outcome,
-    Tick,
-    mean_and_error,
-)
+from reproduction.outcome import Claim, Number, Outcome, Tick, mean_and_error
 
 CASES: list[tuple[int, int, float]] = [
     (256, 10_000, 0.5),
@@ -234,13 +227,3 @@ NOTE = (
     "the named rival, made ascending by isotonic regression; trees have the best probabilities of "
     "depths, OUE or randomized response, and least squares."
 )
-EXPERIMENTS = {
-    "distribution": Experiment(
-        "errors of distributions, ours beside those of six rivals",
-        "Cormode et al. (2019); Li et al. (2020); Hay et al. (2010)",
-        "Beta(5, 2), bimodal, a spike, log-normal; departure delays of flights, if installed",
-        20,
-        2,
-        comparison,
-    )
-}
