@@ -47,9 +47,10 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
         bits = CountedBits()
         metric.randomize(values, level, bits)
         ours = functools.partial(metric.randomize, values, level)
+        baselines: dict[str, Callable[[], object]]
         baselines = {"urandom": functools.partial(os.urandom, 8 * bits.words)}
         if name in NUMPY_NOISE:
-            baselines["numpy"] = functools.partial(NUMPY_NOISE[name], size)  # type: ignore[arg-type]
+            baselines["numpy"] = functools.partial(NUMPY_NOISE[name], size)
         for baseline, action in baselines.items():
             sides = repeated(size, ours), repeated(size, action)
             yield Benchmark(f"randomize/{name}/{baseline}", "reports/s", *sides)

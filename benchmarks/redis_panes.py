@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 
+from aggregator.state.batch_ids import as_ids
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import Watermark
 from aggregator.storage.progress import UNSET
+from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
+from benchmarks.batches import FUTURE_MS, METRICS, LogMessage, payloads
 from estimators import Metric
 from estimators.estimate import Counts
+from producers.wire.batch import BATCH_ID_BYTES
 
 
 def write_panes(
@@ -34,3 +39,29 @@ def write_panes(
         partition.counts[f"accepted:{name}"] = reports
     partition.next_offset = 1
     assert store.partition.commit(number, epoch, UNSET, partition, dict(facts or {}))  # noqa: S101
+
+
+def commit_ids(store: Store, ids: int, ids_a_commit: int) -> Iterator[int]:
+    """Commit a batch, then further ids of its pane; yield after each commit how many there are."""
+    snapshot = store.partition.acquire(0, "first")
+    epoch, following = int(snapshot.owner["epoch"]), snapshot.next_offset
+    state = snapshot.partition(METRICS, FUTURE_MS)
+    state.count([LogMessage(0, payload) for payload in payloads(1, 1)])
+    ((key, pane),) = ((key, pane) for key, pane in state.panes.items() if pane.seen)
+    while True:
+        store.partition.commit(0, epoch, following, state, {})
+        following = state.next_offset
+        yield len(pane.seen)
+        if not (left := ids - len(pane.seen)):
+            return
+        new = os.urandom(BATCH_ID_BYTES * min(ids_a_commit, left))
+        pane.seen.add(as_ids(new))
+        pane.unsaved.append(new)
+        state.changed[key] = pane
+        state.advance_to(following + ids_a_commit)
+
+
+def delete_partition(store: Store, topic: str) -> None:
+    """Delete all keys of a topic's first partition."""
+    for key in store.client.scan_iter(f"{tag(topic, 0)}:*", count=1_000):
+        store.client.unlink(key)

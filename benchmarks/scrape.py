@@ -17,7 +17,7 @@ from aggregator.storage.store import Store
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
 from benchmarks.redis_panes import write_panes
-from estimators import define
+from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
 
 PARTITIONS, MEANS, FREQUENCIES = 6, 30, 20
@@ -28,7 +28,7 @@ REPORTS = 2_000
 def benchmarks(places: Places) -> Iterator[Benchmark]:
     mean = {"kind": "mean", "mechanism": "laplace", "range": (0, 1), "levels": [0.5, 1, 2, 4]}
     frequency = {"kind": "frequency", "mechanism": "rappor", "categories": CATEGORIES}
-    metrics = {
+    metrics: dict[str, LocalMetric] = {
         **{name: define(name=name, **mean) for name in (f"m{i}" for i in range(MEANS))},
         **{
             name: define(name=name, levels=[1, 4], **frequency)
