@@ -6,18 +6,14 @@
 from __future__ import annotations
 
 import functools
-import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.docs_tables import print_table
 from estimators import LocalMetric, define
 from estimators.alarms import Detector
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts, Floats
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 RATES = (1 / 8_760, 1 / 876_000)
@@ -25,7 +21,7 @@ RATES = (1 / 8_760, 1 / 876_000)
 BASELINES = (0, 28, 168, 720)
 """In panes; 0: the baseline is stated."""
 SHIFTS = (1, 2, 4)
-PANE, MOST, BEFORE = 10_000, 400, 50
+PANE, MAX_PANES, BEFORE, RUNS = 10_000, 400, 50, 200
 
 
 @functools.cache
@@ -72,7 +68,7 @@ def delays(
     before: int = 0,
     seed: int = 5,
 ) -> list[int]:
-    """Return after how many panes each run sees a move, at most :data:`MOST`.
+    """Return after how many panes each run sees a move, at most :data:`MAX_PANES`.
 
     Parameters
     ----------
@@ -99,7 +95,7 @@ def delays(
         for _ in range(before):
             detector.update(pane(one, rng, PANE, mean))
         moved, taken = mean + shift * error, 1
-        while not detector.update(pane(one, rng, PANE, moved)).raised and taken < MOST:
+        while not detector.update(pane(one, rng, PANE, moved)).raised and taken < MAX_PANES:
             taken += 1
         found.append(taken)
     return found
@@ -141,24 +137,25 @@ def false_alarms(
     return raised
 
 
-def told(found: list[int]) -> str:
+def text_of(waits: list[int]) -> str:
     """Return the mean delay, and how many moves were not seen at all."""
-    mean, unseen = float(np.mean(found)), found.count(MOST) / len(found)
+    mean, unseen = float(np.mean(waits)), waits.count(MAX_PANES) / len(waits)
     return f"{mean:.{1 if mean < 20 else 0}f}" + (f" ({unseen:.0%} unseen)" if unseen else "")
+
+
+def delays_row(shift: float) -> list[str]:
+    """Return the delays for each baseline, with both rates of false alarms."""
+    cells = []
+    for panes in BASELINES:
+        waits = [delays(panes, shift, alpha, RUNS, before=BEFORE) for alpha in RATES]
+        cells.append(" / ".join(map(text_of, waits)))
+    return [f"{shift}", *cells]
 
 
 def main() -> None:
     """Print the tables."""
-    out, runs = sys.stdout, 200
     heads = ["stated" if not panes else f"{panes} panes" for panes in BASELINES]
-    out.write("| shift | " + " | ".join(heads) + " |\n|---|" + "---|" * len(heads) + "\n")
-    for shift in SHIFTS:
-        cells = []
-        for panes in BASELINES:
-            found = [delays(panes, shift, alpha, runs, before=BEFORE) for alpha in RATES]
-            cells.append(" / ".join(told(each) for each in found))
-        out.write(f"| {shift} | " + " | ".join(cells) + " |\n")
-        out.flush()
+    print_table(["shift", *heads], map(delays_row, SHIFTS))
     for title, baseline, means in (
         ("stated", 0, (0.0,) * 5),
         ("28 panes", 28, (0.0,) * 5),
@@ -166,8 +163,7 @@ def main() -> None:
     ):
         alpha, series, panes = 1e-3, 400, 365
         false = false_alarms(baseline, alpha, series, panes, means)
-        out.write(f"{title}: {false} false alarms, {alpha * series * panes:g} promised\n")
-        out.flush()
+        print(f"{title}: {false} false alarms, {alpha * series * panes:g} promised", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,18 +6,15 @@
 from __future__ import annotations
 
 import functools
-import sys
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
 
+from benchmarks.docs_tables import print_table
 from estimators.bounds import Law, interval
 from estimators.comparison.arms import Arm
 from estimators.comparison.joint import anytime, fixed_difference
-
-if TYPE_CHECKING:
-    from estimators.estimate import Floats
+from estimators.estimate import Floats
 
 BETA, POWER = 0.05, 0.8
 MIXED, HIGH = (0.25, 0.5, 1.0, 2.0, 4.0), (2.0, 4.0, 8.0)
@@ -97,24 +94,28 @@ def needed(effect: float, epsilon: float, bound: str) -> int:
     return step * int(np.ceil(high / step))
 
 
+def widths_row(sizes: tuple[int, int]) -> list[str]:
+    """Return the widths for each mean: the joint test's, and the union's in brackets."""
+    cells = []
+    for theta in THETAS:
+        ratios = [widths(sizes, levels, theta) for levels in (MIXED, HIGH)]
+        joint, union = (" / ".join(f"{pair[i]:.2f}" for pair in ratios) for i in (0, 1))
+        cells.append(f"{joint} ({union})")
+    return [f"{sizes[0]:,}, {sizes[1]:,}", *cells]
+
+
+def needed_row(effect: float) -> list[str]:
+    """Return the reports that a difference needs at each epsilon."""
+    pairs = [[needed(effect, x, bound) for bound in ("fixed", "anytime")] for x in EPSILONS]
+    return [f"{effect:.0%}", *(" / ".join(f"{n:,}" for n in pair) for pair in pairs)]
+
+
 def main() -> None:
     """Print the tables."""
-    out = sys.stdout
-    out.write("| reports of a, of b | " + " | ".join(f"mean {x:g}" for x in THETAS) + " |\n")
-    out.write("|---|" + "---|" * len(THETAS) + "\n")
-    for sizes in SIZES:
-        cells = []
-        for theta in THETAS:
-            found = [widths(sizes, levels, theta) for levels in (MIXED, HIGH)]
-            joint, union = (" / ".join(f"{x[i]:.2f}" for x in found) for i in (0, 1))
-            cells.append(f"{joint} ({union})")
-        out.write(f"| {sizes[0]:,}, {sizes[1]:,} | " + " | ".join(cells) + " |\n")
-    out.write("\n| difference | " + " | ".join(f"epsilon = {x:g}" for x in EPSILONS) + " |\n")
-    out.write("|---|" + "---|" * len(EPSILONS) + "\n")
-    for effect in EFFECTS:
-        pairs = [[needed(effect, x, bound) for bound in ("fixed", "anytime")] for x in EPSILONS]
-        cells = [" / ".join(f"{n:,}" for n in pair) for pair in pairs]
-        out.write(f"| {effect:.0%} | " + " | ".join(cells) + " |\n")
+    heads = ["reports of a, of b", *(f"mean {theta:g}" for theta in THETAS)]
+    print_table(heads, map(widths_row, SIZES))
+    print()
+    print_table(["difference", *(f"epsilon = {x:g}" for x in EPSILONS)], map(needed_row, EFFECTS))
 
 
 if __name__ == "__main__":

@@ -17,12 +17,13 @@ import dataclasses
 import functools
 import itertools
 import math
-import sys
 import types
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.docs_tables import print_table
+from estimators.estimate import Counts, Floats
 from estimators.limits import MOST_LEVELS
 from estimators.mechanisms import (
     Grr,
@@ -37,9 +38,6 @@ from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.weights import level_weights
 from tests.support.reports.cases import COMPOSITE, exact
 from tests.support.reports.populations import Population, Symbols, symbol_cells, symbol_chances
-
-if TYPE_CHECKING:
-    from estimators.estimate import Counts, Floats
 
 REPORTS = 10**7
 MIXED = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -243,20 +241,20 @@ def measure(name: str, levels: tuple[float, ...], categories: int, data: str) ->
     return Deviations(np.sqrt(squares / (runs * categories)), largest / runs / expected, runs)
 
 
+def row_of(name: str) -> list[str]:
+    """Return the largest deviations of a mechanism over the grid."""
+    cells = [measure(name, x, k, data) for x in LEVELS for k in SIZES for data in DATA]
+    deviations = (
+        max((ratio - 1 for ratio in ratios), key=abs)
+        for ratios in ([c.root_mean_square for c in cells], [c.largest for c in cells])
+    )
+    runs = [cell.runs for cell in cells]
+    return [f"`{name}`", *(f"{x:+.1%}" for x in deviations), f"{min(runs):,} to {max(runs):,}"]
+
+
 def main() -> None:
     """Print the table of docs/mechanisms.md."""
-    out = sys.stdout
-    out.write("| mechanism | root mean square | l_inf | runs a cell |\n|---|---|---|---|\n")
-    for name in NAMES:
-        cells = [measure(name, x, k, data) for x in LEVELS for k in SIZES for data in DATA]
-        square, largest = (
-            max((ratio - 1 for ratio in ratios), key=abs)
-            for ratios in ([c.root_mean_square for c in cells], [c.largest for c in cells])
-        )
-        counts = [cell.runs for cell in cells]
-        runs = f"{min(counts):,} to {max(counts):,}"
-        out.write(f"| `{name}` | {square:+.1%} | {largest:+.1%} | {runs} |\n")
-        out.flush()
+    print_table(["mechanism", "root mean square", "l_inf", "runs a cell"], map(row_of, NAMES))
 
 
 if __name__ == "__main__":

@@ -6,16 +6,14 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.docs_tables import print_table
+from estimators.estimate import Floats
 from estimators.mechanisms import Grr, Oue, Rappor, SubsetSelection
 from tests.support.reports.populations import LEVELS, Population
-
-if TYPE_CHECKING:
-    from estimators.estimate import Floats
 
 LIMITS = (0.05, 0.01, 0.001)
 RUNS = 2_000
@@ -86,15 +84,15 @@ CASES = [
 ]
 
 
+def row_of(case: Case) -> list[str]:
+    """Return the share of p-values at or below each limit."""
+    p_values = case.p_values(RUNS)
+    return [str(case), *(f"{float((p_values <= limit).mean()):.4f}" for limit in LIMITS)]
+
+
 def main() -> None:
     """Print the table."""
-    sys.stdout.write("| population | " + " | ".join(f"p <= {q}" for q in LIMITS) + " |\n")
-    sys.stdout.write("|---" * (1 + len(LIMITS)) + "|\n")
-    for case in CASES:
-        found = case.p_values(RUNS)
-        shares = " | ".join(f"{float((found <= q).mean()):.4f}" for q in LIMITS)
-        sys.stdout.write(f"| {case} | {shares} |\n")
-        sys.stdout.flush()
+    print_table(["population", *(f"p <= {limit}" for limit in LIMITS)], map(row_of, CASES))
 
 
 if __name__ == "__main__":

@@ -11,26 +11,28 @@ which is -1 or 1, either with probability 1/2, and its report.
 from __future__ import annotations
 
 import math
-import sys
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from benchmarks.docs_tables import print_table
 from benchmarks.docs_tables.least_variances import LEAST_VARIANCES
 from estimators.bounds.collisions import collision_bound
 from estimators.bounds.point_collisions import collisions_log_p, least_collisions, most_collisions
 from estimators.exact import discrete_laplace
 from estimators.exact.windows import shape_at, two_symbols
-from estimators.mechanisms import CountSketch, ProjectiveSketch, mechanism_class, mechanisms_for
+from estimators.mechanisms import (
+    CountSketch,
+    Mechanism,
+    ProjectiveSketch,
+    mechanism_class,
+    mechanisms_for,
+)
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.means import ScalarMean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from estimators.mechanisms import Mechanism
 
 EPSILONS = (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4), Fraction(8))
 SIZES = (16, 1024, 65536)
@@ -56,11 +58,10 @@ def variance(mechanism: Mechanism) -> float:
     return float(mechanism.facts.variances[0])
 
 
-def table(*head: str, rows: Iterable[tuple[object, ...]]) -> None:
-    """Print a table."""
-    for cells in (head, ("---",) * len(head), *rows):
-        sys.stdout.write(f"| {' | '.join(map(str, cells))} |\n")
-    sys.stdout.write("\n")
+def table(*heads: str, rows: Iterable[tuple[object, ...]]) -> None:
+    """Print a table and an empty line."""
+    print_table(heads, rows)
+    print()
 
 
 def sizes(each: Iterable[int]) -> str:

@@ -12,26 +12,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from benchmarks.docs_tables import print_table
 from estimators.bounds import FlipNoise, limits
+from estimators.bounds.deviations import Noise
 from estimators.bounds.differences import difference_limits
+from estimators.estimate import Counts, Floats
 from estimators.mechanisms import AutoFrequency, Laplace, Repetition, Windows
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 from tests.support.reports.populations import LEVELS, Population, symbol_chances
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from estimators.bounds.deviations import Noise
-    from estimators.estimate import Counts, Floats
-
 LAST = 100_000
+BOUNDS = (("anytime", 0.05), ("anytime", 0.2), ("fixed", 0.05), ("normal", 0.05))
 CHECKED = np.unique([math.ceil(1.1**i) for i in range(122)] + [LAST])
 CHECKED = CHECKED[CHECKED <= LAST]
 
@@ -255,20 +253,17 @@ HARD = [
 ]
 
 
-def main(runs: int = 2000) -> None:
+def row_of(population: Population, runs: int = 2_000) -> list[str]:
+    """Return the shares of whole paths that each bound covers throughout."""
+    paths = Paths(population, runs)
+    missed = [np.count_nonzero(paths.missed(Question(bound=b, beta=x))) for b, x in BOUNDS]
+    head = f"{population.mechanism}, {population.theta}"
+    return [head, *(f"{100 * (1 - count / runs):.1f}%" for count in missed)]
+
+
+def main() -> None:
     """Print the table of docs/bounds.md: the share of whole paths that were covered throughout."""
-    out = sys.stdout
-    bounds = [("anytime", 0.05), ("anytime", 0.2), ("fixed", 0.05), ("normal", 0.05)]
-    out.write("| data | " + " | ".join(f"`{b}`, beta = {beta}" for b, beta in bounds) + " |\n")
-    out.write("|---|" + "---|" * len(bounds) + "\n")
-    for population in HARD:
-        missed = [
-            np.count_nonzero(Paths(population, runs).missed(Question(bound=b, beta=beta)))
-            for b, beta in bounds
-        ]
-        shares = " | ".join(f"{100 * (1 - m / runs):.1f}%" for m in missed)
-        out.write(f"| {population.mechanism}, {population.theta} | {shares} |\n")
-        out.flush()
+    print_table(["data", *(f"`{b}`, beta = {beta}" for b, beta in BOUNDS)], map(row_of, HARD))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ All users are at one level, and the sums are at their expectation.
 from __future__ import annotations
 
 import functools
-import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.docs_tables import print_table
 from estimators.bounds import interval
 from estimators.bounds.bets.symbol_bets import SymbolBets
 from estimators.bounds.bets.symbol_limits import symbol_limits
@@ -21,9 +21,6 @@ from estimators.mechanisms import ProjectiveSketch, RandomizedResponse, SubsetSe
 from estimators.question import Question
 from tests.support.reports.cases import exact
 from tests.support.windows import knots_of, probabilities
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 EPSILONS = (0.5, 1, 2, 4, 8)
@@ -87,36 +84,38 @@ ASKED: dict[str, Callable[[int, float], float]] = {
 }
 
 
-def needed(reached: Callable[[int, float], float], epsilon: float, goal: float) -> int | None:
-    """Return how many reports have a reach of at most `goal`; None for more than 10^9."""
+def needed(reached: Callable[[int, float], float], epsilon: float, goal: float) -> str:
+    """Return how many reports have a reach of at most `goal`; "never" for more than 10^9."""
     low, high = 10.0, 1e9
     if reached(int(high), epsilon) > goal:
-        return None
+        return "never"
     while high / low > 1.002:
         middle = float(np.sqrt(low * high))
         enough = reached(int(middle), epsilon) <= goal
         low, high = (low, middle) if enough else (middle, high)
     step = 10 ** (int(np.log10(high)) - 1)
-    return int(step * np.ceil(high / step))
+    return f"{int(step * np.ceil(high / step)):,}"
 
 
 def main() -> None:
     """Print the tables."""
-    out = sys.stdout
-    out.write("| epsilon | " + " | ".join(f"{n:,}" for n in SIZES) + " |\n")
-    out.write("|---|" + "---|" * len(SIZES) + "\n")
-    for name, reached in ASKED.items():
-        for epsilon in EPSILONS:
-            cells = " | ".join(f"±{reached(n, epsilon):.3f}" for n in SIZES)
-            out.write(f"| {name}, {epsilon:g} | {cells} |\n")
+    print_table(
+        ["epsilon", *(f"{n:,}" for n in SIZES)],
+        (
+            [f"{name}, {epsilon:g}", *(f"±{reached(n, epsilon):.3f}" for n in SIZES)]
+            for name, reached in ASKED.items()
+            for epsilon in EPSILONS
+        ),
+    )
     for goal in GOALS:
-        out.write(f"\n| reports for ±{goal:.0%} | ")
-        out.write(" | ".join(f"epsilon {epsilon:g}" for epsilon in EPSILONS) + " |\n")
-        out.write("|---|" + "---|" * len(EPSILONS) + "\n")
-        for name, reached in ASKED.items():
-            found = [needed(reached, epsilon, goal) for epsilon in EPSILONS]
-            cells = " | ".join("never" if n is None else f"{n:,}" for n in found)
-            out.write(f"| {name} | {cells} |\n")
+        print()
+        print_table(
+            [f"reports for ±{goal:.0%}", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS)],
+            (
+                [name, *(needed(reached, epsilon, goal) for epsilon in EPSILONS)]
+                for name, reached in ASKED.items()
+            ),
+        )
 
 
 if __name__ == "__main__":

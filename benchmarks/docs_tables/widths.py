@@ -9,13 +9,14 @@ sums are put at their expectation; the normal width takes the true standard devi
 from __future__ import annotations
 
 import functools
-import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 from scipy.stats import chi2
 
+from benchmarks.docs_tables import print_table
 from estimators.bounds import Directions, LaplaceNoise, Law, flip_noise_deviation, interval
 from estimators.bounds.anytime import deviation
 from estimators.bounds.bets.symbol_bets import SymbolBets
@@ -24,6 +25,7 @@ from estimators.bounds.differences import difference_limits
 from estimators.bounds.laws.window_law import WindowLaw
 from estimators.bounds.own_values import own_value_limits
 from estimators.bounds.spheres import width
+from estimators.estimate import Floats
 from estimators.exact.discrete_laplace import variance
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms import CountSketch, ProjectiveSketch, Windows, mechanism_class
@@ -33,13 +35,7 @@ from estimators.weights import level_weights, total_weight
 from tests.support.reports.cases import exact
 from tests.support.windows import knots_of, probabilities
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from estimators.estimate import Floats
-
-    Rows = dict[str, Callable[[int], float]]
-
+Rows = dict[str, Callable[[int], float]]
 LEVELS = np.array([0.25, 0.5, 1, 2, 4])
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 GRID = 1024
@@ -87,11 +83,6 @@ def ratio(law: Law, theta: float, k: int = 1, *, ever: bool = False) -> float:
     half = -ndtri(np.exp(log_p)) * np.sqrt(law.largest_variance(np.array([theta])))[0]
     normal = min(1.0, theta + half) - max(-1.0, theta - half)
     return float((upper - lower)[0] / normal)
-
-
-def anytime_ratio(law: Law, theta: float, k: int = 1) -> float:
-    """Return the same for the bound that holds at all times at once."""
-    return ratio(law, theta, k, ever=True)
 
 
 def likelihood_ratio(n: int, theta: float) -> float:
@@ -364,17 +355,16 @@ def _populations(*, ever: bool) -> Rows:
 
 
 def _print(title: str, rows: Rows) -> None:
-    out = sys.stdout
-    out.write(f"| {title} | " + " | ".join(f"{n:,} reports" for n in SIZES) + " |\n")
-    out.write("|---|" + "---|" * len(SIZES) + "\n")
-    for name, measure in rows.items():
-        out.write(f"| {name} | " + " | ".join(f"{measure(n):.3f}" for n in SIZES) + " |\n")
-    out.write("\nvectors: coordinate / l2 radius, and McDiarmid's radius\n")
+    print_table(
+        [title, *(f"{n:,} reports" for n in SIZES)],
+        ([name, *(f"{measure(n):.3f}" for n in SIZES)] for name, measure in rows.items()),
+    )
+    print("\nvectors: coordinate / l2 radius, and McDiarmid's radius")
     for dimension in (2, 10, 100, 1024, 4096):
-        found = [vector_ratios(n, dimension) for n in SIZES]
-        cells = [f"{coordinate:.3f} / {radius:.3f}" for coordinate, radius, _ in found]
-        out.write(f"| {dimension} | " + " | ".join(cells) + f" | {found[0][2]:.2f} |\n")
-    out.write("\n")
+        ratios = [vector_ratios(n, dimension) for n in SIZES]
+        cells = [f"{coordinate:.3f} / {radius:.3f}" for coordinate, radius, _ in ratios]
+        print(f"| {dimension} | " + " | ".join(cells) + f" | {ratios[0][2]:.2f} |")
+    print()
 
 
 if __name__ == "__main__":

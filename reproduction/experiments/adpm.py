@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from estimators import define
-from estimators.estimate import Estimate, Floats
+from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.trusted import TrustedMetric
 from reproduction.baselines import acquisition_rates, sampling_mechanism, separate_noise
@@ -56,8 +56,23 @@ def collected(metric: TrustedMetric, values: Any, level: Any) -> Any:
     return statistic
 
 
-def squared_error(released: Estimate, variance: float) -> float:
-    """Return the mean squared error of a release of values with this variance, exactly."""
+def released_error(
+    metric: TrustedMetric, statistic: Any, policy: str, seed: int, variance: float
+) -> float:
+    """Return the mean squared error of a release of values with this variance, exactly.
+
+    Parameters
+    ----------
+    metric : TrustedMetric
+    statistic : ndarray
+        Of true values.
+    policy : str
+        Of the weights.
+    seed : int
+    variance : float
+        Of the values.
+    """
+    released = metric.release(statistic, SeededBits(seed), policy, target="sample")
     assert released.privacy is not None  # noqa: S101
     used = released.counts > 0
     per_report = released.weights[used] / released.counts[used]
@@ -128,8 +143,8 @@ def errors_beyond_sampling(
         level = np.repeat([0, 1], [n // 2, n - n // 2]).astype(np.uint8)
         statistic = collected(metric, np.zeros(n), level)
         for method, policy in policies.items():
-            released = metric.release(statistic, SeededBits(seed), policy, target="sample")
-            curves[method].append(squared_error(released, 1 / 12) - 1 / (12 * n))
+            error = released_error(metric, statistic, policy, seed, 1 / 12)
+            curves[method].append(error - 1 / (12 * n))
         rng, demands = np.random.default_rng([seed, n]), np.array([0.1, 0.15])[level]
         squares: dict[str, list[float]] = {method: [] for method in BASELINES}
         for _ in range(runs):
@@ -185,8 +200,7 @@ def figure_1b(runs: int, seed: int, tick: Tick) -> Outcome:
         level = metric.level_of(demands)
         statistic = collected(metric, np.zeros(USERS), level)
         for method, policy in POLICIES.items():
-            released = metric.release(statistic, SeededBits(seed), policy, target="sample")
-            curves[method].append(squared_error(released, 1 / 4))
+            curves[method].append(released_error(metric, statistic, policy, seed, 1 / 4))
         rng = np.random.default_rng([seed, i])
         for method, mechanism in BASELINES.items():
             squares = [
