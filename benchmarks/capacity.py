@@ -53,31 +53,31 @@ def table(rates: Rates) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         *("Redis writes", "Kafka keeps", "cores", "memory", "cents/h"),
     )
     return heads, [
-        _line(f"{devices:.0e}".replace("e+0", "e"), told, need(Fleet(devices, 24.0, batch), rates))
+        _line(f"{devices:.0e}".replace("e+0", "e"), label, need(Fleet(devices, 24.0, batch), rates))
         for devices in DEVICES
-        for told, batch in (("1", 1.0), ("100", 100.0))
+        for label, batch in (("1", 1.0), ("100", 100.0))
     ]
 
 
-def _line(devices: str, batch: str, found: Any) -> tuple[str, ...]:
+def _line(devices: str, batch: str, result: Any) -> tuple[str, ...]:
     return (
         devices,
         batch,
-        f"{found.messages_per_second:,.0f}",
-        f"{found.gateways:,}",
-        f"{found.brokers:,}",
-        f"{found.partitions:,}",
-        f"{found.workers:,}",
-        f"{found.busy:.0%}",
-        size_text(found.worker_bytes),
-        f"{found.remembered_ids:.2g}".replace("e+0", "e").replace("e+", "e"),
-        f"{found.redis_masters:,}",
-        size_text(found.redis_bytes),
-        f"{size_text(found.redis_bytes_per_second)}/s",
-        size_text(found.kafka_bytes),
-        f"{found.cores:,.0f}",
-        size_text(found.memory_bytes),
-        f"{found.cents_per_hour:,.0f}",
+        f"{result.messages_per_second:,.0f}",
+        f"{result.gateways:,}",
+        f"{result.brokers:,}",
+        f"{result.partitions:,}",
+        f"{result.workers:,}",
+        f"{result.busy:.0%}",
+        size_text(result.worker_bytes),
+        f"{result.remembered_ids:.2g}".replace("e+0", "e").replace("e+", "e"),
+        f"{result.redis_masters:,}",
+        size_text(result.redis_bytes),
+        f"{size_text(result.redis_bytes_per_second)}/s",
+        size_text(result.kafka_bytes),
+        f"{result.cores:,.0f}",
+        size_text(result.memory_bytes),
+        f"{result.cents_per_hour:,.0f}",
     )
 
 
@@ -100,11 +100,11 @@ def _options(command: Any) -> Any:
     """Give a command an option for each fact of a fleet, and for each assumption."""
     fields = [*dataclasses.fields(Fleet), *dataclasses.fields(Assumptions)]
     for field in reversed(fields):
-        known: dict[str, Any] = {"type": float, "required": True}  # it has no default at all
+        settings: dict[str, Any] = {"type": float, "required": True}  # it has no default at all
         if field.default is not dataclasses.MISSING:
-            known = {"type": type(field.default), "default": field.default, "show_default": True}
+            settings = {"type": type(field.default), "default": field.default, "show_default": True}
         name = f"--{field.name.replace('_', '-')}"
-        command = click.option(name, help=HELP.get(field.name), **known)(command)
+        command = click.option(name, help=HELP.get(field.name), **settings)(command)
     return click.option(
         "--id-bytes", type=float, help="Of an id in a worker, instead of what is recorded."
     )(command)
@@ -122,9 +122,9 @@ def main(file: Path, id_bytes: float | None, **facts: Any) -> None:
     """
     for name, value in facts.items():
         if not 0 <= value < math.inf or (value == 0 and name not in MAY_BE_NONE):
-            least = "of 0 or more" if name in MAY_BE_NONE else "above 0"
+            expected = "of 0 or more" if name in MAY_BE_NONE else "above 0"
             raise click.BadParameter(
-                f"{value:g}: expected a finite number {least}",
+                f"{value:g}: expected a finite number {expected}",
                 param_hint=f"--{name.replace('_', '-')}",
             )
     limits = {field.name: facts.pop(field.name) for field in dataclasses.fields(Assumptions)}
@@ -132,7 +132,7 @@ def main(file: Path, id_bytes: float | None, **facts: Any) -> None:
         rates = Rates.of(Record.read(file))
         if id_bytes is not None:
             rates = dataclasses.replace(rates, held_id_bytes=id_bytes)
-        found = need(Fleet(**facts), rates, Assumptions(**limits))
+        result = need(Fleet(**facts), rates, Assumptions(**limits))
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     except KeyError as error:
@@ -140,7 +140,7 @@ def main(file: Path, id_bytes: float | None, **facts: Any) -> None:
             f"{file} has no {error}: measure it with `dither bench --only STAGE --update --json "
             f"{file}`, for the stages `end to end`, `commit`, `memory` and `gateway`"
         ) from None
-    for name, value in dataclasses.asdict(found).items():
+    for name, value in dataclasses.asdict(result).items():
         click.echo(f"{name.replace('_', ' '):24} {_told(name, value)}")
 
 

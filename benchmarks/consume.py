@@ -39,7 +39,9 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
             name = f"batches of {reports}" + (f", {compression}" if compression != "none" else "")
             costs = {f"consume/cost, {name}/counted": counting}
             costs[f"consume/cost, {name}/dropped"] = lambda: raw
-            if not any(places.wanted(one) for one in (f"consume/{name}/raw", *costs)):
+            if not any(
+                places.wanted(figure_name) for figure_name in (f"consume/{name}/raw", *costs)
+            ):
                 continue
             encoded = different_payloads(places.sized(batches), reports)
             topic, messages = places.log(encoded, compression=compression)
@@ -63,12 +65,12 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
 @contextmanager
 def collecting_seldom() -> Iterator[None]:
     """Have Python look for garbage as seldom as in a worker, whoever consumes."""
-    before = gc.get_threshold()
+    thresholds = gc.get_threshold()
     worker_clients.collect_seldom()
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        gc.set_threshold(*thresholds)
         gc.unfreeze()
 
 

@@ -97,7 +97,7 @@ def spent(
         workers(places, topic, [METRIC], count, partitions) as running,
     ):
         time.sleep(SETTLING_SECONDS)
-        before = processor_seconds(running.pids)
+        began = processor_seconds(running.pids)
         release()
         running.wait_for(len(encoded))
-        return processor_seconds(running.pids) - before
+        return processor_seconds(running.pids) - began

@@ -61,13 +61,13 @@ def measure(places: Places, batches: int, hours: int, memory: int) -> dict[str, 
     more = {"aggregate.memory": memory}
     with workers(places, places.topic(), [metric], more=more) as running:
         (pid,), client = running.pids, running.store.client
-        before, idle = client.info("memory")["used_memory"], memory_of(pid)["VmRSS"]
+        redis_before, idle = client.info("memory")["used_memory"], memory_of(pid)["VmRSS"]
         began, spent = time.time(), processor_seconds([pid])
         _produce(running, metric, batches, hours)
         running.wait_for(batches)
         seconds, spent = time.time() - began, processor_seconds([pid]) - spent
         time.sleep(SETTLING_SECONDS)
-        worker, redis = memory_of(pid)["VmRSS"], client.info("memory")["used_memory"] - before
+        worker, redis = memory_of(pid)["VmRSS"], client.info("memory")["used_memory"] - redis_before
     with Store(connect(places.redis), running.settings.topics.reports) as store:
         outcome = verify(running.settings, {metric.name: metric}, store)
     return {

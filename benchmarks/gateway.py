@@ -65,9 +65,9 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
         seconds = places.sized(round(LATENCY_SECONDS * 1000)) / 1000
         for name, (_, port) in (("ours", ours), ("bare route", bare)) if rates else ():
             pause_ms = round(2000 * DEVICES / (max(rates) / 2))  # after an answer, at most
-            found = post(port, seconds, pause_ms)
-            yield Figure(f"{LATENCY}/{name}, median", found["median"] / 1e3, "ms")
-            yield Figure(f"{LATENCY}/{name}, p99", found["p99"] / 1e3, "ms")
+            load = post(port, seconds, pause_ms)
+            yield Figure(f"{LATENCY}/{name}, median", load["median"] / 1e3, "ms")
+            yield Figure(f"{LATENCY}/{name}, p99", load["p99"] / 1e3, "ms")
 
 
 @contextlib.contextmanager
@@ -86,7 +86,7 @@ def served(*arguments: str) -> Iterator[tuple[int, int]]:
 
 def _wait_until_accepted(port: int) -> None:
     """Post until an answer is 202: a gateway connects to Kafka first."""
-    until = time.monotonic() + READY_SECONDS
+    deadline = time.monotonic() + READY_SECONDS
     while True:
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
             data = os.urandom(16).join(body())
@@ -95,7 +95,7 @@ def _wait_until_accepted(port: int) -> None:
             text = answer.read().decode()
         if answer.status == HTTPStatus.ACCEPTED:
             return
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise RuntimeError(f"not ready after {READY_SECONDS:g} s: {answer.status} {text}")
         time.sleep(0.05)
 
@@ -106,9 +106,9 @@ def _side(server: tuple[int, int], seconds: float, note: Callable[[float], objec
 
     def rate(_: float) -> float:
         began = processor_seconds([pid])
-        found = post(port, seconds)
-        note(found["posts"] / found["microseconds"] * 1e6)
-        return float(found["posts"] / (processor_seconds([pid]) - began))
+        load = post(port, seconds)
+        note(load["posts"] / load["microseconds"] * 1e6)
+        return float(load["posts"] / (processor_seconds([pid]) - began))
 
     return rate
 
@@ -123,10 +123,10 @@ def post(port: int, seconds: float, pause_ms: int = 0) -> dict[str, Any]:
     ran = subprocess.run(line, capture_output=True, text=True, check=False)
     if ran.returncode or not ran.stderr.startswith('{"posts"'):
         raise RuntimeError(f"wrk has failed: {ran.stderr[:500]}{ran.stdout[:500]}")
-    found: dict[str, Any] = json.loads(ran.stderr)
-    if found["failed"]:
-        raise RuntimeError(f"{found['failed']} posts have failed: {ran.stdout[:500]}")
-    return found
+    load: dict[str, Any] = json.loads(ran.stderr)
+    if load["failed"]:
+        raise RuntimeError(f"{load['failed']} posts have failed: {ran.stdout[:500]}")
+    return load
 
 
 def body() -> tuple[bytes, bytes]:

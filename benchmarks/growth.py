@@ -22,22 +22,24 @@ from estimators import LocalMetric, define
 from producers.wire.batch import encode_batch, encode_randomized
 
 BATCH_REPORTS = 100
-TOGETHER = GATHER_MESSAGES
+COUNTED_TOGETHER = GATHER_MESSAGES
 """What a worker that is behind counts together."""
-MESSAGES = TOGETHER
+MESSAGES = COUNTED_TOGETHER
 REPEATS = 3
 Costs = Callable[[int, int], float]
 """Seconds a report, of a size and a number of messages."""
 
 
 def benchmarks(places: Places) -> Iterator[Figure]:
-    messages = max(TOGETHER // 100, places.sized(MESSAGES))
-    for what, (sizes, cost) in GROWTHS.items():
+    messages = max(COUNTED_TOGETHER // 100, places.sized(MESSAGES))
+    for dimension, (sizes, cost) in GROWTHS.items():
         wanted = [size for size in sizes if size <= max(sizes[1], places.sized(sizes[-1]))]
         costs = [min(cost(size, messages) for _ in range(places.sized(REPEATS))) for size in wanted]
         first, last = wanted[0], wanted[-1]
-        yield Figure(f"growth/{what}/{first:,} to {last:,}", exponent(wanted, costs), "exponent")
-        yield Figure(f"growth/{what}/last over first", costs[-1] / costs[0], "x")
+        yield Figure(
+            f"growth/{dimension}/{first:,} to {last:,}", exponent(wanted, costs), "exponent"
+        )
+        yield Figure(f"growth/{dimension}/last over first", costs[-1] / costs[0], "x")
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
@@ -57,8 +59,8 @@ def _counting(payloads: Sequence[bytes], partition: Partition) -> float:
     first = partition.next_offset
     log = [LogMessage(first + number, payload) for number, payload in enumerate(payloads)]
     began = time.process_time()
-    for start in range(0, len(log), TOGETHER):
-        assert not partition.count(log[start : start + TOGETHER])  # noqa: S101
+    for start in range(0, len(log), COUNTED_TOGETHER):
+        assert not partition.count(log[start : start + COUNTED_TOGETHER])  # noqa: S101
     return time.process_time() - began
 
 
@@ -81,8 +83,8 @@ def _payloads(
 
 def _of(metrics: Sequence[LocalMetric], messages: int, panes: int = 1) -> float:
     partition = Partition({metric.name: metric for metric in metrics}, FUTURE_MS * 10**6)
-    _counting(_payloads(metrics, TOGETHER, panes), partition)
-    seconds = _counting(_payloads(metrics, messages, panes, TOGETHER), partition)
+    _counting(_payloads(metrics, COUNTED_TOGETHER, panes), partition)
+    seconds = _counting(_payloads(metrics, messages, panes, COUNTED_TOGETHER), partition)
     return seconds / (messages * BATCH_REPORTS)
 
 
@@ -125,10 +127,10 @@ def partitions(number: int, messages: int) -> float:
     owned = [Partition({METRIC.name: METRIC}, FUTURE_MS) for _ in range(number)]
     log = [LogMessage(offset, payload) for offset, payload in enumerate(payloads)]
     began = time.process_time()
-    for start in range(0, len(log), TOGETHER):
-        found = log[start : start + TOGETHER]
+    for start in range(0, len(log), COUNTED_TOGETHER):
+        batch = log[start : start + COUNTED_TOGETHER]
         for index, partition in enumerate(owned):
-            partition.count(found[index::number])
+            partition.count(batch[index::number])
     return (time.process_time() - began) / (messages * BATCH_REPORTS)
 
 

@@ -72,9 +72,9 @@ def _measured(running: Workers, batches: int) -> tuple[Floats, float]:
     ends = np.array([end for end, _ in reads])
     counted = np.array([following for _, following in reads])
     delays = []
-    for number, offset, when in sorted(reported, key=operator.itemgetter(2)):
+    for number, offset, report_time in sorted(reported, key=operator.itemgetter(2)):
         first = int(np.searchsorted(counted[:, number], offset, side="right"))
-        delays.append(ends[first] - when)
+        delays.append(ends[first] - report_time)
     return np.array(delays), rate
 
 
@@ -87,11 +87,11 @@ def _report(running: Workers, batches: int, reported: Reported) -> float:
         for number in range(batches):
             while (early := began + number * gap - time.perf_counter()) > 0:
                 producer.poll(early)
-            when = time.perf_counter()
+            report_time = time.perf_counter()
             reports = METRIC.randomize(values, level)
             payload = encode_batch(METRIC, level, reports, time.time_ns() // 1_000_000)
 
-            def note(error: object, message: Any, when: float = when) -> None:
+            def note(error: object, message: Any, when: float = report_time) -> None:
                 if error is not None:
                     raise RuntimeError(str(error))
                 reported.append((message.partition(), message.offset(), when))

@@ -88,8 +88,8 @@ def _id_bytes(places: Places) -> float:
             for ids in commit_ids(store, max(2, places.sized(IDS)), IDS_AT_ONCE)
         ]
         delete_partition(store, "ids")
-    (first_ids, before), (last_ids, after) = sizes[0], sizes[-1]
-    return (after - before) / (last_ids - first_ids)
+    (first_ids, first_bytes), (last_ids, last_bytes) = sizes[0], sizes[-1]
+    return (last_bytes - first_bytes) / (last_ids - first_ids)
 
 
 def _held_bytes(ids: int) -> float:

@@ -53,12 +53,12 @@ def _measured(places: Places, name: str, ids: int) -> Iterator[Figure]:
                 *_, committed = commit_ids(store, ids, IDS_A_COMMIT)
             with _asking(places, waits):
                 began, busy = time.perf_counter(), time.process_time()
-                taken = store.partition.acquire(0, "heir")
-                state = taken.partition(METRICS, FUTURE_MS)
+                snapshot = store.partition.acquire(0, "heir")
+                state = snapshot.partition(METRICS, FUTURE_MS)
                 seconds, busy = time.perf_counter() - began, time.process_time() - busy
             assert sum(len(pane.seen) for pane in state.panes.values()) == committed  # noqa: S101
             with _asking(places, waits):
-                _close(store, int(taken.owner["epoch"]), state)
+                _close(store, int(snapshot.owner["epoch"]), state)
         finally:
             delete_partition(store, TOPIC)
     yield Figure(name, seconds, "s")
@@ -76,11 +76,11 @@ def _asking(places: Places, waits: list[float]) -> Iterator[None]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as other:
-        assert other.stdout is not None  # noqa: S101
-        other.stdout.readline()
+    ) as client:
+        assert client.stdout is not None  # noqa: S101
+        client.stdout.readline()
         yield
-        waits.append(float(other.communicate()[0]))
+        waits.append(float(client.communicate()[0]))
 
 
 def _close(store: Store, epoch: int, state: Partition) -> None:

@@ -107,10 +107,10 @@ def definitions(metrics: Iterable[Metric]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def wait(condition: Callable[[], bool], what: str, look_seconds: float = LOOK_SECONDS) -> None:
+def wait(condition: Callable[[], bool], awaited: str, look_seconds: float = LOOK_SECONDS) -> None:
     """Wait until something is so; raise TimeoutError if it takes minutes."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {PATIENCE_SECONDS:g} s")
+            raise TimeoutError(f"{awaited}: not within {PATIENCE_SECONDS:g} s")
         time.sleep(look_seconds)

@@ -40,8 +40,8 @@ def refuse_strangers(sdist: Path) -> None:
         return
     with tarfile.open(sdist) as archive:
         files = {name.partition("/")[2] for name in archive.getnames()}
-    known = set(_run(["git", "ls-files", "-z"], ROOT).split("\0"))
-    if strangers := sorted(files - GENERATED - known):
+    tracked = set(_run(["git", "ls-files", "-z"], ROOT).split("\0"))
+    if strangers := sorted(files - GENERATED - tracked):
         raise NotReleasableError(
             f"the source distribution contains what git does not have: {', '.join(strangers)}. "
             "Delete or commit it"

@@ -83,10 +83,10 @@ def reproduce(
     repeats = {key: runs or _usual(EXPERIMENTS[key], quick=quick) for key in names}
     disagree = []
     for key, outcome in outcomes(repeats, seed, records, jobs):
-        one = EXPERIMENTS[key]
-        _show(key, one, outcome, repeats[key], seed, as_json=as_json)
+        experiment = EXPERIMENTS[key]
+        _show(key, experiment, outcome, repeats[key], seed, as_json=as_json)
         if plot is not None:
-            draw(outcome, f"{key}: {one.title}", plot)
+            draw(outcome, f"{key}: {experiment.title}", plot)
         if not outcome.agrees:
             disagree.append(key)
     if disagree:
@@ -143,6 +143,6 @@ def _with_error(value: float, error: float) -> tuple[str, str]:
     if not error:
         return f"{value:.4g}", "exact"
     digits = max(0, 1 - math.floor(math.log10(error)))
-    if value and digits > (most := 4 - math.floor(math.log10(abs(value)))):
-        return f"{value:.{max(0, most)}f}", f"{error:.0e}"
+    if value and digits > (max_digits := 4 - math.floor(math.log10(abs(value)))):
+        return f"{value:.{max(0, max_digits)}f}", f"{error:.0e}"
     return f"{value:.{digits}f}", f"{error:.{digits}f}"

@@ -72,7 +72,7 @@ def outcomes(
         progress = _Progress()
         for key, future in futures.items():
             while not wait([future], LOOK_SECONDS).done:
-                done = sum(other.done() for other in futures.values())
+                done = sum(finished.done() for finished in futures.values())
                 progress.tell(f"{done} of {len(futures)} experiments", done / len(futures))
             progress.clear()
             yield key, future.result()
@@ -129,13 +129,13 @@ class _Progress:
         self._began = self._last = time.monotonic()
         self._shown = False
 
-    def tell(self, what: str, share: float) -> None:
+    def tell(self, label: str, share: float) -> None:
         now = time.monotonic()
         if not sys.stderr.isatty() or now - self._last < LOOK_SECONDS or share <= 0:
             return
         self._last, self._shown = now, True
         left = (now - self._began) * (1 - share) / share
-        sys.stderr.write(f"\r\x1b[K{what}: {share:.0%}, {left:.0f} s left")
+        sys.stderr.write(f"\r\x1b[K{label}: {share:.0%}, {left:.0f} s left")
         sys.stderr.flush()
 
     def clear(self) -> None:

@@ -34,11 +34,11 @@ class Case(NamedTuple):
 
     def p_values(self, runs: int) -> Floats:
         """Return as many p-values."""
-        rng, found = np.random.default_rng(11), np.empty(runs)
+        rng, p_values = np.random.default_rng(11), np.empty(runs)
         theta: float | tuple[float, ...] = 2 * self.share - 1
         if self.categories > 1:
-            rest = 1 / np.arange(1, self.categories)
-            theta = (self.share, *((1 - self.share) * rest / rest.sum()).tolist())
+            odds = 1 / np.arange(1, self.categories)
+            theta = (self.share, *((1 - self.share) * odds / odds.sum()).tolist())
         population = Population(self.mechanism, theta, self.counts, levels=self.levels)
         mechanism, n = population.metric.randomizer, np.array(self.counts)[:, None]
         for run in range(runs):
@@ -49,8 +49,8 @@ class Case(NamedTuple):
             else:
                 statistic = population.statistic(population.held(rng), rng)
             value = population.metric.estimate(statistic, bound="normal").heterogeneity
-            found[run] = 1.0 if value is None else value
-        return found
+            p_values[run] = 1.0 if value is None else value
+        return p_values
 
 
 RARE = [

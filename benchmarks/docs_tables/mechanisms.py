@@ -39,7 +39,7 @@ SIZES = (16, 1024, 65536)
 MEANS = list(mechanisms_for("mean"))
 SKETCHES = ((256, 32), (512, 64), (1024, 64), (1024, 128), (4096, 128))
 TABLES = ((256, 364), (1024, 364), (4096, 364))
-TEN = math.log(0.05 / 20)
+LOG_P_OF_TEN = math.log(0.05 / 20)
 NAMES = [
     name for name, mechanism in mechanisms_for("frequency").items() if mechanism.closed_vocabulary
 ]
@@ -64,10 +64,10 @@ def table(*heads: str, rows: Iterable[tuple[object, ...]]) -> None:
     print()
 
 
-def sizes(each: Iterable[int]) -> str:
+def sizes(values: Iterable[int]) -> str:
     """Return the least and the largest size."""
-    found = sorted(set(each))
-    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
+    distinct = sorted(set(values))
+    return f"{distinct[0]:,}" if len(distinct) == 1 else f"{distinct[0]:,} to {distinct[-1]:,}"
 
 
 def main() -> None:
@@ -85,16 +85,16 @@ def main() -> None:
     for categories in SIZES:
         rows = []
         for name in NAMES:
-            each = [build(name, epsilon, categories=categories) for epsilon in EPSILONS]
-            bits, cells = sizes(8 * x.width for x in each), sizes(x.columns for x in each)
-            rows.append((f"`{name}`", bits, cells, *(f"{variance(x):.3g}" for x in each)))
+            built = [build(name, epsilon, categories=categories) for epsilon in EPSILONS]
+            bits, cells = sizes(8 * x.width for x in built), sizes(x.columns for x in built)
+            rows.append((f"`{name}`", bits, cells, *(f"{variance(x):.3g}" for x in built)))
         table(f"k = {categories:,}", "bits a report", "cells a level", *head, rows=rows)
     _print_sketches(head)
 
 
 def _print_windows() -> None:
     rows = []
-    for epsilon, least in LEAST_VARIANCES.items():
+    for epsilon, least_variance in LEAST_VARIANCES.items():
         exact, square = Fraction(epsilon), 1 / 3
         shape, grid = shape_at(exact), 1024
         worst = float(shape.worst_variance)
@@ -102,7 +102,7 @@ def _print_windows() -> None:
         step = float(exact) / (2 * grid)
         noise = float(discrete_laplace.variance(np.array(step)) + 1 / 4) / grid**2
         users = min(sign, noise + square) / min(sign, worst + square)
-        measured = (f"{x:.4g}" for x in (least, worst, sign, noise))
+        measured = (f"{x:.4g}" for x in (least_variance, worst, sign, noise))
         rows.append((epsilon, f"{shape.symbols}, {shape.window}", *measured, f"{users:.2f}"))
     names = ("`windows`", "`randomized_response`", "`laplace`", "users")
     table("epsilon", "M, W", "least possible", *names, rows=rows)
@@ -112,24 +112,29 @@ def _print_sketches(head: list[str]) -> None:
     rows = []
     for size, buckets in SKETCHES:
         sketch = CountSketch(EPSILONS, categories=None, rows=size, buckets=buckets)
-        largest, usual = collision_bound(size, buckets, TEN), (size * buckets) ** -0.5
-        told = (8 * sketch.width, f"{sketch.columns:,}", f"{largest:.4f}", f"{usual:.4f}")
-        rows.append((f"{size:,} x {buckets}", *told, *(f"{x:.3g}" for x in sketch.facts.variances)))
+        largest, usual = collision_bound(size, buckets, LOG_P_OF_TEN), (size * buckets) ** -0.5
+        cells = (8 * sketch.width, f"{sketch.columns:,}", f"{largest:.4f}", f"{usual:.4f}")
+        rows.append(
+            (f"{size:,} x {buckets}", *cells, *(f"{x:.3g}" for x in sketch.facts.variances))
+        )
     table("rows x buckets", "bits", "cells", "largest", "usual", *head, rows=rows)
     rows = []
     for size, points in TABLES:
         mechanism = ProjectiveSketch(EPSILONS, categories=None, rows=size, points=points)
         tables = [(each.rows, each.geometry.points) for each in mechanism.hashed_rows]
-        log_p = collisions_log_p(TEN, 1)
-        above = [most_collisions(*one, log_p) - 1 / one[1] for one in tables]
+        log_p = collisions_log_p(LOG_P_OF_TEN, 1)
+        above = [
+            most_collisions(*size_and_points, log_p) - 1 / size_and_points[1]
+            for size_and_points in tables
+        ]
         below = [1 / one[1] - least_collisions(*one, log_p) for one in tables]
         told_points = (
             *(8 * mechanism.width, f"{mechanism.columns:,}"),
             *(f"{min(x):.4f} to {max(x):.4f}" for x in (above, below)),
             f"{(size * points) ** -0.5:.4f}",
         )
-        each = (f"{x:.3g}" for x in mechanism.facts.variances)
-        rows.append((f"{size:,} x {points}", *told_points, *each))
+        variances = (f"{x:.3g}" for x in mechanism.facts.variances)
+        rows.append((f"{size:,} x {points}", *told_points, *variances))
     table("rows x points", "bits", "cells", "added", "missing", "usual", *head, rows=rows)
 
 

@@ -84,14 +84,14 @@ def built() -> Path:
     digest = hashlib.sha256()
     for file in sorted(file for file in SOURCE.rglob("*") if file.is_file()):
         digest.update(file.read_bytes())
-    place = peers_folder() / f"java-{digest.hexdigest()[:12]}"
-    if (place / "installed").exists():
-        return place
+    build = peers_folder() / f"java-{digest.hexdigest()[:12]}"
+    if (build / "installed").exists():
+        return build
     if lacking := missing():
         raise NotInstalledError(lacking)
-    print(f"building Kafka Streams and Flink with Maven: {place}", file=sys.stderr)
-    shutil.rmtree(place, ignore_errors=True)
-    line = ["mvn", "--batch-mode", "--quiet", "--file", str(SOURCE / "pom.xml"), f"-Dplace={place}"]
+    print(f"building Kafka Streams and Flink with Maven: {build}", file=sys.stderr)
+    shutil.rmtree(build, ignore_errors=True)
+    line = ["mvn", "--batch-mode", "--quiet", "--file", str(SOURCE / "pom.xml"), f"-Dplace={build}"]
     try:
         ran = subprocess.run(
             [*line, "compile", "dependency:copy-dependencies"],
@@ -106,8 +106,8 @@ def built() -> Path:
     if ran.returncode:
         errors = [line for line in ran.stdout.splitlines() if "ERROR" in line]
         raise NotInstalledError(f"mvn failed: {(errors or ['it gives no reason'])[0]}")
-    (place / "installed").touch()
-    return place
+    (build / "installed").touch()
+    return build
 
 
 def count(

@@ -24,13 +24,13 @@ from estimators.exact.randomness import SeededBits
 from estimators.mechanisms.mechanism import Levels
 
 EPSILON = 1.0
-LISTED = ("grr", "rappor", "oue", "subset_selection")
-WHAT = ("randomize", "aggregate", "half")
+COMPILED_MECHANISMS = ("grr", "rappor", "oue", "subset_selection")
+TASK_NAMES = ("randomize", "aggregate", "half")
 """The last is an estimate: of the share of a category that half of all hold."""
 TASKS: dict[str, dict[str, tuple[str, ...]]] = {
-    "pure-ldp": dict.fromkeys(WHAT, ("grr", "rappor", "oue", "hadamard_response")),
-    "multi-freq-ldpy": dict.fromkeys(WHAT, LISTED),
-    "ldp-toolbox": dict.fromkeys(WHAT, LISTED),
+    "pure-ldp": dict.fromkeys(TASK_NAMES, ("grr", "rappor", "oue", "hadamard_response")),
+    "multi-freq-ldpy": dict.fromkeys(TASK_NAMES, COMPILED_MECHANISMS),
+    "ldp-toolbox": dict.fromkeys(TASK_NAMES, COMPILED_MECHANISMS),
     "opendp": {
         "randomize": ("randomized_response", "laplace", "grr", "rappor"),
         "aggregate": ("rappor",),
@@ -49,7 +49,7 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
         file = Path(folder) / "values.npy"
         np.save(file, values[:SEQUENCE_REPORTS])
         reports = places.sized(SEQUENCE_REPORTS)
-        given = {"values": str(file), "epsilon": EPSILON, "categories": CATEGORIES}
+        population = {"values": str(file), "epsilon": EPSILON, "categories": CATEGORIES}
         for peer, tasks in TASKS.items():
             names = [
                 (name, what, mechanism)
@@ -61,17 +61,17 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
                 continue
             with ExitStack() as stack:
                 try:
-                    process = stack.enter_context(serving(peer, {**given, "reports": reports}))
+                    process = stack.enter_context(serving(peer, {**population, "reports": reports}))
                 except NotInstalledError as error:
                     yield from (NotRun(name, str(error)) for name, *_ in names)
                     continue
-                for name, what, mechanism in names:
-                    theirs = process.side(f"{what} {mechanism}")
-                    if what == "half":
+                for name, task, mechanism in names:
+                    theirs = process.side(f"{task} {mechanism}")
+                    if task == "half":
                         yield _half(name, theirs)
                     else:
-                        ours = OURS[what](places, mechanism, values)
-                        yield Benchmark(name, UNITS[what], ours, theirs)
+                        ours = OURS[task](places, mechanism, values)
+                        yield Benchmark(name, UNITS[task], ours, theirs)
 
 
 def _half(name: str, estimate: Side) -> Outcome:

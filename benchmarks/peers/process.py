@@ -19,7 +19,7 @@ STOP_SECONDS = 10.0
 
 
 @contextmanager
-def serving(name: str, given: Mapping[str, object]) -> Iterator[Peer]:
+def serving(name: str, population: Mapping[str, object]) -> Iterator[Peer]:
     """Start a peer, in its environment, with what it is given; it ends with the block.
 
     Raises
@@ -28,17 +28,22 @@ def serving(name: str, given: Mapping[str, object]) -> Iterator[Peer]:
         If there is no environment for it.
     """
     module = f"benchmarks.peers.with_{name.replace('-', '_')}"
-    command = [str(python_of(name)), "-m", module, json.dumps(given)]
+    command = [str(python_of(name)), "-m", module, json.dumps(population)]
     with (
-        tempfile.TemporaryFile("w+") as said,
+        tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(
-            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said
+            command,
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
         ) as process,
     ):
         assert process.stdin is not None  # noqa: S101
         assert process.stdout is not None  # noqa: S101
         try:
-            yield Peer(name, process.stdin, process.stdout, said)
+            yield Peer(name, process.stdin, process.stdout, errors)
         finally:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
@@ -51,8 +56,8 @@ def serving(name: str, given: Mapping[str, object]) -> Iterator[Peer]:
 class Peer:
     """The two ends of the pipe to a peer: a task goes in, a rate comes out."""
 
-    def __init__(self, name: str, tasks: IO[str], rates: IO[str], said: IO[str]) -> None:
-        self.name, self._tasks, self._rates, self._said = name, tasks, rates, said
+    def __init__(self, name: str, tasks: IO[str], rates: IO[str], errors: IO[str]) -> None:
+        self.name, self._tasks, self._rates, self._said = name, tasks, rates, errors
 
     def side(self, task: str) -> Side:
         """Return a side that does one of the peer's tasks, in its process.

@@ -30,13 +30,13 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
         return
     encoded = payloads(places.sized(MESSAGES), 1)
     topic, messages = places.log(encoded, key=b"all")
-    for peer, most in PEERS.items():
+    for peer, max_messages in PEERS.items():
         if not places.wanted(names[peer]):
             continue
-        given = {"servers": places.kafka, "topic": topic, "messages": min(messages, most)}
+        source = {"servers": places.kafka, "topic": topic, "messages": min(messages, max_messages)}
         with ExitStack() as stack:
             try:
-                process = stack.enter_context(serving(peer, given))
+                process = stack.enter_context(serving(peer, source))
             except NotInstalledError as error:
                 yield NotRun(names[peer], str(error))
                 continue

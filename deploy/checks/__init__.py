@@ -23,7 +23,7 @@ class Fault(NamedTuple):
 
 def exit_code(faults: Iterable[Fault]) -> int:
     """Print faults in the order of files and lines, and return the exit code of a check."""
-    found = sorted(set(faults))
-    for fault in found:
+    sorted_faults = sorted(set(faults))
+    for fault in sorted_faults:
         print(fault)
-    return int(bool(found))
+    return int(bool(sorted_faults))

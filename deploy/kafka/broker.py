@@ -86,9 +86,9 @@ class Broker:
         self.folder.mkdir(parents=True, exist_ok=True)
         listeners = [f"CLIENT://{self.address}"]
         advertised = listeners.copy()
-        for name, (port, told) in self.doors.items():
+        for name, (port, told_port) in self.doors.items():
             listeners.append(f"{name}://127.0.0.1:{port}")
-            advertised.append(f"{name}://127.0.0.1:{told}")
+            advertised.append(f"{name}://127.0.0.1:{told_port}")
         everything: dict[str, str | int] = {
             "process.roles": "broker,controller",
             "node.id": self.node,

@@ -72,8 +72,8 @@ def _run(port: int, brokers: int, folder: Path | None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     with contextlib.ExitStack() as closing:
-        place = folder or Path(closing.enter_context(tempfile.TemporaryDirectory()))
-        cluster = closing.enter_context(KafkaCluster(place, brokers, port=port))
+        data = folder or Path(closing.enter_context(tempfile.TemporaryDirectory()))
+        cluster = closing.enter_context(KafkaCluster(data, brokers, port=port))
         click.echo(cluster.bootstrap_servers)
         while not stop.wait(LOOK_SECONDS):
             cluster.check()

@@ -94,8 +94,8 @@ def table_2(runs: int, seed: int, tick: Tick) -> Outcome:
         logs: dict[str, list[float]] = {method: [] for method in TABLE_2[spread]}
         for draw in range(DRAWS):
             metric, demands = demanded(spread, DRAWS * seed + draw)
-            found = _errors(metric, demands, runs, seed + draw)
-            for method, squares in found.items():
+            errors = _errors(metric, demands, runs, seed + draw)
+            for method, squares in errors.items():
                 logs[method].append(math.log(np.mean(squares)))
             logs["FME"].append(math.log(acquisition_error(demands, BETA_VARIANCE)))
             tick((i * DRAWS + draw + 1) / (2 * DRAWS))
@@ -114,16 +114,16 @@ def acquisition_error(demands: Floats, variance: float) -> float:
 
 def _errors(metric: TrustedMetric, demands: Floats, runs: int, seed: int) -> dict[str, list[float]]:
     level, rng, bits = metric.level_of(demands), np.random.default_rng(seed), SeededBits(seed)
-    found: dict[str, list[float]] = {method: [] for method in (*POLICIES, *BASELINES)}
+    errors: dict[str, list[float]] = {method: [] for method in (*POLICIES, *BASELINES)}
     for _ in range(runs):
         values = rng.beta(2, 3, USERS)
         statistic = collected(metric, values - 0.5, level)
         for method, policy in POLICIES.items():
             released = metric.release(statistic, bits, policy, target="sample")
-            found[method].append((float(released.value) + 0.1) ** 2)
+            errors[method].append((float(released.value) + 0.1) ** 2)
         for method, mechanism in BASELINES.items():
-            found[method].append((mechanism(values, demands, rng) - 0.4) ** 2)
-    return found
+            errors[method].append((mechanism(values, demands, rng) - 0.4) ** 2)
+    return errors
 
 
 def errors_beyond_sampling(
@@ -152,8 +152,8 @@ def errors_beyond_sampling(
             plain = (values.mean() - 0.5) ** 2  # subtracted here: of mean 1/(12 n)
             for method, mechanism in BASELINES.items():
                 squares[method].append((mechanism(values, demands, rng) - 0.5) ** 2 - plain)
-        for method, found in squares.items():
-            curves[method].append(float(np.mean(found)))
+        for method, differences in squares.items():
+            curves[method].append(float(np.mean(differences)))
         tick((i + 1) / len(sizes))
     return sizes, curves
 

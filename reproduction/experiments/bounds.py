@@ -31,16 +31,16 @@ from reproduction.experiments.published_bounds import (
 from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error
 
 SIZES = [1_000, 10_000, 100_000]
-COVERED = 1_000
+COVERAGE_REPORTS = 1_000
 """Reports in each run of bounds-coverage."""
 
 
 def ours(bound: str, *, own: bool = False) -> Bound:
     """Return the product's bound; `own`: for the plain mean of the users' own values."""
-    asked: dict[str, Any] = {"weights": "uniform", "target": "sample"} if own else {}
+    options: dict[str, Any] = {"weights": "uniform", "target": "sample"} if own else {}
 
-    def found(seen: Seen) -> tuple[Floats, float]:
-        estimate = seen.metric.estimate(seen.statistic, BETA, bound=bound, **asked)
+    def found(reports: Seen) -> tuple[Floats, float]:
+        estimate = reports.metric.estimate(reports.statistic, BETA, bound=bound, **options)
         lower, upper = np.atleast_1d(estimate.lower), np.atleast_1d(estimate.upper)
         return (lower + upper) / 2, float((upper - lower).max()) / 2
 
@@ -121,31 +121,33 @@ CASES = (
 
 def widths(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return half widths, ours beside the others', in multiples of the normal law's."""
-    numbers, curves, least, done = [], [], math.inf, 0
+    numbers, curves, least_ratio, done = [], [], math.inf, 0
     for case in CASES:
-        found: dict[str, list[float]] = {name: [] for name in ("ours", *case.others)}
+        mean_ratios: dict[str, list[float]] = {name: [] for name in ("ours", *case.others)}
         for users in SIZES:
             rng, bits = np.random.default_rng([seed, users]), SeededBits(seed)
             normal = ours("normal", own=case.own)
-            ratios: dict[str, list[float]] = {name: [] for name in found}
+            ratios: dict[str, list[float]] = {name: [] for name in mean_ratios}
             for _ in range(runs):
-                seen = case.seen(case.values(users, rng), rng, bits)
-                unit = normal(seen)[1]
+                reports = case.seen(case.values(users, rng), rng, bits)
+                unit = normal(reports)[1]
                 for name, bound in {"ours": case.ours, **case.others}.items():
-                    ratios[name].append(bound(seen)[1] / unit)
+                    ratios[name].append(bound(reports)[1] / unit)
             value, error = mean_and_error(ratios["ours"])
             for name in case.others:
-                other = float(np.mean(ratios[name]))
-                least = min(least, other / value)
+                mean_ratio = float(np.mean(ratios[name]))
+                least_ratio = min(least_ratio, mean_ratio / value)
                 label = f"{case.name}, n = {users:,}: {name}"
-                numbers.append(Number(label, value, error, other))
-            for name, line in found.items():
+                numbers.append(Number(label, value, error, mean_ratio))
+            for name, line in mean_ratios.items():
                 line.append(float(np.mean(ratios[name])))
             done += 1
             tick(done / (len(CASES) * len(SIZES)))
-        curves += [Curve(f"{name}: {case.name}", SIZES, line) for name, line in found.items()]
+        curves += [Curve(f"{name}: {case.name}", SIZES, line) for name, line in mean_ratios.items()]
     narrower = Claim(
-        "ours are never wider", least > 0.999, f"the others are {least:.3f} times as wide at least"
+        "ours are never wider",
+        least_ratio > 0.999,
+        f"the others are {least_ratio:.3f} times as wide at least",
     )
     notes = [
         "In units of the normal law's width, which is not valid for a finite number of reports. "
@@ -164,10 +166,10 @@ def coverage(runs: int, seed: int, tick: Tick) -> Outcome:
         failed = dict.fromkeys(bounds, 0)
         rng, bits = np.random.default_rng([seed, done]), SeededBits(seed)
         for _ in range(runs):
-            values = case.values(COVERED, rng)
-            seen, truth = case.seen(values, rng, bits), case.truth(values)
+            values = case.values(COVERAGE_REPORTS, rng)
+            reports, truth = case.seen(values, rng, bits), case.truth(values)
             for name, bound in bounds.items():
-                middle, half = bound(seen)
+                middle, half = bound(reports)
                 failed[name] += bool((np.abs(truth - middle) > half).any())
         for name, count in failed.items():
             share = count / runs

@@ -56,11 +56,11 @@ def laplace_constants(seen: Seen) -> tuple[Floats, float]:
     weights = 1 / (1 + 1 / seen.epsilons**2)
     weights /= weights.sum()
     ratio = weights / seen.epsilons
-    square, noise, most = float(weights @ weights), float(ratio @ ratio), float(ratio.max())
+    square, noise, max_ratio = float(weights @ weights), float(ratio @ ratio), float(ratio.max())
 
     def chance(t: float) -> float:
         values = 2 * math.exp(-(t**2) / (8 * square))
-        return values + 2 * math.exp(-min(t**2 / (128 * noise), t / (16 * most)))
+        return values + 2 * math.exp(-min(t**2 / (128 * noise), t / (16 * max_ratio)))
 
     low, high = 0.0, 1.0
     while chance(high) > BETA:

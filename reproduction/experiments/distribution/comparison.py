@@ -71,9 +71,9 @@ def errors(found: Floats, truth: Floats) -> Floats:
     >>> errors(np.array([0, 0.4, 1]), np.array([0, 0.5, 1])).round(2)
     array([10.,  5.,  0.,  0.])
     """
-    apart = np.abs(found - truth)
+    distances = np.abs(found - truth)
     ranks = [abs(_rank(found, truth, q) - q) for q in (0.5, 0.99)]
-    return 100 * np.array([apart.max(), apart[1:-1].sum() / (found.size - 1), *ranks])
+    return 100 * np.array([distances.max(), distances[1:-1].sum() / (found.size - 1), *ranks])
 
 
 def _rank(found: Floats, truth: Floats, q: float) -> float:
@@ -110,9 +110,9 @@ def shown_cdf(counts: Counts, epsilon: float, bits: SeededBits) -> Floats:
     values = np.repeat(np.arange(counts.size), counts) + 0.5
     level, statistic = np.zeros(values.size, dtype=np.uint8), metric.zero()
     metric.accumulate(statistic, level, metric.randomize(values, level, bits))
-    found = metric.estimate(statistic)
-    assert isinstance(found, DistributionEstimate)  # noqa: S101
-    return found.shown
+    estimate = metric.estimate(statistic)
+    assert isinstance(estimate, DistributionEstimate)  # noqa: S101
+    return estimate.shown
 
 
 def measured(
@@ -134,18 +134,18 @@ def measured(
     """
     bins, reports, epsilon = case
     rng, bits = np.random.default_rng([seed, bins, reports, int(100 * epsilon)]), SeededBits(seed)
-    found: dict[str, dict[str, Floats]] = {name: {} for name in ("", *rivals)}
+    errors_by_method: dict[str, dict[str, Floats]] = {name: {} for name in ("", *rivals)}
     for data, masses in populations(bins).items():
         truth = np.concatenate([[0.0], np.cumsum(masses)])
-        rows: dict[str, list[Floats]] = {name: [] for name in found}
+        rows: dict[str, list[Floats]] = {name: [] for name in errors_by_method}
         for _ in range(runs):
             counts = rng.multinomial(reports, masses)
             rows[""].append(errors(shown_cdf(counts, epsilon, bits), truth))
             for name, rival in rivals.items():
                 rows[name].append(errors(rival(counts, epsilon, rng), truth))
-        for name, each in rows.items():
-            found[name][data] = np.array(each)
-    return found
+        for name, rows_of_method in rows.items():
+            errors_by_method[name][data] = np.array(rows_of_method)
+    return errors_by_method
 
 
 def pooled(errors: dict[str, Floats]) -> Floats:
@@ -160,16 +160,16 @@ def comparison(runs: int, seed: int, tick: Tick) -> Outcome:
     ratios: dict[str, list[float]] = {name: [] for name in RIVALS}
     of_case = {}
     for done, case in enumerate(CASES):
-        found = of_case[case] = measured(case, runs, seed, RIVALS)
-        own = pooled(found[""])
-        means = [mean_and_error(own[:, k].tolist()) for k in range(len(MEASURES))]
+        errors_by_method = of_case[case] = measured(case, runs, seed, RIVALS)
+        own_errors = pooled(errors_by_method[""])
+        means = [mean_and_error(own_errors[:, k].tolist()) for k in range(len(MEASURES))]
         for name in RIVALS:
-            other = pooled(found[name]).mean(axis=0)
-            ratios[name].append(means[0][0] / float(other[0]))
+            rival_errors = pooled(errors_by_method[name]).mean(axis=0)
+            ratios[name].append(means[0][0] / float(rival_errors[0]))
             for k, measure in enumerate(MEASURES if case == IN_FULL else MEASURES[:1]):
                 bins, reports, epsilon = case
                 label = f"{bins} bins, n = {reports:,}, epsilon {epsilon:g}, {measure}: {name}"
-                numbers.append(Number(label, *means[k], float(other[k])))
+                numbers.append(Number(label, *means[k], float(rival_errors[k])))
         tick((done + 1) / len(CASES))
     return Outcome(numbers, _claims(of_case, ratios), notes=[NOTE])
 
