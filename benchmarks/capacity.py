@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,38 +48,17 @@ HELP = {
 
 def table(rates: Rates) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return heads and lines of the fleets of docs/capacity.md."""
-    heads = (
-        *("devices", "reports a post", "messages/s", "gateways", "brokers", "partitions"),
-        *("workers", "busy", "a worker's memory", "ids", "Redis masters", "Redis memory"),
-        *("Redis writes", "Kafka keeps", "cores", "memory", "cents/h"),
-    )
-    return heads, [
-        _line(f"{devices:.0e}".replace("e+0", "e"), label, need(Fleet(devices, 24.0, batch), rates))
-        for devices in DEVICES
-        for label, batch in (("1", 1.0), ("100", 100.0))
-    ]
+    lines = []
+    for devices in DEVICES:
+        for posted, batch in (("1", 1.0), ("100", 100.0)):
+            needed = need(Fleet(devices, 24.0, batch), rates)
+            cells = (show(getattr(needed, name)) for name, show in COLUMNS.values())
+            lines.append((_power(devices, 0), posted, *cells))
+    return ("devices", "reports a post", *COLUMNS), lines
 
 
-def _line(devices: str, batch: str, result: Any) -> tuple[str, ...]:
-    return (
-        devices,
-        batch,
-        f"{result.messages_per_second:,.0f}",
-        f"{result.gateways:,}",
-        f"{result.brokers:,}",
-        f"{result.partitions:,}",
-        f"{result.workers:,}",
-        f"{result.busy:.0%}",
-        size_text(result.worker_bytes),
-        f"{result.remembered_ids:.2g}".replace("e+0", "e").replace("e+", "e"),
-        f"{result.redis_masters:,}",
-        size_text(result.redis_bytes),
-        f"{size_text(result.redis_bytes_per_second)}/s",
-        size_text(result.kafka_bytes),
-        f"{result.cores:,.0f}",
-        size_text(result.memory_bytes),
-        f"{result.cents_per_hour:,.0f}",
-    )
+def _power(number: float, digits: int = 1) -> str:
+    return f"{number:.{digits}e}".replace("e+0", "e").replace("e+", "e")
 
 
 def size_text(size: float) -> str:
@@ -94,6 +74,26 @@ def size_text(size: float) -> str:
             digits = 0 if size >= 10 * unit else 1
             return f"{size / unit:.{digits}f} {letters}"
     return f"{size:.2g} B"
+
+
+COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "messages/s": ("messages_per_second", "{:,.0f}".format),
+    "gateways": ("gateways", "{:,}".format),
+    "brokers": ("brokers", "{:,}".format),
+    "partitions": ("partitions", "{:,}".format),
+    "workers": ("workers", "{:,}".format),
+    "busy": ("busy", "{:.0%}".format),
+    "a worker's memory": ("worker_bytes", size_text),
+    "ids": ("remembered_ids", _power),
+    "Redis masters": ("redis_masters", "{:,}".format),
+    "Redis memory": ("redis_bytes", size_text),
+    "Redis writes": ("redis_bytes_per_second", lambda size: f"{size_text(size)}/s"),
+    "Kafka keeps": ("kafka_bytes", size_text),
+    "cores": ("cores", "{:,.0f}".format),
+    "memory": ("memory_bytes", size_text),
+    "cents/h": ("cents_per_hour", "{:,.0f}".format),
+}
+"""Of the table: the field of `Need`, and how it is shown."""
 
 
 def _options(command: Any) -> Any:

@@ -54,12 +54,10 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
             if not places.is_real:  # else its broker is part of this process
                 continue
             for figure, begin in costs.items():
-                if not places.wanted(figure):
-                    continue
-                clock = time.process_time
-                side = consumption(places, topic, messages, 1, begin, clock)
-                rate = statistics.median(side(0) for _ in range(places.sized(COST_ROUNDS)))
-                yield Figure(figure, MICROSECONDS / rate, "us of a core a message")
+                if places.wanted(figure):
+                    side = consumption(places, topic, messages, 1, begin, time.process_time)
+                    rate = statistics.median(side(0) for _ in range(places.sized(COST_ROUNDS)))
+                    yield Figure(figure, MICROSECONDS / rate, "us of a core a message")
 
 
 @contextmanager
@@ -102,21 +100,17 @@ def consumption(
 
     def rate(_: float) -> float:
         with collecting_seldom():
-            return consumed()
-
-    def consumed() -> float:
-        step = begin()
-        consumer: Consumer = clients.consumer(
-            Settings(kafka={"bootstrap.servers": places.kafka}), "bench"
-        )
-        consumer.list_topics(topic, timeout=30)
-        began, left = clock(), messages
-        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-        while left > 0:
-            left -= step(consumer)
-        passed = clock() - began
-        consumer.close()
-        return messages * reports / passed
+            step = begin()
+            settings = Settings(kafka={"bootstrap.servers": places.kafka})
+            consumer: Consumer = clients.consumer(settings, "bench")
+            consumer.list_topics(topic, timeout=30)
+            began, left = clock(), messages
+            consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+            while left > 0:
+                left -= step(consumer)
+            passed = clock() - began
+            consumer.close()
+            return messages * reports / passed
 
     return rate
 
