@@ -14,12 +14,11 @@ import inspect
 import pkgutil
 import pydoc
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from deploy.checks import Fault, exit_code
+from deploy.checks import Fault
 from estimators.central.weights import WEIGHTINGS
 from reproduction.experiments import EXPERIMENTS
 
@@ -140,7 +139,3 @@ def _errors(function: Callable[..., Any]) -> Iterator[str]:
     yield from (
         f"the error {name} is not documented" for name in {*_raised(definition)} - documented
     )
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code(faults()))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 
-from deploy.checks import ROOT, Fault, exit_code
+from deploy.checks import ROOT, Fault
 
 PACKAGES = ("estimators", "producers", "aggregator", "dither", "reproduction")
 MOST_MODULES = 16
@@ -33,7 +32,3 @@ def faults() -> Iterator[Fault]:
             ):
                 message = f"{module} belongs to another folder: share it in tests/support"
                 yield Fault(file, number, message)
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code(faults()))

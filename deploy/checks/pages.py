@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import importlib
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import dither
-from deploy.checks import ROOT, Fault, exit_code
+from deploy.checks import ROOT, Fault
 from estimators.mechanisms import MECHANISMS
 
 MAX_LINE_LENGTH = 100
@@ -88,7 +87,3 @@ def _reference(folder: Path) -> Iterator[Fault]:
         yield Fault(folder / "aggregator.md", 1, f"dither.{name} is not in the reference")
     for name in public.keys() - entries:
         yield Fault(folder / f"{public[name]}.md", 1, f"{name} is not in the reference")
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code(faults()))

@@ -9,16 +9,15 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
 
 from deploy.kafka.broker import Broker
 from deploy.kafka.distribution import JARS, KafkaUnavailableError, fetch_jars, missing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 #: Seconds until every broker answers; about 2 per broker are usual on two cores.
 READY_TIMEOUT = 180
@@ -33,6 +32,7 @@ MOST_RESERVED = 200
 _RESERVED: deque[socket.socket] = deque()
 
 
+@dataclass(eq=False)
 class KafkaCluster:
     """Apache Kafka as child processes: KRaft brokers on free loopback ports.
 
@@ -66,26 +66,15 @@ class KafkaCluster:
     ...     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        brokers: int = 1,
-        properties: Mapping[str, str | int] | None = None,
-        jars: Path = JARS,
-        heap: str = "384m",
-        jvm_options: Sequence[str] = (),
-        doors: Mapping[str, Sequence[int]] | None = None,
-        port: int | None = None,
-    ) -> None:
-        self.folder = folder
-        self.brokers = brokers
-        self.properties = properties or {}
-        self.jars = jars
-        self.heap = heap
-        self.jvm_options = jvm_options
-        self.doors = doors or {}
-        self.port = port
-        self.nodes: list[Broker] = []
+    folder: Path
+    brokers: int = 1
+    properties: Mapping[str, str | int] = field(default_factory=dict)
+    jars: Path = JARS
+    heap: str = "384m"
+    jvm_options: Sequence[str] = ()
+    doors: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    port: int | None = None
+    nodes: list[Broker] = field(default_factory=list, init=False)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -108,13 +97,10 @@ class KafkaCluster:
         for attempts_left in (2, 1, 0):
             try:
                 self._start_all()
-            except _PortTakenError:
+            except BaseException as error:
                 self._kill_all()
-                if attempts_left == 0:
+                if not isinstance(error, _PortTakenError) or attempts_left == 0:
                     raise
-            except BaseException:
-                self._kill_all()
-                raise
             else:
                 break
         return self
