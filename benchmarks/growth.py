@@ -69,63 +69,58 @@ def _payloads(
 ) -> list[bytes]:
     """Return batches of these metrics in turn, spread over so many panes."""
     level, reports = reports_of(metrics[0], BATCH_REPORTS)
-    return [
-        encode_randomized(
-            metrics[number % len(metrics)],
-            level,
-            reports,
-            TIME_MS + number // len(metrics) % panes * metrics[0].pane_ms,
-            (first + number).to_bytes(16, "big"),
-        )
-        for number in range(messages)
-    ]
+    payloads = []
+    for number in range(messages):
+        time_ms = TIME_MS + number // len(metrics) % panes * metrics[0].pane_ms
+        metric, batch_id = metrics[number % len(metrics)], (first + number).to_bytes(16, "big")
+        payloads.append(encode_randomized(metric, level, reports, time_ms, batch_id))
+    return payloads
 
 
-def _of(metrics: Sequence[LocalMetric], messages: int, panes: int = 1) -> float:
+def _cost(
+    metrics: Sequence[LocalMetric],
+    messages: int,
+    panes: int = 1,
+    before: Sequence[bytes] | None = None,
+) -> float:
+    """Return the seconds a report, after other messages: by default as many as count together."""
     partition = Partition({metric.name: metric for metric in metrics}, FUTURE_MS * 10**6)
-    _counting(_payloads(metrics, COUNTED_TOGETHER, panes), partition)
-    seconds = _counting(_payloads(metrics, messages, panes, COUNTED_TOGETHER), partition)
+    if before is None:
+        before = _payloads(metrics, COUNTED_TOGETHER, panes)
+    _counting(before, partition)
+    partition.mark_committed()
+    seconds = _counting(_payloads(metrics, messages, panes, len(before)), partition)
     return seconds / (messages * BATCH_REPORTS)
 
 
 def history(batches: int, messages: int) -> float:
     """Cost of a report after so many batches in the same pane, whose ids are known."""
-    partition = Partition({METRIC.name: METRIC}, FUTURE_MS)
-    _counting(_payloads([METRIC], batches), partition)
-    seconds = _counting(_payloads([METRIC], messages, first=batches), partition)
-    return seconds / (messages * BATCH_REPORTS)
+    return _cost([METRIC], messages, before=_payloads([METRIC], batches))
 
 
 def metrics(number: int, messages: int) -> float:
     """Cost of a report with so many metrics, which take turns batch by batch."""
-    return _of([dataclasses.replace(METRIC, name=f"m{i}") for i in range(number)], messages)
+    return _cost([dataclasses.replace(METRIC, name=f"m{i}") for i in range(number)], messages)
 
 
 def panes(number: int, messages: int) -> float:
     """Cost of a report with so many panes open, which take turns batch by batch."""
-    return _of([dataclasses.replace(METRIC, lateness="1000d")], messages, number)
+    return _cost([dataclasses.replace(METRIC, lateness="1000d")], messages, number)
 
 
 def open_panes(number: int, messages: int) -> float:
     """Cost of a report in one pane while so many others are open, since lateness is long."""
     metric = dataclasses.replace(METRIC, lateness="1000d")
-    partition = Partition({metric.name: metric}, FUTURE_MS * 10**6)
     level, reports = reports_of(metric, 1)
-    opening = [
-        encode_batch(metric, level, reports, TIME_MS + metric.pane_ms * pane, pane.to_bytes(16))
-        for pane in range(number)
-    ]
-    _counting(opening, partition)
-    partition.mark_committed()
-    seconds = _counting(_payloads([metric], messages, first=number), partition)
-    return seconds / (messages * BATCH_REPORTS)
+    times = enumerate(range(TIME_MS, TIME_MS + number * metric.pane_ms, metric.pane_ms))
+    opening = [encode_batch(metric, level, reports, at, i.to_bytes(16)) for i, at in times]
+    return _cost([metric], messages, before=opening)
 
 
 def partitions(number: int, messages: int) -> float:
     """Cost of a report where messages of so many partitions come in turns."""
-    payloads = _payloads([METRIC], messages)
     owned = [Partition({METRIC.name: METRIC}, FUTURE_MS) for _ in range(number)]
-    log = [LogMessage(offset, payload) for offset, payload in enumerate(payloads)]
+    log = [LogMessage(offset, x) for offset, x in enumerate(_payloads([METRIC], messages))]
     began = time.process_time()
     for start in range(0, len(log), COUNTED_TOGETHER):
         batch = log[start : start + COUNTED_TOGETHER]
@@ -136,8 +131,8 @@ def partitions(number: int, messages: int) -> float:
 
 def levels(number: int, messages: int) -> float:
     """Cost of a report with so many privacy levels."""
-    offered = [0.1 * step for step in range(1, number + 1)]
-    return _of([dataclasses.replace(METRIC, levels=np.round(offered, 1).tolist())], messages)
+    epsilons = np.round([0.1 * step for step in range(1, number + 1)], 1).tolist()
+    return _cost([dataclasses.replace(METRIC, levels=epsilons)], messages)
 
 
 def _frequency(mechanism: str) -> Costs:
@@ -167,10 +162,8 @@ GROWTHS: dict[str, tuple[tuple[int, ...], Costs]] = {
     "panes open": ((1_000, 10_000, 100_000), open_panes),
     "partitions": ((1, 4, 16, 64), partitions),
     "levels": ((1, 4, 16, 64), levels),
-    "categories of rappor": ((32, 128, 512, 2_048), _frequency("rappor")),
-    "categories of grr": ((32, 128, 512, 2_048), _frequency("grr")),
-    "categories of projective_geometry_response": (
-        (32, 128, 512, 2_048),
-        _frequency("projective_geometry_response"),
-    ),
+    **{
+        f"categories of {mechanism}": ((32, 128, 512, 2_048), _frequency(mechanism))
+        for mechanism in ("rappor", "grr", "projective_geometry_response")
+    },
 }

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, CannotRunError, Figure, NotRun, Outcome, Side, repeated
 from benchmarks.metrics import CATEGORIES, SIZES, metric_of
@@ -23,6 +24,7 @@ from estimators import LocalMetric
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms.mechanism import Levels
 
+Values = NDArray[np.int64]
 EPSILON = 1.0
 COMPILED_MECHANISMS = ("grr", "rappor", "oue", "subset_selection")
 TASK_NAMES = ("randomize", "aggregate", "half")
@@ -83,8 +85,8 @@ def _half(name: str, estimate: Side) -> Outcome:
 
 
 def _population(
-    places: Places, mechanism: str, values: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> tuple[LocalMetric, Levels, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    places: Places, mechanism: str, values: Values
+) -> tuple[LocalMetric, Levels, Values]:
     metric = metric_of(mechanism, (EPSILON,))
     held = values[: places.sized(SIZES[mechanism])]
     if metric.range is not None:
@@ -92,16 +94,12 @@ def _population(
     return metric, np.zeros(held.size, dtype=np.uint8), held
 
 
-def _randomize(
-    places: Places, mechanism: str, values: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> Side:
+def _randomize(places: Places, mechanism: str, values: Values) -> Side:
     metric, level, held = _population(places, mechanism, values)
     return repeated(held.size, functools.partial(metric.randomize, held, level))
 
 
-def _aggregate(
-    places: Places, mechanism: str, values: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> Side:
+def _aggregate(places: Places, mechanism: str, values: Values) -> Side:
     metric, level, held = _population(places, mechanism, values)
     reports = metric.randomize(held, level, SeededBits(7))
 
@@ -113,9 +111,7 @@ def _aggregate(
     return repeated(held.size, action)
 
 
-def _sequence(
-    _: Places, mechanism: str, values: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> Side:
+def _sequence(_: Places, mechanism: str, values: Values) -> Side:
     metric = metric_of(mechanism, (EPSILON,))
     assert metric.range is not None  # noqa: S101
     level = np.zeros(LOOK_REPORTS, dtype=np.uint8)
@@ -130,7 +126,7 @@ def _sequence(
     return repeated(1, action)
 
 
-OURS: dict[str, Callable[[Places, str, np.ndarray[tuple[int], np.dtype[np.int64]]], Side]] = {
+OURS: dict[str, Callable[[Places, str, Values], Side]] = {
     "randomize": _randomize,
     "aggregate": _aggregate,
     "sequence": _sequence,
