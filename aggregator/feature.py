@@ -66,8 +66,8 @@ class Feature:
         """Return its kinds of tables in the file of definitions."""
         return ()
 
-    def plan(self, metric: Metric) -> type[Plan[Any]] | None:
-        """Return how a metric is read, if this feature says so."""
+    def plan(self, collected: type[Metric]) -> type[Plan[Any]] | None:
+        """Return how metrics that are collected so are read, if this feature says it."""
         return None
 
     def event_types(self) -> Sequence[EventType]:

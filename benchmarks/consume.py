@@ -21,13 +21,13 @@ from aggregator.state.partition import Partition
 from benchmarks.batches import FUTURE_MS, METRICS, different_payloads
 from benchmarks.measure import Benchmark, Figure, Outcome, Side
 from benchmarks.places import PARTITIONS, Places
-from producers.kafka.connection import DEFAULTS
+from producers.kafka.connection import DEFAULT_PROPERTIES
 
 BATCHES = {1: 900_000, 1_000: 120_000}
 """A second or less of raw consumption: the first messages of a log are waited for."""
 COST_ROUNDS = 5
 MICROSECONDS = 1e6
-COMPRESSIONS = ("none", str(DEFAULTS["compression.type"]))
+COMPRESSIONS = ("none", str(DEFAULT_PROPERTIES["compression.type"]))
 """Nothing to uncompress; and as reporters send."""
 PATIENCE_SECONDS = 0.01
 """A fetch that finds fewer messages than asked for waits so long for more, at the end for none."""

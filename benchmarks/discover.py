@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.measure import Benchmark, Figure, repeated
 from benchmarks.metrics import metric_of
 from benchmarks.places import Places
-from estimators.discovery.prefix_search import BEAM
+from estimators.discovery.prefix_search import BEAM_WIDTH
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import PrefixTree
 
@@ -32,7 +32,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark | Figure]:
     names = np.array([f"page {number}" for number in range(STRINGS)])
     level, statistic = rng.integers(0, len(LEVELS), size), metric.zero()
     metric.accumulate(statistic, level, metric.randomize(names[held], level, SeededBits(7)))
-    reads = [BEAM << width for width in mechanism.layout.widths[1:]]
+    reads = [BEAM_WIDTH << width for width in mechanism.layout.widths[1:]]
     tables = [rng.random(tree.points) for tree in mechanism.layout.trees]
     cells = [rng.integers(0, table.size, max(reads)) for table in tables]
 

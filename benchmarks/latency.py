@@ -24,7 +24,7 @@ from benchmarks.metrics import population
 from benchmarks.places import PARTITIONS, Places
 from benchmarks.workers import Workers, wait, workers
 from estimators.estimate import Floats
-from producers.kafka.connection import DEFAULTS
+from producers.kafka.connection import DEFAULT_PROPERTIES
 from producers.wire.batch import encode_batch
 
 REPORTS_PER_SECOND = 100_000
@@ -82,7 +82,7 @@ def _report(running: Workers, batches: int, reported: Reported) -> float:
     """Report at a steady rate, and note when; return the reports a second."""
     values, level = population(METRIC, BATCH_REPORTS)
     topic, gap = running.settings.topics.reports, BATCH_REPORTS / REPORTS_PER_SECOND
-    with closing(Producer({**DEFAULTS, **running.settings.kafka})) as producer:
+    with closing(Producer({**DEFAULT_PROPERTIES, **running.settings.kafka})) as producer:
         began = time.perf_counter()
         for number in range(batches):
             while (early := began + number * gap - time.perf_counter()) > 0:

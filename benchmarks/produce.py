@@ -16,7 +16,7 @@ from benchmarks.measure import Benchmark
 from benchmarks.metrics import population
 from benchmarks.places import Places
 from producers import Reporter
-from producers.kafka.connection import DEFAULTS
+from producers.kafka.connection import DEFAULT_PROPERTIES
 
 BATCH_REPORTS = 1_000
 BATCHES = 3_000
@@ -40,7 +40,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
             return units / (time.perf_counter() - began)
 
     def baseline(_: float) -> float:
-        with closing(Producer({**DEFAULTS, **servers})) as producer:
+        with closing(Producer({**DEFAULT_PROPERTIES, **servers})) as producer:
             began = time.perf_counter()
             for payload in encoded:
                 producer.produce(topic, payload)

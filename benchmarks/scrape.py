@@ -28,12 +28,10 @@ REPORTS = 2_000
 def benchmarks(places: Places) -> Iterator[Benchmark]:
     mean = {"kind": "mean", "mechanism": "laplace", "range": (0, 1), "levels": [0.5, 1, 2, 4]}
     frequency = {"kind": "frequency", "mechanism": "rappor", "categories": CATEGORIES}
-    metrics: dict[str, LocalMetric] = {
-        **{name: define(name=name, **mean) for name in (f"m{i}" for i in range(MEANS))},
-        **{
-            name: define(name=name, levels=[1, 4], **frequency)
-            for name in (f"f{i}" for i in range(FREQUENCIES))
-        },
+    definitions = [{"name": f"m{i}"} | mean for i in range(MEANS)]
+    definitions += [{"name": f"f{i}", "levels": [1, 4]} | frequency for i in range(FREQUENCIES)]
+    metrics = {
+        metric.name: metric for metric in (LocalMetric.require(define(**x)) for x in definitions)
     }
     panes = {}
     for seed, metric in enumerate(metrics.values()):

@@ -22,7 +22,7 @@ from aggregator.storage.redis_keys import (
     stuck_key,
     tag,
 )
-from producers.device.round_follower import GROUP
+from producers.device.round_follower import CONSUMER_GROUP
 
 USER_PREFIX = "dither-"
 
@@ -96,7 +96,7 @@ def roles(settings: Settings) -> dict[str, Role]:
             kafka=(
                 KafkaRight("Write", "topic", reports),
                 KafkaRight("Read", "topic", topics.rounds),
-                KafkaRight("Describe", "group", GROUP),
+                KafkaRight("Describe", "group", CONSUMER_GROUP),
             ),
         ),
         Role(

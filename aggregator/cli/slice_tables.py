@@ -11,7 +11,7 @@ from aggregator.reading.windows import Window
 from aggregator.terminal.format import SHAPES, Shown, table
 from aggregator.timestamps import iso
 from estimators.estimate import Estimate
-from estimators.metrics.attributes import NONE
+from estimators.metrics.attributes import NO_VALUE
 from estimators.rounding import certainty, common_decimals, interval
 from estimators.shapes import Shape
 
@@ -80,7 +80,7 @@ def _table(found: Slices) -> str:
     places = common_decimals((low for _, low, _ in known), (high for _, _, high in known))
     rows: list[tuple[Any, ...]] = []
     for one in found.slices:
-        names = [NONE if value is None else value for value in one.slice.values()]
+        names = [NO_VALUE if value is None else value for value in one.slice.values()]
         numbers: tuple[str, ...] = ("-",)
         if one.estimate is not None and is_number:
             numbers = interval(_bounds(one.estimate), places)

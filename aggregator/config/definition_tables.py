@@ -13,10 +13,10 @@ import msgspec
 from msgspec import structs
 
 from estimators import DefinitionError, LocalMetric, Metric
-from estimators.comparison.distributions import limits_of
+from estimators.comparison.distributions import limit_indices
 from estimators.durations import milliseconds
 from estimators.errors import nearest, readable
-from estimators.metrics.attributes import NONE, OTHER
+from estimators.metrics.attributes import NO_VALUE, OTHER_VALUE
 from estimators.metrics.validation import check_name
 from estimators.shapes import Shape
 
@@ -92,10 +92,10 @@ class Checks:
         found: dict[str, str | None] = {}
         for name, value in values.items():
             assert metric.slicing is not None  # noqa: S101
-            known = [*metric.slicing.attributes[name], OTHER, NONE]
+            known = [*metric.slicing.attributes[name], OTHER_VALUE, NO_VALUE]
             if value not in known:
                 self.refuse(key, f"for {name} {nearest(value, known)}")
-            found[name] = None if value == NONE else value
+            found[name] = None if value == NO_VALUE else value
         return found
 
     def attributes(self, key: str, names: Sequence[str], metric: LocalMetric) -> None:
@@ -149,7 +149,7 @@ class Checks:
         if not given and metric.shape is Shape.DISTRIBUTION:
             self.refuse("below", "edges between bins, as in [250]: the shares below are watched")
         try:
-            limits_of((metric, metric), given, self._given.get("categories"), ratio=False)
+            limit_indices((metric, metric), given, self._given.get("categories"), ratio=False)
         except ValueError as error:
             self.refuse("below", str(error).rpartition(": expected ")[2])
         return given

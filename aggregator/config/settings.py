@@ -423,7 +423,7 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
         if types[name] == list[str] and isinstance(value, str):
             value = split(key, value)
         if key in DURATIONS and not isinstance(value, str):
-            raise ValueError(durations.EXPECTED)
+            raise ValueError(durations.EXPECTED_DURATION)
         converted = msgspec.convert(value, types[name], strict=False)
         check(key, converted)
         setattr(getattr(settings, section), name, converted)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import structlog
 from confluent_kafka import KafkaError
 
-from producers.kafka.kafka_errors import REFUSALS, describe_kafka_error
+from producers.kafka.kafka_errors import REFUSAL_CODES, describe_kafka_error
 
 REPEAT_SECONDS = 60.0
 """Between log lines that say the same."""
@@ -40,7 +40,7 @@ class ThrottledErrorLog:
     def __call__(self, error: KafkaError) -> None:
         """Take in what the client says."""
         now = self._now()
-        if error.code() in REFUSALS:
+        if error.code() in REFUSAL_CODES:
             self._tell(error, now)
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._down, self._down_at = error, now

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from producers.kafka.kafka_errors import REFUSALS, describe_kafka_error
+from producers.kafka.kafka_errors import REFUSAL_CODES, describe_kafka_error
 
 PROBE_SECONDS = 3.0
 CERTIFICATES = {
@@ -62,7 +62,7 @@ def diagnose_kafka(
             reason = _handshake(servers[0], None if ca in (None, "probe") else str(ca))
             if reason:
                 return certificate(reason, "[kafka] ssl.ca.location")
-        if error.code() in REFUSALS:
+        if error.code() in REFUSAL_CODES:
             return f"refuses: {describe_kafka_error(error)}"
     if probe and not protocol.endswith("SSL") and _handshake(servers[0], None, verify=False) == "":
         return f"speaks TLS, and security.protocol is {protocol}: expected SASL_SSL or SSL"

@@ -19,7 +19,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator.config.setting_checks import parse_place
-from producers.kafka.kafka_errors import REFUSALS
+from producers.kafka.kafka_errors import REFUSAL_CODES
 
 HALT_SECONDS = 20.0
 """An error that repeats at one offset for so long halts the partition."""
@@ -28,7 +28,9 @@ PROBE_SECONDS = 10.0
 """Until a broker that is asked about one offset is taken to be away."""
 SKIPPED = "skipped"
 """Field of the owner's hash: the spans of offsets that were passed, as ``8812-8911,9000-9000``."""
-PASSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE}) | REFUSALS
+PASSING = (
+    frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE}) | REFUSAL_CODES
+)
 """Errors of a cluster or of a right, not of what stands at an offset."""
 
 log = structlog.get_logger("dither.worker")

@@ -11,7 +11,7 @@ import msgspec
 
 from aggregator.config.settings import Settings
 from aggregator.publishing import events
-from producers.device.rounds import OPENED, Round
+from producers.device.rounds import ROUND_EVENT_TYPE, Round
 from producers.wire.reports_pb2 import ReportBatch
 
 PROTOBUF, JSON = "PROTOBUF", "JSON"
@@ -55,7 +55,7 @@ def subjects(settings: Settings) -> list[Subject]:
     ]
     told: dict[str, Mapping[str, type[msgspec.Struct]]] = {
         topics.estimates: events.data_types(),
-        topics.rounds: {OPENED: Round},
+        topics.rounds: {ROUND_EVENT_TYPE: Round},
     }
     for topic, kinds in told.items():
         if naming == "topic":

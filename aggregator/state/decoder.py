@@ -22,7 +22,7 @@ from aggregator.state.layout import LARGEST_TIME, LEAST_TIME, Layout
 from aggregator.state.rows import Integers
 from estimators import Metric, ReportError
 from producers.wire.batch import attributes_of, check_batch, parse_batch
-from producers.wire.framing import INDEXES, LONGEST_FRAME, MAGIC, MESSAGE_INDEXES
+from producers.wire.framing import INDEXES_OFFSET, LONGEST_FRAME, MAGIC_BYTE, MESSAGE_INDEXES
 from producers.wire.reports_pb2 import ReportBatch
 
 MATRIX_MESSAGES = 16
@@ -220,14 +220,14 @@ def _by_length(payloads: Sequence[bytes | None]) -> Iterable[NDArray[np.intp]]:
 
 def _by_frame(matrix: NDArray[np.uint8]) -> Iterable[tuple[NDArray[np.intp] | slice, int]]:
     """Yield the rows with frames of one size, and the size: 0 for bare batches and bad frames."""
-    framed = np.flatnonzero(matrix[:, 0] == MAGIC)
+    framed = np.flatnonzero(matrix[:, 0] == MAGIC_BYTE)
     if not framed.size or matrix.shape[1] < LONGEST_FRAME:
         yield slice(None), 0
         return
     sizes = np.zeros(len(matrix), dtype=np.intp)
     for indexes in MESSAGE_INDEXES:
-        end = INDEXES + len(indexes)
-        is_so = matrix[framed, INDEXES:end] == np.frombuffer(indexes, dtype=np.uint8)
+        end = INDEXES_OFFSET + len(indexes)
+        is_so = matrix[framed, INDEXES_OFFSET:end] == np.frombuffer(indexes, dtype=np.uint8)
         sizes[framed[is_so.all(axis=1)]] = end
     for size in np.unique(sizes):
         yield np.flatnonzero(sizes == size), int(size)

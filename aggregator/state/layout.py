@@ -130,7 +130,7 @@ class Layout:
         if not size:
             return None if slicing is None else np.full(len(attributes), slicing.code({}))
         sent = np.ascontiguousarray(attributes).view(f"V{size}")[:, 0].tolist()
-        known = {} if slicing is None else slicing.known
+        known = {} if slicing is None else slicing.code_cache
         if len(known) > MOST_KNOWN:
             known.clear()
         for each in set(sent).difference(known):

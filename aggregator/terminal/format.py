@@ -16,7 +16,7 @@ from aggregator.reading.serialization import manipulation_bound
 from aggregator.reading.windows import Release, Window
 from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric, SearchMetric, rounding
-from estimators.distribution import name_of
+from estimators.distribution import number_text
 from estimators.estimate import Floats
 from estimators.metrics.categories import CodedVocabulary
 from estimators.rounding import at_most, certainty, common_decimals, interval
@@ -169,7 +169,7 @@ def _distribution(shown: Shown) -> list[str]:
         known = [found.below(value) for value in shown.below]
         places = common_decimals((low for _, low, _ in known), (high for _, _, high in known))
         rows = [
-            (f"{name_of(value)}{shown.unit}", *interval(share, places))
+            (f"{number_text(value)}{shown.unit}", *interval(share, places))
             for value, share in zip(shown.below, known, strict=True)
         ]
         lines += ["", table(("below", "share", "lower", "upper"), rows)]

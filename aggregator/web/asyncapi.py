@@ -13,7 +13,7 @@ from aggregator.dead_letters.writer import CONTEXT, TRUNCATED, UNREADABLE
 from aggregator.publishing import events
 from aggregator.reading.serialization import Answer
 from aggregator.reading.slices.answers import FinalAnswer
-from producers.device.rounds import OPENED, Round
+from producers.device.rounds import ROUND_EVENT_TYPE, Round
 
 TEMPLATE = "#/components/schemas/{name}"
 PROTOBUF = "application/vnd.google.protobuf;version=3"
@@ -83,7 +83,7 @@ def document(settings: Settings) -> dict[str, Any]:
             "messages": {
                 "reportBatch": _report_batch(),
                 "round": _event(
-                    OPENED,
+                    ROUND_EVENT_TYPE,
                     "The round of a metric that is open, with the decisions that led to it.",
                     "The metric and its revision, as in longest@0000001f.",
                     settings,

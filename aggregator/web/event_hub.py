@@ -29,7 +29,7 @@ from aggregator.reading.status import ServiceStatus
 from aggregator.storage.progress import TopicProgress
 from aggregator.web.http.problem_responses import redis_failure
 from aggregator.web.live import Event, Follower, Live, PolicyChange
-from producers.gateway.clients import UNKNOWN, Client
+from producers.gateway.clients import UNKNOWN_CLIENT, Client
 
 log = structlog.get_logger()
 
@@ -97,7 +97,7 @@ class Hub:
         top: int,
         last_id: str,
         cut: Callable[[], None],
-        client: Client = UNKNOWN,
+        client: Client = UNKNOWN_CLIENT,
     ) -> Iterator[Follower]:
         """Follow metrics, from what is known now or what is newer than an event that was seen.
 

@@ -16,7 +16,7 @@ from sse_starlette import ServerSentEvent
 from aggregator.reading.serialization import answer
 from aggregator.reading.windows import Window
 from estimators import Estimate
-from producers.gateway.clients import UNKNOWN, Client
+from producers.gateway.clients import UNKNOWN_CLIENT, Client
 
 log = structlog.get_logger()
 
@@ -118,7 +118,7 @@ class Follower:
     room: int
     cut: Callable[[], None]
     encoding: anyio.CapacityLimiter
-    client: Client = UNKNOWN
+    client: Client = UNKNOWN_CLIENT
     is_cut: bool = dataclasses.field(default=False, init=False)
 
     def __post_init__(self) -> None:

@@ -227,7 +227,7 @@ def _wanted(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
     if words := _words(kind):
         return meant(str(value), words)
     if kind == Duration:
-        return f"expected {durations.EXPECTED}"
+        return f"expected {durations.EXPECTED_DURATION}"
     return f"expected {readable(error)}"
 
 

@@ -27,7 +27,7 @@ from aggregator.web.operations import JSON, Content, Operation, as_json
 from aggregator.web.queries import EstimateParameters, SeriesParameters, parse
 from aggregator.web.service_context import Service
 from estimators import weights
-from estimators.central import weights as central_weights
+from estimators.central import release_weights
 from estimators.errors import meant
 from producers.gateway.problems import Problem
 from producers.wire.decoding import decode_json
@@ -42,7 +42,9 @@ class Definitions(msgspec.Struct, frozen=True):
     definitions_hash: str
 
 
-POLICIES = dict.fromkeys(itertools.chain(weights.WEIGHTINGS, *central_weights.WEIGHTINGS.values()))
+POLICIES = dict.fromkeys(
+    itertools.chain(weights.WEIGHTINGS, *release_weights.RELEASE_WEIGHTINGS.values())
+)
 """Those of releases, too: which of them a metric may have, its definition says."""
 
 

@@ -15,8 +15,8 @@ from aggregator.web.operations import Content, Operation
 from estimators import Metric
 from estimators.durations import milliseconds
 from producers.gateway import Gateway
-from producers.gateway.bodies import PROTOBUF, JsonBatch, Times
-from producers.gateway.gateway import BATCHES_PATH, PATH
+from producers.gateway.bodies import PROTOBUF_TYPE, JsonBatch, Times
+from producers.gateway.gateway import BATCHES_PATH, POST_PATH
 from producers.gateway.several import BatchesAnswer
 
 
@@ -29,14 +29,14 @@ class Acknowledged(msgspec.Struct, frozen=True):
 
 REPORTS = Operation(
     method="POST",
-    path=PATH,
+    path=POST_PATH,
     summary="Report: a batch of answers that were randomized on the device.",
     scopes=("report",),
     body=Content(
         "A serialized ReportBatch (producers/wire/reports.proto), or the same as JSON: "
         "docs/gateway.md.",
         JsonBatch,
-        binary=(PROTOBUF,),
+        binary=(PROTOBUF_TYPE,),
     ),
     answers={202: Content("Kafka has acknowledged the batch.", Acknowledged)},
     problems=(400, 403, 408, 413, 415, 429, 503, 504),
@@ -51,7 +51,7 @@ BATCHES = Operation(
         "A serialized ReportBatches (producers/wire/report_batches.proto), or a list of batches as "
         "JSON: docs/gateway.md.",
         list[JsonBatch],
-        binary=(PROTOBUF,),
+        binary=(PROTOBUF_TYPE,),
     ),
     answers={
         202: Content("Kafka has acknowledged all batches.", BatchesAnswer),

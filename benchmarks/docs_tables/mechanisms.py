@@ -19,10 +19,14 @@ import numpy as np
 
 from benchmarks.docs_tables import print_table
 from benchmarks.docs_tables.least_variances import LEAST_VARIANCES
-from estimators.bounds.collisions import collision_bound
-from estimators.bounds.point_collisions import collisions_log_p, least_collisions, most_collisions
+from estimators.bounds.sketches.count_sketch import collision_bound
+from estimators.bounds.sketches.hashed_points import (
+    collision_log_p,
+    max_collision_share,
+    min_collision_share,
+)
 from estimators.exact import discrete_laplace
-from estimators.exact.windows import shape_at, two_symbols
+from estimators.exact.piecewise_shapes import shape_at, two_symbols
 from estimators.mechanisms import (
     CountSketch,
     Mechanism,
@@ -122,12 +126,9 @@ def _print_sketches(head: list[str]) -> None:
     for size, points in TABLES:
         mechanism = ProjectiveSketch(EPSILONS, categories=None, rows=size, points=points)
         tables = [(each.rows, each.geometry.points) for each in mechanism.hashed_rows]
-        log_p = collisions_log_p(LOG_P_OF_TEN, 1)
-        above = [
-            most_collisions(*size_and_points, log_p) - 1 / size_and_points[1]
-            for size_and_points in tables
-        ]
-        below = [1 / one[1] - least_collisions(*one, log_p) for one in tables]
+        log_p = collision_log_p(LOG_P_OF_TEN, 1)
+        above = [max_collision_share(size, points, log_p) - 1 / points for size, points in tables]
+        below = [1 / points - min_collision_share(size, points, log_p) for size, points in tables]
         told_points = (
             *(8 * mechanism.width, f"{mechanism.columns:,}"),
             *(f"{min(x):.4f} to {max(x):.4f}" for x in (above, below)),

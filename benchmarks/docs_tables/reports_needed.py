@@ -14,10 +14,10 @@ import numpy as np
 
 from benchmarks.docs_tables import print_table
 from estimators.bounds import interval
-from estimators.bounds.bets.symbol_bets import SymbolBets
-from estimators.bounds.bets.symbol_limits import symbol_limits
-from estimators.bounds.laws.window_law import WindowLaw
-from estimators.mechanisms import ProjectiveSketch, RandomizedResponse, SubsetSelection, Windows
+from estimators.bounds.piecewise.bets import SymbolBets
+from estimators.bounds.piecewise.law import PiecewiseLaw
+from estimators.bounds.piecewise.limits import symbol_limits
+from estimators.mechanisms import Piecewise, ProjectiveSketch, RandomizedResponse, SubsetSelection
 from estimators.question import Question
 from tests.support.reports.cases import exact
 from tests.support.windows import knots_of, probabilities
@@ -48,11 +48,11 @@ def share(n: int, epsilon: float) -> float:
 
 def number(n: int, epsilon: float, data: tuple[float, float] = (-1.0, 1.0)) -> float:
     """Return the reach as a share of the range, for values uniform in `data`, by `windows`."""
-    mechanism, values = Windows([exact(epsilon)]), np.linspace(*data, 2001)
+    mechanism, values = Piecewise([exact(epsilon)]), np.linspace(*data, 2001)
     shape = mechanism.shapes[0]
     chance = knots_of(shape, values) @ probabilities(shape)
     law = mechanism.law(np.array([n]), FULL_WEIGHT)
-    assert isinstance(law, WindowLaw)
+    assert isinstance(law, PiecewiseLaw)
     bets = SymbolBets(law, n * chance[None])
     lower, upper = symbol_limits(bets, Question(), Question().log_p(1), 1.0)
     return reach(lower / 2, upper / 2, sum(data) / 4)

@@ -18,17 +18,17 @@ from scipy.stats import chi2
 
 from benchmarks.docs_tables import print_table
 from estimators.bounds import Directions, LaplaceNoise, Law, flip_noise_deviation, interval
-from estimators.bounds.anytime import deviation
-from estimators.bounds.bets.symbol_bets import SymbolBets
-from estimators.bounds.bets.symbol_limits import symbol_limits
-from estimators.bounds.differences import difference_limits
-from estimators.bounds.laws.window_law import WindowLaw
-from estimators.bounds.own_values import own_value_limits
-from estimators.bounds.spheres import width
+from estimators.bounds.block_differences.limits import difference_limits
+from estimators.bounds.mixtures import deviation_bound
+from estimators.bounds.piecewise.bets import SymbolBets
+from estimators.bounds.piecewise.law import PiecewiseLaw
+from estimators.bounds.piecewise.limits import symbol_limits
+from estimators.bounds.signs.own_values import own_value_limits
+from estimators.bounds.spheres import inverse_mean_size
 from estimators.estimate import Floats
 from estimators.exact.discrete_laplace import variance
 from estimators.exact.thresholds import WORD, flip_threshold
-from estimators.mechanisms import CountSketch, ProjectiveSketch, Windows, mechanism_class
+from estimators.mechanisms import CountSketch, Piecewise, ProjectiveSketch, mechanism_class
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import level_weights, total_weight
@@ -125,7 +125,7 @@ def noise_ratio(n: int, k: int) -> tuple[float, float]:
 
 def window_noise(n: int, levels: Floats, *, ever: bool = False) -> float:
     """Return the same for the noise of windows, over the normal law's with the worst variance."""
-    mechanism = Windows([exact(e) for e in levels])
+    mechanism = Piecewise([exact(e) for e in levels])
     counts = np.full(len(levels), n // len(levels))
     law = mechanism.law(counts, level_weights("optimal", counts, mechanism.facts))
     noise, log_p = mechanism.noise(law, counts), float(np.log(BETA / 2))
@@ -133,7 +133,7 @@ def window_noise(n: int, levels: Floats, *, ever: bool = False) -> float:
     margin = noise.deviation(log_p)
     if ever:
         total = total_weight("optimal", counts, mechanism.facts)
-        margin = deviation(noise.cumulant, noise.steepest, log_p, total)
+        margin = deviation_bound(noise.cumulant, noise.max_tilt, log_p, total)
     return float(margin / (-ndtri(BETA / 2) * np.sqrt(noise.variance)))
 
 
@@ -155,11 +155,11 @@ def window_population(
         bound="anytime" if ever else "fixed",
         weights="uniform" if weights == "uniform" else "optimal",
     )
-    mechanism = Windows([exact(e) for e in levels])
+    mechanism = Piecewise([exact(e) for e in levels])
     counts = np.full(len(levels), n // len(levels))
     shares = level_weights(question.weights, counts, mechanism.facts)
     law = mechanism.law(counts, shares, question)
-    assert isinstance(law, WindowLaw)
+    assert isinstance(law, PiecewiseLaw)
     values = np.array(data) if ends else np.linspace(*data, 2001)[:-1] + (data[1] - data[0]) / 4000
     table, theta, spread = np.zeros((len(levels), mechanism.columns - 1)), 0.0, 0.0
     for row, shape, reports, s in zip(
@@ -192,7 +192,7 @@ def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
         held = np.array(
             [f + share_of_others * (-(-k // blocks) - 1) for blocks in mechanism.blocks]
         )
-        block_chance = 2 * mechanism.other + held * mechanism.contrast
+        block_chance = 2 * mechanism.p_else + held * mechanism.contrast
         sums, sizes = (counts * mechanism.contrast * f)[:, None], (counts * block_chance)[:, None]
         lower, upper = difference_limits(law, sums, sizes, question, log_p, total)
         report_variance = block_chance - mechanism.contrast**2 * (f if target == "sample" else f**2)
@@ -231,7 +231,7 @@ def sketched(n: int, f: float) -> float:
     sizes, total = np.tile((counts * chance)[:, None], 10), 1.0
     spread = law.counts @ (law.coefficient**2 * (chance - (sketch.contrast * f) ** 2))
     scatter = np.full(10, spread)  # no collisions to speak of, as where no string is frequent
-    lower, upper = sketch.collisions.limits(law, ten, scatter, sizes, question, total, own=False)
+    lower, upper = sketch.collisions.limits(law, ten, scatter, sizes, question, total, free=False)
     half = -float(ndtri(np.exp(question.log_p(10)))) * float(np.sqrt(spread))
     return float((upper - lower)[0] / (min(1.0, f + half) - max(0.0, f - half)))
 
@@ -257,7 +257,7 @@ def looked_up(n: int, f: float) -> float:
 def vector_ratios(n: int, dimension: int) -> tuple[float, float, float]:
     """Return a coordinate's width, the radius and McDiarmid's, over those of the normal law."""
     contrast, counts = np.tanh(LEVELS / 2), np.full(5, n / 5)
-    coefficient = contrast / (counts @ contrast**2) * width(dimension)
+    coefficient = contrast / (counts @ contrast**2) * inverse_mean_size(dimension)
     law = Directions(dimension, counts, coefficient, contrast, 2.0**-14)
     sd = np.sqrt(counts @ coefficient**2 / dimension)
     log_p = np.log(BETA / 2 / dimension)

@@ -32,6 +32,13 @@ MOST_RESERVED = 200
 _RESERVED: deque[socket.socket] = deque()
 
 
+@atexit.register
+def give_up_reserved_ports() -> None:
+    """Close what reserves ports."""
+    while _RESERVED:
+        _RESERVED.popleft().close()
+
+
 @dataclass(eq=False)
 class KafkaCluster:
     """Apache Kafka as child processes: KRaft brokers on free loopback ports.

@@ -1,15 +1,4 @@
-"""The largest change of an estimate by fabricated reports.
-
-An estimate is a weighted mean of numbers c_i that the reports represent (for each category or
-coordinate). The weights w_i are public and the same for all reports of a level,
-
-    E = sum w_i c_i / W,  W = sum w_i.
-
-A report of level l represents a number between `low_l` and `high_l`, whoever made it; a batch with
-other reports is rejected. Noise makes that range far wider than the values', so fabricated reports
-have more effect under local privacy. Source: Cheu, Smith and Ullman, "Manipulation attacks in local
-differential privacy" (2021).
-"""
+"""The largest change of an estimate by fabricated reports: Theorems 13 and 14 of laws.md."""
 
 from __future__ import annotations
 
@@ -21,7 +10,7 @@ from numpy.typing import NDArray
 
 from estimators.estimate import Counts, Floats
 
-MOST_STEPS = 100
+MAX_DINKELBACH_STEPS = 100
 """Of a search that takes a handful."""
 
 
@@ -51,20 +40,14 @@ class Influence:
 
 
 class Reach(NamedTuple):
-    """The range of numbers that one report of each level can represent.
-
-    Attributes
-    ----------
-    weights : ndarray of float64, shape (levels,)
-        The weight of one report.
-    lowest, highest : ndarray of float64, shape (levels,)
-    """
+    """The weight of one report of each level, and the range of numbers that it can represent."""
 
     weights: Floats
     lowest: Floats
     highest: Floats
 
 
+# Theorems 13 and 14 of docs/proofs/laws.md
 def largest_shifts(
     values: Floats, counts: Counts, reach: Reach, reports: int, *, among: bool
 ) -> Floats:
@@ -88,27 +71,6 @@ def largest_shifts(
     ndarray of float64, shape (k,)
         NaN without reports; infinite if no other report is left.
 
-    Notes
-    -----
-    **Added.** With m_l more reports at level l that represent c_j, the estimate moves by
-
-        sum_j w_j (c_j - E) / (W + sum_j w_j) <= sum_l m_l w_l d_l / (W + sum_l m_l w_l)
-
-    where d_l = `high_l` - E (or E - `low_l`, downwards). A ratio of linear functions, with a
-    positive denominator, is largest at a corner of {m_l >= 0, sum m_l <= m}: all m at one level, or
-    none. There it is m w_l d_l / (W + m w_l), and m identical reports attain it. (So m reports have
-    less than m times the effect of one: their weight is in the denominator.)
-
-    **Among.** Without the fabricated reports J the estimate was (W E - sum_J w_j c_j) / (W - sum_J
-    w_j), so the change is
-
-        sum_J w_j (c_j - E) / (W - sum_J w_j) <= sum_l m_l w_l d_l / (W - sum_l m_l w_l)
-
-    with m_l of them at level l, at most as many as were counted there. Its largest value over all
-    such m is the x at which max_m sum_l m_l w_l (d_l + x) = x W (Dinkelbach, 1967): the left side
-    is reached by filling the levels in the order of w_l (d_l + x). It is attained if the reports of
-    these levels have the extreme values.
-
     Examples
     --------
     >>> signs = Reach(np.ones(1), np.array([-2.0]), np.array([2.0]))
@@ -121,35 +83,35 @@ def largest_shifts(
     total = float(counts @ reach.weights)
     if not counts.any():
         return np.full(values.shape, np.nan)
-    moved = np.zeros(values.shape)
+    shifts = np.zeros(values.shape)
     for gain in (reach.highest - values[:, None], values[:, None] - reach.lowest):
         if among:
-            found = _taken_away(gain, counts, reach.weights, total, reports)
+            change = _largest_removal(gain, counts, reach.weights, total, reports)
         else:
             weight = reports * reach.weights
-            found = (gain * (weight / (total + weight))).max(axis=1)
-        moved = np.maximum(moved, found)
-    return moved
+            change = (gain * (weight / (total + weight))).max(axis=1)
+        shifts = np.maximum(shifts, change)
+    return shifts
 
 
-def _taken_away(
+def _largest_removal(
     gain: Floats, counts: Counts, weights: Floats, total: float, reports: int
 ) -> Floats:
     """Return the largest change by `reports` of the counted ones; shape (k,)."""
     if reports >= counts.sum():
         return np.full(len(gain), np.inf)
     change = np.zeros(len(gain))
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_DINKELBACH_STEPS):
         worth = weights * (gain + change[:, None])
         order = np.argsort(-worth, axis=1)
-        there: NDArray[np.int64] = counts[order]
-        before = np.cumsum(there, axis=1) - there
-        taken = np.clip(reports - before, 0, there)
-        taken[np.take_along_axis(worth, order, axis=1) <= 0] = 0
-        weight = taken * weights[order]
-        own = np.take_along_axis(gain, order, axis=1)
-        found = (weight * own).sum(axis=1) / (total - weight.sum(axis=1))
-        if (found <= change * (1 + 1e-12)).all():
+        ordered_counts: NDArray[np.int64] = counts[order]
+        preceding = np.cumsum(ordered_counts, axis=1) - ordered_counts
+        removed = np.clip(reports - preceding, 0, ordered_counts)
+        removed[np.take_along_axis(worth, order, axis=1) <= 0] = 0
+        weight = removed * weights[order]
+        ordered_gain = np.take_along_axis(gain, order, axis=1)
+        next_change = (weight * ordered_gain).sum(axis=1) / (total - weight.sum(axis=1))
+        if (next_change <= change * (1 + 1e-12)).all():
             break
-        change = np.maximum(change, found)
+        change = np.maximum(change, next_change)
     return change

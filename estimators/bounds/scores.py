@@ -1,10 +1,6 @@
 """Scores, on the normal scale, of how far a level's reports deviate from a hypothesis.
 
-The score of a binomial count is conservative: for z > 0 it is above z, or below -z, with at most
-the probability of a standard normal variable, whatever the counts. So the sum of the squared scores
-of L independent levels exceeds x no more often than chi-square with L degrees of freedom does. This
-is proved for counts only. The other scores can be too large: Laplace's, at epsilon = 64 and 25
-reports, exceeds 3 up to 1.39 times as often as a standard normal variable.
+Theorems 7 and 8 of docs/proofs/laws.md; only scores of counts are proved.
 """
 
 from __future__ import annotations
@@ -15,9 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds.laws.law import STEEPEST, Law, tilted_signs
-from estimators.bounds.laws.repeated import RepeatedLaw
-from estimators.bounds.laws.window_law import WindowLaw
+from estimators.bounds.piecewise.law import PiecewiseLaw
+from estimators.bounds.signs.law import MAX_SIGN_TILT, Law, tilted_signs
+from estimators.bounds.signs.repeated import RepeatedLaw
 from estimators.estimate import Floats
 from estimators.exact import discrete_laplace
 from estimators.interruption import checkpoint
@@ -26,16 +22,16 @@ Levels = NDArray[np.intp]
 """Rows of a law."""
 LawOfLevels = TypeVar("LawOfLevels", bound=Law)
 
-NEWTON_STEPS, SETTLED = 5, 1e-4
+NEWTON_STEPS, TILT_TOLERANCE = 5, 1e-4
 """Steps at most, and the last one, as a share of the tilt: what is left is its square."""
-NEAR = 0.1
+MIN_CORRECTED_ROOT = 0.1
 """A signed root below which its correction loses its digits, and is left out."""
-ROUNDED = 2.0**-53
+PROBABILITY_ROUNDING = 2.0**-53
 """No probability is nearer to 0 or 1 than it can be told from them: at large epsilons it rounds."""
 
 
 def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
-    """Return the scores of binomial counts; they are proved for every count.
+    """Return the scores of binomial counts: Theorem 7 of docs/proofs/laws.md.
 
     Parameters
     ----------
@@ -44,32 +40,26 @@ def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
     chance : ndarray of float64
         In [0, 1].
 
-    Notes
-    -----
-    With r(k) = sign(k - n p) sqrt(2 n H(k / n, p)) and H the relative entropy, Phi(r(k)) <= P(X <=
-    k) <= Phi(r(k + 1)) (Zubkov and Serov, "A complete proof of universal inequalities for the
-    distribution function of the binomial law", 2013). So P(X >= x) <= Phi(-r(x - 1)) and P(X <= x)
-    <= Phi(r(x + 1)): the score is r at the neighbour of x that is nearer to the mean, and 0 where
-    that neighbour is beyond the mean.
-
     Examples
     --------
     >>> binomial_scores(np.array([5.0, 12.0, 2.0]), np.array([10.0, 20.0, 20.0]), 0.5).round(3)
     array([ 0.   ,  0.448, -3.289])
     """
-    mean = trials * np.clip(chance, ROUNDED, 1 - ROUNDED)
-    nearer = ones - np.sign(ones - mean)
-    apart = np.where((nearer - mean) * (ones - mean) > 0, nearer - mean, 0.0)
+    mean = trials * np.clip(chance, PROBABILITY_ROUNDING, 1 - PROBABILITY_ROUNDING)
+    neighbour = ones - np.sign(ones - mean)
+    deviation = np.where((neighbour - mean) * (ones - mean) > 0, neighbour - mean, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        up = (mean + apart) * np.log1p(apart / mean)
-        down = (trials - mean - apart) * np.log1p(-apart / (trials - mean))
-    entropy = np.where(apart == 0, 0.0, np.nan_to_num(up) + np.nan_to_num(down))
-    scores: Floats = np.sign(apart) * np.sqrt(2 * np.maximum(entropy, 0.0))
+        up = (mean + deviation) * np.log1p(deviation / mean)
+        down = (trials - mean - deviation) * np.log1p(-deviation / (trials - mean))
+    entropy = np.where(deviation == 0, 0.0, np.nan_to_num(up) + np.nan_to_num(down))
+    scores: Floats = np.sign(deviation) * np.sqrt(2 * np.maximum(entropy, 0.0))
     return scores
 
 
 def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats) -> Floats:
-    """Return the scores of sums of +1, -1 and 0.
+    """Return the scores of sums of +1, -1 and 0: Theorem 8 of docs/proofs/laws.md.
+
+    With `share` = 1 these are :func:`binomial_scores`.
 
     Parameters
     ----------
@@ -77,29 +67,23 @@ def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats)
         Whole numbers, abs(sums) <= trials.
     mean, share : ndarray of float64
         The expectation of one report, and the probability that it is not 0, at least abs(mean).
-
-    Notes
-    -----
-    The signed root sqrt(2 n (t d - K(t))), K(t) = ln(1 - share + share cosh t + mean sinh t), at
-    the t with K'(t) = d, which solves a quadratic equation in e^t. Because the step of a sign is 2,
-    n d is the sum moved by 2 towards its mean. With `share` = 1 these are :func:`binomial_scores`.
     """
-    mean = np.clip(mean, ROUNDED - 1, 1 - ROUNDED)
+    mean = np.clip(mean, PROBABILITY_ROUNDING - 1, 1 - PROBABILITY_ROUNDING)
     expected = trials * mean
-    nearer = sums - 2 * np.sign(sums - expected)
-    apart = (nearer - expected) * (sums - expected) > 0
-    d = np.where(apart, nearer / trials, mean)
+    neighbour = sums - 2 * np.sign(sums - expected)
+    is_beyond_neighbour = (neighbour - expected) * (sums - expected) > 0
+    mean_report = np.where(is_beyond_neighbour, neighbour / trials, mean)
     up, down, none = (share + mean) / 2, (share - mean) / 2, 1 - share
     up, down = np.maximum(up, 1e-300), np.maximum(down, 1e-300)
-    middle = d * none / 2
-    grown = middle + np.sqrt(middle**2 + up * down * (1 - d) * (1 + d))
-    tilted = np.maximum(grown, 1e-300) / (up * (1 - d))
-    entropy: Floats = d * np.log(tilted) - np.log(none + up * tilted + down / tilted)
-    return np.sign(d - mean) * np.sqrt(2 * trials * np.maximum(entropy, 0.0))
+    middle = mean_report * none / 2
+    grown = middle + np.sqrt(middle**2 + up * down * (1 - mean_report) * (1 + mean_report))
+    tilted = np.maximum(grown, 1e-300) / (up * (1 - mean_report))
+    entropy: Floats = mean_report * np.log(tilted) - np.log(none + up * tilted + down / tilted)
+    return np.sign(mean_report - mean) * np.sqrt(2 * trials * np.maximum(entropy, 0.0))
 
 
 def mean_scores(law: Law, levels: Levels, means: Floats, theta: Floats) -> Floats:
-    """Return the scores of levels' means, for reports that are not single signs.
+    """Return the scores of levels' means, shape (levels, shape of `theta`): not proved.
 
     Parameters
     ----------
@@ -109,49 +93,36 @@ def mean_scores(law: Law, levels: Levels, means: Floats, theta: Floats) -> Float
     means : ndarray of float64, shape (levels, ...)
         The unbiased mean of each level; of a shape that broadcasts with `theta`.
     theta : ndarray of float64
-        The hypothesis.
-
-    Returns
-    -------
-    ndarray of float64, shape (levels, shape of `theta`)
-
-    Notes
-    -----
-    The signed root r = sqrt(2 (t s - K(t))) of the law's cumulant, at the t with K'(t) = s. K
-    bounds the cumulant of all data of one mean, so values between the signs only make r smaller.
-    For repeated signs, s is moved by one of them towards theta, as in :func:`binomial_scores`. For
-    noise, the score is r or its correction r + ln(t sqrt(K''(t)) / r) / r, whichever is nearer to
-    zero (Barndorff-Nielsen, 1986; exact up to O(1 / n)). Neither is proved, unlike the scores of
-    counts, and this one is not a bound for few reports with small noise: it exceeds 3 1.39 times
-    too often at epsilon = 64 and 25 reports.
     """
     means = np.broadcast_to(means, (levels.size, *theta.shape))
-    if isinstance(law, WindowLaw):
-        return _window_scores(_each(law, levels), means, theta)
+    if isinstance(law, PiecewiseLaw):
+        return _window_scores(_select_levels(law, levels), means, theta)
     level = np.broadcast_to(levels.reshape(-1, *[1] * theta.ndim), means.shape)
-    apart = means - theta
+    deviation = means - theta
     step = np.zeros(law.counts.size)
     if isinstance(law, RepeatedLaw):
         step = 2 / (law.counts * law.contrast * law.repeats)
-    beyond = np.abs(apart) > step[level]
+    is_beyond_step = np.abs(deviation) > step[level]
     scores = np.zeros(means.shape)
-    if beyond.any():
-        own, sign = level[beyond], np.sign(apart[beyond])
-        at = np.broadcast_to(theta, means.shape)[beyond]
-        observed = sign * means[beyond] - step[own]
-        scores[beyond] = sign * _signed_roots(_each(law, own, sign), observed, sign * at)
+    if is_beyond_step.any():
+        rows, sign = level[is_beyond_step], np.sign(deviation[is_beyond_step])
+        at = np.broadcast_to(theta, means.shape)[is_beyond_step]
+        observed = sign * means[is_beyond_step] - step[rows]
+        scores[is_beyond_step] = sign * _signed_roots(
+            _select_levels(law, rows, sign), observed, sign * at
+        )
     return scores
 
 
-def _window_scores(law: WindowLaw, means: Floats, theta: Floats) -> Floats:
+def _window_scores(law: PiecewiseLaw, means: Floats, theta: Floats) -> Floats:
     """Return the scores of all levels of a law, whose mirrored reports have the same one."""
-    own = np.moveaxis(means, 0, -1)
-    sign = np.sign(own - theta[..., None])
-    roots = _signed_roots(law, sign * own, sign * theta[..., None])
+    level_means = np.moveaxis(means, 0, -1)
+    sign = np.sign(level_means - theta[..., None])
+    roots = _signed_roots(law, sign * level_means, sign * theta[..., None])
     return np.moveaxis(sign * roots, -1, 0)
 
 
-def _each(law: LawOfLevels, rows: Levels, sign: Floats | None = None) -> LawOfLevels:
+def _select_levels(law: LawOfLevels, rows: Levels, sign: Floats | None = None) -> LawOfLevels:
     """Return a law whose levels are these rows of another, mirrored where the sign is -1."""
     counts, contrast = law.counts[rows], law.contrast[rows]
     changed: dict[str, Any] = {"coefficient": 1 / (counts * contrast)}
@@ -161,48 +132,48 @@ def _each(law: LawOfLevels, rows: Levels, sign: Floats | None = None) -> LawOfLe
         changed["offset"] = law.offset[rows] if sign is None else sign * law.offset[rows]
     if isinstance(law, RepeatedLaw):
         changed["repeats"] = law.repeats[rows]
-    if isinstance(law, WindowLaw):
+    if isinstance(law, PiecewiseLaw):
         changed["shapes"] = tuple(law.shapes[row] for row in rows.tolist())
     return dataclasses.replace(law, counts=counts, contrast=contrast, free=False, **changed)
 
 
 def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
     """Return the scores, at least zero, of means above theta, shape (..., levels)."""
-    steepest = np.full(law.counts.size, STEEPEST)
+    max_tilt = np.full(law.counts.size, MAX_SIGN_TILT)
     if law.rate is not None:
-        steepest = np.minimum(steepest, 0.999 * law.rate / law.unit)
-    if isinstance(law, WindowLaw):
-        steepest = steepest / np.array([shape.values[-1] for shape in law.shapes])
+        max_tilt = np.minimum(max_tilt, 0.999 * law.rate / law.unit)
+    if isinstance(law, PiecewiseLaw):
+        max_tilt = max_tilt / np.array([shape.values[-1] for shape in law.shapes])
     slope = law.contrast * observed
-    if isinstance(law, WindowLaw):
+    if isinstance(law, PiecewiseLaw):
         variance = law.symbols.squares[:, 0] - theta**2
     else:
-        variance = _tilted(law, theta, np.zeros_like(theta))[2]
-    tilt = np.minimum(steepest, law.contrast * (observed - theta) / np.maximum(variance, 1e-12))
+        variance = _tilted_moments(law, theta, np.zeros_like(theta))[2]
+    tilt = np.minimum(max_tilt, law.contrast * (observed - theta) / np.maximum(variance, 1e-12))
     for _ in range(NEWTON_STEPS):
         checkpoint()
-        _, mean, variance = _tilted(law, theta, tilt)
-        moved = tilt + (slope - mean) / np.maximum(variance, 1e-300)
-        before, tilt = tilt, np.minimum(np.clip(moved, tilt / 4, tilt * 4), steepest)
-        if (np.abs(tilt - before) <= SETTLED * tilt).all():
+        _, mean, variance = _tilted_moments(law, theta, tilt)
+        next_tilt = tilt + (slope - mean) / np.maximum(variance, 1e-300)
+        previous_tilt, tilt = tilt, np.minimum(np.clip(next_tilt, tilt / 4, tilt * 4), max_tilt)
+        if (np.abs(tilt - previous_tilt) <= TILT_TOLERANCE * tilt).all():
             break
-    value, _, variance = _tilted(law, theta, tilt)
+    value, _, variance = _tilted_moments(law, theta, tilt)
     root: Floats = np.sqrt(2 * law.counts * np.maximum(tilt * slope - value, 0.0))
     if isinstance(law, RepeatedLaw):
         return root
-    far = np.maximum(root, NEAR)
-    width = tilt * np.sqrt(law.counts * variance)
-    correction = np.log(np.maximum(width, 1e-300) / far) / far
-    corrected = root + np.where(root > NEAR, np.minimum(correction, 0.0), 0.0)
+    positive_root = np.maximum(root, MIN_CORRECTED_ROOT)
+    standardized_tilt = tilt * np.sqrt(law.counts * variance)
+    correction = np.log(np.maximum(standardized_tilt, 1e-300) / positive_root) / positive_root
+    corrected = root + np.where(root > MIN_CORRECTED_ROOT, np.minimum(correction, 0.0), 0.0)
     return np.maximum(corrected, 0.0)
 
 
-def _tilted(law: Law, theta: Floats, tilt: Floats) -> tuple[Floats, Floats, Floats]:
+def _tilted_moments(law: Law, theta: Floats, tilt: Floats) -> tuple[Floats, Floats, Floats]:
     """Return ln E exp(tilt (Y - o)) of one report of each level, and its first two derivatives."""
     if isinstance(law, RepeatedLaw):
         value, mean, variance, *_ = law.tilted_users(theta, tilt)
         return value, mean, variance
-    if isinstance(law, WindowLaw):
+    if isinstance(law, PiecewiseLaw):
         at = law.tilted(theta, tilt)
         return at.value, at.mean, at.variance
     value, mean, variance, *_ = tilted_signs(tilt, law.offsets + law.contrast * theta)

@@ -1,35 +1,21 @@
-"""Bounds for the mean of unit vectors drawn from a hemisphere, with proved constants only.
-
-A report is a direction u with density 1 + a f(u) with respect to the uniform law of the sphere, f
-odd and
-|f| <= 1, whatever the data (see :class:`estimators.mechanisms.hemisphere.Hemisphere`), plus the
-rounding of each coordinate to a grid of step `unit`. The error is N = sum of s_i (Y_i - E Y_i).
-"""
+"""The length of sums of unit vectors, and what the laws of directions have in common."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from estimators.bounds import anytime
-from estimators.bounds.fourier.deviation import sharpened_deviation
-from estimators.bounds.fourier.hemispheres import FARTHEST, hemisphere_moduli, mean_cosh, series
-from estimators.bounds.fourier.pieces import STEP, Pieces, largest_cumulants, log_paired_remainder
-from estimators.bounds.fourier.remainder import nodes
-from estimators.bounds.intervals import normal_quantile
+from estimators.bounds.normal import normal_quantile
 from estimators.estimate import Floats
 from estimators.question import Question
 
-STEEPEST = 8.0  # of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports
-COARSE = 8  # of some hundred tilts that are a few percent apart
-STEPS, CLOSE = 40, 1e-12  # of Newton's method; five to eight are enough
-LAST = 1e-14  # of a series: far above the rounding errors of its summands
-KNOTS = 17  # of the unknown mean of a coordinate; twice as many change no width by 0.1%
+T = TypeVar("T", np.float64, np.complex128)
+COARSE_STRIDE = 8  # of some hundred tilts that are a few percent apart
+MAX_LENGTH_STEPS, LENGTH_TOLERANCE = 40, 1e-12  # of Newton's method; five to eight are enough
 
 
 class VectorNoise(Protocol):
@@ -76,183 +62,10 @@ class VectorLaw(VectorNoise, Protocol):
         """Bound the length of N at all times at once."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Directions:
-    """Independent reports of several levels.
-
-    Parameters
-    ----------
-    dimension : int
-        d, at least 1.
-    counts : ndarray of float64, shape (levels,)
-        Reports per level, each above zero.
-    coefficient : ndarray of float64, shape (levels,)
-        s_l, above zero: the factor of one report.
-    contrast : ndarray of float64, shape (levels,)
-        a_l, in (0, 1].
-    unit : float
-        The step of the grid that coordinates are rounded to at random.
-
-    Notes
-    -----
-    **One direction.** Let Z = <u, e> for a unit vector e, E0 the mean under the uniform law, and m
-    = E Z = a E0 f Z. Because f is odd, E exp(z Z) = E0 cosh(z Z) + a E0 f sinh(z Z). The linear
-    part of the second term is z m, and the rest is at most a E0 (sinh z|Z| - z|Z|). So E exp(z (Z -
-    m)) <= (C + z m) exp(-z m) <= exp(C - 1), because ln y <= y - 1, with
-
-        C(z) = E0 cosh(z Z) + a E0 (sinh z|Z| - z |Z|) = 1 + z^2 / (2 d) + O(a z^3 / d^1.5).
-
-    The constant of the leading term is the variance 1/d of the worst case, so it is optimal. Given
-    u, roundings are independent, of range `unit` and mean zero, so (Hoeffding's lemma) their
-    combination along e adds at most z^2 unit^2 / 8 to the cumulant.
-    """
-
-    dimension: int
-    counts: Floats
-    coefficient: Floats
-    contrast: Floats
-    unit: float
-
-    @functools.cached_property
-    def variance(self) -> float:
-        """The largest E |N|^2 over all data."""
-        rounding = self.dimension * self.unit**2 / 4
-        return float(self.counts @ self.coefficient**2) * (1 + rounding)
-
-    @property
-    def coordinate_variance(self) -> float:
-        """The largest variance of a coordinate of N."""
-        return self.variance / self.dimension
-
-    def cumulant(self, tilt: Floats) -> Floats:
-        """Bound ln E exp(tilt <N, e>) for every unit vector e, from above.
-
-        Parameters
-        ----------
-        tilt : ndarray of float64, shape (tilts,)
-            Above 0; tilt times the largest coefficient is at most STEEPEST sqrt(d).
-        """
-        z = tilt[:, None] * self.coefficient
-        terms = _even_part(self.dimension, z) + self.contrast * _odd_part(self.dimension, z)
-        return (terms + (z * self.unit) ** 2 / 8) @ self.counts
-
-    def coordinate_deviation(self, log_p: float) -> float:
-        """Bound one coordinate of N: |N_j| stays below it with probability 1 - 2 p.
-
-        Chernoff's bound times Graham's and Vaaler's remainder. A report has a mean m, |m| <= a E0
-        |Z|, which may be another for each user. For m fixed, E e^(t Z) <= C(t) + t m with C as
-        above, and :func:`hemisphere_moduli` bounds the modulus; the worst m of each level
-        counts. Rounding is not independent of Z: it adds at most |z|^2 unit^2 e^(t unit) / 8 to the
-        modulus, z = t + i tau, because |E[e^(z r) | u] - 1| <= E[|z r|^2 e^(t |r|) | u] / 2.
-        """
-        scale = math.sqrt(-2 * log_p * self.dimension / self.variance)
-        return sharpened_deviation(
-            self._coordinate_cumulant, self._log_remainder, scale, self.steepest, log_p
-        )
-
-    @functools.cached_property
-    def _means(self) -> Floats:
-        """Knots for the mean of a report's coordinate, shape (levels, knots)."""
-        farthest: Floats = self.contrast / width(self.dimension)
-        return farthest[:, None] * np.linspace(-1, 1, KNOTS)
-
-    def _grown(self, z: Floats) -> Floats:
-        """Return E0 cosh(z Z) - 1 + a E0 (sinh z|Z| - z|Z|), shape of z, (..., levels)."""
-        return _even_part(self.dimension, z) + self.contrast * _odd_part(self.dimension, z)
-
-    def _psi(self, z: Floats) -> Floats:
-        """Return the largest ln E e^(z (Z - m)) between knots, shape (levels, k, pieces)."""
-        grown = self._grown(z)
-        return np.stack(
-            [
-                largest_cumulants(step, means, more[:, None] + step[:, None] * means)
-                for step, means, more in zip(z.T, self._means, grown.T, strict=True)
-            ]
-        )
-
-    def _coordinate_cumulant(self, tilt: Floats) -> Floats:
-        """Bound ln E exp(tilt N_j)."""
-        psi = self._psi(tilt[:, None] * self.coefficient).max(axis=2)
-        rounding = float(self.counts @ (self.coefficient * self.unit) ** 2) / 8
-        found: Floats = self.counts @ psi + rounding * tilt**2
-        return found
-
-    def _log_remainder(self, tilt: Floats) -> Floats:
-        return np.array([self._log_remainder_at(one) for one in tilt.tolist()])
-
-    def _log_remainder_at(self, tilt: float) -> float:
-        d, a, s = self.dimension, self.contrast, self.coefficient
-        at = nodes(self.counts, s**2 / d, STEP)
-        at = at[at * s.max() <= FARTHEST * math.sqrt(d)]
-        t, tau = tilt * s, s[:, None] * at
-        radius = np.hypot(t[:, None], tau)
-        odd = _odd_part(d, radius)
-        mass = (1 + self._grown(t))[:, None] + t[:, None] * self._means
-        moduli = hemisphere_moduli(d, a, t, tau, self._means, odd) / mass[..., None]
-        modulus = np.maximum(moduli[:, :, :-1], moduli[:, :, 1:]).min(axis=0)
-        rounding = np.exp(t * self.unit)
-        modulus += ((radius * self.unit) ** 2 * rounding[:, None] / 8)[:, None]
-        # E Z^2 e^(t Z) <= (1 + a) E0 Z^2 cosh(t Z), and C'' in terms of C in more dimensions
-        bend = mean_cosh(d + 2, t**2) / d + t**2 * mean_cosh(d + 4, t**2) / (d * (d + 2))
-        root = np.sqrt(((1 + a) * bend)[:, None] / mass) + self.unit
-        variance = rounding[:, None] * (root * s[:, None]) ** 2
-        psi, log_modulus = self._psi(t[None])[:, 0], np.log(modulus)
-        levels = [Pieces(*level) for level in zip(psi, log_modulus, variance, strict=True)]
-        squares = self.counts * s**2
-        return log_paired_remainder(tilt, at, self.counts, squares / squares.sum(), levels)
-
-    def radius(self, log_beta: float) -> float:
-        """Bound the length of N: |N| stays below it with probability 1 - beta.
-
-        Let e be uniform on the sphere. By Fubini E M(t |N|) = E_e E exp(t <N, e>) <= exp(K(t)),
-        with M(x) = E0 cosh(x Z), which grows, and K from :meth:`cumulant`. By Markov
-
-            P(|N| >= R) <= exp(K(t)) / M(t R)    for every t.
-
-        ln M is bounded from below by :func:`log_mean_cosh`. Or McDiarmid's inequality: E |N| <=
-        sqrt(E |N|^2), and another report moves |N| by at most 2 s (1 + sqrt(d) unit). The smaller
-        one is used; the counts and public constants alone decide which it is.
-        """
-        # for a normal N of length R sqrt(variance) the best tilt is d (R - 1/R) / sqrt(variance)
-        tilt = np.minimum(
-            np.geomspace(0.02, 4, 200)
-            * math.sqrt(self.dimension * self.dimension / self.variance)
-            * math.sqrt(-2 * log_beta / self.dimension + 1),
-            self.steepest,
-        )
-        markov = longest(self.dimension, tilt, lambda t: self.cumulant(t) - log_beta)
-        return min(markov, steady_length(self, log_beta))
-
-    @property
-    def steepest(self) -> float:
-        """The largest tilt for :meth:`cumulant`."""
-        return STEEPEST * math.sqrt(self.dimension) / float(self.coefficient.max())
-
-    def anytime_coordinate_deviation(self, log_p: float, total: float) -> float:
-        """Bound one coordinate of N at all times at once; `total` as in `anytime.deviation`."""
-        return anytime.deviation(self.cumulant, self.steepest, log_p, total)
-
-    def anytime_radius(self, log_beta: float, total: float) -> float:
-        """Bound the length of N at all times at once.
-
-        For a fixed tilt of single reports, M(t |N|) exp(-K(t)) is a supermartingale: the mean over
-        e of those of each direction. The tilts and their shares of beta are those of `anytime`,
-        steeper by sqrt(d), for a coordinate's part of N is that much smaller; by Ville's inequality
-        each exceeds its share's inverse, at any time, with a chance of at most its share.
-        """
-        tilt = anytime.TILTS * total * math.sqrt(self.dimension)
-        allowed = tilt <= self.steepest
-        if not allowed.any():
-            return math.inf
-        tilt = tilt[allowed]
-        goal = self.cumulant(tilt) - log_beta - anytime.LOG_WEIGHTS[allowed]
-        return float(lengths(self.dimension, tilt, goal).min())
-
-
-def longest(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> float:
+def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> float:
     """Return the least R with ln M(t R) >= goal(t) for one of the tilts t.
 
-    Every COARSE-th tilt is tried, and then those around the best one.
+    Every COARSE_STRIDE-th tilt is tried, and then those around the best one.
 
     Parameters
     ----------
@@ -263,40 +76,38 @@ def longest(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> f
     goal : callable
         For an array of tilts; above 0.
     """
-    coarse = lengths(dimension, tilt[::COARSE], goal(tilt[::COARSE]))
-    best = COARSE * int(coarse.argmin())
-    near = tilt[max(best - COARSE + 1, 0) : best + COARSE]
-    return float(min(coarse.min(), lengths(dimension, near, goal(near)).min()))
+    coarse = length_bounds(dimension, tilt[::COARSE_STRIDE], goal(tilt[::COARSE_STRIDE]))
+    best_index = COARSE_STRIDE * int(coarse.argmin())
+    fine_tilts = tilt[max(best_index - COARSE_STRIDE + 1, 0) : best_index + COARSE_STRIDE]
+    return float(min(coarse.min(), length_bounds(dimension, fine_tilts, goal(fine_tilts)).min()))
 
 
-def lengths(dimension: int, tilt: Floats, goal: Floats) -> Floats:
-    """Return R with ln M(t R) >= goal for each tilt t, shape (tilts,); inf where goal is infinite.
+# Theorem 5 of docs/proofs/spheres.md
+def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
+    """Return R with ln M(t R) >= goal for each tilt t, (tilts,); inf where goal is infinite.
 
-    Newton's method falls to the root of a convex function. Its derivative is at least x / (d + x),
-    so it is at least x^2 / (2 (d + x)), whose root is the start.
+    M is that of the sphere of this dimension; tilts and goals are above 0.
 
     Parameters
     ----------
     dimension : int
-        d, of the sphere of M.
     tilt, goal : ndarray of float64, shape (tilts,)
-        Both above 0.
     """
     finite = np.isfinite(goal)
-    wanted, inner, outer = goal[finite], (dimension - 1) / 2, (dimension + 1) / 2
-    x = wanted + np.sqrt(wanted * (wanted + 2 * dimension))
-    for _ in range(STEPS):
-        step = (log_mean_cosh(dimension, x) - wanted) * ((inner + np.hypot(x, outer)) / x)
+    log_mean_goal, inner, outer = goal[finite], (dimension - 1) / 2, (dimension + 1) / 2
+    x = log_mean_goal + np.sqrt(log_mean_goal * (log_mean_goal + 2 * dimension))
+    for _ in range(MAX_LENGTH_STEPS):
+        step = (log_mean_cosh(dimension, x) - log_mean_goal) * ((inner + np.hypot(x, outer)) / x)
         x = x - step
-        if (np.abs(step) <= CLOSE * x).all():
+        if (np.abs(step) <= LENGTH_TOLERANCE * x).all():
             break
-    found = np.full(tilt.shape, np.inf)
-    found[finite] = x * (1 + 2 * CLOSE) / tilt[finite]
-    return found
+    bounds = np.full(tilt.shape, np.inf)
+    bounds[finite] = x * (1 + 2 * LENGTH_TOLERANCE) / tilt[finite]
+    return bounds
 
 
-def steady_length(law: VectorNoise, log_beta: float) -> float:
-    """Bound the length of N by McDiarmid's inequality: see :meth:`Directions.radius`."""
+def mcdiarmid_length(law: VectorNoise, log_beta: float) -> float:
+    """Bound |N| by McDiarmid's inequality: Theorem 4 of docs/proofs/spheres.md."""
     step = 1 + math.sqrt(law.dimension) * law.unit
     spread = math.sqrt(float(law.counts @ law.coefficient**2)) * step
     return math.sqrt(law.variance) + spread * math.sqrt(-2 * log_beta)
@@ -328,12 +139,12 @@ def vector_deviations(
     return law.coordinate_deviation(log_p), law.radius(log_beta)
 
 
-def width(dimension: int) -> float:
+def inverse_mean_size(dimension: int) -> float:
     """Return K_d = sqrt(pi) Gamma((d + 1) / 2) / Gamma(d / 2), which is 1 / E0 |Z|.
 
     Examples
     --------
-    >>> [round(width(d), 6) for d in (1, 2, 3)]
+    >>> [round(inverse_mean_size(d), 6) for d in (1, 2, 3)]
     [1.0, 1.570796, 2.0]
     """
     return math.sqrt(math.pi) * math.exp(
@@ -342,11 +153,7 @@ def width(dimension: int) -> float:
 
 
 def log_mean_cosh(dimension: int, x: Floats) -> Floats:
-    """Bound ln E0 cosh(x Z) from below, nearly tight; Z a coordinate of a uniform unit vector.
-
-    Its derivative is I_(v+1)(x) / I_v(x), v = d/2 - 1, modified Bessel functions. By Amos (1974),
-    that is at least x / (v + 1/2 + sqrt(x^2 + (v + 3/2)^2)) for v >= 0; for d = 1 it is tanh x >= x
-    / sqrt(x^2 + 1). The bound's integral is elementary.
+    """Bound ln E0 cosh(x Z) from below, nearly tight: Theorem 5 of docs/proofs/spheres.md.
 
     Examples
     --------
@@ -358,21 +165,30 @@ def log_mean_cosh(dimension: int, x: Floats) -> Floats:
     return x * (x / (root + outer)) - inner * np.log((inner + root) / dimension)
 
 
-def _even_part(dimension: int, z: Floats) -> Floats:
-    """Bound E0 cosh(z Z) - 1 from above, by its power series."""
-    return _series(dimension, z, z**2 / (2 * dimension), 2)
+def mean_cosh(dimension: int, square: NDArray[T]) -> NDArray[T]:
+    """Return E0 cosh(z Z), Z a coordinate of a uniform unit vector, from z^2.
 
-
-def _odd_part(dimension: int, z: Floats) -> Floats:
-    """Bound E0 (sinh z|Z| - z|Z|) from above, by its power series."""
-    cube = 2 / (width(dimension) * (dimension + 1))
-    return _series(dimension, z, z**3 * (cube / 6), 3)
-
-
-def _series(dimension: int, z: Floats, term: Floats, power: int) -> Floats:
-    """Sum z^q E0 |Z|^q / q! for q = power, power + 2, ...; the first summand is given.
-
-    E0 |Z|^(q+2) = E0 |Z|^q (q + 1) / (d + q). Rounding and the rest that is omitted are below LAST.
+    Examples
+    --------
+    >>> float(mean_cosh(1, np.array([4.0]))[0].round(6)), float(np.cosh(2).round(6))
+    (3.762196, 3.762196)
     """
-    sums = series(z**2, lambda k: (dimension + power + 2 * k) * (power + 2 * k + 2))
-    return term * sums * (1 + LAST)
+    return sum_series(square / 4, lambda k: (k + 1) * (dimension / 2 + k))
+
+
+def sum_series(x: NDArray[T], ratio: Callable[[int], float]) -> NDArray[T]:
+    """Return 1 + x / r_0 + x^2 / (r_0 r_1) + ..., by Horner's scheme.
+
+    `ratio` returns r_k > 0, which grows. Once it is above 2 |x|, the omitted rest is below the last
+    summand, which is below 1e-17.
+    """
+    largest, ratios, last_term = float(np.abs(x).max(initial=0.0)), [ratio(0)], 1.0
+    while last_term > 1e-17 or largest > ratios[-1] / 2:
+        last_term *= largest / ratios[-1]
+        ratios.append(ratio(len(ratios)))
+    total = np.ones_like(x)
+    for divisor in reversed(ratios):
+        total *= x
+        total /= divisor
+        total += 1
+    return total

@@ -7,16 +7,17 @@ from typing import Protocol
 
 import numpy as np
 
-from estimators.bounds.anytime import Places, touching_lines
-from estimators.bounds.bets.symbol_bets import SymbolBets, fair
-from estimators.bounds.deviations import Noise
-from estimators.bounds.laws.difference_law import DifferenceLaw
-from estimators.bounds.laws.law import STEEPEST, Law
-from estimators.bounds.self_normalised import log_cosh
+from estimators.bounds.block_differences.law import DifferenceLaw
+from estimators.bounds.block_differences.self_normalised import log_cosh
+from estimators.bounds.mixtures import RowIndices
+from estimators.bounds.piecewise.bets import SymbolBets, log_expected_wealth
+from estimators.bounds.signs.anytime import touch_cumulants
+from estimators.bounds.signs.law import MAX_SIGN_TILT, Law
+from estimators.bounds.signs.noise import Noise
 from estimators.estimate import Floats
 
 
-class Stream(Protocol):
+class ReportStream(Protocol):
     """A sum of reports whose cumulant is known, or bounded, for k numbers."""
 
     @property
@@ -28,7 +29,7 @@ class Stream(Protocol):
         """S, shape (k,)."""
 
     @property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """The largest tilt on the scale of S."""
 
     def variance(self) -> Floats:
@@ -37,7 +38,7 @@ class Stream(Protocol):
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return lines that bound the cumulants, as :func:`.anytime.touching_lines`."""
 
-    def at(self, rows: Places) -> Stream:
+    def at(self, rows: RowIndices) -> ReportStream:
         """Return the sums of these of the k numbers."""
 
 
@@ -50,9 +51,9 @@ class LawStream:
     total: float
 
     @property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """That of the law."""
-        return self.law.steepest
+        return self.law.max_tilt
 
     def variance(self) -> Floats:
         """Return the largest variance at the observed mean."""
@@ -60,9 +61,9 @@ class LawStream:
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return tangents."""
-        return touching_lines(self.law, theta, tilts)
+        return touch_cumulants(self.law, theta, tilts)
 
-    def at(self, rows: Places) -> LawStream:
+    def at(self, rows: RowIndices) -> LawStream:
         """Return the sums of these of the k numbers."""
         return dataclasses.replace(self, observed=self.observed[rows])
 
@@ -76,9 +77,9 @@ class NoiseStream:
     total: float
 
     @property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """That of the noise."""
-        return self.noise.steepest
+        return self.noise.max_tilt
 
     def variance(self) -> Floats:
         """Return the variance of the noise."""
@@ -86,10 +87,10 @@ class NoiseStream:
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return the cumulants, which are lines."""
-        value = self.noise.cumulant(np.minimum(tilts.ravel(), self.steepest)).reshape(tilts.shape)
+        value = self.noise.cumulant(np.minimum(tilts.ravel(), self.max_tilt)).reshape(tilts.shape)
         return value + tilts * theta[:, None], tilts
 
-    def at(self, rows: Places) -> NoiseStream:
+    def at(self, rows: RowIndices) -> NoiseStream:
         """Return the sums of these of the k numbers."""
         return dataclasses.replace(self, observed=self.observed[rows])
 
@@ -98,14 +99,8 @@ class NoiseStream:
 class ScoreStream:
     """A sum of independent scores with a largest score and a largest variance: Bennett's law.
 
-    Parameters
-    ----------
-    observed : ndarray of float64, shape (k,)
-    largest : ndarray of float64, shape (k,)
-        b: no centred score is larger, in absolute value.
-    worst : ndarray of float64, shape (k,)
-        V: the largest variance that the sum can have, whatever the values are.
-    total : float
+    `observed`, shape (k,); `largest`, shape (k,): b: no centred score is larger, in absolute value;
+    `worst`, shape (k,): V: the largest variance that the sum can have, whatever the values are.
     """
 
     observed: Floats
@@ -114,9 +109,9 @@ class ScoreStream:
     total: float
 
     @property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """A steeper tilt gains nothing."""
-        return STEEPEST / float(self.largest.max())
+        return MAX_SIGN_TILT / float(self.largest.max())
 
     def variance(self) -> Floats:
         """Return the largest variance."""
@@ -128,7 +123,7 @@ class ScoreStream:
         ratio = (self.worst / self.largest**2)[:, None]
         return tilts * theta[:, None] + (np.expm1(x) - x) * ratio, tilts
 
-    def at(self, rows: Places) -> ScoreStream:
+    def at(self, rows: RowIndices) -> ScoreStream:
         """Return the sums of these of the k numbers."""
         return ScoreStream(self.observed[rows], self.largest[rows], self.worst[rows], self.total)
 
@@ -141,16 +136,8 @@ class DifferenceStream:
     is a martingale, K = sum ln(1 + c f tanh x), whatever the share of zeros is. For -D the mean is
     -theta, and K = sum ln(1 - c f tanh x). Both are concave in f. If each level has a frequency of
     its own, K is at most N ln(1 + t f / N), or N ln(1 - g t f / N): :meth:`DifferenceLaw.limits`.
-
-    Parameters
-    ----------
-    law : DifferenceLaw
-        Neither signed nor fixed.
-    sums, sizes : ndarray of float64, shape (levels, k)
-        The sums of D and of abs(D).
-    total : float
-    sign : float
-        -1 for -D.
+    `law`: neither signed nor fixed; `sums`, `sizes`, shape (levels, k): the sums of D and of
+    abs(D); `sign`: -1 for -D.
     """
 
     law: DifferenceLaw
@@ -162,22 +149,24 @@ class DifferenceStream:
     @property
     def observed(self) -> Floats:
         """The estimate of theta, or of -theta."""
-        found: Floats = self.sign * (2 * (self.law.coefficient @ self.sums) - 1)
-        return found
+        estimate: Floats = self.sign * (2 * (self.law.coefficient @ self.sums) - 1)
+        return estimate
 
     @property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """A steeper tilt gains nothing."""
-        return STEEPEST / (2 * float(self.law.coefficient.max()))
+        return MAX_SIGN_TILT / (2 * float(self.law.coefficient.max()))
 
     def variance(self) -> Floats:
         """Return about the variance, from the number of reports that are not 0.
 
         By chance there may be none, so it is at least that of as many as all data have on average.
         """
-        found: Floats = 4 * (self.law.coefficient**2 @ self.sizes)
-        least = 4 * float(self.law.coefficient**2 @ (self.law.counts * self.law.least))
-        return np.maximum(found, least)
+        variance: Floats = 4 * (self.law.coefficient**2 @ self.sizes)
+        least_variance = 4 * float(
+            self.law.coefficient**2 @ (self.law.counts * self.law.least_share)
+        )
+        return np.maximum(variance, least_variance)
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return tangents of K, and what else the exponent has besides tilt times the sum."""
@@ -197,7 +186,7 @@ class DifferenceStream:
         exponent -= np.einsum("ktl,lk->kt", log_cosh(x), self.sizes)
         return value + tilts * self.observed[:, None] - exponent, self.sign * by_f / 2
 
-    def at(self, rows: Places) -> DifferenceStream:
+    def at(self, rows: RowIndices) -> DifferenceStream:
         """Return the sums of these of the k numbers."""
         return dataclasses.replace(self, sums=self.sums[:, rows], sizes=self.sizes[:, rows])
 
@@ -207,11 +196,6 @@ class BetStream:
     """Reports of windows of symbols: exp(W - K(theta)) is a martingale, whatever the data are.
 
     K is at least ln E e^W and concave; both are those of :class:`SymbolBets`. There is one number.
-
-    Parameters
-    ----------
-    bets : SymbolBets
-    total : float
     """
 
     bets: SymbolBets
@@ -223,20 +207,20 @@ class BetStream:
         return np.array([self.bets.mean])
 
     @property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """The boldest bet."""
-        return self.bets.steepest
+        return self.bets.max_tilt
 
     def variance(self) -> Floats:
         """Return about the variance, from the squares of the reports."""
-        return np.array([self.bets.spread(min(max(self.bets.mean, -1.0), 1.0))])
+        return np.array([self.bets.observed_variance(min(max(self.bets.mean, -1.0), 1.0))])
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return tangents of K, and what else the exponent has besides tilt times the sum."""
-        value, slope, _ = fair(self.bets.law, tilts, theta[:, None])
+        value, slope, _ = log_expected_wealth(self.bets.law, tilts, theta[:, None])
         gained = self.bets.gains(tilts.ravel()).reshape(tilts.shape)
         return value + tilts * self.observed - gained, slope
 
-    def at(self, rows: Places) -> BetStream:
+    def at(self, rows: RowIndices) -> BetStream:
         """Return itself: all numbers are the same."""
         return self

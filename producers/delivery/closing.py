@@ -60,16 +60,16 @@ class Calls:
         ValueError
             If somebody closes it already.
         """
-        own = threading.get_ident()
+        thread_id = threading.get_ident()
         with self._state:
-            if self._is_closing and own not in self._threads:
+            if self._is_closing and thread_id not in self._threads:
                 raise ValueError("this reporter is closed: open a new one")
-            self._threads.append(own)
+            self._threads.append(thread_id)
         try:
             yield
         finally:
             with self._state:
-                self._threads.remove(own)
+                self._threads.remove(thread_id)
                 self._state.notify_all()
 
     @contextmanager
@@ -82,12 +82,12 @@ class Calls:
             If this thread is within a call.
         """
         self._refuse_within_a_call("flush")
-        own = threading.get_ident()
-        self._flushing.append(own)
+        thread_id = threading.get_ident()
+        self._flushing.append(thread_id)
         try:
             yield
         finally:
-            self._flushing.remove(own)
+            self._flushing.remove(thread_id)
 
     def close(self, deadline: float, finish: Callable[[], T]) -> T | None:
         """Take no more calls, wait for those under way, and finish; once.
@@ -120,15 +120,15 @@ class Calls:
             is_first, self._is_closing = not self._is_closing, True
             if is_first:
                 self._closing_thread = threading.get_ident()
-        rest = min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
+        seconds_left = min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
         if not is_first:
             if self._outcome.done():
                 return None
-            outcome: T = self._outcome.result(rest)
+            outcome: T = self._outcome.result(seconds_left)
             return outcome
         try:
             with self._state:
-                self._state.wait_for(lambda: not self._threads, rest)
+                self._state.wait_for(lambda: not self._threads, seconds_left)
             result = finish()
         except BaseException as error:
             self._outcome.set_exception(error)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-KEPT = "they are kept, and flush() sends them again (one that arrives twice counts once)"
-LOST = (
+KEPT_REPORTS = "they are kept, and flush() sends them again (one that arrives twice counts once)"
+LOST_REPORTS = (
     "the reporter is closed and they are lost; call flush() before closing, so that you can retry"
 )
 
@@ -32,11 +32,18 @@ class DeliveryError(RuntimeError):
     """
 
     def __init__(
-        self, *, reports: int, batches: int, first_error: str, receiver: str, check: str, kept: bool
+        self,
+        *,
+        reports: int,
+        batches: int,
+        first_error: str,
+        receiver: str,
+        check: str,
+        are_kept: bool,
     ) -> None:
         self.reports, self.batches, self.first_error = reports, batches, first_error
-        self.kept = kept
+        self.kept = are_kept
         super().__init__(
             f"{reports} reports in {batches} batches were not acknowledged by {receiver}: "
-            f"{first_error}; {check}; {KEPT if kept else LOST}"
+            f"{first_error}; {check}; {KEPT_REPORTS if are_kept else LOST_REPORTS}"
         )

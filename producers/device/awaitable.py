@@ -110,16 +110,23 @@ class AwaitableReporter(Generic[R]):
         )
 
     async def answer(
-        self, asked: Round, value: ArrayLike, epsilon: ArrayLike, *, ledger: Ledger | None = None
+        self,
+        open_round: Round,
+        value: ArrayLike,
+        epsilon: ArrayLike,
+        *,
+        ledger: Ledger | None = None,
     ) -> int:
         """Answer a round of a minimum or maximum; return the number of answers.
 
         Parameters
         ----------
-        asked, value, epsilon, ledger
+        open_round, value, epsilon, ledger
             As for :meth:`producers.Reporter.answer`, which says what is raised.
         """
-        return await asyncio.to_thread(self.reporter.answer, asked, value, epsilon, ledger=ledger)
+        return await asyncio.to_thread(
+            self.reporter.answer, open_round, value, epsilon, ledger=ledger
+        )
 
     async def flush(self, timeout: float = 30.0) -> None:
         """Send everything and wait for the acknowledgement.

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators import SearchMetric
 from estimators.exact.randomness import Bits
-from estimators.metrics.attributes import MOST_BYTES, leaving
+from estimators.metrics.attributes import MOST_BYTES, sent_attributes
 from estimators.metrics.denial import Deny, without_denied
 from estimators.metrics.metric import Metric
 from estimators.metrics.reported import ReportedMetric
@@ -88,7 +88,7 @@ class BaseReporter(Closing):
         if batch_reports < 1:
             raise ValueError(f"batch_reports = {batch_reports}: expected 1 or more")
         self.metric, self.bits = metric, bits
-        self._attributes = leaving(metric.slicing, attributes)
+        self._attributes = sent_attributes(metric.slicing, attributes)
         self._rules, self.denied = rules_of(metric, deny), 0
         if metric.sends_true_values and not trusted:
             raise ValueError(
@@ -103,8 +103,10 @@ class BaseReporter(Closing):
         room = most_bytes - _MESSAGE_OVERHEAD
         if metric.slicing is not None:
             room -= len(metric.slicing.attributes) * _ATTRIBUTE_OVERHEAD
-        most = max(1, room // (metric.randomizer.width + 1))
-        self.batch_reports = min(batch_reports, most, metric.max_batch_reports or most)
+        batch_limit = max(1, room // (metric.randomizer.width + 1))
+        self.batch_reports = min(
+            batch_reports, batch_limit, metric.max_batch_reports or batch_limit
+        )
         self._clock, self._counting = clock, threading.Lock()
         self._closed, self._process = False, os.getpid()
         self._scheduled: dict[str, Callable[[], object]] = {}
@@ -263,18 +265,18 @@ class BaseReporter(Closing):
             If so many earlier reports have not arrived that no more are taken. Nothing is reported
             then.
         """
-        own = self._attributes
+        attributes_sent = self._attributes
         if attributes is not None:
-            own = leaving(self.metric.slicing, attributes)
+            attributes_sent = sent_attributes(self.metric.slicing, attributes)
         with self.calling():
-            found = self._randomized(value, epsilon, time, ledger, permanent, changes)
-            if found is None:
+            randomized = self._randomized(value, epsilon, time, ledger, permanent, changes)
+            if randomized is None:
                 return
-            columns, denied = found
+            columns, denied = randomized
             if self.metric.sends_true_values and ledger is not None:
                 self._entrust(ledger, columns)
                 return
-            self.take(columns._replace(attributes=own))
+            self.take(columns._replace(attributes=attributes_sent))
         with self._counting:
             self.denied += denied
 
@@ -300,12 +302,12 @@ class BaseReporter(Closing):
         ValueError, DeliveryError
             As for :meth:`report`. Nothing is reported then.
         """
-        parts = [(rows, leaving(self.metric.slicing, own)) for rows, own in groups]
+        parts = [(rows, sent_attributes(self.metric.slicing, own)) for rows, own in groups]
         with self.calling():
-            found = self._randomized(value, epsilon, time, None, None, 1)
-            if found is None:
+            randomized = self._randomized(value, epsilon, time, None, None, 1)
+            if randomized is None:
                 return
-            columns, denied = found
+            columns, denied = randomized
             for rows, own in parts:
                 self.take(columns.part(rows)._replace(attributes=own))
         with self._counting:
@@ -350,7 +352,12 @@ class BaseReporter(Closing):
         return without_denied(values, self._rules) if self._rules else (values, 0)
 
     def answer(
-        self, asked: Round, value: ArrayLike, epsilon: ArrayLike, *, ledger: Ledger | None = None
+        self,
+        open_round: Round,
+        value: ArrayLike,
+        epsilon: ArrayLike,
+        *,
+        ledger: Ledger | None = None,
     ) -> int:
         """Answer a round of a minimum or maximum at random, and send the answers.
 
@@ -360,7 +367,7 @@ class BaseReporter(Closing):
 
         Parameters
         ----------
-        asked : Round
+        open_round : Round
             From :class:`producers.device.rounds.Rounds`, or `GET /v1/metrics/NAME/round`.
         value : float or array_like, shape (n,)
             For a device, one number that does not change between rounds.
@@ -388,14 +395,16 @@ class BaseReporter(Closing):
             As for :meth:`report`. Nothing is answered then.
         """
         metric = SearchMetric.require(self.metric)
-        if fault := asked.fault(metric):
+        if fault := open_round.fault(metric):
             raise ValueError(f"{fault}; nothing was answered")
-        if asked.threshold is None:
+        if open_round.threshold is None:
             raise ValueError(f"the search for {metric.name!r} is over: expected an open round")
         values = values_of(metric, value)
         level = np.broadcast_to(metric.level_of(epsilon), values.shape)
         with self.calling():
-            return self._answer(metric, asked.number, asked.threshold, values, level, ledger)
+            return self._answer(
+                metric, open_round.number, open_round.threshold, values, level, ledger
+            )
 
     def _answer(
         self,
@@ -458,7 +467,7 @@ class BaseReporter(Closing):
         self.check_pseudonymous()
         ids = entrusted(ledger, self.metric, columns.level, columns.time_ms)
         for row, key in enumerate(ids):
-            own = columns.part(slice(row, row + 1))
-            time = int(own.time_ms[0])
-            payload = encode_randomized(self.metric, own.level, own.reports, time, key)
+            report = columns.part(slice(row, row + 1))
+            time = int(report.time_ms[0])
+            payload = encode_randomized(self.metric, report.level, report.reports, time, key)
             self.put(PendingBatch(key, payload, 1))

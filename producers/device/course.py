@@ -114,8 +114,8 @@ class Windows:
         first = max(begin, counted)
         over = range(first, end, self.length)
         new = [start for start in over if after_closed(closed, start) == start]
-        kept = [start for start in course.due if start >= counted]
-        due = sorted([*kept, *new])[:MOST_DUE]  # under clocks of the future there may be more
+        still_due = [start for start in course.due if start >= counted]
+        due = sorted([*still_due, *new])[:MOST_DUE]  # under clocks of the future there may be more
         missed = len(course.due) + len(new) - len(due)
         return Course(
             opened,

@@ -23,10 +23,10 @@ class Columns(NamedTuple):
     time_ms: NDArray[np.int64]
     attributes: Attributes = ()
 
-    def part(self, which: slice | NDArray[np.intp]) -> Columns:
+    def part(self, rows: slice | NDArray[np.intp]) -> Columns:
         """Return some of the reports."""
         level, reports, time_ms, attributes = self
-        return Columns(level[which], reports[which], time_ms[which], attributes)
+        return Columns(level[rows], reports[rows], time_ms[rows], attributes)
 
 
 @dataclasses.dataclass(slots=True)
@@ -66,7 +66,7 @@ class PaneBuffer:
 
     def __len__(self) -> int:
         """Return the number of reports waiting."""
-        return sum(each.count for pane in self._panes.values() for each in pane.values())
+        return sum(waiting.count for pane in self._panes.values() for waiting in pane.values())
 
     def add(self, columns: Columns, now: float) -> list[Columns]:
         """Add reports; return the batches to send, in order of event time.
@@ -87,11 +87,11 @@ class PaneBuffer:
             for closed in sorted(each for each in self._panes if each <= over):
                 full += [each.joined() for each in self._panes.pop(closed).values()]
             pane = self._panes.setdefault(start, {})
-            own = pane.setdefault(columns.attributes, _Slice(now))
-            own.columns.append(part)
-            own.count += part.level.size
-            if own.count >= self.batch_reports:
-                full += self._cut(pane, own, now)
+            sliced = pane.setdefault(columns.attributes, _Slice(now))
+            sliced.columns.append(part)
+            sliced.count += part.level.size
+            if sliced.count >= self.batch_reports:
+                full += self._cut(pane, sliced, now)
         return full
 
     def pop_aged(self, now: float) -> list[Columns]:
@@ -99,7 +99,7 @@ class PaneBuffer:
         batches = []
         for start in sorted(self._panes):
             pane = self._panes[start]
-            old = [key for key, each in pane.items() if now - each.opened >= self.batch_age]
+            old = [key for key, waiting in pane.items() if now - waiting.opened >= self.batch_age]
             batches += [pane.pop(key).joined() for key in old]
             if not pane:
                 del self._panes[start]
@@ -108,17 +108,17 @@ class PaneBuffer:
     def pop_all(self) -> list[Columns]:
         """Remove and return all that is waiting, in order of event time."""
         panes = [self._panes.pop(start) for start in sorted(self._panes)]
-        return [each.joined() for pane in panes for each in pane.values()]
+        return [waiting.joined() for pane in panes for waiting in pane.values()]
 
     def _cut(self, pane: dict[Attributes, _Slice], full: _Slice, now: float) -> Iterator[Columns]:
         joined, size = full.joined(), self.batch_reports
-        whole = full.count - full.count % size
-        if whole == full.count:
+        cut_count = full.count - full.count % size
+        if cut_count == full.count:
             del pane[joined.attributes]
         else:  # what is left came with the last call: a slice is cut as soon as it is full
-            rest = joined.part(slice(whole, None))
-            pane[joined.attributes] = _Slice(now, full.count - whole, [rest])
-        for begin in range(0, whole, size):
+            remaining = joined.part(slice(cut_count, None))
+            pane[joined.attributes] = _Slice(now, full.count - cut_count, [remaining])
+        for begin in range(0, cut_count, size):
             yield joined.part(slice(begin, begin + size))
 
 
@@ -139,5 +139,5 @@ def by_pane(columns: Columns, pane_ms: int) -> Iterator[tuple[int, Columns]]:
     order = np.argsort(starts, kind="stable")
     sorted_starts = starts[order]
     edges = np.flatnonzero(np.diff(sorted_starts)) + 1
-    for which in np.split(order, edges):
-        yield int(starts[which[0]]), columns.part(which)
+    for rows in np.split(order, edges):
+        yield int(starts[rows[0]]), columns.part(rows)

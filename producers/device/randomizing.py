@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from estimators.errors import shortened
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.mechanism import Reports
-from estimators.metrics.categories import OPEN, Vocabulary
+from estimators.metrics.categories import OPEN_VOCABULARY, Vocabulary
 from estimators.metrics.denial import Deny
 from estimators.metrics.domains import as_numbers, refuse_misread
 from estimators.metrics.local import LocalMetric
@@ -38,7 +38,7 @@ def check_metric(metric: object) -> None:
     shown = f"metric = {metric!r:.200}"
     hint = "load_metrics('metrics.toml')['NAME'], or define(name=..., kind=..., ...)"
     if isinstance(metric, Mapping):
-        names = [str(name) for name, each in metric.items() if isinstance(each, Metric)]
+        names = [str(name) for name, candidate in metric.items() if isinstance(candidate, Metric)]
         shown = f"metric is a {type(metric).__name__}"
         if names:
             shown = f"metric is a {type(metric).__name__} of {len(names)} metrics"
@@ -87,7 +87,7 @@ def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
     return values.reshape(-1)
 
 
-def rules_of(metric: Metric, own: Deny | None) -> tuple[Deny, ...]:
+def rules_of(metric: Metric, app_rule: Deny | None) -> tuple[Deny, ...]:
     """Return what decides which strings are not reported: the application's rule, the metric's.
 
     Raises
@@ -96,11 +96,12 @@ def rules_of(metric: Metric, own: Deny | None) -> tuple[Deny, ...]:
         If the application has a rule, and the metric is not one of strings.
     """
     domain = metric.domain
-    if own is not None and not isinstance(domain, Vocabulary):
+    if app_rule is not None and not isinstance(domain, Vocabulary):
         raise ValueError(
-            f"deny for {metric.name!r}: expected a metric of strings, with categories = {OPEN!r}"
+            f"deny for {metric.name!r}: expected a metric of strings, "
+            f"with categories = {OPEN_VOCABULARY!r}"
         )
-    rules = (own, domain.deny_rule if isinstance(domain, Vocabulary) else None)
+    rules = (app_rule, domain.deny_rule if isinstance(domain, Vocabulary) else None)
     return tuple(rule for rule in rules if rule is not None)
 
 

@@ -19,7 +19,7 @@ from producers.kafka.connection import Connection
 from producers.kafka.delivery import Outbox
 from producers.wire.framing import LONGEST_FRAME
 
-TOPIC = "dither.reports"
+REPORTS_TOPIC = "dither.reports"
 KEPT_BYTES = 64 * 2**20  # of failed batches: above it, report() refuses to take more
 
 
@@ -102,7 +102,7 @@ class Reporter(BaseReporter):
         metric: Metric,
         config: Mapping[str, Any] | Connection,
         *,
-        topic: str = TOPIC,
+        topic: str = REPORTS_TOPIC,
         batch_reports: int = 1000,
         batch_age: float = 1.0,
         key: bytes | None = None,
@@ -234,7 +234,7 @@ class Reporter(BaseReporter):
         try:
             self._calls.close(deadline, lambda: self._finish(deadline))
         except TimeoutError:
-            raise self._outbox.error(kept=False) from None
+            raise self._outbox.error(are_kept=False) from None
 
     def _flush(self, deadline: float) -> None:
         with self._lock:
@@ -249,7 +249,7 @@ class Reporter(BaseReporter):
         try:
             self._flush(deadline)
         except DeliveryError:
-            raise self._outbox.error(kept=False) from None
+            raise self._outbox.error(are_kept=False) from None
         finally:
             self._connection.remove(self)
             if self._owns_connection:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("producers")
 
 How: TypeAlias = Literal["count", "sum", "last", "largest", "active"]
-HOW = ("count", "sum", "last", "largest", "active")
+WAYS_TO_GATHER = ("count", "sum", "last", "largest", "active")
 OF_NOTHING = ("count", "sum", "active")
 """A window without values has a result, too: zero."""
 LONGEST_DELAY_MS = 3_600_000
@@ -51,7 +51,7 @@ MOST_AT_A_LOOK = 100
 AGAIN_SECONDS = 600.0
 """How long the reporter's thread waits after a report that failed."""
 
-_SCHEMAS = (
+_CREATE_TABLES = (
     "CREATE TABLE IF NOT EXISTS courses (name TEXT PRIMARY KEY, course TEXT NOT NULL) "
     "WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS gathered (name TEXT NOT NULL, start_ms INTEGER NOT NULL, "
@@ -138,8 +138,8 @@ class RollUp:
         clock: Callable[[], float] = time.time,
     ) -> None:
         metric = reporter.metric
-        if how not in HOW:
-            raise ValueError(f"how = {how!r}: expected one of {', '.join(HOW)}")
+        if how not in WAYS_TO_GATHER:
+            raise ValueError(f"how = {how!r}: expected one of {', '.join(WAYS_TO_GATHER)}")
         if not isinstance(metric, ReportedMetric):
             raise ValueError(f"metric {metric.name!r} is asked in rounds: expected one that is not")
         if how in ("count", "sum", "largest") and not metric.domain.of_numbers:
@@ -174,7 +174,7 @@ class RollUp:
             )
         first = msgspec.json.encode(Course(self._windows.start(self._now()))).decode()
         with self._transaction() as database:
-            for schema in _SCHEMAS:
+            for schema in _CREATE_TABLES:
                 database.execute(schema)
             database.execute("INSERT OR IGNORE INTO courses VALUES (?, ?)", (self._name, first))
         if ledger is not None:
@@ -198,11 +198,11 @@ class RollUp:
         QueueError, LedgerError
             If the file cannot be used. Nothing is added then.
         """
-        given, now = self._checked(value), self._now()
+        gathered, now = self._checked(value), self._now()
         with self._transaction(erasing=True) as database:
             start = self._windows.present(self._course(database), now)
             held = self._values(database).get(start)
-            self._keep(database, start, given if held is None else self._joined(held, given))
+            self._keep(database, start, gathered if held is None else self._joined(held, gathered))
 
     def report_ended(self) -> int:
         """Report the windows that are over; return how many reports were made.
@@ -219,9 +219,9 @@ class RollUp:
         """
         return self._report_due(sys.maxsize)
 
-    def _report_due(self, most: int) -> int:
+    def _report_due(self, limit: int) -> int:
         done = 0
-        for _ in range(most):
+        for _ in range(limit):
             if (ended := self._claim()) is None:
                 break
             if not self._is_reportable(ended.value):
@@ -254,8 +254,8 @@ class RollUp:
             self._report_due(MOST_AT_A_LOOK)
         except Exception as error:
             self._again_at = time.monotonic() + AGAIN_SECONDS
-            told = error if isinstance(error, RuntimeError) else type(error).__name__
-            logger.warning("a window of %r is not reported yet: %s", self._metric.name, told)
+            reason = error if isinstance(error, RuntimeError) else type(error).__name__
+            logger.warning("a window of %r is not reported yet: %s", self._metric.name, reason)
 
     # -- Windows ----------------------------------------------------------------------------------
 
@@ -266,26 +266,26 @@ class RollUp:
         What an application supplies, such as a handler of the log, is not called within the
         transaction: it may call this roll-up or its ledger.
         """
-        now, found, count = self._now(), None, 0
+        now, ended, count = self._now(), None, 0
         with self._transaction(erasing=True) as database:
-            before = self._course(database)
-            course = self._look(database, before, now)
+            old_course = self._course(database)
+            course = self._look(database, old_course, now)
             latest, values = now - self.window_ms - course.delay, self._values(database)
             for start in course.due:
-                if found is not None or start > latest:
+                if ended is not None or start > latest:
                     break
                 count += 1
                 if start in values or self.how in OF_NOTHING:
-                    found = Ended(start, values.get(start, 0))
+                    ended = Ended(start, values.get(start, 0))
                     self._forget(database, start)
             if count:
                 self._store(database, course.after(count))
-        if course.open < before.open:
+        if course.open < old_course.open:
             logger.warning(
                 "the clock was set back: what was gathered of %r is in the present window",
                 self._metric.name,
             )
-        return found
+        return ended
 
     def _is_reportable(self, value: Any) -> bool:
         """Return whether the metric still has a value that was gathered; log that it has not."""
@@ -302,15 +302,15 @@ class RollUp:
                 return False
         return True
 
-    def _look(self, database: sqlite3.Connection, before: Course, now: int) -> Course:
+    def _look(self, database: sqlite3.Connection, old_course: Course, now: int) -> Course:
         """Close the windows that are over: nothing is added to them any more."""
-        after = self._windows.look(before, now, _random.randint(0, self._longest_delay))
-        late = self._settle(database, after, now)
+        new_course = self._windows.look(old_course, now, _random.randint(0, self._longest_delay))
+        late = self._settle(database, new_course, now)
         if self.how not in OF_NOTHING:
-            after = msgspec.structs.replace(after, missed=before.missed + late)
-        if after != before:
-            self._store(database, after)
-        return after
+            new_course = msgspec.structs.replace(new_course, missed=old_course.missed + late)
+        if new_course != old_course:
+            self._store(database, new_course)
+        return new_course
 
     def _settle(self, database: sqlite3.Connection, course: Course, now: int) -> int:
         """Delete values of late windows, and return how many there were.
@@ -340,10 +340,10 @@ class RollUp:
     # -- The file ---------------------------------------------------------------------------------
 
     def _course(self, database: sqlite3.Connection) -> Course:
-        (found,) = database.execute(
+        (encoded,) = database.execute(
             "SELECT course FROM courses WHERE name = ?", (self._name,)
         ).fetchone()
-        return decode_json(found, Course)
+        return decode_json(encoded, Course)
 
     def _store(self, database: sqlite3.Connection, course: Course) -> None:
         text = msgspec.json.encode(course).decode()
@@ -387,8 +387,8 @@ class RollUp:
         if isinstance(self._metric, LocalMetric) and self._metric.memoized:
             reports = min(reports, self._options["changes"] + 1)
         accounts = ledger.accounts()
-        own = [accounts[name].budget for name in ("", self._metric.name) if name in accounts]
-        budget = min((each for each in own if each is not None), default=None)
+        budgets = [accounts[name].budget for name in ("", self._metric.name) if name in accounts]
+        budget = min((limit for limit in budgets if limit is not None), default=None)
         if budget is not None and reports * cost > budget:
             logger.warning(
                 "%d reports of %r may fall into one period of ledger %s, and cost %s; its budget "
@@ -421,9 +421,9 @@ class RollUp:
             raise ValueError(f"value {value!r}: expected a finite number")
         return float(held)  # a sum of integers could become too large to be reported
 
-    def _joined(self, held: Any, given: Any) -> Any:
+    def _joined(self, held: Any, added: Any) -> Any:
         if self.how == "sum":  # stays finite: two infinite ones could add up to no number
-            return max(-sys.float_info.max, min(sys.float_info.max, held + given))
+            return max(-sys.float_info.max, min(sys.float_info.max, held + added))
         if self.how == "count":
-            return held + given
-        return max(held, given) if self.how in ("largest", "active") else given
+            return held + added
+        return max(held, added) if self.how in ("largest", "active") else added

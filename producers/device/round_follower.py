@@ -15,17 +15,17 @@ from estimators.metrics.metric import Metric
 from estimators.metrics.search import SearchMetric
 from producers.delivery.closing import Closing
 from producers.device.rounds import Round, decode
-from producers.kafka.connection import LIBRDKAFKA, PRODUCER_ONLY
+from producers.kafka.connection import LIBRDKAFKA_LOGGER, PRODUCER_ONLY
 from producers.kafka.kafka_errors import describe_kafka_error, of_topic
 
 logger = logging.getLogger("producers")
 
-TOPIC = "dither.rounds"
-GROUP = "dither-rounds"
+ROUNDS_TOPIC = "dither.rounds"
+CONSUMER_GROUP = "dither-rounds"
 """Kafka's client asks for one; nothing is committed under it."""
 ANSWER_SECONDS = 10.0
 POLL_SECONDS = 0.5
-MESSAGES = 1_000
+MESSAGES_PER_POLL = 1_000
 
 
 class Rounds(Closing):
@@ -51,10 +51,10 @@ class Rounds(Closing):
                 reporter.answer(asked, 17.0, epsilon=1.0, ledger=ledger)
     """
 
-    def __init__(self, config: Mapping[str, Any], topic: str = TOPIC) -> None:
+    def __init__(self, config: Mapping[str, Any], topic: str = ROUNDS_TOPIC) -> None:
         self.topic = topic
         self._properties: dict[str, Any] = {
-            "group.id": GROUP,
+            "group.id": CONSUMER_GROUP,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 100,
@@ -63,7 +63,7 @@ class Rounds(Closing):
             "isolation.level": "read_committed",
         }
         try:
-            self._consumer = Consumer(self._properties, logger=LIBRDKAFKA)
+            self._consumer = Consumer(self._properties, logger=LIBRDKAFKA_LOGGER)
         except KafkaException as error:
             raise ValueError(f"Kafka properties: {error.args[0].str()}") from None
         self._process = os.getpid()
@@ -106,15 +106,15 @@ class Rounds(Closing):
         searched = SearchMetric.require(metric)
         heard, last = clocks.monotonic(), 0
         while stop is None or not stop.is_set():
-            asked = self.latest(metric)
-            if asked is not None and (fault := asked.fault(searched)):
+            open_round = self.latest(metric)
+            if open_round is not None and (fault := open_round.fault(searched)):
                 self._warn(fault)
-                asked = None
-            if asked is not None and asked.is_over:
+                open_round = None
+            if open_round is not None and open_round.is_over:
                 return
-            if asked is not None and asked.number != last:
-                heard, last = clocks.monotonic(), asked.number
-                yield asked
+            if open_round is not None and open_round.number != last:
+                heard, last = clocks.monotonic(), open_round.number
+                yield open_round
             elif timeout is not None and clocks.monotonic() - heard > timeout:
                 raise TimeoutError(
                     f"no round of {metric.name!r} was opened for {timeout:g} s on topic "
@@ -131,7 +131,7 @@ class Rounds(Closing):
                 self._warn(describe_kafka_error(error.args[0]))
                 clocks.sleep(timeout)
                 return 0
-        messages = self._consumer.consume(MESSAGES, timeout=timeout)
+        messages = self._consumer.consume(MESSAGES_PER_POLL, timeout=timeout)
         for message in messages:
             self._take(message)
         return len(messages)
@@ -159,7 +159,7 @@ class Rounds(Closing):
         left = self._ends()
         deadline = clocks.monotonic() + timeout
         while left:
-            for message in self._consumer.consume(MESSAGES, timeout=0.1):
+            for message in self._consumer.consume(MESSAGES_PER_POLL, timeout=0.1):
                 error = message.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise of_topic(error, self.topic)
@@ -179,11 +179,11 @@ class Rounds(Closing):
             if key not in self._latest:
                 self._latest[key], self._assigned = None, False
 
-    def _warn(self, told: str) -> None:
+    def _warn(self, problem: str) -> None:
         """Log a problem once for as long as it lasts."""
-        if told != self._warned:
-            logger.warning("topic %s: %s", self.topic, told)
-        self._warned = told
+        if problem != self._warned:
+            logger.warning("topic %s: %s", self.topic, problem)
+        self._warned = problem
 
     def _assign(self) -> None:
         """Read from the beginning."""
@@ -194,7 +194,7 @@ class Rounds(Closing):
     def _ends(self) -> dict[int, int]:
         """Return the ends of non-empty partitions, including open transactions."""
         properties = {**self._properties, "isolation.level": "read_uncommitted"}
-        asker = Consumer(properties, logger=LIBRDKAFKA)
+        asker = Consumer(properties, logger=LIBRDKAFKA_LOGGER)
         try:
             marks = {
                 number: asker.get_watermark_offsets(
@@ -222,14 +222,18 @@ class Rounds(Closing):
             return int(message.offset())
         if (text := message.value()) is not None:
             try:
-                found = decode(text)
+                received = decode(text)
             except ValueError as wrong:
                 logger.warning("topic %s: not a round: %s", self.topic, wrong)
             else:
-                key = (found.metric, found.revision)
+                key = (received.metric, received.revision)
                 held = self._latest.get(key)
-                if held is not None and held.extends(found) and held.opened_ms > found.opened_ms:
+                if (
+                    held is not None
+                    and held.extends(received)
+                    and held.opened_ms > received.opened_ms
+                ):
                     return int(message.offset()) + 1  # it is read a second time
                 if key in self._latest:
-                    self._latest[key] = found
+                    self._latest[key] = received
         return int(message.offset()) + 1

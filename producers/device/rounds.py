@@ -7,10 +7,10 @@ import msgspec
 from estimators.extremes import Decision, Progress
 from estimators.limits import LARGEST_ANSWER, MOST_ROUNDS
 from estimators.metrics.search import SearchMetric
-from estimators.metrics.validation import NAME
+from estimators.metrics.validation import NAME_PATTERN
 from producers.wire.decoding import decode_json
 
-OPENED = "dither.round"
+ROUND_EVENT_TYPE = "dither.round"
 """The type of the events on their topic: CloudEvents in binary mode."""
 
 
@@ -66,10 +66,13 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
         """Whether all rounds are decided."""
         return self.threshold is None
 
-    def extends(self, other: Round) -> bool:
+    def extends(self, earlier: Round) -> bool:
         """Return whether this round follows from another by at least one decision."""
-        known = len(other.decisions)
-        return len(self.decisions) > known and self.decisions[:known] == other.decisions
+        decided_count = len(earlier.decisions)
+        return (
+            len(self.decisions) > decided_count
+            and self.decisions[:decided_count] == earlier.decisions
+        )
 
     def fault(self, metric: SearchMetric) -> str:
         """Return why devices must not answer this round of a metric; empty if they may.
@@ -78,29 +81,29 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
         It cannot check whether earlier rounds were decided that way.
         """
         search = metric.search
-        told = (
+        shown = (
             f"round {self.number} of {self.rounds} of {self.metric!r}, revision {self.revision}, "
             f"threshold {self.threshold}"
         )
-        own = (metric.name, metric.revision, search.rounds)
-        if (self.metric, self.revision, self.rounds) != own:
+        expected = (metric.name, metric.revision, search.rounds)
+        if (self.metric, self.revision, self.rounds) != expected:
             return (
-                f"{told}: expected a round of {metric.name!r}, revision {metric.revision}, which "
+                f"{shown}: expected a round of {metric.name!r}, revision {metric.revision}, which "
                 f"has {search.rounds}"
             )
         if not 1 <= self.number <= search.rounds:
-            return f"{told}: expected a number from 1 to {search.rounds}"
+            return f"{shown}: expected a number from 1 to {search.rounds}"
         if self.threshold is not None and not search.could_ask(self.number, self.threshold):
             return (
-                f"{told}: expected the middle of one of the {2 ** (self.number - 1)} intervals "
+                f"{shown}: expected the middle of one of the {2 ** (self.number - 1)} intervals "
                 "that the search can have reached"
             )
         return ""
 
 
-def encode(asked: Round) -> bytes:
+def encode(opened: Round) -> bytes:
     """Return a round as JSON, the format of the topic."""
-    return msgspec.json.encode(asked)
+    return msgspec.json.encode(opened)
 
 
 def decode(text: bytes) -> Round:
@@ -113,11 +116,11 @@ def decode(text: bytes) -> Round:
     """
     if len(text) > LARGEST_ANSWER:
         raise ValueError(f"{len(text)} bytes: expected at most {LARGEST_ANSWER}")
-    found = decode_json(text, Round)
-    if found.rounds > MOST_ROUNDS or not NAME.fullmatch(found.metric):
-        raise ValueError(f"{found.rounds} rounds of {found.metric!r:.80}: no metric has them")
-    decided = len(found.decisions)
-    expected = decided + (found.threshold is not None)
-    if not 1 <= found.number <= found.rounds or found.number != expected:
-        raise ValueError(f"round {found.number} of {found.rounds} after {decided} decisions")
-    return found
+    opened = decode_json(text, Round)
+    if opened.rounds > MOST_ROUNDS or not NAME_PATTERN.fullmatch(opened.metric):
+        raise ValueError(f"{opened.rounds} rounds of {opened.metric!r:.80}: no metric has them")
+    decided = len(opened.decisions)
+    expected = decided + (opened.threshold is not None)
+    if not 1 <= opened.number <= opened.rounds or opened.number != expected:
+        raise ValueError(f"round {opened.number} of {opened.rounds} after {decided} decisions")
+    return opened

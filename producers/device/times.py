@@ -13,10 +13,12 @@ from estimators.metrics.domains import refuse_misread
 
 Times: TypeAlias = float | datetime.datetime | np.datetime64 | Sequence[Any] | NDArray[Any] | None
 
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-END = 253_402_300_800  # the year 10000 in seconds: beyond it, someone gave milliseconds
-_MILLISECOND = datetime.timedelta(milliseconds=1)
-_EXPECTED = "expected a datetime with a time zone, a datetime64 in UTC, or seconds since the epoch"
+UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+END_OF_TIME = 253_402_300_800  # the year 10000 in seconds: beyond it, someone gave milliseconds
+_ONE_MILLISECOND = datetime.timedelta(milliseconds=1)
+_EXPECTED_TIME = (
+    "expected a datetime with a time zone, a datetime64 in UTC, or seconds since the epoch"
+)
 
 
 def event_times(time: Times, count: int, now: float) -> NDArray[np.int64]:
@@ -51,20 +53,20 @@ def event_times(time: Times, count: int, now: float) -> NDArray[np.int64]:
     array([1357034400000])
     """
     refuse_misread(time, "times")
-    given = np.asarray(now if time is None else time)
-    if given.dtype.kind == "M":
-        if np.isnat(given).any():
-            raise ValueError(f"time NaT: {_EXPECTED}")
-        times = given.astype("datetime64[ms]").astype(np.int64)
-    elif given.dtype.kind in "iuf":
-        times = _from_seconds(given)
-    elif given.dtype.kind == "O":
-        times = np.array([_from_datetime(each) for each in given.ravel()], dtype=np.int64)
-        times = times.reshape(given.shape)
+    times_array = np.asarray(now if time is None else time)
+    if times_array.dtype.kind == "M":
+        if np.isnat(times_array).any():
+            raise ValueError(f"time NaT: {_EXPECTED_TIME}")
+        times = times_array.astype("datetime64[ms]").astype(np.int64)
+    elif times_array.dtype.kind in "iuf":
+        times = _from_seconds(times_array)
+    elif times_array.dtype.kind == "O":
+        times = np.array([_from_datetime(time) for time in times_array.ravel()], dtype=np.int64)
+        times = times.reshape(times_array.shape)
     else:
-        raise ValueError(f"time {given.ravel()[:1].tolist()}: {_EXPECTED}")
-    if times.size and (times.min() <= 0 or times.max() >= END * 1000):
-        wrong = given[(times <= 0) | (times >= END * 1000)].ravel()[0]
+        raise ValueError(f"time {times_array.ravel()[:1].tolist()}: {_EXPECTED_TIME}")
+    if times.size and (times.min() <= 0 or times.max() >= END_OF_TIME * 1000):
+        wrong = times_array[(times <= 0) | (times >= END_OF_TIME * 1000)].ravel()[0]
         raise ValueError(
             f"time {wrong}: expected a time after 1970 and before the year 10000, "
             "in seconds since the epoch (not milliseconds)"
@@ -79,17 +81,17 @@ def event_times(time: Times, count: int, now: float) -> NDArray[np.int64]:
 def _from_seconds(seconds: NDArray[Any]) -> NDArray[np.int64]:
     if not np.isfinite(seconds).all():
         wrong = seconds[~np.isfinite(seconds)].ravel()[0]
-        raise ValueError(f"time {wrong}: {_EXPECTED}")
-    within = np.clip(seconds.astype(np.float64), -1, END)
-    return np.rint(within * 1000).astype(np.int64)
+        raise ValueError(f"time {wrong}: {_EXPECTED_TIME}")
+    clipped = np.clip(seconds.astype(np.float64), -1, END_OF_TIME)
+    return np.rint(clipped * 1000).astype(np.int64)
 
 
 def _from_datetime(time: Any) -> int:
     if not isinstance(time, datetime.datetime) or str(time) == "NaT":  # of pandas
-        raise ValueError(f"time {time!r}: {_EXPECTED}")
+        raise ValueError(f"time {time!r}: {_EXPECTED_TIME}")
     if time.tzinfo is None:
         raise ValueError(
-            f"time {time!r} has no time zone: {_EXPECTED}; "
+            f"time {time!r} has no time zone: {_EXPECTED_TIME}; "
             "datetime.now(datetime.UTC) makes one, .replace(tzinfo=...) adds one"
         )
-    return (time - EPOCH) // _MILLISECOND
+    return (time - UNIX_EPOCH) // _ONE_MILLISECOND

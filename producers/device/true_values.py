@@ -24,7 +24,7 @@ from producers.ledger.pinned_definitions import check_pin
 from producers.wire.batch import BATCH_ID_BYTES
 
 SECRET_BYTES = 32
-_SCHEMAS = (
+_CREATE_TABLES = (
     "CREATE TABLE IF NOT EXISTS secret (word BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS trusted (metric TEXT PRIMARY KEY) WITHOUT ROWID",
 )
@@ -65,7 +65,7 @@ def entrusted(
     """
     starts = [metric.pane_start(time) for time in times.tolist()]
     with transaction(ledger.path, write=True) as database:
-        for schema in _SCHEMAS:
+        for schema in _CREATE_TABLES:
             database.execute(schema)
         check_pin(database, metric.name, metric.fingerprint)
         answer_once(database, metric, starts)
@@ -89,14 +89,14 @@ def pseudonym(secret: bytes, metric: str, start: int) -> bytes:
     start : int
         The pane's start, in ms since the epoch.
     """
-    said = f"{metric} {start}".encode()
-    return hashlib.blake2b(said, digest_size=BATCH_ID_BYTES, key=secret).digest()
+    message = f"{metric} {start}".encode()
+    return hashlib.blake2b(message, digest_size=BATCH_ID_BYTES, key=secret).digest()
 
 
 def _secret(database: sqlite3.Connection) -> bytes:
     """Return the secret of a device's pseudonyms, drawn once."""
-    found = database.execute("SELECT word FROM secret").fetchone()
-    if found is None:
-        found = (os.urandom(SECRET_BYTES),)
-        database.execute("INSERT INTO secret VALUES (?)", found)
-    return bytes(found[0])
+    row = database.execute("SELECT word FROM secret").fetchone()
+    if row is None:
+        row = (os.urandom(SECRET_BYTES),)
+        database.execute("INSERT INTO secret VALUES (?)", row)
+    return bytes(row[0])

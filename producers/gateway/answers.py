@@ -15,11 +15,11 @@ def acknowledgement(batch: PostedBatch) -> bytes:
     return b'{"batch_id":"%b","reports":%d}' % (batch.key.hex().encode(), batch.reports)
 
 
-def too_large(found: str, most: int) -> Problem:
-    """Return the answer to a body above `most` bytes; `found` says how large it is."""
+def too_large(size: str, max_bytes: int) -> Problem:
+    """Return the answer to a body above `max_bytes` bytes; `size` says how large it is."""
     return Problem(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        f"a body of {found}: expected at most {most} bytes",
+        f"a body of {size}: expected at most {max_bytes} bytes",
         "put the reports into several batches, each with an id of its own",
         headers={"Connection": "close"},
     )
@@ -50,13 +50,13 @@ def not_acknowledged(batch: PostedBatch, error: KafkaError, seconds: float) -> P
     name = batch.key.hex()
     status = HTTPStatus.GATEWAY_TIMEOUT
     if error.code() == KafkaError._ALL_BROKERS_DOWN:
-        told = f"Kafka does not answer: it is unknown whether it has batch {name}"
+        problem = f"Kafka does not answer: it is unknown whether it has batch {name}"
     elif error.code() == KafkaError._MSG_TIMED_OUT:
-        told = (
+        problem = (
             f"Kafka has not acknowledged batch {name} within {seconds:g} seconds: it is unknown "
             "whether it has the batch"
         )
     else:
         status = HTTPStatus.SERVICE_UNAVAILABLE
-        told = f"Kafka has not acknowledged batch {name}: {error.str()}"
-    return unavailable(told, SAME_BATCH, status)
+        problem = f"Kafka has not acknowledged batch {name}: {error.str()}"
+    return unavailable(problem, SAME_BATCH, status)

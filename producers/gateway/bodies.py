@@ -1,4 +1,4 @@
-"""Parses posts: a serialized ``ReportBatch``, or the same as JSON (for instance from curl).
+"""Parses posts: a serialized ``ReportBatch``, or the same as JSON_TYPE (for instance from curl).
 
 Both contain answers that were randomized on the device. A gateway never sees a raw value.
 """
@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from estimators import Metric
 from estimators.errors import ReportError, meant
 from producers.delivery.batches import PendingBatch
-from producers.device.times import END, event_times
+from producers.device.times import END_OF_TIME, event_times
 from producers.gateway.problems import Problem
 from producers.wire.batch import check_batch, check_size, encode_batch, new_batch_id, parse_batch
 from producers.wire.decoding import decode_json
 
-PROTOBUF = "application/x-protobuf"
-JSON = "application/json"
-MEDIA_TYPES = (PROTOBUF, JSON)
+PROTOBUF_TYPE = "application/x-protobuf"
+JSON_TYPE = "application/json"
+MEDIA_TYPES = (PROTOBUF_TYPE, JSON_TYPE)
 
 NO_VALUES = (
     "randomize it on the device and post the report instead: producers.Reporter and "
@@ -38,8 +38,8 @@ NO_VALUES = (
     "and kept nothing of this body"
 )
 BATCH_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
-SHOWN = "docs/gateway.md shows what a body looks like"
-STARTS = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+BODY_FORMAT = "docs/gateway.md shows what a body looks like"
+MAGIC_NUMBERS = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 """How a compressed body begins."""
 
 
@@ -71,17 +71,17 @@ class Times:
         ReportError
             With the reason ``future`` or ``too_old``.
         """
-        after = time_ms / 1000 - clock.time()
-        for reason, where, away, most in (
-            ("future", "future", after, self.future),
-            ("too_old", "past", -after, self.past),
+        seconds_ahead = time_ms / 1000 - clock.time()
+        for reason, where, away, limit in (
+            ("future", "future", seconds_ahead, self.future),
+            ("too_old", "past", -seconds_ahead, self.past),
         ):
-            if time_ms and away > most:
+            if time_ms and away > limit:
                 event = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
                 raise ReportError(
                     reason,
                     f"an event time of {event:%Y-%m-%dT%H:%M:%SZ}, {away:,.0f} s in the {where}: "
-                    f"expected at most {most:,.0f} (aggregate.{where})",
+                    f"expected at most {limit:,.0f} (aggregate.{where})",
                 )
 
 
@@ -142,17 +142,17 @@ def read_batch(
         400, with the error, the value and what was expected.
     """
     try:
-        if media_type == PROTOBUF:
+        if media_type == PROTOBUF_TYPE:
             return from_protobuf(body, metrics, times)
         return from_json(body, metrics, times)
     except ReportError as error:
         raise Problem(HTTPStatus.BAD_REQUEST, str(error), _remedy(error)) from None
     except ValueError as error:
-        raise Problem(HTTPStatus.BAD_REQUEST, str(error), SHOWN) from None
+        raise Problem(HTTPStatus.BAD_REQUEST, str(error), BODY_FORMAT) from None
 
 
-def not_json(body: bytes, error: Exception, shown: str = SHOWN) -> Problem:
-    """Return the answer to a body that is not JSON, with what it may be instead.
+def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem:
+    """Return the answer to a body that is not JSON_TYPE, with what it may be instead.
 
     Parameters
     ----------
@@ -164,14 +164,14 @@ def not_json(body: bytes, error: Exception, shown: str = SHOWN) -> Problem:
     """
     if not body:
         return Problem(HTTPStatus.BAD_REQUEST, "an empty body: expected reports", shown)
-    for coding, start in STARTS.items():
+    for coding, start in MAGIC_NUMBERS.items():
         if body.startswith(start):
             return Problem(
                 HTTPStatus.BAD_REQUEST,
-                f"not JSON: the body begins as {coding} does, and no Content-Encoding says so",
+                f"not JSON_TYPE: the body begins as {coding} does, and no Content-Encoding says so",
                 f"send the header Content-Encoding: {coding}",
             )
-    return Problem(HTTPStatus.BAD_REQUEST, f"not JSON: {error}", shown)
+    return Problem(HTTPStatus.BAD_REQUEST, f"not JSON_TYPE: {error}", shown)
 
 
 def from_protobuf(
@@ -195,7 +195,7 @@ def from_protobuf(
     """
     batch = parse_batch(body)
     metric = check_batch(batch, metrics)
-    if not 0 <= batch.time_ms < END * 1000:
+    if not 0 <= batch.time_ms < END_OF_TIME * 1000:
         raise ValueError(
             f"time_ms = {batch.time_ms}: expected milliseconds since the epoch, before the year "
             "10000, or 0 for Kafka's timestamp"
@@ -206,7 +206,7 @@ def from_protobuf(
 
 
 def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME) -> PostedBatch:
-    """Return the batch that a JSON body describes.
+    """Return the batch that a JSON_TYPE body describes.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIM
         If it has true values.
     """
     try:
-        given = decode_json(body, JsonBatch)
+        batch = decode_json(body, JsonBatch)
     except msgspec.ValidationError as error:
         if "unknown field `value" in str(error):
             raise Problem(
@@ -240,24 +240,24 @@ def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIM
         raise ValueError(f"not a batch of reports: {error}") from None
     except msgspec.DecodeError as error:
         raise not_json(body, error) from None
-    metric = metrics.get(given.metric)
+    metric = metrics.get(batch.metric)
     if metric is None:
-        known = meant(given.metric[:80], metrics)
-        raise ReportError("unknown_metric", f"metric {given.metric[:80]!r}: {known}")
-    if given.revision not in (None, metric.revision):
+        expected = meant(batch.metric[:80], metrics)
+        raise ReportError("unknown_metric", f"metric {batch.metric[:80]!r}: {expected}")
+    if batch.revision not in (None, metric.revision):
         raise ReportError(
             "wrong_revision",
-            f"revision {given.revision} of {metric.name}: expected {metric.revision}; the device "
+            f"revision {batch.revision} of {metric.name}: expected {metric.revision}; the device "
             "has another definition of this metric",
         )
-    if not given.reports:
+    if not batch.reports:
         raise ReportError("empty", "a batch without reports")
-    check_size(metric, len(given.reports))
-    levels, rows = _levels(list(metric.levels), given.reports), _rows(metric, given.reports)
-    key = new_batch_id() if given.batch_id is None else _batch_id(given.batch_id)
-    time = _time_ms(given.time)
+    check_size(metric, len(batch.reports))
+    levels, rows = _levels(list(metric.levels), batch.reports), _rows(metric, batch.reports)
+    key = new_batch_id() if batch.batch_id is None else _batch_id(batch.batch_id)
+    time = _time_ms(batch.time)
     times.check(time)
-    payload = encode_batch(metric, levels, rows, time, key, given.round, given.attributes)
+    payload = encode_batch(metric, levels, rows, time, key, batch.round, batch.attributes)
     return PostedBatch(key, payload, len(levels), metric)
 
 
@@ -278,29 +278,29 @@ def _levels(offered: Sequence[float], reports: list[JsonReport]) -> NDArray[np.i
         and levels.size == len(reports)
         and 0 <= levels.min() <= levels.max() < len(offered)
     ):  # some are wrong, or some give an index and others an epsilon
-        each_level = (_level(offered, index, each) for index, each in enumerate(reports))
+        each_level = (_level(offered, index, report) for index, report in enumerate(reports))
         return np.fromiter(each_level, np.intp, len(reports))
     return levels
 
 
-def _level(offered: Sequence[float], index: int, given: JsonReport) -> int:
+def _level(offered: Sequence[float], index: int, report: JsonReport) -> int:
     """Return the level of a report from its index or its epsilon."""
-    if (given.level is None) == (given.epsilon is None):
+    if (report.level is None) == (report.epsilon is None):
         raise ReportError("bad_level", f"reports[{index}]: expected one of level and epsilon")
-    if given.level is not None:
-        if not 0 <= given.level < len(offered):
+    if report.level is not None:
+        if not 0 <= report.level < len(offered):
             raise ReportError(
                 "bad_level",
-                f"reports[{index}].level = {given.level}: expected 0 to {len(offered) - 1}",
+                f"reports[{index}].level = {report.level}: expected 0 to {len(offered) - 1}",
             )
-        return given.level
-    if given.epsilon not in offered:
+        return report.level
+    if report.epsilon not in offered:
         raise ReportError(
             "bad_level",
-            f"reports[{index}].epsilon = {given.epsilon}: expected one of {offered}, the one at "
+            f"reports[{index}].epsilon = {report.epsilon}: expected one of {offered}, the one at "
             "which the report was randomized",
         )
-    return offered.index(given.epsilon)
+    return offered.index(report.epsilon)
 
 
 def _rows(metric: Metric, reports: list[JsonReport]) -> NDArray[Any]:
@@ -354,10 +354,10 @@ def _time_ms(time: float | str | None) -> int:
 
 
 def _remedy(error: ReportError) -> str:
-    return _REMEDIES.get(error.reason, SHOWN)
+    return _REMEDY_BY_REASON.get(error.reason, BODY_FORMAT)
 
 
-_REMEDIES = {
+_REMEDY_BY_REASON = {
     "future": "set the device's clock, or post again when that time has come",
     "too_old": "set the device's clock; if the time is right, the service has to allow it with a "
     "longer aggregate.past",

@@ -15,7 +15,7 @@ from producers.gateway.problems import Problem
 MOST_CLIENTS = 100_000
 """Counted at a time; beyond it the one that came first is forgotten. Three limits take 52 MB."""
 
-CALLER = "dither.caller"
+CALLER_KEY = "dither.caller"
 
 IPV6_NETWORK = 64
 """Bits of an address that name a client: the rest is its own to change."""
@@ -42,7 +42,7 @@ class Client(NamedTuple):
         return self.name if self.kind == "address" else f"{self.kind} {self.name}"
 
 
-UNKNOWN = Client("unknown", "address")
+UNKNOWN_CLIENT = Client("unknown", "address")
 
 
 def client_of(scope: MutableMapping[str, Any]) -> Client:
@@ -59,14 +59,14 @@ def client_of(scope: MutableMapping[str, Any]) -> Client:
     >>> str(client_of({"client": ("::ffff:192.0.2.7", 1)}))
     '192.0.2.7'
     """
-    name = getattr(scope.get(CALLER), "name", "")
+    name = getattr(scope.get(CALLER_KEY), "name", "")
     if name:
         return Client("token", name)
     try:
         host = str((scope.get("client") or ("",))[0])
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return UNKNOWN
+        return UNKNOWN_CLIENT
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is None:
             network = ipaddress.ip_network((address, IPV6_NETWORK), strict=False)
@@ -93,24 +93,24 @@ class Allowance:
     """
 
     def __init__(
-        self, limit: RateLimitItem, unit: str, most: int, clock: Callable[[], float]
+        self, limit: RateLimitItem, unit: str, max_clients: int, clock: Callable[[], float]
     ) -> None:
         self.limit, self.unit = limit, unit
         self._seconds = limit.get_expiry()
-        self._most, self._clock = most, clock
+        self._max_clients, self._clock = max_clients, clock
         self._used: dict[Client, tuple[int, float]] = {}  # and when that began
 
     def __len__(self) -> int:
         """Return how many clients are counted."""
         return len(self._used)
 
-    def check(self, client: Client, own: int = 0) -> None:
+    def check(self, client: Client, charged: int = 0) -> None:
         """Refuse a client that has nothing left.
 
         Parameters
         ----------
         client : Client
-        own : int
+        charged : int
             What was already charged for the post that is checked.
 
         Raises
@@ -119,7 +119,7 @@ class Allowance:
             429, with the time until it may continue.
         """
         used, began = self._used.get(client, (0, 0.0))
-        if used - own < self.limit.amount:
+        if used - charged < self.limit.amount:
             return
         left = self._ends(used, began) - self._clock()
         if left > 0:
@@ -149,7 +149,7 @@ class Allowance:
     def _forget(self, now: float) -> None:
         while self._used:
             oldest = next(iter(self._used))
-            if self._ends(*self._used[oldest]) > now and len(self._used) < self._most:
+            if self._ends(*self._used[oldest]) > now and len(self._used) < self._max_clients:
                 break
             del self._used[oldest]
 
@@ -179,7 +179,7 @@ class Clients:
         sizes: str = "",
         reports: str = "",
         *,
-        most: int = MOST_CLIENTS,
+        max_clients: int = MOST_CLIENTS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limits: dict[str, Allowance] = {}
@@ -189,7 +189,7 @@ class Clients:
             ("reports", "rate_limit_reports", reports),
         ):
             if (limit := rate_limit(rate, name)) is not None:
-                self._limits[unit] = Allowance(limit, unit, most, clock)
+                self._limits[unit] = Allowance(limit, unit, max_clients, clock)
 
     def admit(self, scope: MutableMapping[str, Any], length: int = 0) -> Client:
         """Count a post and the bytes that it announces; return its client.
@@ -222,7 +222,7 @@ class Clients:
             if amount and unit in self._limits:
                 self._limits[unit].charge(client, amount)
 
-    def count(self, unit: str, client: Client, amount: int, *, own: int = 0) -> None:
+    def count(self, unit: str, client: Client, amount: int, *, charged: int = 0) -> None:
         """Count what is known of a post only when its body is there.
 
         Parameters
@@ -234,7 +234,7 @@ class Clients:
             From :meth:`admit`.
         amount : int
             How many.
-        own : int
+        charged : int
             How many :meth:`admit` has counted for the same post.
 
         Raises
@@ -243,7 +243,7 @@ class Clients:
             429, as of :meth:`admit`; then the batch must not be sent.
         """
         if amount and unit in self._limits:
-            self._limits[unit].check(client, own)
+            self._limits[unit].check(client, charged)
             self._limits[unit].charge(client, amount)
 
 

@@ -14,7 +14,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-ENCODINGS = ("gzip", "zstd")
+CONTENT_ENCODINGS = ("gzip", "zstd")
 """The values of Content-Encoding that are expanded."""
 GZIP_WINDOW = 31
 """For zlib: the largest window of deflate (2 ** 15 bytes), in a gzip member."""
@@ -30,10 +30,10 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, max_length: int = ..., /) -> bytes: ...
 
 
-def expand(encoding: str, body: bytes, most: int) -> bytes:
+def expand(encoding: str, body: bytes, max_bytes: int) -> bytes:
     """Return what a compressed body expands to.
 
-    It stops one byte after `most`: it uses so much memory and a copy of it, beside the
+    It stops one byte after `max_bytes`: it uses so much memory and a copy of it, beside the
     decompressor's window (32 KiB for gzip, 8 MiB for zstd).
 
     Parameters
@@ -41,7 +41,7 @@ def expand(encoding: str, body: bytes, most: int) -> bytes:
     encoding : {"gzip", "zstd"}
     body : bytes
         One gzip member, or one zstd frame, without anything after it.
-    most : int
+    max_bytes : int
         Bytes.
 
     Raises
@@ -58,21 +58,21 @@ def expand(encoding: str, body: bytes, most: int) -> bytes:
     """
     try:
         decompressor = _decompressor(encoding)
-        found = decompressor.decompress(body, most + 1)
+        expanded = decompressor.decompress(body, max_bytes + 1)
     except (zlib.error, zstd.ZstdError) as error:
         raise _unreadable(encoding, str(error)) from None
-    if len(found) > most:
+    if len(expanded) > max_bytes:
         raise Problem(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"a body in {encoding} that expands to more than {most} bytes",
+            f"a body in {encoding} that expands to more than {max_bytes} bytes",
             "put the reports into several posts",
             headers={"Connection": "close"},
         )
     if not decompressor.eof:
         raise _unreadable(encoding, "it ends before its end")
-    if rest := len(decompressor.unused_data):
-        raise _unreadable(encoding, f"{rest} bytes follow its end")
-    return found
+    if surplus := len(decompressor.unused_data):
+        raise _unreadable(encoding, f"{surplus} bytes follow its end")
+    return expanded
 
 
 def _decompressor(encoding: str) -> _Decompressor:

@@ -36,7 +36,7 @@ logger = logging.getLogger("producers")
 
 T = TypeVar("T")
 
-PATH = "/v1/reports"
+POST_PATH = "/v1/reports"
 BATCHES_PATH = "/v1/reports/batches"
 RATE_LIMIT = "100/second"
 RATE_LIMIT_BYTES = "1000000/second"
@@ -52,7 +52,7 @@ CHECKED_AT_ONCE = 8192
 LOOK_SECONDS = 4.0
 """That a question about readiness waits for Kafka's answer at most."""
 
-OVERHEARD = "true values of a metric with trusted collection over HTTP without TLS"
+TRUE_VALUES_IN_CLEAR = "true values of a metric with trusted collection over HTTP without TLS"
 USE_TLS = (
     "these values may have been intercepted. Post to an https:// address (serve.tls_certificate, "
     "or a proxy with TLS that serve.trusted_proxies names); gateway.trusted_without_tls = true "
@@ -147,7 +147,7 @@ class Gateway:
     def routes(self) -> list[Route]:
         """The routes to mount."""
         return [
-            Route(PATH, Endpoint(self.post), methods=["POST"], name="reports"),
+            Route(POST_PATH, Endpoint(self.post), methods=["POST"], name="reports"),
             Route(BATCHES_PATH, Endpoint(self.post_batches), methods=["POST"], name="batches"),
         ]
 
@@ -224,13 +224,13 @@ class Gateway:
             body = await self._body(receive, head, hold, client)
             hold.reserve(len(body))  # the batches are copies
             bodies = split(head.media_type, body)
-            self._clients.count("posts", client, len(bodies) - 1, own=1)
+            self._clients.count("posts", client, len(bodies) - 1, charged=1)
             hold.reserve((len(bodies) - 1) * POST_OVERHEAD)
-            found = await self._in_turn(
+            batches = await self._in_turn(
                 len(body),
                 functools.partial(read_each, bodies, self._reader(head.media_type, scope)),
             )
-            sent = [batch for batch in found if isinstance(batch, PostedBatch)]
+            sent = [batch for batch in batches if isinstance(batch, PostedBatch)]
             self._clients.count("reports", client, sum(batch.reports for batch in sent))
         except BaseException:
             hold.release()
@@ -245,7 +245,9 @@ class Gateway:
             if not left:
                 hold.release()
 
-        return answer_each(found, await asyncio.gather(*(self._sent(b, release) for b in found)))
+        return answer_each(
+            batches, await asyncio.gather(*(self._sent(b, release) for b in batches))
+        )
 
     def _sent(
         self, batch: PostedBatch | Problem, release: Callable[[], None]
@@ -266,8 +268,8 @@ class Gateway:
                 answered.set_result(error)
             else:
                 logger.exception("the gateway could not send a batch")
-                told = "the gateway failed at this batch; its log says why"
-                answered.set_result(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, told, SAME_BATCH))
+                problem = "the gateway failed at this batch; its log says why"
+                answered.set_result(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, problem, SAME_BATCH))
         return answered
 
     def post_whole(
@@ -341,7 +343,7 @@ class Gateway:
         """Return the batch for Kafka; refuse true values that came without TLS."""
         batch = read_batch(media_type, body, self.metrics, self._times)
         if batch.metric.sends_true_values and not (is_secret or self._trusted_without_tls):
-            raise Problem(HTTPStatus.FORBIDDEN, OVERHEARD, USE_TLS)
+            raise Problem(HTTPStatus.FORBIDDEN, TRUE_VALUES_IN_CLEAR, USE_TLS)
         return batch
 
     async def _body(self, receive: Receive, head: Head, hold: Hold, client: Client) -> bytes:
@@ -375,8 +377,8 @@ class Gateway:
                 raise too_large_for_kafka() from None
             if error.args[0].fatal():
                 self._sender.replace_failed()
-            told = f"Kafka's client refused the batch: {error.args[0].str()}"
-            raise unavailable(told, SAME_BATCH) from None
+            problem = f"Kafka's client refused the batch: {error.args[0].str()}"
+            raise unavailable(problem, SAME_BATCH) from None
 
 
 def _set(answered: asyncio.Future[Problem | None], problem: Problem | None) -> None:

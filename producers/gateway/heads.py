@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from http import HTTPStatus
 from typing import NamedTuple
 
-from producers.gateway.encodings import ENCODINGS
+from producers.gateway.encodings import CONTENT_ENCODINGS
 from producers.gateway.problems import Problem
 
 
@@ -59,13 +59,13 @@ def read_head(headers: Sequence[tuple[bytes, bytes]], media_types: Collection[st
             "send the body with its length, or in chunks",
             headers={"Connection": "close"},
         )
-    if encodings and (len(encodings) > 1 or encodings[0] not in ENCODINGS):
+    if encodings and (len(encodings) > 1 or encodings[0] not in CONTENT_ENCODINGS):
         raise Problem(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             f"Content-Encoding {', '.join(encodings)!r}: expected one of "
-            f"{', '.join(ENCODINGS)}, or none",
+            f"{', '.join(CONTENT_ENCODINGS)}, or none",
             "compress the body once with one of them, or send it as it is",
-            headers={"Accept-Encoding": ", ".join(ENCODINGS)},
+            headers={"Accept-Encoding": ", ".join(CONTENT_ENCODINGS)},
         )
     if media_type not in media_types:
         raise Problem(

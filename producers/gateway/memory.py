@@ -19,13 +19,13 @@ class Memory:
         Bytes.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most, self.reserved = most, 0
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes, self.reserved = max_bytes, 0
 
     def full(self) -> Problem:
         """Return the answer to a post for which there is no memory."""
-        told = f"{self.reserved} bytes of reports wait for Kafka, which is slow or away"
-        return unavailable(told, POST_AGAIN)
+        problem = f"{self.reserved} bytes of reports wait for Kafka, which is slow or away"
+        return unavailable(problem, POST_AGAIN)
 
 
 class Hold:
@@ -49,15 +49,15 @@ class Hold:
         Problem
             503 if all posts together would have more than they may.
         """
-        if self.memory.reserved + more > self.memory.most:
+        if self.memory.reserved + more > self.memory.max_bytes:
             raise self.memory.full()
         self.memory.reserved += more
         self.bytes += more
 
-    def give_back(self, some: int) -> None:
+    def give_back(self, count: int) -> None:
         """Give some of the bytes back."""
-        self.memory.reserved -= some
-        self.bytes -= some
+        self.memory.reserved -= count
+        self.bytes -= count
 
     def release(self) -> None:
         """Give all of them back; once is enough."""

@@ -47,7 +47,7 @@ class Presence:
     ) -> None:
         self.is_away = False
         self._ask, self._left, self._clock = ask, left, clock
-        self._patience, self._taken, self._silent = ASK_SECONDS, 0.0, 0
+        self._patience, self._answer_seconds, self._silent = ASK_SECONDS, 0.0, 0
         self._doubts, self._answers = 0, 0
         self._is_sure, self._closing = False, False
         self._answered_at = float("-inf")
@@ -98,7 +98,7 @@ class Presence:
                 ),
                 seconds,
             )
-            valid = max(VALID_SECONDS, TIMES_TAKEN * self._taken)
+            valid = max(VALID_SECONDS, TIMES_TAKEN * self._answer_seconds)
             return not self.is_away and self._clock() - self._answered_at < valid
 
     def _answered(self) -> None:
@@ -118,9 +118,9 @@ class Presence:
                 has_left = False
                 if answers:
                     self._answered()
-                    self._taken = self._answered_at - began
-                    least = TIMES_TAKEN * self._taken
-                    self._patience = max(ASK_SECONDS, min(least, MOST_ASK_SECONDS))
+                    self._answer_seconds = self._answered_at - began
+                    proportional = TIMES_TAKEN * self._answer_seconds
+                    self._patience = max(ASK_SECONDS, min(proportional, MOST_ASK_SECONDS))
                 else:
                     self._silent, self._doubts = self._silent + 1, self._doubts + 1
                     if self._clock() - began >= self._patience:

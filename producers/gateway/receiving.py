@@ -28,8 +28,8 @@ class Receiver:
         Expands bodies that are compressed.
     """
 
-    def __init__(self, most: int, executor: Executor) -> None:
-        self.most, self._executor = most, executor
+    def __init__(self, max_bytes: int, executor: Executor) -> None:
+        self.max_bytes, self._executor = max_bytes, executor
         self._expanding = asyncio.Lock()
 
     async def receive(
@@ -57,7 +57,7 @@ class Receiver:
         return await self._expanded(encoding, body, hold) if encoding else body
 
     async def _whole(self, receive: Receive, hold: Hold, arrived: Callable[[int], None]) -> bytes:
-        chunks, more, left = list[bytes](), True, self.most
+        chunks, more, left = list[bytes](), True, self.max_bytes
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 while more:
@@ -66,7 +66,7 @@ class Receiver:
                     hold.reserve(len(chunk))
                     left -= len(chunk)
                     if left < 0:
-                        raise too_large("more", self.most)
+                        raise too_large("more", self.max_bytes)
                     arrived(len(chunk))
                     chunks.append(chunk)
                     more = message.get("more_body", False)
@@ -87,10 +87,12 @@ class Receiver:
         """
         loop = asyncio.get_running_loop()
         async with self._expanding:
-            hold.reserve(self.most - len(body))
-            found = await loop.run_in_executor(self._executor, expand, encoding, body, self.most)
-            hold.give_back(self.most - len(found))
-        return found
+            hold.reserve(self.max_bytes - len(body))
+            expanded = await loop.run_in_executor(
+                self._executor, expand, encoding, body, self.max_bytes
+            )
+            hold.give_back(self.max_bytes - len(expanded))
+        return expanded
 
 
 def _chunk(message: Message) -> bytes:

@@ -114,7 +114,7 @@ class Sender:
         self.topic, self.timeout = topic, timeout
         self.ready = False
         self.presence = Presence(self._ask, self._left)
-        self._told = config.get("error_cb")
+        self._app_error_cb = config.get("error_cb")
         self.last_error = ""
         self.is_stalled = False
         self._config = {
@@ -159,8 +159,8 @@ class Sender:
         if self._look is not None:
             self._look.cancel()
         self._give_up_all(TIMED_OUT)
-        for each in (connection, *self._failed):
-            await asyncio.to_thread(each.close)
+        for open_connection in (connection, *self._failed):
+            await asyncio.to_thread(open_connection.close)
 
     @property
     def obstacle(self) -> str:
@@ -254,8 +254,8 @@ class Sender:
         """Process an error about the brokers from Kafka's client."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.presence.request_check(is_sure=True)  # or one has just closed an idle connection
-        if self._told is not None:
-            self._told(error)
+        if self._app_error_cb is not None:
+            self._app_error_cb(error)
 
     def _ask(self, seconds: float) -> bool:
         """Return whether a broker answers within so many seconds."""
@@ -272,7 +272,7 @@ class Sender:
         """Fail the batches that wait while Kafka is away: their senders can post them again."""
         logger.warning("Kafka does not answer: posts are refused until it does")
         if not self._closing.is_set():
-            self._loop.call_soon_threadsafe(self._give_up_all, AWAY)
+            self._loop.call_soon_threadsafe(self._give_up_all, BROKERS_AWAY)
 
     def _give_up_all(self, why: KafkaError) -> None:
         while self._awaited:
@@ -294,4 +294,4 @@ class Sender:
 
 
 TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
-AWAY = KafkaError(KafkaError._ALL_BROKERS_DOWN)
+BROKERS_AWAY = KafkaError(KafkaError._ALL_BROKERS_DOWN)

@@ -10,14 +10,14 @@ from google.protobuf.message import DecodeError
 from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
-from producers.gateway.bodies import JSON, PROTOBUF, PostedBatch, not_json
+from producers.gateway.bodies import JSON_TYPE, PROTOBUF_TYPE, PostedBatch, not_json
 from producers.gateway.problems import Problem
 from producers.wire.decoding import decode_json
 from producers.wire.report_batches_pb2 import ReportBatches
 
 MOST_BATCHES = 1000
 """Of one post."""
-SHOWN = "docs/gateway.md shows what a body of several batches looks like"
+BATCHES_FORMAT = "docs/gateway.md shows what a body of several batches looks like"
 
 
 class BatchAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,7 +46,7 @@ def split(media_type: str, body: bytes) -> list[bytes]:
     Parameters
     ----------
     media_type : str
-        Protobuf: a serialized ``ReportBatches``; JSON: a list of batches.
+        Protobuf: a serialized ``ReportBatches``; JSON_TYPE: a list of batches.
     body : bytes
 
     Raises
@@ -55,22 +55,22 @@ def split(media_type: str, body: bytes) -> list[bytes]:
         400 if there are none, too many, or if it is no list of batches.
     """
     try:
-        if media_type == PROTOBUF:
-            found = list(ReportBatches.FromString(body).batches)
+        if media_type == PROTOBUF_TYPE:
+            batches = list(ReportBatches.FromString(body).batches)
         else:
-            found = list(map(bytes, decode_json(body, list[msgspec.Raw])))
+            batches = list(map(bytes, decode_json(body, list[msgspec.Raw])))
     except (DecodeError, msgspec.DecodeError) as error:
-        if media_type == JSON and not isinstance(error, msgspec.ValidationError):
-            raise not_json(body, error, SHOWN) from None
-        kind = "ReportBatches" if media_type == PROTOBUF else "list of batches"
-        raise Problem(HTTPStatus.BAD_REQUEST, f"not a {kind}: {error}", SHOWN) from None
-    if not 1 <= len(found) <= MOST_BATCHES:
+        if media_type == JSON_TYPE and not isinstance(error, msgspec.ValidationError):
+            raise not_json(body, error, BATCHES_FORMAT) from None
+        kind = "ReportBatches" if media_type == PROTOBUF_TYPE else "list of batches"
+        raise Problem(HTTPStatus.BAD_REQUEST, f"not a {kind}: {error}", BATCHES_FORMAT) from None
+    if not 1 <= len(batches) <= MOST_BATCHES:
         raise Problem(
             HTTPStatus.BAD_REQUEST,
-            f"{len(found)} batches: expected 1 to {MOST_BATCHES}",
-            "put the batches into several posts" if found else "post nothing if there is nothing",
+            f"{len(batches)} batches: expected 1 to {MOST_BATCHES}",
+            "put the batches into several posts" if batches else "post nothing if there is nothing",
         )
-    return found
+    return batches
 
 
 def read_each(
@@ -84,13 +84,13 @@ def read_each(
     read : callable
         Reads one of them, or raises Problem.
     """
-    found: list[PostedBatch | Problem] = []
+    batches: list[PostedBatch | Problem] = []
     for body in bodies:
         try:
-            found.append(read(body))
+            batches.append(read(body))
         except Problem as problem:
-            found.append(problem)
-    return found
+            batches.append(problem)
+    return batches
 
 
 def answer_each(
@@ -106,7 +106,7 @@ def answer_each(
         Why a batch was not acknowledged; None: it was.
     """
     answers = list(map(_answer, batches, problems))
-    is_whole = all(one.status == HTTPStatus.ACCEPTED for one in answers)
+    is_whole = all(answer.status == HTTPStatus.ACCEPTED for answer in answers)
     pauses = [
         problem.headers["Retry-After"]
         for problem in problems
@@ -116,7 +116,7 @@ def answer_each(
         msgspec.json.encode(BatchesAnswer(answers)),
         HTTPStatus.ACCEPTED if is_whole else HTTPStatus.MULTI_STATUS,
         {"Retry-After": max(pauses, key=int)} if pauses else None,
-        media_type=JSON,
+        media_type=JSON_TYPE,
     )
 
 

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 from producers.wire.decoding import decode_json
 
-ACCEPTED = 202
-REFUSED = (400, 413, 422)
+ACCEPTED_STATUS = 202
+REFUSED_STATUSES = (400, 413, 422)
 OF_ALL = (401, 408, 429, 503)
 """What a gateway says to every batch."""
 FIRST_PAUSE = 1.0
 LAST_PAUSE = 60.0
 LONGEST_PAUSE = 3600.0
 """Seconds: a server that asks for more is asked again after that."""
-_PROBLEM = "application/problem+json"
+_PROBLEM_TYPE = "application/problem+json"
 _random = random.SystemRandom()
 
 
@@ -70,9 +70,9 @@ def verdict(answer: Answer, key: bytes) -> Verdict:
     >>> verdict(Answer(200, "text/html", "", "", b"<html>Log in"), key)
     <Verdict.AGAIN: 'again'>
     """
-    if answer.status == ACCEPTED and _json(answer).get("batch_id") == key.hex():
+    if answer.status == ACCEPTED_STATUS and _json(answer).get("batch_id") == key.hex():
         return Verdict.ACCEPTED
-    if answer.status in REFUSED and problem_of(answer):
+    if answer.status in REFUSED_STATUSES and problem_of(answer):
         return Verdict.REFUSED
     is_own = answer.status >= 400 and answer.status not in OF_ALL and not answer.retry_after
     return Verdict.FAILED if is_own else Verdict.AGAIN
@@ -80,7 +80,7 @@ def verdict(answer: Answer, key: bytes) -> Verdict:
 
 def problem_of(answer: Answer) -> dict[str, str]:
     """Return what a problem (RFC 9457) says, texts alone; nothing if the answer is none."""
-    if answer.media_type != _PROBLEM:
+    if answer.media_type != _PROBLEM_TYPE:
         return {}
     return {key: text for key, text in _json(answer).items() if isinstance(text, str)}
 
@@ -119,7 +119,7 @@ def asked_pause(retry_after: str, now: float) -> float | None:
     return min(max(date - now, 0.0), LONGEST_PAUSE)
 
 
-def pause(failures: int, asked: float | None, last: float | None = None) -> float:
+def pause(failures: int, retry_after: float | None, last: float | None = None) -> float:
     """Return how long to wait after so many failures in a row: in seconds.
 
     It doubles from a second to a minute, or to `last`, and is never shorter than what the gateway
@@ -130,14 +130,14 @@ def pause(failures: int, asked: float | None, last: float | None = None) -> floa
     Parameters
     ----------
     failures : int
-    asked : float or None
+    retry_after : float or None
         What the gateway asks for, in seconds.
     last : float, optional
         What the pause doubles up to, in seconds.
     """
     doubled = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), last or LAST_PAUSE)
-    least = doubled if asked is None else max(asked, FIRST_PAUSE)
-    return least * (1 + _random.random() / 4)
+    shortest = doubled if retry_after is None else max(retry_after, FIRST_PAUSE)
+    return shortest * (1 + _random.random() / 4)
 
 
 def _json(answer: Answer) -> dict[str, Any]:

@@ -190,38 +190,42 @@ class Background:
     def _run(self) -> None:
         while not self._is_stopping:
             try:
-                rest = self._step()
+                pause_seconds = self._step()
             except Exception as error:  # whatever it is: reports that wait are sent later
-                rest = self._failed(Failure("queue", str(error) or repr(error)))
+                pause_seconds = self._failed(Failure("queue", str(error) or repr(error)))
             with self._state:
                 served = tuple(self._served)
             rests = [_called(call) for call in served]
-            rest = min(rests if rest is None else [*rests, rest], default=None)
+            pause_seconds = min(
+                rests if pause_seconds is None else [*rests, pause_seconds], default=None
+            )
             with self._state:
                 if not (self._is_woken or self._is_stopping):
-                    self._state.wait(rest)
+                    self._state.wait(pause_seconds)
                 self._is_woken = False
         self._client.close()
 
     def _step(self) -> float | None:
         """Do what is due; return the seconds until there is more, None if nothing is known."""
         due = self._queue.seal_due()
-        rest = self._not_before - time.monotonic()
-        if rest <= 0:
+        pause_seconds = self._not_before - time.monotonic()
+        if pause_seconds <= 0:
             while self._checks and not self._is_stopping:
                 name = self._checks.pop(0)
-                if (rest := self._check(name)) > 0:
+                if (pause_seconds := self._check(name)) > 0:
                     self._checks.insert(0, name)
-                    return rest
+                    return pause_seconds
             if not self._queue.has_batches():
                 return due
             with _alone(self._queue.file.path) as is_alone:
                 if not is_alone:
                     return OTHERS_SECONDS
-                rest = self._send()
+                pause_seconds = self._send()
         elif not self._checks and not self._queue.has_batches():
             return due
-        return due if rest <= 0 else rest if due is None else min(rest, due)
+        return (
+            due if pause_seconds <= 0 else pause_seconds if due is None else min(pause_seconds, due)
+        )
 
     def _send(self) -> float:
         """Post batches, the oldest first; return 0 when none is left, or how long to wait.
@@ -240,14 +244,14 @@ class Background:
                     self._is_stuck = True
                     self._state.notify_all()
                 return min(waiting.values(), default=OTHERS_SECONDS + now) - now
-            rest, is_alone = self._post(batch)
+            pause_seconds, is_alone = self._post(batch)
             with self._state:
                 self._later.pop(batch.number, None)
                 if is_alone:
-                    self._later[batch.number] = time.monotonic() + rest
+                    self._later[batch.number] = time.monotonic() + pause_seconds
                 self._state.notify_all()
-            if rest > 0 and not is_alone:
-                return rest
+            if pause_seconds > 0 and not is_alone:
+                return pause_seconds
             alone = alone + 1 if is_alone else 0
             if alone > 1:
                 return self._stalled(None)
@@ -260,17 +264,17 @@ class Background:
             answer = self._client.post(batch.payload)
         except GatewayError as error:
             return self._failed(dataclasses.replace(failure, detail=str(error))), False
-        found = verdict(answer, batch.key)
-        if found is Verdict.ACCEPTED:
+        outcome = verdict(answer, batch.key)
+        if outcome is Verdict.ACCEPTED:
             self._queue.acknowledged(batch)
             self._in_a_row, self._asked_until = 0, 0.0
             return 0.0, False
         self._client.close()  # an answer that came twice would be taken for the next one's
-        told = f"gateway {self._client.url}: {explain(answer)}"
-        failure = dataclasses.replace(failure, detail=told, status=answer.status)
-        if found is Verdict.AGAIN:
+        detail = f"gateway {self._client.url}: {explain(answer)}"
+        failure = dataclasses.replace(failure, detail=detail, status=answer.status)
+        if outcome is Verdict.AGAIN:
             return self._failed(failure, asked_pause(answer.retry_after, time.time())), False
-        is_refusal = found is Verdict.REFUSED
+        is_refusal = outcome is Verdict.REFUSED
         if is_refusal and batch.metric in self._named and batch.metric not in self._checks:
             self._checks.append(batch.metric)
         own_words = bool(problem_of(answer))
@@ -278,9 +282,9 @@ class Background:
         if errors == 0:
             self._tell(dataclasses.replace(failure, kind="refused"), is_news=True)
             return 0.0, False
-        rest = pause(errors, None, LONGEST_PAUSE)
-        self._tell(dataclasses.replace(failure, retry_in=rest), is_news=errors == 1)
-        return rest, True
+        pause_seconds = pause(errors, None, LONGEST_PAUSE)
+        self._tell(dataclasses.replace(failure, retry_in=pause_seconds), is_news=errors == 1)
+        return pause_seconds, True
 
     def _check(self, name: str) -> float:
         """Compare a definition with the gateway's; return how long to wait before the next step."""
@@ -295,23 +299,25 @@ class Background:
         self.changed.pop(name, None)
         return 0.0
 
-    def _failed(self, failure: Failure, asked: float | None = None, *, waits: bool = True) -> float:
+    def _failed(
+        self, failure: Failure, retry_after: float | None = None, *, waits: bool = True
+    ) -> float:
         """Count a failure, and tell of it; return how long to wait."""
-        rest = self._stalled(asked) if waits else 0.0
+        pause_seconds = self._stalled(retry_after) if waits else 0.0
         is_news = failure.kind != "delivery" or self._in_a_row == 1
-        self._tell(dataclasses.replace(failure, retry_in=rest), is_news=is_news)
-        return rest
+        self._tell(dataclasses.replace(failure, retry_in=pause_seconds), is_news=is_news)
+        return pause_seconds
 
-    def _stalled(self, asked: float | None) -> float:
+    def _stalled(self, retry_after: float | None) -> float:
         """Let everything wait; return for how long."""
         self._in_a_row += 1
-        rest = pause(self._in_a_row, asked)
+        pause_seconds = pause(self._in_a_row, retry_after)
         with self._state:
             now = time.monotonic()
-            self._not_before = now + rest
-            self._asked_until = now + rest if asked is not None else 0.0
+            self._not_before = now + pause_seconds
+            self._asked_until = now + pause_seconds if retry_after is not None else 0.0
             self._stalls += 1
-        return rest
+        return pause_seconds
 
     def _tell(self, failure: Failure, *, is_news: bool) -> None:
         """Count a failure, and tell the application of it."""
@@ -344,7 +350,7 @@ def _alone(path: Path | None) -> Iterator[bool]:
         yield True
         return
     handle = os.open(f"{path}-sender", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    _HANDLES.add(handle)
+    _OPEN_HANDLES.add(handle)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -355,17 +361,17 @@ def _alone(path: Path | None) -> Iterator[bool]:
         finally:
             fcntl.flock(handle, fcntl.LOCK_UN)
     finally:
-        _HANDLES.discard(handle)
+        _OPEN_HANDLES.discard(handle)
         os.close(handle)
 
 
-_HANDLES: set[int] = set()
+_OPEN_HANDLES: set[int] = set()
 
 
 def _let_go() -> None:
     """Close the locks in a child: they are the parent's, and end with it."""
-    while _HANDLES:
-        os.close(_HANDLES.pop())
+    while _OPEN_HANDLES:
+        os.close(_OPEN_HANDLES.pop())
 
 
 os.register_at_fork(after_in_child=_let_go)

@@ -13,7 +13,7 @@ from typing import Any
 from estimators.discovery.string_code import StringCode
 from estimators.durations import UNITS_MS
 from estimators.limits import MOST_SLICES
-from estimators.metrics.categories import OPEN
+from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.loading import read_definition
 from estimators.metrics.metric import Metric
 from producers.http.gateway_client import GatewayClient, GatewayError
@@ -21,7 +21,7 @@ from producers.http.queue_file import QueueFile
 from producers.ledger.pinned_definitions import DefinitionChanged
 from producers.wire.decoding import decode_json
 
-SAME = (
+SAME_KEYS = (
     "kind",
     "trust",
     "mechanism",
@@ -70,15 +70,15 @@ def read_served(body: bytes, name: str) -> Metric:
     """
     try:
         document = decode_json(body, dict[str, Any])
-        told = {key: document[key] for key in SAME if key in document}
+        keys = {key: document[key] for key in SAME_KEYS if key in document}
         domain: dict[str, Any] = document.get("domain", {})
-        told |= domain.items()
+        keys |= domain.items()
         pane = _duration(document["pane_seconds"])
-        told |= {"pane": pane, "lateness": _duration(document["lateness_seconds"])}
-        if told.get("by"):  # which stretches the service keeps is not for devices to know
-            told |= {"by_pane": pane, "max_slices": MOST_SLICES}
+        keys |= {"pane": pane, "lateness": _duration(document["lateness_seconds"])}
+        if keys.get("by"):  # which stretches the service keeps is not for devices to know
+            keys |= {"by_pane": pane, "max_slices": MOST_SLICES}
         if (code := document.get("code")) is not None:
-            told |= {"categories": OPEN, "discover": True, "code": _code(code)}
+            keys |= {"categories": OPEN_VOCABULARY, "discover": True, "code": _code(code)}
         revision = document["revision"]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(
@@ -87,9 +87,9 @@ def read_served(body: bytes, name: str) -> Metric:
         ) from None
     if document.get("name") != name:
         raise ValueError(f"metric {name!r}: the gateway described {document.get('name')!r:.100}")
-    if isinstance(told.get("categories"), int):  # a few digits would fill the memory
+    if isinstance(keys.get("categories"), int):  # a few digits would fill the memory
         raise ValueError(f"metric {name!r}: a number of categories: expected their names")
-    metric = read_definition(name, told)
+    metric = read_definition(name, keys)
     if metric.revision != revision:
         raise ValueError(
             f"metric {name!r}: revision {revision!r:.100}: expected {metric.revision}, by what the "
@@ -163,16 +163,16 @@ def _duration(seconds: float) -> str:
         raise TypeError("seconds: expected a number")
     length = round(seconds * 1000)
     unit = max(
-        (each for each in UNITS_MS if length % UNITS_MS[each] == 0), key=UNITS_MS.__getitem__
+        (unit for unit in UNITS_MS if length % UNITS_MS[unit] == 0), key=UNITS_MS.__getitem__
     )
     return f"{length // UNITS_MS[unit]}{unit}" if length else "0s"
 
 
-def _code(told: dict[str, Any]) -> str:
+def _code(encoded: dict[str, Any]) -> str:
     """Return a code of strings as definitions have it."""
     try:
-        tokens = tuple(bytes.fromhex(token) for token in told["tokens"])
-        lengths = {int(c): tuple(bytes.fromhex(each)) for c, each in told["lengths"].items()}
+        tokens = tuple(bytes.fromhex(token) for token in encoded["tokens"])
+        lengths = {int(c): tuple(bytes.fromhex(token)) for c, token in encoded["lengths"].items()}
         return StringCode(tokens, lengths).packed()
     except (ValueError, IndexError) as error:
         raise TypeError(f"code: {error}") from None

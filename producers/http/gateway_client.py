@@ -21,12 +21,12 @@ from urllib.parse import quote, urlsplit
 from estimators.limits import LARGEST_ANSWER, LARGEST_DEFINITION
 from producers.http.answers import Answer, explain
 
-REPORTS = "/v1/reports"
-METRICS = "/v1/metrics"
-ADDRESS = re.compile(
+REPORTS_PATH = "/v1/reports"
+METRICS_PATH = "/v1/metrics"
+GATEWAY_ADDRESS = re.compile(
     r"https?://(\[[0-9a-f:.]+\]|[^\s/?#@\\:\[\]*]+)(:\d*)?(/[^\s?#\\]*)?", re.IGNORECASE
 )
-PROTOBUF = "application/x-protobuf"
+PROTOBUF_TYPE = "application/x-protobuf"
 MOST_STEPS = 4
 IDLE_SECONDS = 30.0
 """A connection that was idle for longer is not used again: somebody may be closing it."""
@@ -81,11 +81,11 @@ class _Response(http.client.HTTPResponse):
         self._counted = _Counted(self.fp.detach(), HEAD_BYTES)
         self.fp = io.BufferedReader(self._counted)
 
-    def body(self, most: int) -> bytes:
-        """Return the body, or a beginning of it that is longer than `most` bytes."""
-        self._counted.left += most + FRAMING_BYTES
+    def body(self, max_bytes: int) -> bytes:
+        """Return the body, or a beginning of it that is longer than `max_bytes` bytes."""
+        self._counted.left += max_bytes + FRAMING_BYTES
         body, piece = bytearray(), memoryview(bytearray(FRAMING_BYTES))
-        while len(body) <= most and (count := self.readinto(piece)):
+        while len(body) <= max_bytes and (count := self.readinto(piece)):
             body += piece[:count]
         return bytes(body)
 
@@ -126,15 +126,15 @@ class GatewayClient:
             port = parts.port
         except ValueError:
             parts, port = urlsplit(""), None
-        if not parts.hostname or not ADDRESS.fullmatch(url) or port == 0:
+        if not parts.hostname or not GATEWAY_ADDRESS.fullmatch(url) or port == 0:
             shown = re.sub("//.*@", "//***@", url, flags=re.DOTALL)
             raise ValueError(f"gateway = {shown!r}: {expected}, without user, query and fragment")
         if not timeout > 0:
             raise ValueError(f"timeout = {timeout}: expected seconds, above 0")
-        self.url = url.rstrip("/").removesuffix(REPORTS)
+        self.url = url.rstrip("/").removesuffix(REPORTS_PATH)
         self.is_secret = parts.scheme == "https"
         self.host, self._port, self._timeout = parts.hostname, port, timeout
-        self._path = parts.path.rstrip("/").removesuffix(REPORTS)
+        self._path = parts.path.rstrip("/").removesuffix(REPORTS_PATH)
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._tls = (tls or ssl.create_default_context()) if self.is_secret else None
         self._connection: http.client.HTTPConnection | None = None
@@ -157,9 +157,9 @@ class GatewayClient:
         GatewayError
             If there is no answer: the gateway may or may not have it.
         """
-        headers = {"Content-Type": PROTOBUF}
+        headers = {"Content-Type": PROTOBUF_TYPE}
         with self._lock:
-            return self._request("POST", REPORTS, payload, headers, LARGEST_ANSWER)
+            return self._request("POST", REPORTS_PATH, payload, headers, LARGEST_ANSWER)
 
     def get(self, *path: str) -> bytes:
         """Return what the gateway says about a metric.
@@ -169,13 +169,13 @@ class GatewayClient:
         GatewayError
             If there is no answer, or another one than 200.
         """
-        place = "/".join([METRICS, *(quote(part, safe="") for part in path)])
-        most = LARGEST_DEFINITION if len(path) == 1 else LARGEST_ANSWER
+        request_path = "/".join([METRICS_PATH, *(quote(part, safe="") for part in path)])
+        max_bytes = LARGEST_DEFINITION if len(path) == 1 else LARGEST_ANSWER
         with self._lock:
-            answer = self._request("GET", place, None, {}, most)
+            answer = self._request("GET", request_path, None, {}, max_bytes)
         if answer.status != http.client.OK:
             self.close()
-            raise GatewayError(self.url, f"GET {place}: {explain(answer)}", answer.status)
+            raise GatewayError(self.url, f"GET {request_path}: {explain(answer)}", answer.status)
         return answer.body
 
     def close(self) -> None:
@@ -193,7 +193,7 @@ class GatewayClient:
                     carrier.shutdown(socket.SHUT_RDWR)
 
     def _request(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str], most: int
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], max_bytes: int
     ) -> Answer:
         if time.monotonic() - self._used > IDLE_SECONDS:
             self.close()
@@ -221,24 +221,26 @@ class GatewayClient:
                 response.headers.get_content_type(),
                 response.headers.get("Retry-After", ""),
                 response.headers.get("Location", ""),
-                response.body(most),
+                response.body(max_bytes),
             )
             if is_late.is_set():  # and the body is what had come by then
                 raise TimeoutError
-            if len(answer.body) > most or response.will_close:
+            if len(answer.body) > max_bytes or response.will_close:
                 self.close()
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
-            told = str(error) or type(error).__name__
+            reason = str(error) or type(error).__name__
             if time.monotonic() >= self._deadline:
-                told = f"not all of it came within {MOST_STEPS * self._timeout:g} s"
-            raise GatewayError(self.url, f"no answer ({told})") from None
+                reason = f"not all of it came within {MOST_STEPS * self._timeout:g} s"
+            raise GatewayError(self.url, f"no answer ({reason})") from None
         finally:
             timer.cancel()
         self._used = time.monotonic()
-        if len(answer.body) > most:
+        if len(answer.body) > max_bytes:
             raise GatewayError(
-                self.url, f"{method} {path}: an answer of more than {most} bytes", answer.status
+                self.url,
+                f"{method} {path}: an answer of more than {max_bytes} bytes",
+                answer.status,
             )
         return answer
 
@@ -261,7 +263,7 @@ class GatewayClient:
     def _reached(self, address: tuple[str, int], timeout: float, *_: object) -> socket.socket:
         """Connect to the first of a host's addresses that answers; all share the deadline."""
         failure: OSError = TimeoutError()
-        for family, kind, protocol, _name, place in socket.getaddrinfo(
+        for family, kind, protocol, _name, address_found in socket.getaddrinfo(
             *address, type=socket.SOCK_STREAM
         ):
             if (left := self._deadline - time.monotonic()) <= 0:
@@ -269,7 +271,7 @@ class GatewayClient:
             carrier = socket.socket(family, kind, protocol)
             try:
                 carrier.settimeout(min(timeout, left))
-                carrier.connect(place)
+                carrier.connect(address_found)
                 carrier.settimeout(timeout)
             except OSError as error:
                 carrier.close()

@@ -23,7 +23,7 @@ logger = logging.getLogger("producers")
 
 CLOSE_TIMEOUT = 10.0
 EXIT_TIMEOUT = 5.0  # seconds for what is left over when the interpreter ends
-CHECK = "check the address, the network and the gateway"
+WHAT_TO_CHECK_HTTP = "check the address, the network and the gateway"
 
 
 class HttpOptions(TypedDict, total=False):
@@ -102,8 +102,8 @@ class HttpConnection(Closing):
         self.queue = ReportQueue(self.path, most_bytes, when_full)
         self._asking = GatewayClient(gateway, token, tls, timeout)  # beside the thread's posts
         self.definitions = Definitions(self.queue.file, self._asking)
-        own = Definitions(self.queue.file, client)
-        self._background = Background(self.queue, client, own, on_failure)
+        background_definitions = Definitions(self.queue.file, client)
+        self._background = Background(self.queue, client, background_definitions, on_failure)
         self.calls, self.closed, self._process = Calls(), False, os.getpid()
         self._background.start()
         atexit.register(self._at_exit)
@@ -168,9 +168,9 @@ class HttpConnection(Closing):
         with self.calls.flushing():
             self.queue.seal(metric, deadline)
             if not self._background.drain(metric, deadline, patient=True):
-                raise self.error(metric, kept=True)
+                raise self.error(metric, are_kept=True)
 
-    def error(self, metric: str | None, *, kept: bool) -> DeliveryError:
+    def error(self, metric: str | None, *, are_kept: bool) -> DeliveryError:
         """Return the error for what is left."""
         reports, batches = self.queue.left(metric)
         failure = self.last_failure
@@ -179,8 +179,8 @@ class HttpConnection(Closing):
             batches=batches,
             first_error="no answer in time" if failure is None else failure.detail,
             receiver=f"the gateway {self.url}",
-            check=CHECK,
-            kept=kept,
+            check=WHAT_TO_CHECK_HTTP,
+            are_kept=are_kept,
         )
 
     def finish(self, metric: str | None, deadline: float) -> int:
@@ -217,7 +217,7 @@ class HttpConnection(Closing):
             If there is no file: they wait in memory, and are lost.
         """
         if self.path is None:
-            raise self.error(metric, kept=False)
+            raise self.error(metric, are_kept=False)
         reports, batches = self.queue.left(metric)
         logger.warning(
             "%d reports in %d batches wait in %s: the next reporter with this queue sends them",

@@ -159,7 +159,7 @@ class HttpReporter(BaseReporter):
         if queue.when_full == "drop_new":
             queue.drop(name, reports)
             return False
-        error = self.connection.error(None, kept=True)
+        error = self.connection.error(None, are_kept=True)
         error.add_note(f"the queue is full ({queue.most_bytes} bytes); nothing was reported")
         raise error
 
@@ -211,10 +211,10 @@ class HttpReporter(BaseReporter):
         from producers.device.rounds import decode
 
         metric = SearchMetric.require(self.metric)
-        found = decode(self.connection.round_of(metric.name))
-        if fault := found.fault(metric):
+        opened = decode(self.connection.round_of(metric.name))
+        if fault := opened.fault(metric):
             raise ValueError(fault)
-        return found
+        return opened
 
     def flush(self, timeout: float = 30.0) -> None:
         """Send everything of this metric, and wait until the gateway has acknowledged it.

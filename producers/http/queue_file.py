@@ -16,21 +16,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from producers.http.queue_tables import FAILING
-from producers.ledger.ledger_file import WITHIN, create_database, fault_of_owner
+from producers.http.queue_tables import CREATE_FAILING
+from producers.ledger.ledger_file import REENTERED, create_database, fault_of_owner
 from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
 
 APPLICATION_ID = 0x44_6C_71_75
 """In the file's header, so that no other database is taken for a queue."""
-VERSION = 1
-MEMORY = "(memory)"
+QUEUE_VERSION = 1
+IN_MEMORY = "(memory)"
 RETRY_SECONDS = 0.01
 ERASING_MS = 100
 """That a commit waits for readers of the log, before it is emptied later."""
 
-_SCHEMA = f"""
+_CREATE_QUEUE = f"""
 PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {VERSION};
+PRAGMA user_version = {QUEUE_VERSION};
 CREATE TABLE settings (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO settings VALUES ('bytes', 0);
 CREATE TABLE definitions (
@@ -55,7 +55,7 @@ CREATE TABLE batches (
     id BLOB NOT NULL, reports INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
     refusals INTEGER NOT NULL DEFAULT 0
 );
-{FAILING};
+{CREATE_FAILING};
 """  # noqa: S608
 
 
@@ -70,7 +70,7 @@ class QueueError(RuntimeError):
 
     def __init__(self, path: Path | None, detail: str) -> None:
         self.path, self.detail = path, detail
-        super().__init__(f"queue {path or MEMORY}: {detail}")
+        super().__init__(f"queue {path or IN_MEMORY}: {detail}")
 
 
 class QueueFile:
@@ -97,17 +97,17 @@ class QueueFile:
         self._is_log_empty = True
         if path is not None:
             try:
-                create_database(path, "PRAGMA journal_mode = WAL", _SCHEMA)
+                create_database(path, "PRAGMA journal_mode = WAL", _CREATE_QUEUE)
             except OSError as error:
-                told = f"cannot be created ({error.strerror}): expected a writable folder"
-                raise QueueError(path, told) from None
+                problem = f"cannot be created ({error.strerror}): expected a writable folder"
+                raise QueueError(path, problem) from None
             except sqlite3.Error as error:
                 raise QueueError(path, _explained(error)) from None
         with self.transaction() as database:
             if (fault := database.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
                 raise QueueError(path, _damaged(str(fault)))
-        with _LISTING:
-            _FILES.add(self)
+        with _FILES_LOCK:
+            _OPEN_FILES.add(self)
 
     @contextmanager
     def transaction(
@@ -139,11 +139,11 @@ class QueueFile:
             If the file cannot be used, or was removed, or this thread is within a transaction.
         """
         begin = "BEGIN IMMEDIATE" if write else "BEGIN"
-        until = min(deadline, time.monotonic() + BUSY_SECONDS)
+        give_up_at = min(deadline, time.monotonic() + BUSY_SECONDS)
         if self._holder == threading.get_ident():
-            raise QueueError(self.path, WITHIN)
+            raise QueueError(self.path, REENTERED)
         try:
-            database = self._begun(begin, until, is_durable=durable or erasing)
+            database = self._begun(begin, give_up_at, is_durable=durable or erasing)
             try:
                 yield database
                 database.execute("COMMIT")
@@ -159,7 +159,7 @@ class QueueFile:
         except sqlite3.Error as error:
             raise QueueError(self.path, _explained(error)) from None
 
-    def _begun(self, begin: str, until: float, *, is_durable: bool) -> sqlite3.Connection:
+    def _begun(self, begin: str, give_up_at: float, *, is_durable: bool) -> sqlite3.Connection:
         """Begin a transaction under the lock; without it, wait for other processes."""
         while True:
             self._lock.acquire()
@@ -169,7 +169,7 @@ class QueueFile:
                 database.execute(begin)
             except BaseException as error:
                 self._lock.release()
-                if not _is_busy(error) or self._is_closed or time.monotonic() >= until:
+                if not _is_busy(error) or self._is_closed or time.monotonic() >= give_up_at:
                     raise
             else:
                 self._holder = threading.get_ident()
@@ -198,8 +198,10 @@ class QueueFile:
                 inode = -1
             if inode != self._inode:
                 self._close()
-                told = "the file was removed or replaced while it was in use: its reports are lost"
-                raise QueueError(self.path, f"{told}; open a new reporter")
+                problem = (
+                    "the file was removed or replaced while it was in use: its reports are lost"
+                )
+                raise QueueError(self.path, f"{problem}; open a new reporter")
         if self._is_gone:
             raise QueueError(self.path, "closed: its reports are lost; open a new reporter")
         if self._database is None:
@@ -209,7 +211,7 @@ class QueueFile:
     def _open(self) -> sqlite3.Connection:
         if self.path is None:
             database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            database.executescript(_SCHEMA)
+            database.executescript(_CREATE_QUEUE)
             return database
         if fault := fault_of_owner(self.path):
             raise QueueError(self.path, fault)
@@ -220,7 +222,7 @@ class QueueFile:
         try:
             self._check(database)
             database.execute("PRAGMA secure_delete = ON")
-            database.execute(FAILING)  # files of earlier versions have no such table
+            database.execute(CREATE_FAILING)  # files of earlier versions have no such table
             self._is_log_empty = _empty_log(database)  # of a process that was killed
             self._inode = self._inode or self.path.stat().st_ino
         except BaseException:
@@ -232,10 +234,10 @@ class QueueFile:
         (identity,) = database.execute("PRAGMA application_id").fetchone()
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if identity != APPLICATION_ID:
-            raise QueueError(self.path, _FOREIGN)
-        if version != VERSION:
-            told = f"created by another version ({version}): expected {VERSION}"
-            raise QueueError(self.path, told)
+            raise QueueError(self.path, _FOREIGN_FILE)
+        if version != QUEUE_VERSION:
+            problem = f"created by another version ({version}): expected {QUEUE_VERSION}"
+            raise QueueError(self.path, problem)
 
     def _close(self) -> None:
         database, self._database = self._database, None
@@ -280,32 +282,32 @@ def _is_busy(error: BaseException) -> bool:
     return code & 0xFF == sqlite3.SQLITE_BUSY  # the rest says why
 
 
-_FILES: weakref.WeakSet[QueueFile] = weakref.WeakSet()
-_FORKING: list[QueueFile] = []
-_LISTING = threading.Lock()
+_OPEN_FILES: weakref.WeakSet[QueueFile] = weakref.WeakSet()
+_FORKING_FILES: list[QueueFile] = []
+_FILES_LOCK = threading.Lock()
 
 
 def _before_fork() -> None:
-    _LISTING.acquire()
-    _FORKING.extend(_FILES)
-    for file in _FORKING:
+    _FILES_LOCK.acquire()
+    _FORKING_FILES.extend(_OPEN_FILES)
+    for file in _FORKING_FILES:
         file.before_fork()
 
 
 def _after_fork() -> None:
-    while _FORKING:
-        _FORKING.pop().after_fork()
-    _LISTING.release()
+    while _FORKING_FILES:
+        _FORKING_FILES.pop().after_fork()
+    _FILES_LOCK.release()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
-_FOREIGN = "this is not a queue of reports: expected a file that a reporter created"
+_FOREIGN_FILE = "this is not a queue of reports: expected a file that a reporter created"
 
 
-def _damaged(told: str) -> str:
+def _damaged(damage: str) -> str:
     return (
-        f"the file is damaged ({' '.join(told.split())}): restore it, or move it away to begin "
+        f"the file is damaged ({' '.join(damage.split())}): restore it, or move it away to begin "
         "with an empty one; the reports in it are then lost"
     )
 
@@ -314,7 +316,7 @@ def _explained(error: sqlite3.Error) -> str:
     return explain_sqlite_error(
         error,
         {
-            "not a database": _FOREIGN,
+            "not a database": _FOREIGN_FILE,
             "malformed": _damaged(str(error)),
             "unable to open": "no such file, or no permission to open it",
         },

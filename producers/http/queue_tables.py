@@ -15,7 +15,7 @@ from producers.wire.batch import new_batch_id
 from producers.wire.decoding import decode_json
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 
-FAILING = (
+CREATE_FAILING = (
     "CREATE TABLE IF NOT EXISTS failing "
     "(number INTEGER PRIMARY KEY, errors INTEGER NOT NULL, since_ms INTEGER NOT NULL)"
 )
@@ -36,12 +36,12 @@ class QueuedBatch(NamedTuple):
 
 def first_batch(database: sqlite3.Connection, but: Collection[int] = ()) -> QueuedBatch | None:
     """Return the oldest batch but for some, by their numbers; None if there is none."""
-    found = database.execute(
+    row = database.execute(
         "SELECT number, metric, payload, id, reports, attempts, refusals FROM batches "  # noqa: S608
         f"WHERE number NOT IN ({','.join('?' * len(but))}) ORDER BY number LIMIT 1",
         tuple(but),
     ).fetchone()
-    return None if found is None else QueuedBatch(*found)
+    return None if row is None else QueuedBatch(*row)
 
 
 def count(database: sqlite3.Connection, metric: str, name: str, more: int) -> None:

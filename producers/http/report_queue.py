@@ -158,11 +158,11 @@ class ReportQueue:
                 while done < part.level.size:
                     number, held = self._open_batch(database, key, rule.age_ms)
                     has_news |= held == 0
-                    rest = part.part(slice(done, done + max(0, rule.reports - held)))
-                    if rest.level.size:
-                        append(database, number, metric, rest)
-                    done += rest.level.size
-                    if held + rest.level.size >= rule.reports:
+                    fitting = part.part(slice(done, done + max(0, rule.reports - held)))
+                    if fitting.level.size:
+                        append(database, number, metric, fitting)
+                    done += fitting.level.size
+                    if held + fitting.level.size >= rule.reports:
                         has_news |= self._seal(database, "number = ?", number)
             self._make_room(database)
         return has_news
@@ -268,12 +268,12 @@ class ReportQueue:
         """
         now = self._now()
         with self.file.transaction(erasing=True) as database:
-            errors, since = database.execute(
+            errors, failing_since = database.execute(
                 "INSERT INTO failing VALUES (?, 1, ?) ON CONFLICT (number) "
                 "DO UPDATE SET errors = errors + 1 RETURNING errors, since_ms",
                 (batch.number, now),
             ).fetchone()
-            is_old = errors >= MOST_ERRORS and now - since >= LONGEST_FAILING_MS
+            is_old = errors >= MOST_ERRORS and now - failing_since >= LONGEST_FAILING_MS
             refusals = batch.refusals + refusal
             if refusals < MOST_REFUSALS and not (own_words and is_old):
                 database.execute(
@@ -289,11 +289,11 @@ class ReportQueue:
     def totals(self, metric: str) -> Totals:
         """Return what has become of a metric's reports."""
         with self.file.transaction() as database:
-            found = dict(
+            totals = dict(
                 database.execute("SELECT name, value FROM totals WHERE metric = ?", (metric,))
             )
             left, _ = waiting(database, metric)
-        return Totals(**found, left=left)
+        return Totals(**totals, left=left)
 
     def left(self, metric: str | None = None) -> tuple[int, int]:
         """Return how many reports wait, in how many batches; of a metric, or of all."""
@@ -306,13 +306,13 @@ class ReportQueue:
         self, database: sqlite3.Connection, key: tuple[str, int, int, str], age_ms: int
     ) -> tuple[int, int]:
         """Return the number of the open batch of a pane and slice, and its reports so far."""
-        found = database.execute(
+        row = database.execute(
             "SELECT number, reports FROM open_batches "
             "WHERE metric = ? AND revision = ? AND pane_ms = ? AND attributes = ?",
             key,
         ).fetchone()
-        if found is not None:
-            return int(found[0]), int(found[1])
+        if row is not None:
+            return int(row[0]), int(row[1])
         now = self._now()
         number = database.execute(
             "INSERT INTO open_batches (metric, revision, pane_ms, attributes, opened_ms, due_ms, "
@@ -322,16 +322,16 @@ class ReportQueue:
         assert number is not None  # noqa: S101
         return number, 0
 
-    def _seal(self, database: sqlite3.Connection, which: str, *values: str | float) -> bool:
+    def _seal(self, database: sqlite3.Connection, condition: str, *values: str | float) -> bool:
         """Make batches of open ones, in order of event time; return whether there were any."""
-        found = database.execute(
+        rows = database.execute(
             "SELECT number, metric, revision, attributes FROM open_batches "  # noqa: S608
-            f"WHERE {which} ORDER BY pane_ms, number",
+            f"WHERE {condition} ORDER BY pane_ms, number",
             values,
         ).fetchall()
-        for number, metric, revision, attributes in found:
+        for number, metric, revision, attributes in rows:
             close_batch(database, number, metric, revision, attributes)
-        return bool(found)
+        return bool(rows)
 
     def _make_room(self, database: sqlite3.Connection) -> None:
         """Drop the oldest batches of a queue that is too large, where that was asked for."""

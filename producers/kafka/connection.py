@@ -24,12 +24,12 @@ from producers.kafka.kafka_errors import (
 from producers.kafka.servers import check_servers
 
 logger = logging.getLogger("producers")
-LIBRDKAFKA = logging.getLogger("producers.librdkafka")
+LIBRDKAFKA_LOGGER = logging.getLogger("producers.librdkafka")
 """librdkafka's own lines, hundreds while a broker is away: only where logging is set up."""
-LIBRDKAFKA.addHandler(logging.NullHandler())
-LIBRDKAFKA.addFilter(WithoutSecrets())
+LIBRDKAFKA_LOGGER.addHandler(logging.NullHandler())
+LIBRDKAFKA_LOGGER.addFilter(WithoutSecrets())
 
-TICK = 0.1  # seconds: how far past its age a batch may leave
+POLL_SECONDS = 0.1  # seconds: how far past its age a batch may leave
 CLOSE_TIMEOUT = 30.0  # seconds for each reporter that is still open
 STOP_SECONDS = 0.5  # that the thread may take longer
 EXIT_TIMEOUT = 5.0  # seconds for what is left over when the interpreter ends
@@ -37,7 +37,7 @@ EXIT_TIMEOUT = 5.0  # seconds for what is left over when the interpreter ends
 LARGEST_MESSAGE = 250_000
 """Bytes: it fits, with what Kafka adds, into a topic with the max.message.bytes that we set."""
 
-DEFAULTS: dict[str, Any] = {
+DEFAULT_PROPERTIES: dict[str, Any] = {
     "enable.idempotence": True,
     "acks": "all",
     "linger.ms": 5,
@@ -49,7 +49,7 @@ DEFAULTS: dict[str, Any] = {
 }
 PRODUCER_ONLY = ("acks", "enable.idempotence", "linger.ms", "compression.type", "batch.size")
 """Properties that a consumer does not know, though one set of them configures both."""
-_SERVERS = ("bootstrap.servers", "metadata.broker.list", "test.mock.num.brokers")
+_SERVER_PROPERTIES = ("bootstrap.servers", "metadata.broker.list", "test.mock.num.brokers")
 
 
 class Served(Protocol):
@@ -94,7 +94,7 @@ class Connection(Closing):
                 f"config = {config!r:.200}: expected Kafka properties, for instance "
                 "{'bootstrap.servers': 'localhost:9092'}"
             )
-        if not any(key in config for key in _SERVERS):
+        if not any(key in config for key in _SERVER_PROPERTIES):
             raise ValueError(
                 f"Kafka properties {sorted(config)}: expected 'bootstrap.servers', "
                 "for instance {'bootstrap.servers': 'localhost:9092'}"
@@ -103,9 +103,16 @@ class Connection(Closing):
             check_servers(config)
         except ValueError as error:
             raise ValueError(f"Kafka properties: bootstrap.servers: expected {error}") from None
-        self.config = {**DEFAULTS, "logger": LIBRDKAFKA, **config, "error_cb": self._note}
-        self._told = config.get("error_cb")
-        self.servers = str(next((config[key] for key in _SERVERS[:2] if key in config), "(mock)"))
+        self.config = {
+            **DEFAULT_PROPERTIES,
+            "logger": LIBRDKAFKA_LOGGER,
+            **config,
+            "error_cb": self._note,
+        }
+        self._app_error_cb = config.get("error_cb")
+        self.servers = str(
+            next((config[key] for key in _SERVER_PROPERTIES[:2] if key in config), "(mock)")
+        )
         self.closed, self._process = False, os.getpid()
         self._calls = Calls()
         self.last_error = ""
@@ -115,8 +122,8 @@ class Connection(Closing):
         try:
             self.producer = ExplainingProducer(self.config)
         except KafkaException as error:
-            told = without_secrets(error.args[0].str())
-            raise ValueError(f"Kafka properties: {told}") from None
+            message = without_secrets(error.args[0].str())
+            raise ValueError(f"Kafka properties: {message}") from None
         self._thread: threading.Thread | None = None
         if background:
             self._thread = threading.Thread(target=self._serve, name="dither-reports", daemon=True)
@@ -151,8 +158,8 @@ class Connection(Closing):
         self.producer.poll(timeout)
         with self._lock:
             served = tuple(self._served)
-        for each in served:
-            each.send_aged()
+        for reporter in served:
+            reporter.send_aged()
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Close the reporters that are still open, and stop the thread.
@@ -174,7 +181,9 @@ class Connection(Closing):
     def _stop_serving(self, timeout: float) -> None:
         with self._lock:
             served = tuple(self._served)
-        undelivered = [error for each in served if (error := _closed(each, timeout)) is not None]
+        undelivered = [
+            error for reporter in served if (error := _closed(reporter, timeout)) is not None
+        ]
         self.closed = True
         self._stop.set()
         if self._thread is not None:
@@ -188,15 +197,15 @@ class Connection(Closing):
     def _serve(self) -> None:
         while not self._stop.is_set():
             try:
-                self.poll(TICK)
+                self.poll(POLL_SECONDS)
             except Exception:
-                told = "sending reports in the background failed; flush() sends them"
-                log_from_thread(logging.ERROR, told, with_error=True)
+                message = "sending reports in the background failed; flush() sends them"
+                log_from_thread(logging.ERROR, message, with_error=True)
 
     def _note(self, error: Any) -> None:
         self.last_error = describe_kafka_error(error)
-        if self._told is not None:
-            self._told(error)
+        if self._app_error_cb is not None:
+            self._app_error_cb(error)
 
     def _at_exit(self) -> None:
         if self._process != os.getpid():  # forked: librdkafka's threads are the parent's

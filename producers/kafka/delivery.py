@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 QUEUE_FULL_WAIT = 0.1  # seconds between two attempts while librdkafka's queue is full
 FLUSH_WAIT = 0.01  # seconds between two looks at what is still under way
-CHECK = "check that the brokers are reachable and the topic is writable"
+WHAT_TO_CHECK = "check that the brokers are reachable and the topic is writable"
 
 
 class Outbox:
@@ -60,7 +60,7 @@ class Outbox:
         self._sealed: collections.deque[PendingBatch] = collections.deque()
         self._under_way: dict[bytes, PendingBatch] = {}
         self._failed: dict[bytes, PendingBatch] = {}
-        self._told: set[bytes] = set()  # those of the failed that an error has told of
+        self._reported_keys: set[bytes] = set()  # of failed batches that an error was raised for
         self._first_error = ""
 
     def check(self, most_bytes: int) -> None:
@@ -81,8 +81,8 @@ class Outbox:
             return
         with self._lock:
             failed = [*self._failed.values()]
-            is_told = self._told >= self._failed.keys()
-        if failed and not (is_told and sum(len(b.payload) for b in failed) <= most_bytes):
+            all_reported = self._reported_keys >= self._failed.keys()
+        if failed and not (all_reported and sum(len(b.payload) for b in failed) <= most_bytes):
             error = self.error(failed)
             error.add_note("nothing of this call was reported: repeat it")
             raise error
@@ -122,7 +122,7 @@ class Outbox:
             self._under_way |= self._failed
             self._sealed.extend(self._failed.values())
             self._failed.clear()
-            self._told.clear()
+            self._reported_keys.clear()
             self._first_error = ""
         self.send(deadline)
 
@@ -147,21 +147,21 @@ class Outbox:
             raise self.error(missing)
 
     def error(
-        self, missing: list[PendingBatch] | None = None, *, kept: bool = True
+        self, missing: list[PendingBatch] | None = None, *, are_kept: bool = True
     ) -> DeliveryError:
         """Return the error for missing batches; by default, all that are not acknowledged."""
         with self._lock:
             if missing is None:
                 missing = [*self._under_way.values(), *self._failed.values()]
-            self._told = {batch.key for batch in missing} & self._failed.keys()
+            self._reported_keys = {batch.key for batch in missing} & self._failed.keys()
             reason = self._first_error or self._connection.last_error or "no answer in time"
         return DeliveryError(
             reports=sum(batch.reports for batch in missing),
             batches=len(missing),
             first_error=reason,
             receiver=f"Kafka at {self._connection.servers}",
-            check=CHECK,
-            kept=kept,
+            check=WHAT_TO_CHECK,
+            are_kept=are_kept,
         )
 
     def _hand_over(self, batch: PendingBatch, deadline: float | None) -> None:

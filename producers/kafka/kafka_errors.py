@@ -8,26 +8,26 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-RIGHTS = "grant it to the user (docs/security.md lists what each role needs)"
-REMEDIES: dict[int, str] = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: f"a right on this topic is missing: {RIGHTS}",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: f"a right on this consumer group is missing: {RIGHTS}",
+GRANT_IT = "grant it to the user (docs/security.md lists what each role needs)"
+REMEDY_BY_CODE: dict[int, str] = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: f"a right on this topic is missing: {GRANT_IT}",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: f"a right on this consumer group is missing: {GRANT_IT}",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        f"a right on this transactional id is missing: {RIGHTS}"
+        f"a right on this transactional id is missing: {GRANT_IT}"
     ),
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: f"a right on the cluster is missing: {RIGHTS}",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: f"a right on the cluster is missing: {GRANT_IT}",
     KafkaError._AUTHENTICATION: "check sasl.username, sasl.password and sasl.mechanism",
     KafkaError._SSL: (
         "check ssl.ca.location, the broker's certificate (its host name, its end) and "
         "security.protocol"
     ),
 }
-REFUSALS = frozenset(REMEDIES)
+REFUSAL_CODES = frozenset(REMEDY_BY_CODE)
 """Codes of errors that trying again does not mend: somebody has to change a right or a setting."""
 
 
 _OAUTH_CONFIG = re.compile(r"(\bsasl\.oauthbearer\.config\b[^:=]*[:=]\s*).*", re.DOTALL)
-_USERINFO = re.compile(r"://[^\s\"']*@")
+_USER_INFO = re.compile(r"://[^\s\"']*@")
 
 
 def without_secrets(text: str) -> str:
@@ -40,7 +40,7 @@ def without_secrets(text: str) -> str:
     >>> without_secrets('no token from "https://app:hunter2@idp/token": refused')
     'no token from "https://***@idp/token": refused'
     """
-    return _USERINFO.sub("://***@", _OAUTH_CONFIG.sub(r"\1***", text))
+    return _USER_INFO.sub("://***@", _OAUTH_CONFIG.sub(r"\1***", text))
 
 
 class WithoutSecrets(logging.Filter):
@@ -70,15 +70,15 @@ def describe_kafka_error(error: Any, topic: str | None = None) -> str:
     "topic 'dither.estimates': denied: a right on this topic is missing: grant it to the user \
 (docs/security.md lists what each role needs)"
     """
-    remedy, about = REMEDIES.get(error.code()), f"topic {topic!r}: " if topic else ""
-    told = f"{about}{without_secrets(error.str())}"
-    return f"{told}: {remedy}" if remedy else told
+    remedy, about = REMEDY_BY_CODE.get(error.code()), f"topic {topic!r}: " if topic else ""
+    message = f"{about}{without_secrets(error.str())}"
+    return f"{message}: {remedy}" if remedy else message
 
 
 def of_topic(error: Any, topic: str) -> KafkaException:
     """Return an error of Kafka's client as an exception that names its topic."""
-    told = f"topic {topic!r}: {without_secrets(error.str())}"
-    return KafkaException(KafkaError(error.code(), told))
+    message = f"topic {topic!r}: {without_secrets(error.str())}"
+    return KafkaException(KafkaError(error.code(), message))
 
 
 class ExplainingProducer(Producer):

@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-PROPERTIES = ("bootstrap.servers", "metadata.broker.list")
+SERVER_PROPERTIES = ("bootstrap.servers", "metadata.broker.list")
 MAX_PORT = 65_535
-EXPECTED = f"HOST:PORT, with commas between several, and ports from 1 to {MAX_PORT}"
-_PLACE = re.compile(r"([A-Za-z_]+://)?(\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s\[\]:/@]+)(:(?P<port>\d+))?")
+EXPECTED_SERVERS = f"HOST:PORT, with commas between several, and ports from 1 to {MAX_PORT}"
+_BROKER_ADDRESS = re.compile(
+    r"([A-Za-z_]+://)?(\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s\[\]:/@]+)(:(?P<port>\d+))?"
+)
 
 
 def check_servers(properties: Mapping[str, Any]) -> None:
@@ -32,8 +34,8 @@ def check_servers(properties: Mapping[str, Any]) -> None:
     Traceback (most recent call last):
     ValueError: HOST:PORT, with commas between several, and ports from 1 to 65535
     """
-    for name in PROPERTIES:
+    for name in SERVER_PROPERTIES:
         for text in str(properties.get(name, "localhost")).split(","):
-            found = _PLACE.fullmatch(text.strip())
-            if found is None or not 0 < int((found["port"] or "1")[:9]) <= MAX_PORT:
-                raise ValueError(EXPECTED)
+            address = _BROKER_ADDRESS.fullmatch(text.strip())
+            if address is None or not 0 < int((address["port"] or "1")[:9]) <= MAX_PORT:
+                raise ValueError(EXPECTED_SERVERS)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from estimators.metrics.validation import LEVEL_DIGITS
 
-PARTS = 10**LEVEL_DIGITS
+PARTS_PER_EPSILON = 10**LEVEL_DIGITS
 """Epsilon is counted in whole ten-thousandths, as finely as levels can be written."""
 LAST_MS = 253_402_300_799_000
 """The last second of the year 9999."""
@@ -35,7 +35,7 @@ class BudgetSpent(RuntimeError):  # noqa: N818
         self,
         path: Path,
         metric: str,
-        asked: Fraction,
+        cost: Fraction,
         left: Fraction,
         budget: Fraction,
         free_at: datetime.datetime | None,
@@ -43,17 +43,17 @@ class BudgetSpent(RuntimeError):  # noqa: N818
         of_metric: bool,
         behind: str = "",
     ) -> None:
-        self.path, self.metric, self.asked, self.left = path, metric, asked, left
+        self.path, self.metric, self.asked, self.left = path, metric, cost, left
         self.budget, self.free_at, self.of_metric = budget, free_at, of_metric
-        whose = f"the budget of {metric!r}" if of_metric else "the budget of all metrics"
-        then = (
+        account = f"the budget of {metric!r}" if of_metric else "the budget of all metrics"
+        remedy = (
             "the whole budget is smaller than that: use a smaller epsilon, or raise the budget"
             if free_at is None
             else f"enough is free again from {free_at:%Y-%m-%d %H:%M:%S} UTC"
         )
         super().__init__(
-            f"epsilon = {number(asked)} for {metric!r}: {number(left)} is left of "
-            f"{whose}, {number(budget)} (ledger {path}); {then}{behind}; nothing was reported"
+            f"epsilon = {number(cost)} for {metric!r}: {number(left)} is left of "
+            f"{account}, {number(budget)} (ledger {path}); {remedy}{behind}; nothing was reported"
         )
 
 
@@ -114,7 +114,7 @@ def number(epsilon: Fraction) -> str:
     return f"{float(epsilon):.4f}".rstrip("0").rstrip(".")
 
 
-def parts_of(number: Number, what: str) -> int:
+def parts_of(number: Number, name: str) -> int:
     """Return epsilon in units of one ten-thousandth.
 
     Raises
@@ -128,12 +128,14 @@ def parts_of(number: Number, what: str) -> int:
     (1000, 20000)
     """
     try:
-        parts = (number if isinstance(number, Fraction) else Fraction(str(number))) * PARTS
+        parts = (
+            number if isinstance(number, Fraction) else Fraction(str(number))
+        ) * PARTS_PER_EPSILON
     except (ValueError, ZeroDivisionError):
         parts = Fraction(-1)
     if parts <= 0 or parts.denominator != 1 or parts > 2**53:
         raise ValueError(
-            f"{what} = {number!s}: expected an epsilon above 0 with at most {LEVEL_DIGITS} decimal "
+            f"{name} = {number!s}: expected an epsilon above 0 with at most {LEVEL_DIGITS} decimal "
             "digits"
         )
     return int(parts)

@@ -17,7 +17,7 @@ from pathlib import Path
 from estimators.durations import above_zero
 from producers.ledger.accounts import (
     LAST_MS,
-    PARTS,
+    PARTS_PER_EPSILON,
     Account,
     BudgetSpent,
     Number,
@@ -28,10 +28,10 @@ from producers.ledger.ledger_file import LedgerError, create, has_table, transac
 from producers.ledger.pinned_definitions import check_pin
 from producers.ledger.summary import summarize
 
-ALL = ""
+ALL_METRICS = ""
 """Stands for all metrics together."""
 
-_ACCOUNTS = """
+_SELECT_ACCOUNTS = """
 WITH names AS (
     SELECT '' AS name UNION SELECT metric FROM budgets UNION SELECT metric FROM totals
     UNION SELECT metric FROM spent WHERE time_ms > :horizon
@@ -106,13 +106,13 @@ class Ledger:
         clock: Callable[[], float] = clocks.time,
     ) -> None:
         self.path, self._clock = Path(path), clock
-        given = {} if budget is None else {ALL: parts_of(budget, "budget")}
+        budgets = {} if budget is None else {ALL_METRICS: parts_of(budget, "budget")}
         for metric, number in (metrics or {}).items():
-            given[metric] = parts_of(number, f"budget of {metric!r}")
+            budgets[metric] = parts_of(number, f"budget of {metric!r}")
         wished = None if period is None else above_zero("period", period)
         if budget is not None:
             create(self.path, wished or above_zero("period", "1d"), self._now())
-        with transaction(self.path, write=bool(given)) as database:
+        with transaction(self.path, write=bool(budgets)) as database:
             if (fault := database.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
                 raise sqlite3.DatabaseError(f"malformed: {fault}")
             self.period_ms = _setting(database, "period_ms")
@@ -124,7 +124,7 @@ class Ledger:
             database.executemany(
                 "INSERT INTO budgets VALUES (?, ?) "
                 "ON CONFLICT (metric) DO UPDATE SET parts = excluded.parts",
-                given.items(),
+                budgets.items(),
             )
 
     def __str__(self) -> str:
@@ -159,31 +159,33 @@ class Ledger:
                 check_pin(database, metric, fingerprint)
             self.pay(database, metric, parts, reports)
 
-    def left(self, metric: str = ALL) -> Fraction | None:
+    def left(self, metric: str = ALL_METRICS) -> Fraction | None:
         """Return the epsilon that a report of a metric may cost now; None: no limit.
 
         Without a metric, return what is left for all of them together.
         """
         accounts = self.accounts()
-        left = (accounts[name].left for name in {ALL, metric} & accounts.keys())
-        return min((each for each in left if each is not None), default=None)
+        left = (accounts[name].left for name in {ALL_METRICS, metric} & accounts.keys())
+        return min((limit for limit in left if limit is not None), default=None)
 
     def accounts(self) -> dict[str, Account]:
         """Return the accounts by metric; the first, with the empty name, is that of all metrics."""
         with transaction(self.path, write=False) as database:
             now = max(self._now(), _setting(database, "latest_ms"))
             horizon = {"horizon": now - self.period_ms}
-            rows = database.execute(_ACCOUNTS, horizon).fetchall()
+            rows = database.execute(_SELECT_ACCOUNTS, horizon).fetchall()
             trusted = true_values_of(database)
         return {
             name: Account(
                 metric=name,
-                budget=None if budget is None else Fraction(budget, PARTS),
-                spent=Fraction(parts, PARTS),
-                left=None if budget is None else Fraction(max(0, budget - parts), PARTS),
+                budget=None if budget is None else Fraction(budget, PARTS_PER_EPSILON),
+                spent=Fraction(parts, PARTS_PER_EPSILON),
+                left=None
+                if budget is None
+                else Fraction(max(0, budget - parts), PARTS_PER_EPSILON),
                 reports=reports,
                 permanent=permanent,
-                ever_spent=Fraction(ever_parts, PARTS),
+                ever_spent=Fraction(ever_parts, PARTS_PER_EPSILON),
                 ever_reports=ever_reports,
                 more_at=None if oldest is None else utc_time(oldest + self.period_ms),
                 trusted=name in trusted,
@@ -280,7 +282,7 @@ class Ledger:
     def _require(self, database: sqlite3.Connection, now: int, metric: str, parts: int) -> None:
         budgets = dict(database.execute("SELECT metric, parts FROM budgets"))
         tight: list[tuple[int, str]] = []
-        for name in (name for name in (metric, ALL) if name in budgets):
+        for name in (name for name in (metric, ALL_METRICS) if name in budgets):
             (spent,) = database.execute(
                 "SELECT coalesce(sum(parts), 0) FROM spent WHERE ? IN ('', metric)", (name,)
             ).fetchone()
@@ -295,11 +297,11 @@ class Ledger:
         raise BudgetSpent(
             self.path,
             metric,
-            Fraction(parts, PARTS),
-            Fraction(left, PARTS),
-            Fraction(budget, PARTS),
+            Fraction(parts, PARTS_PER_EPSILON),
+            Fraction(left, PARTS_PER_EPSILON),
+            Fraction(budget, PARTS_PER_EPSILON),
             self._free_at(database, name, parts - left) if parts <= budget else None,
-            of_metric=name != ALL,
+            of_metric=name != ALL_METRICS,
             behind=f" (the clock is {behind / 1000:g} s behind the latest report)"
             if behind > 0
             else "",

@@ -20,12 +20,12 @@ from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
 
 APPLICATION_ID = 0x44_6C_65_64
 """In the file's header, so that no other database is taken for a ledger."""
-VERSION = 1
+SCHEMA_VERSION = 1
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
-_SCHEMA = f"""
+_CREATE_TABLES = f"""
 PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {VERSION};
+PRAGMA user_version = {SCHEMA_VERSION};
 CREATE TABLE settings (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 CREATE TABLE budgets (metric TEXT PRIMARY KEY, parts INTEGER NOT NULL);
 CREATE TABLE spent (
@@ -48,12 +48,12 @@ CREATE TABLE devices (
 );
 """
 
-WITHIN = (
+REENTERED = (
     "used within a transaction of the same thread: expected that no clock, no source of randomness "
     "and no signal's handler uses it"
 )
 
-_THREAD = threading.local()
+_THREAD_STATE = threading.local()
 """Whether a thread is within a transaction: a second one would wait for the first for ever."""
 _ONE_AT_A_TIME = threading.Lock()
 if hasattr(os, "register_at_fork"):  # not on Windows
@@ -99,7 +99,7 @@ def create(path: Path, period_ms: int, now_ms: int) -> None:
         f"('latest_ms', {now_ms:d});"
     )
     try:
-        create_database(path, "", _SCHEMA + times)
+        create_database(path, "", _CREATE_TABLES + times)
     except OSError as error:
         raise LedgerError(
             path, f"cannot be created ({error.strerror}): expected a writable folder"
@@ -154,19 +154,19 @@ def fault_of_owner(path: Path) -> str:
     """
     if not hasattr(os, "geteuid"):
         return ""
-    for each in (path, *(path.with_name(path.name + end) for end in ("-journal", "-wal", "-shm"))):
+    for file in (path, *(path.with_name(path.name + end) for end in ("-journal", "-wal", "-shm"))):
         try:
-            found = each.stat()
+            status = file.stat()
         except OSError:
             continue
-        if found.st_uid != os.geteuid():
-            own = f"user {os.geteuid()}'s own file, and not one of user {found.st_uid}"
-            return f"{each.name}: expected {own}: use another path, or run as that user"
-        if found.st_mode & WRITABLE_BY_OTHERS:
-            mode = stat.S_IMODE(found.st_mode)
+        if status.st_uid != os.geteuid():
+            expected = f"user {os.geteuid()}'s own file, and not one of user {status.st_uid}"
+            return f"{file.name}: expected {expected}: use another path, or run as that user"
+        if status.st_mode & WRITABLE_BY_OTHERS:
+            mode = stat.S_IMODE(status.st_mode)
             return (
-                f"{each.name} has mode {mode:04o}, so others may have changed it: expected 0600. "
-                f"If nobody has, `chmod 600 {each}`; else move it away, and begin with a new one"
+                f"{file.name} has mode {mode:04o}, so others may have changed it: expected 0600. "
+                f"If nobody has, `chmod 600 {file}`; else move it away, and begin with a new one"
             )
     return ""
 
@@ -184,8 +184,8 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
     """
     if fault := fault_of_owner(path):
         raise LedgerError(path, fault)
-    if getattr(_THREAD, "is_within", False):
-        raise LedgerError(path, WITHIN)
+    if getattr(_THREAD_STATE, "is_within", False):
+        raise LedgerError(path, REENTERED)
     address = f"{path.absolute().as_uri()}?mode=rw"  # reading, too, may have to undo a crash
     with _marked_as_within(), _ONE_AT_A_TIME:
         try:
@@ -209,19 +209,19 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def _marked_as_within() -> Iterator[None]:
-    _THREAD.is_within = True
+    _THREAD_STATE.is_within = True
     try:
         yield
     finally:
-        _THREAD.is_within = False
+        _THREAD_STATE.is_within = False
 
 
 def has_table(database: sqlite3.Connection, name: str) -> bool:
     """Return whether a ledger has a table: some are created on first use."""
-    found = database.execute(
+    row = database.execute(
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)
     ).fetchone()
-    return found is not None
+    return row is not None
 
 
 def _check(path: Path, database: sqlite3.Connection) -> None:
@@ -229,8 +229,10 @@ def _check(path: Path, database: sqlite3.Connection) -> None:
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if identity != APPLICATION_ID:
         raise LedgerError(path, "this is not a ledger: expected a file that `Ledger` created")
-    if version != VERSION:
-        raise LedgerError(path, f"created by another version ({version}): expected {VERSION}")
+    if version != SCHEMA_VERSION:
+        raise LedgerError(
+            path, f"created by another version ({version}): expected {SCHEMA_VERSION}"
+        )
 
 
 def _explained(error: sqlite3.Error) -> str:

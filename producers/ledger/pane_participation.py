@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from estimators.metrics.metric import Metric
 from producers.ledger.accounts import utc_time
 
-NEVER = -1
+NEVER_ANSWERED = -1
 NO_THRESHOLD = b""
 """In place of a device's own threshold, for metrics that need none."""
 
@@ -54,10 +54,10 @@ def answer_once(database: sqlite3.Connection, metric: Metric, times: Sequence[in
         Unless each is later than all recorded panes.
     """
     key = (metric.name, metric.revision)
-    found = database.execute(
+    row = database.execute(
         "SELECT answered_ms FROM devices WHERE metric = ? AND revision = ?", key
     ).fetchone()
-    answered = NEVER if found is None else int(found[0])
+    answered = NEVER_ANSWERED if row is None else int(row[0])
     for time in times:
         pane = metric.pane_start(time)
         if pane <= answered:

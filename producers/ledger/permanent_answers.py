@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 
 from estimators.exact.randomness import Bits, SystemBits
 from estimators.mechanisms.mechanism import Reports
-from estimators.memoization import Memoization, values_of
+from estimators.memoization import Memoization, answer_values
 from estimators.metrics.metric import Metric
-from producers.ledger.accounts import PARTS
+from producers.ledger.accounts import PARTS_PER_EPSILON
 from producers.ledger.ledger import Ledger, total
 from producers.ledger.ledger_file import transaction
-from producers.ledger.pane_participation import NEVER, answer_once
+from producers.ledger.pane_participation import NEVER_ANSWERED, answer_once
 from producers.ledger.pinned_definitions import pin
 
-_USES = """
+_CREATE_USES = """
 CREATE TABLE IF NOT EXISTS uses (
     answer INTEGER PRIMARY KEY, used_ms INTEGER NOT NULL, number INTEGER NOT NULL
 )"""
@@ -95,14 +95,14 @@ def repeat_or_draw(
     if changes < 0:
         raise ValueError(f"changes = {changes}: expected 0 or more a period")
     source = SystemBits() if bits is None else bits
-    own = metric.domain.to_unit(values)
+    units = metric.domain.to_unit(values)
     ways = {index: Memoization(metric, index, permanent) for index in set(level.tolist())}
     room = min(changes + 1, 2 if metric.kind == "mean" else len(metric.labels))
     with transaction(ledger.path, write=True) as database:
-        database.execute(_USES)
+        database.execute(_CREATE_USES)
         pin(database, metric)
         session = _Session(ledger, database, ledger.advance(database), room, source)
-        held = values_of(metric, own, _threshold(database, metric, source))
+        held = answer_values(metric, units, _threshold(database, metric, source))
         answer_once(database, metric, times.tolist())
         reports = [
             ways[index].report(session.answer(ways[index], value), source)
@@ -114,14 +114,14 @@ def repeat_or_draw(
 def _threshold(database: sqlite3.Connection, metric: Metric, bits: Bits) -> int:
     """Return the device's own threshold, drawn once for a metric."""
     key = (metric.name, metric.revision)
-    found = database.execute(
+    row = database.execute(
         "SELECT threshold FROM devices WHERE metric = ? AND revision = ?", key
     ).fetchone()
-    if found is None:
+    if row is None:
         word = bits.integers(1).tobytes()
-        database.execute("INSERT INTO devices VALUES (?, ?, ?, ?)", (*key, word, NEVER))
-        found = (word,)
-    return int.from_bytes(found[0], "little")
+        database.execute("INSERT INTO devices VALUES (?, ?, ?, ?)", (*key, word, NEVER_ANSWERED))
+        row = (word,)
+    return int.from_bytes(row[0], "little")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,19 +136,19 @@ class _Session:
 
     def answer(self, way: Memoization, value: int) -> Reports:
         """Return the permanent answer to a value, or the last answer if there is no room."""
-        parts = int(way.permanent * PARTS)
+        parts = int(way.permanent * PARTS_PER_EPSILON)
         (number,) = self.database.execute(
             "SELECT coalesce(max(number), 0) + 1 FROM uses"
         ).fetchone()
         self._reserve(way.metric, parts, number)
-        kept = self._recent(way.metric, parts, value)
+        permanent = self._recent(way.metric, parts, value)
         is_new = False
-        if kept is None:
-            kept, is_new = self._kept(way, parts, value)
+        if permanent is None:
+            permanent, is_new = self._kept(way, parts, value)
         total(self.database, self.now, way.metric.name, parts if is_new else 0, 1)
-        use = (kept[0], self.now, number)
+        use = (permanent[0], self.now, number)
         self.database.execute("INSERT OR REPLACE INTO uses VALUES (?, ?, ?)", use)
-        return way.metric.randomizer.decode(kept[1])
+        return way.metric.randomizer.decode(permanent[1])
 
     def _reserve(self, metric: Metric, parts: int, number: int) -> None:
         """Charge a report until a period's room is paid for; then only renew the oldest charge.
@@ -174,25 +174,25 @@ class _Session:
 
         Return None if there is room for a new answer.
         """
-        since = self.now - self.ledger.period_ms
+        period_start = self.now - self.ledger.period_ms
         recent = self.database.execute(
             "SELECT id, report, value FROM answers JOIN uses ON answer = id "
             "WHERE metric = ? AND revision = ? AND parts = ? AND used_ms > ? ORDER BY number DESC",
-            (metric.name, metric.revision, parts, since),
+            (metric.name, metric.revision, parts, period_start),
         ).fetchall()
-        own = next((each[:2] for each in recent if each[2] == value), None)
-        return recent[0][:2] if own is None and len(recent) >= self.room else own
+        same_value = next((row[:2] for row in recent if row[2] == value), None)
+        return recent[0][:2] if same_value is None and len(recent) >= self.room else same_value
 
     def _kept(self, way: Memoization, parts: int, value: int) -> tuple[Kept, bool]:
         """Return the permanent answer to a value, and whether it is new."""
         key = (way.metric.name, way.metric.revision, parts, value)
-        found = self.database.execute(
+        stored = self.database.execute(
             "SELECT id, report FROM answers "
             "WHERE metric = ? AND revision = ? AND parts = ? AND value = ?",
             key,
         ).fetchone()
-        if found is not None:
-            return found, False
+        if stored is not None:
+            return stored, False
         drawn = way.metric.randomizer.encode(way.answer(value, self.bits))
         identity = self.database.execute(
             "INSERT INTO answers (metric, revision, parts, value, report) VALUES (?, ?, ?, ?, ?)",

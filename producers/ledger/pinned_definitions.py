@@ -13,7 +13,7 @@ import sqlite3
 from estimators.metrics.metric import Metric
 from producers.ledger.ledger_file import has_table
 
-_SCHEMA = """
+_CREATE_PINS = """
 CREATE TABLE IF NOT EXISTS pins (
     metric TEXT PRIMARY KEY, fingerprint BLOB NOT NULL
 ) WITHOUT ROWID"""
@@ -49,14 +49,14 @@ def pin(database: sqlite3.Connection, metric: Metric) -> None:
     DefinitionChanged
         If another one is stored or was answered.
     """
-    database.execute(_SCHEMA)
-    kept = database.execute(
+    database.execute(_CREATE_PINS)
+    row = database.execute(
         "SELECT fingerprint FROM pins WHERE metric = ?", (metric.name,)
     ).fetchone()
-    if kept is None:
+    if row is None:
         _check_before(database, metric)
         database.execute("INSERT INTO pins VALUES (?, ?)", (metric.name, metric.fingerprint))
-    elif kept[0] != metric.fingerprint:
+    elif row[0] != metric.fingerprint:
         raise DefinitionChanged(metric.name)
 
 
@@ -79,8 +79,8 @@ def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> No
     """
     if not has_table(database, "pins"):
         return
-    kept = database.execute("SELECT fingerprint FROM pins WHERE metric = ?", (name,)).fetchone()
-    if kept is not None and kept[0] != fingerprint:
+    row = database.execute("SELECT fingerprint FROM pins WHERE metric = ?", (name,)).fetchone()
+    if row is not None and row[0] != fingerprint:
         raise DefinitionChanged(name)
 
 

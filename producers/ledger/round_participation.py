@@ -11,17 +11,17 @@ import sqlite3
 
 from estimators.exact.randomness import Bits
 from estimators.metrics.search import SearchMetric
-from producers.ledger.accounts import PARTS
+from producers.ledger.accounts import PARTS_PER_EPSILON
 from producers.ledger.ledger import Ledger
 from producers.ledger.ledger_file import transaction
 from producers.ledger.pinned_definitions import pin
 
-_SCHEMA = """
+_CREATE_ROUNDS = """
 CREATE TABLE IF NOT EXISTS rounds (
     metric TEXT NOT NULL, revision INTEGER NOT NULL, own INTEGER NOT NULL,
     answered INTEGER NOT NULL, PRIMARY KEY (metric, revision)
 )"""
-EVERY = 0
+EVERY_ROUND = 0
 """In place of the own round of a device that answers all of them."""
 
 
@@ -70,11 +70,11 @@ def claim_round(
     if not 1 <= number <= metric.search.rounds:
         raise ValueError(f"round {number} of {metric.name!r}: expected 1 to {metric.search.rounds}")
     cost = metric.randomizer.epsilons[level]
-    parts = math.ceil(cost * PARTS)
+    parts = math.ceil(cost * PARTS_PER_EPSILON)
     with transaction(ledger.path, write=True) as database:
         pin(database, metric)
-        own, answered = _turn(database, metric, bits)
-        if number <= answered or own not in (EVERY, number):
+        own_round, answered = _turn(database, metric, bits)
+        if number <= answered or own_round not in (EVERY_ROUND, number):
             return False
         ledger.pay(database, metric.name, parts)
         database.execute(
@@ -86,14 +86,14 @@ def claim_round(
 
 def _turn(database: sqlite3.Connection, metric: SearchMetric, bits: Bits | None) -> tuple[int, int]:
     """Return the device's own round, drawn once for a metric, and its last answered round."""
-    database.execute(_SCHEMA)
+    database.execute(_CREATE_ROUNDS)
     key = (metric.name, metric.revision)
-    found = database.execute(
+    row = database.execute(
         "SELECT own, answered FROM rounds WHERE metric = ? AND revision = ?", key
     ).fetchone()
-    if found is None:
+    if row is None:
         is_split = metric.split == "users"
-        own = 1 + int(metric.search.own_round(1, bits)[0]) if is_split else EVERY
-        found = (own, 0)
-        database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", (*key, *found))
-    return int(found[0]), int(found[1])
+        own_round = 1 + int(metric.search.own_round(1, bits)[0]) if is_split else EVERY_ROUND
+        row = (own_round, 0)
+        database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", (*key, *row))
+    return int(row[0]), int(row[1])

@@ -9,13 +9,13 @@ BUSY_SECONDS = 30.0
 """That a transaction waits for those of other processes."""
 
 
-def explain_sqlite_error(error: sqlite3.Error, own: Mapping[str, str]) -> str:
+def explain_sqlite_error(error: sqlite3.Error, remedies: Mapping[str, str]) -> str:
     """Return what an error means, and what to do.
 
     Parameters
     ----------
     error : sqlite3.Error
-    own : mapping of str to str
+    remedies : mapping of str to str
         By words of SQLite's message, what that means for this kind of file; it comes first.
 
     Examples
@@ -23,13 +23,13 @@ def explain_sqlite_error(error: sqlite3.Error, own: Mapping[str, str]) -> str:
     >>> explain_sqlite_error(sqlite3.OperationalError("database or disk is full"), {})
     'the disk is full: free space'
     """
-    told = str(error)
+    message = str(error)
     common = {
         "full": "the disk is full: free space",
         "readonly": "the file or its folder is read-only: expected both to be writable",
         "locked": "another process keeps it locked: try again",
     }
-    for words, remedy in (*own.items(), *common.items()):
-        if words in told:
+    for words, remedy in (*remedies.items(), *common.items()):
+        if words in message:
             return remedy
-    return f"SQLite failed: {told}"
+    return f"SQLite failed: {message}"

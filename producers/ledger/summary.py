@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 
-_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+_UNIT_WORDS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
 def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.datetime) -> str:
@@ -29,37 +29,37 @@ def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.d
     began : datetime
         When the ledger was created.
     """
-    whole, *metrics = accounts.values()
-    repeated = [each.metric for each in metrics if each.permanent]
+    total, *metrics = accounts.values()
+    repeated = [account.metric for account in metrics if account.permanent]
     of_what = "which values you had" if repeated else "anything about you"
-    sentences = [_given(metrics, whole, describe_period(period_ms), of_what)]
+    sentences = [_given(metrics, total, describe_period(period_ms), of_what)]
     if repeated:
         sentences.append(
             f"Answers about {' and '.join(repeated)} are repeated while the value stays the same, "
             "so they reveal when it changed; this account does not include that. They are charged "
             "as if it had changed."
         )
-    sentences += _left(whole, metrics)
-    if whole.ever_reports > whole.reports:
+    sentences += _left(total, metrics)
+    if total.ever_reports > total.reports:
         sentences.append(
-            f"Since {began:%Y-%m-%d} it gave {_answers(whole.ever_reports)}, at a total cost of "
-            f"{number(whole.ever_spent)}"
+            f"Since {began:%Y-%m-%d} it gave {_answers(total.ever_reports)}, at a total cost of "
+            f"{number(total.ever_spent)}"
             + (", where a repeated answer counts once." if repeated else ".")
         )
     return " ".join(sentences)
 
 
-def _given(metrics: list[Account], whole: Account, period: str, of_what: str) -> str:
-    if not whole.reports:
+def _given(metrics: list[Account], total: Account, period: str, of_what: str) -> str:
+    if not total.reports:
         return f"In the last {period} this device gave no answers."
     about = " and ".join(_about(each) for each in metrics if each.reports)
-    trusted = [each.metric for each in metrics if each.trusted and each.reports]
-    seen = "all of them"
+    trusted = [account.metric for account in metrics if account.trusted and account.reports]
+    observed = "all of them"
     if trusted:
-        seen = "all the collector's releases, and the randomized answers,"
+        observed = "all the collector's releases, and the randomized answers,"
     sentence = (
-        f"In the last {period} this device gave {about}. Anyone who has seen {seen} can be at "
-        f"most e^{number(whole.spent)} = {times(whole.spent)} times surer of {of_what} than "
+        f"In the last {period} this device gave {about}. Anyone who has seen {observed} can be at "
+        f"most e^{number(total.spent)} = {times(total.spent)} times surer of {of_what} than "
         "before."
     )
     if trusted:
@@ -74,15 +74,15 @@ def _about(account: Account) -> str:
     return f"{values} of {account.metric} to a trusted collector ({number(account.spent)})"
 
 
-def _left(whole: Account, metrics: list[Account]) -> list[str]:
+def _left(total: Account, metrics: list[Account]) -> list[str]:
     sentences = []
-    for each in (whole, *metrics):
-        if each.budget is None or each.left is None:
+    for account in (total, *metrics):
+        if account.budget is None or account.left is None:
             continue
-        of = f" for {each.metric}" if each.metric else ""
-        sentence = f"{number(each.left)} of {number(each.budget)} is left{of}"
-        if each.more_at is not None:
-            sentence += f"; more is free again from {each.more_at:%Y-%m-%d %H:%M} UTC"
+        of = f" for {account.metric}" if account.metric else ""
+        sentence = f"{number(account.left)} of {number(account.budget)} is left{of}"
+        if account.more_at is not None:
+            sentence += f"; more is free again from {account.more_at:%Y-%m-%d %H:%M} UTC"
         sentences.append(f"{sentence}.")
     return sentences
 
@@ -118,8 +118,8 @@ def describe_period(period_ms: int) -> str:
     """
     if period_ms == UNITS_MS["d"]:
         return "24 hours"
-    for unit, words in _UNITS.items():
-        count, rest = divmod(period_ms, UNITS_MS[unit])
-        if count and not rest:
+    for unit, words in _UNIT_WORDS.items():
+        count, remainder = divmod(period_ms, UNITS_MS[unit])
+        if count and not remainder:
             return words.removesuffix("s") if count == 1 else f"{count} {words}"
     return f"{period_ms} milliseconds"

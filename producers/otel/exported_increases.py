@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality, Gauge
 
 from producers.otel.points import Data, UnusableError, points_of
 
-FORKED = (
+FORKED_REASON = (
     "its interval began before this process was forked, so the process that forked reports what "
     "was measured until then. The next export of this process is whole; make the MeterProvider "
     "after the fork, and nothing is dropped"
@@ -34,7 +34,7 @@ class ExportedIncreases:
     def __init__(self, forked: Callable[[], object]) -> None:
         self._ends: dict[str, int] = {}
         self._forked_at, self._forked = 0, forked
-        _ALL.add(self)
+        _ALL_INCREASES.add(self)
 
     def fork(self) -> None:
         """Remember that this process was forked now."""
@@ -57,25 +57,27 @@ class ExportedIncreases:
         UnusableError
             For the whole export.
         """
-        found = {name: found for name, data in exported.items() if (found := _interval(data))}
+        intervals = {name: found for name, data in exported.items() if (found := _interval(data))}
         forked_at = self._forked_at
-        is_parents = any(start < forked_at for start, _ in found.values())
-        if found:
+        is_parents = any(start < forked_at for start, _ in intervals.values())
+        if intervals:
             self._forked_at = 0
         if not is_parents:
-            for name, (start, end) in found.items():
+            for name, (start, end) in intervals.items():
                 if start < self._ends.get(name, 0) <= end:
                     raise UnusableError("several_readers", SEVERAL_READERS)
-        self._ends |= {name: end for name, (_, end) in found.items()}
+        self._ends |= {name: end for name, (_, end) in intervals.items()}
         if is_parents:
-            raise UnusableError("forked", FORKED)
+            raise UnusableError("forked", FORKED_REASON)
 
 
 def _interval(data: list[Data]) -> tuple[int, int] | None:
     """Return the begin and end of an instrument's increases, in ns; None if it has none."""
     delta = AggregationTemporality.DELTA
     increases = [
-        one for one in data if not isinstance(one, Gauge) and one.aggregation_temporality is delta
+        points
+        for points in data
+        if not isinstance(points, Gauge) and points.aggregation_temporality is delta
     ]
     points = points_of(increases)
     if not points:
@@ -84,11 +86,11 @@ def _interval(data: list[Data]) -> tuple[int, int] | None:
     return min(starts), max(point.time_unix_nano for point in points)
 
 
-_ALL: weakref.WeakSet[ExportedIncreases] = weakref.WeakSet()
+_ALL_INCREASES: weakref.WeakSet[ExportedIncreases] = weakref.WeakSet()
 
 
 def _fork() -> None:
-    for increases in _ALL:
+    for increases in _ALL_INCREASES:
         increases.fork()
 
 

@@ -34,7 +34,7 @@ from producers.otel.points import Data, UnusableError, points_of
 
 logger = logging.getLogger("producers")
 
-TEMPORALITY: dict[type, AggregationTemporality] = {
+PREFERRED_TEMPORALITY: dict[type, AggregationTemporality] = {
     Counter: AggregationTemporality.DELTA,
     ObservableCounter: AggregationTemporality.DELTA,
     Histogram: AggregationTemporality.DELTA,
@@ -43,10 +43,10 @@ TEMPORALITY: dict[type, AggregationTemporality] = {
     ObservableUpDownCounter: AggregationTemporality.CUMULATIVE,
     ObservableGauge: AggregationTemporality.DELTA,
 }
-UNMAPPED = "unmapped"
+UNMAPPED_REASON = "unmapped"
 SHUT_DOWN = "shut_down"
 SEVERAL_STREAMS = "several_streams"
-UNSAID = "the error's text is not logged, because it may hold the value"
+TEXT_NOT_LOGGED = "the error's text is not logged, because it may hold the value"
 """A handler of the application may send its log to a server."""
 ONE_STREAM = (
     "expected one stream of this name in a meter: two views of one instrument would count its "
@@ -96,10 +96,10 @@ class DitherMetricExporter(MetricExporter):
     """
 
     def __init__(self, mapped: Mapping[str, EachExport | Gathered]) -> None:
-        for name, one in mapped.items():
-            if not isinstance(one, EachExport | Gathered):
-                raise TypeError(f"mapped[{name!r}] = {one!r}: expected EachExport or Gathered")
-        super().__init__(preferred_temporality=dict(TEMPORALITY))
+        for name, export in mapped.items():
+            if not isinstance(export, EachExport | Gathered):
+                raise TypeError(f"mapped[{name!r}] = {export!r}: expected EachExport or Gathered")
+        super().__init__(preferred_temporality=dict(PREFERRED_TEMPORALITY))
         self._mapped = dict(mapped)
         self._reported, self._dropped = Tally[str](), Tally[tuple[str, str]]()
         self._counting, self._is_shut_down = threading.Lock(), False
@@ -134,15 +134,17 @@ class DitherMetricExporter(MetricExporter):
             FAILURE if a mapped instrument's value could not be reported. It is counted in
             `dropped` and not kept; the SDK does not export it again.
         """
-        found, repeated = defaultdict[str, list[Data]](list), set[str]()
+        data_by_name, repeated = defaultdict[str, list[Data]](list), set[str]()
         for resource in metrics_data.resource_metrics:
             for scope in resource.scope_metrics:
                 names = Tally(metric.name for metric in scope.metrics)
                 repeated.update(name for name, times in names.items() if times > 1)
                 for metric in scope.metrics:
-                    found[metric.name].append(metric.data)
-        old = self._exported_before(found)
-        results = [self._export(name, data, name in repeated, old) for name, data in found.items()]
+                    data_by_name[metric.name].append(metric.data)
+        old = self._exported_before(data_by_name)
+        results = [
+            self._export(name, data, name in repeated, old) for name, data in data_by_name.items()
+        ]
         return MetricExportResult.SUCCESS if all(results) else MetricExportResult.FAILURE
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
@@ -179,9 +181,9 @@ class DitherMetricExporter(MetricExporter):
         """Have a lock that no thread of the process that forked holds."""
         self._counting = threading.Lock()
 
-    def _exported_before(self, found: Mapping[str, list[Data]]) -> UnusableError | None:
+    def _exported_before(self, data_by_name: Mapping[str, list[Data]]) -> UnusableError | None:
         """Return why increases of mapped instruments were exported before, if they were."""
-        mapped = {name: data for name, data in found.items() if name in self._mapped}
+        mapped = {name: data for name, data in data_by_name.items() if name in self._mapped}
         try:
             self._exported.check(mapped)
         except UnusableError as error:
@@ -194,7 +196,7 @@ class DitherMetricExporter(MetricExporter):
         """Report the value of one instrument, or count its points; return False if it failed."""
         mapped = self._mapped.get(name)
         if mapped is None:
-            self._drop(name, data, UNMAPPED, "no metric is mapped to it")
+            self._drop(name, data, UNMAPPED_REASON, "no metric is mapped to it")
             return True
         if self._is_shut_down:
             self._drop(name, data, SHUT_DOWN, "the exporter is shut down")
@@ -211,7 +213,7 @@ class DitherMetricExporter(MetricExporter):
             self._drop(name, data, error.reason, str(error))
             return False
         except Exception as error:  # an application's own deny rule may raise anything
-            self._drop(name, data, type(error).__name__, UNSAID)
+            self._drop(name, data, type(error).__name__, TEXT_NOT_LOGGED)
             return False
         with self._counting:
             self._reported[name] += 1
@@ -223,9 +225,11 @@ class DitherMetricExporter(MetricExporter):
             is_new = (name, reason) not in self._dropped
             self._dropped[name, reason] += len(points_of(data))
         if is_new:
-            level = logging.INFO if reason == UNMAPPED else logging.WARNING
+            level = logging.INFO if reason == UNMAPPED_REASON else logging.WARNING
             logger.log(level, "instrument %r is not reported (%s): %s", name, reason, detail)
 
     def _reporters(self) -> list[BaseReporter]:
         """Return the reporters, each once."""
-        return [*{id(one.reporter): one.reporter for one in self._mapped.values()}.values()]
+        return [
+            *{id(export.reporter): export.reporter for export in self._mapped.values()}.values()
+        ]

@@ -9,7 +9,15 @@ from estimators.metrics.reported import ReportedMetric
 from producers.device.base_reporter import BaseReporter
 from producers.device.roll_up import RollUp
 from producers.ledger.ledger import Ledger
-from producers.otel.points import OF, Data, Of, UnusableError, category_of, is_additive, value_of
+from producers.otel.points import (
+    SHARES_OF_POINT,
+    Data,
+    Of,
+    UnusableError,
+    category_of,
+    is_additive,
+    value_of,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,8 +148,8 @@ def _value(data: list[Data], of: Of, category: str | None) -> float | str:
 
 def _check(metric: Metric, of: Of, category: str | None) -> None:
     """Refuse a metric that a value of an instrument cannot be a value of."""
-    if of not in OF:
-        raise ValueError(f"of = {of!r}: expected one of {', '.join(OF)}")
+    if of not in SHARES_OF_POINT:
+        raise ValueError(f"of = {of!r}: expected one of {', '.join(SHARES_OF_POINT)}")
     if not isinstance(metric, ReportedMetric):
         raise ValueError(f"metric {metric.name!r} is asked in rounds: expected one that is not")
     if metric.dimension is not None:

@@ -19,7 +19,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 
 Of: TypeAlias = Literal["mean", "sum", "count", "smallest", "largest"]
-OF = ("mean", "sum", "count", "smallest", "largest")
+SHARES_OF_POINT = ("mean", "sum", "count", "smallest", "largest")
 Data: TypeAlias = Sum | Gauge | Histogram | ExponentialHistogram
 Recorded: TypeAlias = HistogramDataPoint | ExponentialHistogramDataPoint
 Point: TypeAlias = NumberDataPoint | Recorded
@@ -43,7 +43,7 @@ class UnusableError(Exception):
 
 def points_of(data: Iterable[Data]) -> list[Point]:
     """Return all data points of an instrument."""
-    return [point for one in data for point in one.data_points]
+    return [point for stream in data for point in stream.data_points]
 
 
 def is_additive(data: Sequence[Data], of: Of) -> bool:
@@ -122,11 +122,11 @@ def _check(data: Sequence[Data]) -> None:
     if len(kinds) > 1:
         raise UnusableError("several_kinds", "expected instruments of one kind under one name")
     delta = AggregationTemporality.DELTA
-    for one in data:
-        if isinstance(one, Gauge):
+    for stream in data:
+        if isinstance(stream, Gauge):
             continue
-        wants_delta = not isinstance(one, Sum) or one.is_monotonic
-        if (one.aggregation_temporality is delta) != wants_delta:
+        wants_delta = not isinstance(stream, Sum) or stream.is_monotonic
+        if (stream.aggregation_temporality is delta) != wants_delta:
             raise UnusableError(
                 "temporality",
                 "expected delta for counters and histograms, and cumulative for up-down counters: "

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.metrics.attributes import OTHER, Slicing
+from estimators.metrics.attributes import OTHER_VALUE, Slicing
 from estimators.metrics.metric import Metric
 
 Column = NDArray[Any]
@@ -162,9 +162,9 @@ class Population:
             of_word = {word or "": place for place, word in enumerate(words)}
             column = self.attributes.get(name)
             values = [""] * len(self) if column is None else column.tolist()
-            other = words.index(OTHER)
+            other = words.index(OTHER_VALUE)
             places.append(np.array([of_word.get(value, other) for value in values], dtype=np.int64))
-        return np.ravel_multi_index(tuple(places), slicing.places).astype(np.int64)
+        return np.ravel_multi_index(tuple(places), slicing.value_counts).astype(np.int64)
 
     def part(self, begin: int, end: int) -> Population:
         """Return the devices from `begin` to before `end`, without copying."""

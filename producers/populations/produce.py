@@ -10,7 +10,7 @@ from typing import Any
 
 from estimators.exact.randomness import Bits
 from estimators.metrics.metric import Metric
-from producers.device.reporter import TOPIC, Reporter
+from producers.device.reporter import REPORTS_TOPIC, Reporter
 from producers.kafka.connection import Connection
 from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Population
@@ -49,7 +49,7 @@ def produce(
     speed: float | None = None,
     seconds: float | None = None,
     seed: int = 0,
-    topic: str = TOPIC,
+    topic: str = REPORTS_TOPIC,
     schema_id: int | None = None,
     batch_reports: int = 1000,
     batch_age: float = 1.0,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, shortened
-from estimators.metrics.categories import ANSWERING, OPEN
+from estimators.metrics.categories import ANSWERING_MECHANISM, OPEN_VOCABULARY
 from estimators.metrics.loading import define
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import positions, read_table
@@ -58,9 +58,10 @@ NO_TIMES = (
 FEWER_ROWS = (1024, 512, 256)
 """Of an open vocabulary's tables: as many as fit into these bytes, or the fewest."""
 WHY_OPEN = (
-    f"mechanism: {ANSWERING}, because no list of strings is published: you can ask for any string, "
-    "with nearly the least variance that is possible. count_sketch has smaller tables. To find the "
-    "frequent strings without asking: discover = true (docs/discovery.md, --examples)"
+    f"mechanism: {ANSWERING_MECHANISM}, because no list of strings is published: you can ask for "
+    "any string, with nearly the least variance that is possible. count_sketch has smaller "
+    "tables. To find the frequent strings without asking: discover = true (docs/discovery.md, "
+    "--examples)"
 )
 CLOSED = "auto"
 """The mechanism for means and for listed categories."""
@@ -211,7 +212,7 @@ def suggest(
         if alike := len({*values}) - len(forms):
             notes.append(f"strings: {alike:,} differ from others in their Unicode form alone")
         keys |= _vocabulary(values, place, categories, list_all=list_categories, is_open=is_open)
-        if keys["categories"] == OPEN and not is_open:
+        if keys["categories"] == OPEN_VOCABULARY and not is_open:
             shown = [*dict.fromkeys(values)]
             notes.append(
                 f"categories: open, because there are {len(shown):,} different strings, such as "
@@ -231,7 +232,7 @@ def suggest(
         keys["pane"] = PANES[0]
         notes.append(NO_TIMES)
     define(name=named, **keys)  # raises what loading it would
-    if keys.get("mechanism") == ANSWERING:
+    if keys.get("mechanism") == ANSWERING_MECHANISM:
         notes.append(WHY_OPEN)
     lines = (f"{key} = {_toml(value)}" for key, value in keys.items())
     return Suggestion("\n".join([f"[metrics.{named}]", *lines]), notes)
@@ -338,7 +339,11 @@ def _vocabulary(
             )
         return {"kind": "frequency", "mechanism": CLOSED, "categories": distinct}
     if is_open or len(distinct) > MOST_CATEGORIES:
-        return {"kind": "frequency", "mechanism": ANSWERING, "categories": OPEN}
+        return {
+            "kind": "frequency",
+            "mechanism": ANSWERING_MECHANISM,
+            "categories": OPEN_VOCABULARY,
+        }
     raise ValueError(
         f"{place} has {len(distinct):,} different strings. Everybody can read a definition, so the "
         "strings are written into it only if you say so: --list-categories lists all of them, "
@@ -351,7 +356,7 @@ def _with_pane(
     keys: dict[str, object], named: str, times: NDArray[np.int64], users_per_day: float | None
 ) -> tuple[dict[str, object], list[str]]:
     """Return a definition's keys with a pane, and with fewer rows where they are too costly."""
-    for rows in FEWER_ROWS if keys.get("mechanism") == ANSWERING else FEWER_ROWS[:1]:
+    for rows in FEWER_ROWS if keys.get("mechanism") == ANSWERING_MECHANISM else FEWER_ROWS[:1]:
         fewer = {} if rows == FEWER_ROWS[0] else {"options": {"rows": rows}}
         pane, size, said = _pane(times, define(name=named, **keys, **fewer), users_per_day)
         if size <= MOST_BYTES:

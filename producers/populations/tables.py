@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import meant, shortened
-from estimators.metrics.attributes import check_known
-from estimators.metrics.categories import OPEN
+from estimators.metrics.attributes import check_declared
+from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import Table, read_table
 from producers.populations.far_values import far_numbers
@@ -97,7 +97,7 @@ def read_population(
         )
     named = {name: [given] if isinstance(given, str) else given for name, given in columns.items()}
     declared, given = _declared(metrics.values()), attributes or {}
-    check_known(given, [*declared])
+    check_declared(given, [*declared])
     names = [*itertools.chain(*named.values()), *time_columns, *given.values()]
     path = table_path(path)
     table = read_table(path, names, [name for name in declared if name not in given])
@@ -252,7 +252,7 @@ def read_values(
         if np.isinf(numbers).any():
             raise not_numbers(cells, numbers, place)
         return numbers
-    if metric.categories == OPEN:
+    if metric.categories == OPEN_VOCABULARY:
         return _texts(cells, missing)
     indices = {name: index for index, name in enumerate(metric.category_names)}
     indices = dict.fromkeys(MISSING, -1) | indices | dict.fromkeys(missing, -1)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import shortened
-from producers.device.times import END, EPOCH, event_times
+from producers.device.times import END_OF_TIME, UNIX_EPOCH, event_times
 from producers.populations.far_values import is_far
 
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
@@ -170,7 +170,7 @@ class TimeFormat:
                         return local
         raise ValueError(f"no zone of {self.zone}, UTC or RFC 2822: --time-zone names another")
 
-    def fits(self, cell: str, end: int = END) -> bool:
+    def fits(self, cell: str, end: int = END_OF_TIME) -> bool:
         """Return whether a cell is a time of this format, before an end in seconds."""
         try:
             return self.parse(cell) < 1000 * end
@@ -282,7 +282,7 @@ def _one_unit(kinds: dict[str, str], rows: dict[str, int], place: str, zone: str
 
 
 def _shown(time_ms: int) -> str:
-    moment = EPOCH + datetime.timedelta(milliseconds=time_ms)
+    moment = UNIX_EPOCH + datetime.timedelta(milliseconds=time_ms)
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 

@@ -19,16 +19,16 @@ from __future__ import annotations
 
 from estimators.errors import ReportError
 
-MAGIC = 0
+MAGIC_BYTE = 0
 ID_BYTES = 4
 LARGEST_ID = (1 << 31) - 1
 """Registries number schemas with Java's `int`."""
-INDEXES = 1 + ID_BYTES
+INDEXES_OFFSET = 1 + ID_BYTES
 """The position of the message indexes."""
 FIRST_MESSAGE = b"\0"
 MESSAGE_INDEXES = (FIRST_MESSAGE, b"\2\0")
 """Of the first message: one index, 0; the second as zigzag varints, which some do not shorten."""
-LONGEST_FRAME = INDEXES + max(map(len, MESSAGE_INDEXES))
+LONGEST_FRAME = INDEXES_OFFSET + max(map(len, MESSAGE_INDEXES))
 
 
 def check_schema_id(schema_id: int) -> int:
@@ -62,7 +62,7 @@ def frame(schema_id: int, batch: bytes) -> bytes:
     >>> frame(258, b"batch")
     b'\x00\x00\x00\x01\x02\x00batch'
     """
-    return bytes([MAGIC]) + schema_id.to_bytes(ID_BYTES, "big") + FIRST_MESSAGE + batch
+    return bytes([MAGIC_BYTE]) + schema_id.to_bytes(ID_BYTES, "big") + FIRST_MESSAGE + batch
 
 
 def frame_size(head: bytes) -> int:
@@ -78,12 +78,12 @@ def frame_size(head: bytes) -> int:
     ReportError
         ``bad_frame``: it begins like a frame, and is none around a ``ReportBatch``.
     """
-    if not head or head[0] != MAGIC:
+    if not head or head[0] != MAGIC_BYTE:
         return 0
     for indexes in MESSAGE_INDEXES:
-        if head.startswith(indexes, INDEXES):
-            return INDEXES + len(indexes)
-    shown = head[INDEXES : INDEXES + 2].hex(" ") or "nothing"
+        if head.startswith(indexes, INDEXES_OFFSET):
+            return INDEXES_OFFSET + len(indexes)
+    shown = head[INDEXES_OFFSET : INDEXES_OFFSET + 2].hex(" ") or "nothing"
     raise ReportError(
         "bad_frame",
         f"a frame of a schema registry, with {shown} after the schema's id: expected the message "

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from estimators.bounds.deviations import FlipNoise
+from estimators.bounds.signs.noise import FlipNoise
 from estimators.estimate import Floats
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.metrics.local import LocalMetric
@@ -62,7 +62,7 @@ def exact_bound(epsilon: float) -> float:
     coefficient = 1 / (USERS * (1 - 2 * flip))
     noise = FlipNoise(np.array([float(USERS)]), np.array([coefficient]), np.array([flip]))
     normal = math.sqrt(2 * math.log(2 * CATEGORIES) / noise.variance)
-    tilt = np.minimum(normal * np.geomspace(1e-3, 1e3, PER_TILT), noise.steepest)
+    tilt = np.minimum(normal * np.geomspace(1e-3, 1e3, PER_TILT), noise.max_tilt)
     return float(((math.log(2 * CATEGORIES) + noise.cumulant(tilt)) / tilt).min()) / 2
 
 

@@ -46,10 +46,10 @@ WRITTEN: tuple[tuple[str, str, str], ...] = (
         "shares: Floats = counts * (per_report > per_report.min()) * per_report / per_report.max()",
     ),
     (
-        "estimators/bounds/intervals.py: the bounds are swapped where the law is not symmetric",
+        "estimators/bounds/signs/limits.py: the bounds are swapped where the law is not symmetric",
         "lower = _lower_limits(law, observed, log_p, total)\n"
-        "    return lower, -_lower_limits(other, -observed, log_p, total)",
-        "lower = _lower_limits(other, observed, log_p, total)\n"
+        "    return lower, -_lower_limits(mirrored, -observed, log_p, total)",
+        "lower = _lower_limits(mirrored, observed, log_p, total)\n"
         "    return lower, -_lower_limits(law, -observed, log_p, total)",
     ),
     (
@@ -59,8 +59,8 @@ WRITTEN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "producers/ledger/ledger.py: the budget of all is not charged where a metric has its own",
-        "for name in (name for name in (metric, ALL) if name in budgets):",
-        "for name in [name for name in (metric, ALL) if name in budgets][:1]:",
+        "for name in (name for name in (metric, ALL_METRICS) if name in budgets):",
+        "for name in [name for name in (metric, ALL_METRICS) if name in budgets][:1]:",
     ),
     (
         "aggregator/counting/committer.py: sums are committed before their dead letters are safe",

@@ -10,13 +10,13 @@ from unittest import mock
 
 import numpy as np
 
-import estimators.bounds.bets.symbol_limits as symbol_limits_module
-from estimators.bounds import WindowLaw
-from estimators.bounds.bets.cells import Bet
-from estimators.bounds.bets.symbol_bets import SymbolBets
-from estimators.bounds.bets.symbol_limits import symbol_limits
+import estimators.bounds.piecewise.limits as symbol_limits_module
+from estimators.bounds import PiecewiseLaw
+from estimators.bounds.piecewise.bets import SymbolBets
+from estimators.bounds.piecewise.cells import CellBet
+from estimators.bounds.piecewise.limits import symbol_limits
 from estimators.estimate import Counts, Floats
-from estimators.exact.windows import WindowShape, shape_at
+from estimators.exact.piecewise_shapes import WindowShape, shape_at
 from estimators.question import Question
 
 HARD = ("ends", "uniform", "narrow", "top", "knot", "rare")
@@ -53,9 +53,9 @@ class Sample:
         free: bool,
     ) -> None:
         shapes = [shape_at(Fraction(epsilon)) for epsilon in epsilons]
-        self.law = WindowLaw.of(shapes, counts, np.array(shares) / counts, free=free)
+        self.law = PiecewiseLaw.of(shapes, counts, np.array(shares) / counts, free=free)
         self.chances = [probabilities(shape) for shape in shapes]
-        self.steepest = self.bets([np.zeros(shape.symbols) for shape in shapes]).steepest
+        self.max_tilt = self.bets([np.zeros(shape.symbols) for shape in shapes]).max_tilt
 
     def values(self, kind: str) -> Floats:
         """Return users' values, 200 or fewer that are equally likely."""
@@ -106,7 +106,7 @@ class Sample:
         own = [law @ shape.values for law, shape in zip(laws, self.law.shapes, strict=True)]
         theta, missed = float(share @ np.array(own)), 0
         question, log_p = Question(bound="fixed"), math.log(beta / 2)
-        bet = functools.cache(functools.partial(Bet, self.law))
+        bet = functools.cache(functools.partial(CellBet, self.law))
         with mock.patch.object(symbol_limits_module, "Bet", lambda _, *cell: bet(*cell)):
             for _ in range(runs):
                 low, high = symbol_limits(self.draw(rng, laws), question, log_p, 1.0)

@@ -15,7 +15,7 @@ from estimators import define as make_metric
 from estimators.discovery.learning import learn_code
 from estimators.discovery.string_code import normal_form
 from estimators.errors import DefinitionError
-from estimators.metrics.categories import OPEN
+from estimators.metrics.categories import OPEN_VOCABULARY
 from producers.populations.suggestion import KINDS, LEVELS, suggest
 
 OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
@@ -149,7 +149,11 @@ def discovering(examples: Path, name: str, levels: list[float]) -> str:
         lines = [line for line in examples.read_text(encoding="utf-8").splitlines() if line]
         learnt = learn_code(lines)
         code = learnt.packed()
-        keys: dict[str, Any] = {"kind": "frequency", "categories": OPEN, "discover": True}
+        keys: dict[str, Any] = {
+            "kind": "frequency",
+            "categories": OPEN_VOCABULARY,
+            "discover": True,
+        }
         metric = LocalMetric.require(make_metric(name=name, levels=levels, code=code, **keys))
     except ValueError as error:
         raise DitherError(f"{examples}: {error}") from None

@@ -27,8 +27,8 @@ from aggregator.terminal.options import (
 )
 from aggregator.terminal.output import Output, output_options
 from estimators.distribution import DistributionEstimate
-from estimators.metrics.categories import OPEN
-from estimators.question import BOUNDS, TARGETS
+from estimators.metrics.categories import OPEN_VOCABULARY
+from estimators.question import BOUND_NAMES, TARGET_NAMES
 from estimators.simplex import project
 from estimators.weights import WEIGHTINGS
 
@@ -64,7 +64,7 @@ from estimators.weights import WEIGHTINGS
 )
 @click.option(
     "--bound",
-    type=click.Choice(BOUNDS),
+    type=click.Choice(BOUND_NAMES),
     default="auto",
     show_default=True,
     help="fixed: for a closed window; anytime: for a total that you look at while it grows; auto: "
@@ -72,7 +72,7 @@ from estimators.weights import WEIGHTINGS
 )
 @click.option(
     "--target",
-    type=click.Choice(TARGETS),
+    type=click.Choice(TARGET_NAMES),
     default="population",
     show_default=True,
     help="What the bounds cover: the population from which the users come, or exactly these users.",
@@ -151,7 +151,9 @@ def estimate(
     """
     reader = opened_reader(settings)
     definition = reader.metric(metric)
-    if simplex and (categories or definition.kind != "frequency" or definition.categories == OPEN):
+    if simplex and (
+        categories or definition.kind != "frequency" or definition.categories == OPEN_VOCABULARY
+    ):
         raise click.UsageError("--simplex: only for all categories of a frequency")
     if (quantiles or below) and definition.kind != "distribution":
         raise click.UsageError(

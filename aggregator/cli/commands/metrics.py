@@ -21,7 +21,7 @@ from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import from_iso, iso
 from estimators import LocalMetric, Metric, TrustedMetric
 from estimators.metrics.attributes import Slicing
-from estimators.metrics.categories import OPEN, CodedVocabulary
+from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
 
 UNKNOWN: dict[str, Any] = dict.fromkeys(("reports", "refused", "earlier", "event_time"))
 """A metric's counts if Redis does not answer."""
@@ -128,7 +128,9 @@ def _row(metric: Metric, counted: dict[str, Any]) -> dict[str, Any]:
         "mechanism": metric.mechanism,
         "chosen": metric.randomizer.level_mechanisms,
         "range": None if metric.range is None else list(metric.range),
-        "categories": OPEN if metric.categories == OPEN else list(metric.category_names) or None,
+        "categories": OPEN_VOCABULARY
+        if metric.categories == OPEN_VOCABULARY
+        else list(metric.category_names) or None,
         "levels": list(metric.levels),
         "pane": metric.pane,
         "lateness": metric.lateness,
@@ -199,7 +201,7 @@ def _domain_text(metric: Metric) -> str:
     if metric.radius is not None:
         ball = f"{metric.dimension} coordinates, length up to {metric.radius:g} {metric.unit}"
         return ball.strip()
-    if metric.categories == OPEN:
+    if metric.categories == OPEN_VOCABULARY:
         return "any string"
     if metric.category_names:
         return f"{len(metric.category_names)} categories"

@@ -28,7 +28,7 @@ from aggregator.terminal.options import (
     slice_options,
 )
 from aggregator.terminal.output import Output, output_options
-from estimators.metrics.attributes import NONE
+from estimators.metrics.attributes import NO_VALUE
 
 
 @click.command()
@@ -76,7 +76,7 @@ def slices(
         about = {"metric": metric, "by": list(query.by), "where": _plain(grouping.conditions)}
         return click.echo(json.dumps({**about, "coverage": window.coverage, "slices": rows}))
     cells = [
-        (*(NONE if value is None else value for value in one.values()), reports)
+        (*(NO_VALUE if value is None else value for value in one.values()), reports)
         for one, reports in found
     ]
     return click.echo("\n".join([*scope_lines(window), "", table((*query.by, "reports"), cells)]))

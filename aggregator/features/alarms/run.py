@@ -30,7 +30,7 @@ from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import iso
 from estimators import LocalMetric
 from estimators.alarms import Detector, Step, smallest_shift
-from estimators.comparison.distributions import numbers_of
+from estimators.comparison.distributions import compared_numbers
 from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
 
@@ -306,7 +306,7 @@ class AlarmRun:
             categories=chosen,
             simultaneous=not one.below,
         )
-        found = numbers_of(whole, one.below)
+        found = compared_numbers(whole, one.below)
         value, lower, upper = (
             plain(np.ravel(x)[0]) for x in (found.value, found.lower, found.upper)
         )

@@ -36,7 +36,7 @@ from estimators.durations import milliseconds
 from estimators.estimate import Counts
 from estimators.extremes import Progress
 from producers.device.round_follower import Rounds
-from producers.device.rounds import OPENED, Round, encode
+from producers.device.rounds import ROUND_EVENT_TYPE, Round, encode
 from producers.kafka.connection import PRODUCER_ONLY
 
 LOOK_SECONDS = 0.25
@@ -289,4 +289,4 @@ def event(metric: SearchMetric, opened: Round, reports: str) -> Event:
     assert time is not None  # noqa: S101
     identity = f"{key}/round/{len(opened.decisions)}"
     origin = events.source(reports)
-    return Event(identity, OPENED, origin, metric.name, time, key, encode(opened))
+    return Event(identity, ROUND_EVENT_TYPE, origin, metric.name, time, key, encode(opened))

@@ -18,11 +18,11 @@ class Rounds(Feature):
 
     commands: ClassVar = {"coordinate": ("Run", "Run the rounds of minimum and maximum metrics.")}
 
-    def plan(self, metric: Metric) -> type[Plan[Any]] | None:
+    def plan(self, collected: type[Metric]) -> type[Plan[Any]] | None:
         """Return how the state of a search is read."""
         from estimators import SearchMetric
 
-        if not isinstance(metric, SearchMetric):
+        if not issubclass(collected, SearchMetric):
             return None
         from aggregator.features.rounds.plan import SearchPlan
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 class TrustedCollection(Feature):
     """Releases of sums of true values."""
 
-    def plan(self, metric: Metric) -> type[Plan[Any]] | None:
+    def plan(self, collected: type[Metric]) -> type[Plan[Any]] | None:
         """Return how releases are read."""
         from estimators import TrustedMetric
 
-        if not isinstance(metric, TrustedMetric):
+        if not issubclass(collected, TrustedMetric):
             return None
         from aggregator.features.trusted.plan import TrustedPlan
 

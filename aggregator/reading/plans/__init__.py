@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from aggregator.feature import features
@@ -12,7 +13,8 @@ from estimators import Metric
 __all__ = ["LocalPlan", "Plan", "plan_for"]
 
 
-def plan_for(metric: Metric) -> type[Plan[Any]]:
-    """Return the plan for a metric: that of a feature, or else that of local privacy."""
-    plans = (feature.plan(metric) for feature in features())
+@functools.cache
+def plan_for(collected: type[Metric]) -> type[Plan[Any]]:
+    """Return the plan for a class of metrics: that of a feature, or else that of local privacy."""
+    plans = (feature.plan(collected) for feature in features())
     return next((plan for plan in plans if plan is not None), LocalPlan)

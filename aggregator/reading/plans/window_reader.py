@@ -80,7 +80,7 @@ class WindowReader:
         ValueError
             If it cannot be asked so.
         """
-        return plan_for(window.metric).answer(window, query)
+        return plan_for(type(window.metric)).answer(window, query)
 
     def window(self, name: str, query: Query = EVERYTHING) -> Window:
         """Read a window: the sum of a metric's panes over all partitions.
@@ -162,7 +162,7 @@ class WindowReader:
     def _plan(self, metric: Metric) -> Plan[Any]:
         known = self._plans.get(metric.name)
         if known is None or known.metric is not metric:  # it was redefined
-            known = self._plans[metric.name] = plan_for(metric)(self.sums, metric)
+            known = self._plans[metric.name] = plan_for(type(metric))(self.sums, metric)
         return known
 
     def plan_series(self, window: Window, query: SeriesQuery) -> SeriesPlan:

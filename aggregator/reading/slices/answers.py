@@ -14,7 +14,7 @@ from aggregator.reading.serialization import Answer, Moment, Numbers, Status, pl
 from aggregator.reading.slices.estimates import SliceEstimate, Slices
 from aggregator.state.watermark import NEVER
 from aggregator.timestamps import iso
-from estimators.metrics.attributes import OTHER
+from estimators.metrics.attributes import OTHER_VALUE
 
 
 class Undeclared(msgspec.Struct, frozen=True):
@@ -139,7 +139,9 @@ def as_dict(found: Slices) -> dict[str, Any]:
 
 def values(attributes: Slice) -> dict[str, Value]:
     """Return attributes with their values as JSON has them."""
-    return {name: Undeclared() if value == OTHER else value for name, value in attributes.items()}
+    return {
+        name: Undeclared() if value == OTHER_VALUE else value for name, value in attributes.items()
+    }
 
 
 def _slice(one: SliceEstimate) -> SliceAnswer:

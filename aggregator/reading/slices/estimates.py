@@ -29,7 +29,7 @@ from aggregator.storage.redis_keys import tag
 from aggregator.timestamps import iso
 from estimators import Estimate, Metric
 from estimators.estimate import Counts
-from estimators.metrics.attributes import NONE, Slicing
+from estimators.metrics.attributes import NO_VALUE, Slicing
 from estimators.rounding import certainty
 
 
@@ -97,7 +97,7 @@ class Slices(Pictured):
         metric, by = self.window.metric, [f"{BY}{name}" for name in self.query.by]
         frame = self.to_frame()
         labels = [
-            " · ".join(NONE if word is None else word for word in words if word != "")
+            " · ".join(NO_VALUE if word is None else word for word in words if word != "")
             for words in zip(*(frame[name] for name in by), _blank(frame["label"]), strict=True)
         ]
         columns = ([math.nan if x is None else x for x in frame[n]] for n in NUMBER[1:4])

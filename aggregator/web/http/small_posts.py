@@ -33,8 +33,8 @@ from aggregator.web.http.traffic import Traffic
 from producers.gateway import Gateway
 from producers.gateway.answers import acknowledgement
 from producers.gateway.bodies import MEDIA_TYPES, PostedBatch
-from producers.gateway.clients import CALLER, Client, client_of
-from producers.gateway.gateway import CHECKED_AT_ONCE, PATH
+from producers.gateway.clients import CALLER_KEY, Client, client_of
+from producers.gateway.gateway import CHECKED_AT_ONCE, POST_PATH
 from producers.gateway.heads import Head, read_head
 from producers.gateway.problems import Problem
 
@@ -150,7 +150,7 @@ class SmallPosts:
             caller, problem = self._guard.refusal(found, self._scopes)
             if caller is None or problem is not None:
                 return None
-            scope[CALLER] = caller
+            scope[CALLER_KEY] = caller
             scopes = " ".join(sorted(caller.scopes))
         answered = {**self._added, **({"Dither-Scopes": scopes} if scopes else {})}
         written = "".join(f"{name.lower()}: {value}\r\n" for name, value in answered.items())
@@ -269,7 +269,7 @@ class _Post:
             self.refuse(problem)
 
     def refuse(self, problem: Problem) -> None:
-        response = problem.response(PATH)
+        response = problem.response(POST_PATH)
         if response.headers.get("connection") == "close":
             self.keep_alive = False
         headers = b"".join(
@@ -281,7 +281,7 @@ class _Post:
 
     def _write(self, status: int, headers: bytes, body: bytes) -> None:
         self.response_complete = True
-        self.small.traffic.note(PATH, "POST", status, time.perf_counter() - self.began)
+        self.small.traffic.note(POST_PATH, "POST", status, time.perf_counter() - self.began)
         protocol = self.protocol
         if self.disconnected or protocol.transport.is_closing():
             return
@@ -308,7 +308,7 @@ def _status_line(status: int) -> bytes:
     return b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
 
 
-PATH_BYTES = PATH.encode()
+PATH_BYTES = POST_PATH.encode()
 ACKNOWLEDGED = b"content-type: application/json\r\n"
 PROTECTIVE_NAMES = tuple(name.lower().encode() for name in PROTECTIVE)
 

@@ -1,1 +1,1 @@
-"""Bounds on tails from the modulus of a characteristic function."""
+"""Bounds on tails from the modulus of a characteristic function: docs/proofs/fourier.md."""

@@ -9,30 +9,22 @@ from numpy.typing import NDArray
 
 from estimators.estimate import Floats
 
-BASE = 16
-FINER = 4
+DIGIT_BASE = 16
+STEPS_PER_NODE = 4
 """How often the step is smaller than the distance of the first two nodes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Phases:
-    """Nodes tau = m h.
-
-    Parameters
-    ----------
-    step : float
-        h.
-    multiples : ndarray of int64, shape (nodes,)
-        m, ascending from 0.
-    """
+    """Nodes tau = m h: the step h, and the multiples m, ascending from 0."""
 
     step: float
     multiples: NDArray[np.int64]
 
     @classmethod
-    def near(cls, at: Floats) -> Phases:
+    def near_nodes(cls, at: Floats) -> Phases:
         """Return nodes within half a step of these, of which the first is 0."""
-        step = float(at[1]) / FINER
+        step = float(at[1]) / STEPS_PER_NODE
         return cls(step, np.unique(np.rint(at / step).astype(np.int64)))
 
     @property
@@ -44,29 +36,29 @@ class Phases:
         """Return the nodes times a factor."""
         return Phases(self.step * factor, self.multiples)
 
-    def of(self, y: Floats) -> NDArray[np.complex128]:
+    def factors_of(self, y: Floats) -> NDArray[np.complex128]:
         """Return exp(i tau y), shape (nodes, size of y).
-
-        For each digit of m, the factors are taken from a table of all its values: products are
-        several times faster than exponentials.
 
         Examples
         --------
         >>> phases = Phases(0.5, np.array([0, 1, 300]))
-        >>> phases.of(np.array([0.1])).round(6).ravel()
+        >>> phases.factors_of(np.array([0.1])).round(6).ravel()
         array([ 1.      +0.j      ,  0.99875 +0.049979j, -0.759688+0.650288j])
         """
-        left, step = self.multiples, self.step
-        found: NDArray[np.complex128] = _table(step * y, left)[left % BASE]
-        while (left := left // BASE).any():
-            step *= BASE
-            found *= _table(step * y, left)[left % BASE]
-        return found
+        # tables of each digit's values: products are several times faster than exponentials
+        remaining_digits, step = self.multiples, self.step
+        phases: NDArray[np.complex128] = _phase_powers(step * y, remaining_digits)[
+            remaining_digits % DIGIT_BASE
+        ]
+        while (remaining_digits := remaining_digits // DIGIT_BASE).any():
+            step *= DIGIT_BASE
+            phases *= _phase_powers(step * y, remaining_digits)[remaining_digits % DIGIT_BASE]
+        return phases
 
 
-def _table(angle: Floats, multiples: NDArray[np.int64]) -> NDArray[np.complex128]:
+def _phase_powers(angle: Floats, multiples: NDArray[np.int64]) -> NDArray[np.complex128]:
     """Return the powers of exp(i angle) that these multiples need, shape (powers, angles)."""
-    turned = np.arange(min(BASE, int(multiples[-1]) + 1))[:, None] * angle
-    found = np.empty(turned.shape, np.complex128)
-    found.real, found.imag = np.cos(turned), np.sin(turned)
-    return found
+    angles = np.arange(min(DIGIT_BASE, int(multiples[-1]) + 1))[:, None] * angle
+    powers = np.empty(angles.shape, np.complex128)
+    powers.real, powers.imag = np.cos(angles), np.sin(angles)
+    return powers

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aggregator.state.partition import Partition
-from producers.gateway.bodies import JSON, PROTOBUF, read_batch
+from producers.gateway.bodies import JSON_TYPE, PROTOBUF_TYPE, read_batch
 from producers.gateway.problems import Problem
 from producers.wire.batch import parse_batch
 from tests.support.reports.messages import log
@@ -51,7 +51,7 @@ def as_json(rng: random.Random, payload: bytes) -> bytes:
     return bytes(text)
 
 
-@pytest.mark.parametrize("media_type", [PROTOBUF, JSON])
+@pytest.mark.parametrize("media_type", [PROTOBUF_TYPE, JSON_TYPE])
 def test_a_fuzzed_body_becomes_a_batch_that_counts_or_a_problem(media_type: str) -> None:
     made = corpus(METRICS, 3)
     fuzzer, rng = Fuzzer(made, 3), random.Random(3)
@@ -59,7 +59,7 @@ def test_a_fuzzed_body_becomes_a_batch_that_counts_or_a_problem(media_type: str)
     problems: list[Problem] = []
     for message in fuzzer.messages(3_000):
         body = message or b""
-        if media_type == JSON:
+        if media_type == JSON_TYPE:
             body = as_json(rng, rng.choice(made))
         try:
             taken.append(read_batch(media_type, body, METRICS).payload)

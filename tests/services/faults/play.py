@@ -385,7 +385,8 @@ def _settle(outcome: Outcome, deployment: Deployment, devices: Devices, logs: Lo
         if not _is_heartbeat(m.value(), devices.bad)
     )
     if found != devices.sent:
-        outcome.problems.append("the log is not what was sent and acknowledged, once each")
+        extra, missing = found - devices.sent, devices.sent - found
+        outcome.problems.append(f"beside what was acknowledged: {extra} in the log, {missing} not")
     account = reckon(deployment.metrics, logs, devices.bad)
     (end,) = deployment.log_ends(deployment.deadletters).values()
     letters = [message["headers"] for message in deployment.dead(end)]

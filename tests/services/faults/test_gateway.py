@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from deploy.kafka.cluster import KafkaCluster, free_ports, reserve
-from producers.gateway.bodies import PROTOBUF
+from producers.gateway.bodies import PROTOBUF_TYPE
 from producers.wire.batch import encode_batch, new_batch_id
 from tests.services.faults.gateways import answers_at, keys_in, log_of, serving, worker_pids
 from tests.support.running import http_client, servers
@@ -74,7 +74,7 @@ class Crowd:
                 await self._post(client, body)
 
     async def _post(self, client: httpx.AsyncClient, body: bytes) -> int:
-        answer = await client.post(self.url, content=body, headers={"Content-Type": PROTOBUF})
+        answer = await client.post(self.url, content=body, headers={"Content-Type": PROTOBUF_TYPE})
         self.statuses[answer.status_code] += 1
         if answer.status_code != 202:
             assert answer.status_code in (503, 504), answer.text
@@ -102,7 +102,7 @@ def test_nothing_acknowledged_is_lost_when_kafka_is_killed_and_a_server_may_star
     def start_before_kafka() -> None:
         """Start a server while Kafka is away, and post to it once Kafka is there."""
         metric = early.metrics["delay"]
-        told, body = {"Content-Type": PROTOBUF}, encode_batch(metric, [0], [1], TIME_MS)
+        told, body = {"Content-Type": PROTOBUF_TYPE}, encode_batch(metric, [0], [1], TIME_MS)
         with serving(early) as url:
 
             def post() -> httpx.Response:

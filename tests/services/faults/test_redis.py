@@ -27,7 +27,8 @@ def test_redis_that_is_killed_and_started_again_ends_with_the_sums_of_the_log(
             deployment.produce(traffic(deployment, 40, seed=10 + seed))
             redis_server.restart()
             deployment.wait_until_counted()
-        assert worker.owned.keys() == set(range(deployment.partitions))
+        owned = set(range(deployment.partitions))
+        wait_until(lambda: worker.owned.keys() == owned, "the worker has its partitions again")
     outcome = deployment.verify()
     assert outcome.verified, outcome.differences
     assert outcome.messages == 3 * 40 * 7

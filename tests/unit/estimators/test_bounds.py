@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.special import betaincinv
 from scipy.stats import binom
 
-from estimators.bounds import FlipNoise, LaplaceNoise, Law, anytime, flip_noise_deviation, interval
-from estimators.bounds.inversion import lower_limit
+from estimators.bounds import FlipNoise, LaplaceNoise, Law, flip_noise_deviation, interval, mixtures
+from estimators.bounds.signs.inversion import lower_limit
 from estimators.exact import discrete_laplace
 from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weight
 from tests.support.rows import row
@@ -116,7 +116,7 @@ def test_levels_with_means_of_their_own_stay_below_the_free_cumulant(
     n, contrast = np.array(counts, dtype=float), np.tanh([0.125, 0.5, 2.0])
     law = Law(n, 1 / (n.sum() * contrast), contrast, free=True)
     theta = np.array([float(n @ means / n.sum())])
-    scaled = np.array([min(tilt * np.sqrt(n.sum()), law.steepest)])
+    scaled = np.array([min(tilt * np.sqrt(n.sum()), law.max_tilt)])
     z = scaled[0] * law.coefficient
     exact = float(n @ np.log(np.cosh(z) + np.array(means) * contrast * np.sinh(z)))
     assert exact <= law.cumulant(theta, scaled).value[0] + 1e-9 * n.sum()
@@ -206,8 +206,8 @@ FACTS = LevelFacts(np.array([0.5, 1.0, 4.0]), np.array([16.0, 5.0, 1.1]), np.arr
 
 
 def test_the_weights_of_the_mixture_are_a_probability() -> None:
-    assert np.exp(anytime.LOG_WEIGHTS).sum() == pytest.approx(1)
-    assert np.all(np.diff(anytime.TILTS) > 0)
+    assert np.exp(mixtures.LOG_MIXTURE_WEIGHTS).sum() == pytest.approx(1)
+    assert np.all(np.diff(mixtures.MIXTURE_TILTS) > 0)
 
 
 def test_a_report_weighs_the_same_whatever_the_others_are() -> None:
@@ -224,4 +224,4 @@ def test_a_report_weighs_the_same_whatever_the_others_are() -> None:
 
 def test_noise_that_falls_short_of_every_tilt_is_not_bounded() -> None:
     noise = FlipNoise(np.array([1.0]), np.array([1e12]), np.array([0.25]))
-    assert anytime.deviation(noise.cumulant, noise.steepest, -3.0, 1.0) == np.inf
+    assert mixtures.deviation_bound(noise.cumulant, noise.max_tilt, -3.0, 1.0) == np.inf

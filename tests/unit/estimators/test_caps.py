@@ -13,12 +13,12 @@ from scipy.integrate import quad
 from scipy.special import bdtr, betainc, hyp0f1
 
 from estimators import define
-from estimators.bounds.caps.coordinates import CapReports
-from estimators.bounds.caps.remainder import least_concave
+from estimators.bounds.ranked_directions.coordinates import CoordinateBounds
+from estimators.bounds.ranked_directions.remainder import concave_majorant_at
 from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import normal_numbers
 from estimators.mechanisms import Caps
-from estimators.mechanisms.caps import MOST_NUMBERS, best_caps
+from estimators.mechanisms.caps import MAX_NORMAL_NUMBERS, best_caps
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
 from tests.support.rows import row
 
@@ -33,7 +33,7 @@ def log_area(d: int) -> float:
 def mean_of(mechanism: Caps, function: Any) -> float:
     """E f(Z) of a score at the only level, by adaptive quadrature."""
     d, (k, w) = mechanism.dimension, mechanism.sets[0]
-    p, q = float(mechanism.inside[0]), float(mechanism.outside[0])
+    p, q = float(mechanism.best_chances[0]), float(mechanism.other_chances[0])
 
     def density(angle: float) -> float:
         z, base = math.sin(angle), float(math.exp(log_area(d)) * math.cos(angle) ** (d - 2))
@@ -66,14 +66,14 @@ def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it() -> None:
         law = Caps([exact(epsilon)], dimension=d).laws[0]
         one, no_rounding = np.ones(1), 1e-9
         each = d, one * n, one / n, (law,), no_rounding
-        shown = CapReports(*each, squares=np.zeros((1, d)), levels=1)
+        shown = CoordinateBounds(*each, squares=np.zeros((1, d)), levels=1)
         z, above, below = law.scores
         h = (np.arange(500) + 0.5) * (12 / math.sqrt(n * law.mean_squares[0]) / 500)
         side = np.multiply.outer(h, np.sqrt((1 - z) * (1 + z)))
         across = np.cos(side) if d == 2 else np.asarray(hyp0f1((d - 1) / 2, -(side**2) / 4))
         transform = (across @ (above + below)) ** n
         for p in (0.025, 1e-4):
-            alike = shown.even_at(np.zeros(1, dtype=np.intp))
+            alike = shown.uniform_at(np.zeros(1, dtype=np.intp))
             bound = alike.coordinate_deviation(math.log(p)) * n
             tail = 0.5 - float((np.sin(h * bound) / h * transform).sum() * (h[1] - h[0])) / math.pi
             with row(epsilon, d, n, p):
@@ -90,7 +90,7 @@ def test_prices_bound_the_least_concave_and_increasing_function() -> None:
         for left, right in itertools.product(np.flatnonzero(x <= at), np.flatnonzero(x > at)):
             share = (at - x[left]) / (x[right] - x[left])
             exactly = max(exactly, float((1 - share) * y[left] + share * y[right]))
-        others = least_concave(x, y[None], np.array([at / 2, at, 2 * at]))[:, 0]
+        others = concave_majorant_at(x, y[None], np.array([at / 2, at, 2 * at]))[:, 0]
         with row(seed):
             assert exactly - 1e-9 <= others[1] <= float(y.max()) + 1e-9
             assert np.all(np.diff(others) >= -1e-9)
@@ -101,7 +101,7 @@ def test_candidates_are_constants_of_epsilon_and_dimension_within_limits() -> No
         k, inside = best_caps(exact(epsilon), d)
         assert k % 2 == 0
         assert 1 <= inside <= k // 2
-        assert k // 2 * d <= MOST_NUMBERS
+        assert k // 2 * d <= MAX_NORMAL_NUMBERS
     sizes = [best_caps(Fraction(8), 2**i)[0] for i in range(1, 15)]
     assert sizes == sorted(sizes, reverse=True)
     assert Caps([Fraction(1)], dimension=1).scale[0] == pytest.approx(1 / math.tanh(0.5))

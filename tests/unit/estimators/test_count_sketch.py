@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from estimators import LocalMetric, define
-from estimators.bounds.collisions import Collisions, collision_bound
-from estimators.bounds.laws.difference_law import DifferenceLaw
-from estimators.bounds.own_signs import own_sign_limits
+from estimators.bounds.block_differences.law import DifferenceLaw
+from estimators.bounds.sketches.count_sketch import Collisions, collision_bound, own_sign_limits
 from estimators.exact.hashing import mix, row_constants
 from estimators.question import Question
 from tests.support.reports.cases import summed
@@ -72,7 +71,7 @@ def test_without_noise_signs_and_collisions_have_the_bounds_of_their_inequalitie
     question = Question(bound="anytime", beta=0.1)
     for own, users in ((False, 1.0), (True, n * (n + 1))):
         limits = Collisions(2**14, 64).limits(
-            law, half, 0 * one, n * one[None], question, n, own=own
+            law, half, 0 * one, n * one[None], question, n, free=own
         )
         bias = collision_bound(2**14, 64, np.log(0.05 / 2 / users))
         expected = [(0.5 - bias) / (1 - bias), (0.5 + bias) / (1 + bias)]

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom
 
 from estimators import LocalMetric, ReportError, define
-from estimators.bounds.point_collisions import least_collisions, most_collisions
+from estimators.bounds.sketches.hashed_points import max_collision_share, min_collision_share
 from estimators.exact.finite_fields import prime_power
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import ProjectiveGeometryResponse, ProjectiveSketch
@@ -105,8 +105,8 @@ def test_the_collisions_of_one_other_string_are_rarely_beyond_their_bounds() -> 
         [(1024, 364), (264, 1407), (4659, 80), (2, 64)], [0.1, 0.0125, 1e-7]
     ):
         with row(rows, points, p):
-            most = most_collisions(rows, points, math.log(p))
-            least = least_collisions(rows, points, math.log(p))
+            most = max_collision_share(rows, points, math.log(p))
+            least = min_collision_share(rows, points, math.log(p))
             assert binom.sf(math.floor(rows * most), rows, 1 / points) <= p
             assert binom.cdf(math.ceil(rows * least) - 1, rows, 1 / points) <= p
             assert 0 <= least < 1 / points < most
@@ -118,7 +118,9 @@ def test_the_collisions_of_one_other_string_are_rarely_beyond_their_bounds() -> 
 def test_bounds_for_all_times_divide_beta_alike_before_and_after_a_level_comes() -> None:
     """At epsilon 4 collisions are certain, and pay from the upper limit's part as well."""
     mechanism, question = sketch([0.5, 4]), Question(bound="anytime")
-    certain = [least_collisions(e.rows, e.geometry.points, -5.0) > 0 for e in mechanism.hashed_rows]
+    certain = [
+        min_collision_share(e.rows, e.geometry.points, -5.0) > 0 for e in mechanism.hashed_rows
+    ]
     assert certain == [False, True]
     uppers = [
         mechanism.estimate_support(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from estimators.bounds.fourier.remainder import _weights, log_remainder, nodes
+from estimators.bounds.fourier.remainder import _majorant_weights, frequency_nodes, log_remainder
 from estimators.estimate import Floats
 
 
@@ -45,7 +45,7 @@ def exact_law(laws: list[Atoms], counts: list[int]) -> tuple[Floats, Floats]:
 
 def log_bounds(laws: list[Atoms], counts: list[int], tilt: float, sums: Floats) -> Floats:
     n, v = np.array(counts, dtype=float), np.array([law.variance(tilt) for law in laws])
-    tau = nodes(n, v)
+    tau = frequency_nodes(n, v)
     modulus = np.array([law.log_modulus(tilt, tau) for law in laws])
     value = n @ [law.cumulant(tilt) for law in laws]
     remainder = float(log_remainder(tilt, tau, modulus, n, v))
@@ -89,7 +89,7 @@ def test_the_majorant_is_one_and_its_transform_is_below_the_weight(decay: float)
     y = np.linspace(0, 1, 100_001)
     q, w = np.exp(-decay), np.exp(-decay - 2j * np.pi * y)
     transform = (1 - y) / (1 - w) + 1j * decay / (2 * np.pi) * (w / (1 - w) - q / (1 - q))
-    weight = _weights(np.array(decay / (2 * np.pi)), y, np.array(1.0)) / 2
+    weight = _majorant_weights(np.array(decay / (2 * np.pi)), y, np.array(1.0)) / 2
     assert np.all(np.abs(transform) <= weight * (1 + 1e-12))
     assert np.all(np.diff(weight) < 0)
     for x in np.concatenate([np.linspace(-6, 6, 49), [-0.01, 0.01, 0.99, 1.01]]):

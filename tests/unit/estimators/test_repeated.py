@@ -56,7 +56,7 @@ def test_the_law_of_held_signs_is_exact(r: int, pair: tuple[float, float], theta
     law = one_level(1, r, *pair)
     chance = user(r, *pair, (1 + theta) / 2)
     y = centred(np.arange(r + 1), 1, r, *pair)
-    for tilt in law.steepest * np.array([1e-4, 0.01, 0.3]):
+    for tilt in law.max_tilt * np.array([1e-4, 0.01, 0.3]):
         at = law.cumulant(np.array([theta]), np.array([tilt]))
         tilted = chance * np.exp(tilt * y)
         total = tilted.sum()
@@ -98,7 +98,7 @@ def test_limits_that_miss_the_truth_were_unlikely(
     one += (1 - share) * binom.pmf(r_ones, r, middle + half * low)
     chance, theta = users(n, one), share * high + (1 - share) * low
     law = one_level(n, r, p, q, values=bool(values))
-    assert law.exact != bool(values)
+    assert law.is_determined_by_mean != bool(values)
     for total in (None, float(1 / law.coefficient.max())):
         lower, upper = interval(law, centred(ones, n, r, p, q), np.log(beta), total)
         assert chance[lower > theta + 1e-12].sum() <= beta * (1 + 1e-9)

@@ -12,8 +12,8 @@ from scipy.stats import beta as beta_law
 from scipy.stats import binom, ks_1samp
 
 from estimators.bounds import Directions
-from estimators.bounds.fourier.hemispheres import FARTHEST, hemisphere_moduli
-from estimators.bounds.spheres import _odd_part, log_mean_cosh, width
+from estimators.bounds.hemispheres import MAX_FREQUENCY, _odd_part, hemisphere_moduli
+from estimators.bounds.spheres import inverse_mean_size, log_mean_cosh
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import uniform_directions
@@ -39,7 +39,7 @@ def test_the_cumulant_is_the_proved_one(dimension: int) -> None:
     law = Directions(dimension, np.ones(1), np.ones(1), np.array([0.7]), 0.0)
     for x in (0.001, 0.5, 3.0, 7.9):
         cosh, sinh, mean = half_moments(dimension, x)
-        assert mean * width(dimension) == pytest.approx(1, rel=1e-6)
+        assert mean * inverse_mean_size(dimension) == pytest.approx(1, rel=1e-6)
         expected = cosh - 1 + 0.7 * (sinh - x * mean)
         assert law.cumulant(np.array([x]))[0] == pytest.approx(expected, rel=1e-4)
 
@@ -79,7 +79,7 @@ def test_no_law_of_a_report_has_a_larger_modulus(dimension: int, contrast: float
     """Odd functions f drawn at random, and the steepest one, at exponents of any direction."""
     rng = np.random.default_rng(3)
     z, share = coordinate(dimension)
-    tau = np.linspace(0, FARTHEST, 40) * np.sqrt(dimension)
+    tau = np.linspace(0, MAX_FREQUENCY, 40) * np.sqrt(dimension)
     for trial in range(9):
         half = rng.uniform(-1, 1, 8).repeat(CELLS // 16) if trial else np.ones(CELLS // 2)
         if trial % 3 == 1:
@@ -128,6 +128,6 @@ def test_tails_of_directions_are_below_p(dimension: int, n: int) -> None:
             transform = transform * fft.rfft(one) ** count
         chance = fft.irfft(transform, size)
         sums = ((np.arange(size) + size // 2) % size - size // 2) / cells
-        mean = (2 * ahead - n) * contrast / width(dimension)
+        mean = (2 * ahead - n) * contrast / inverse_mean_size(dimension)
         assert chance[np.abs(sums - mean) >= bound + 0.01 * np.sqrt(n)].sum() <= 2 * p
         assert chance[sums - mean >= bound + 0.01 * np.sqrt(n)].sum() <= p

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators.bounds.bets.cells import Bet
-from estimators.bounds.bets.symbol_limits import symbol_limits
-from estimators.mechanisms import Windows
+from estimators.bounds.piecewise.cells import CellBet
+from estimators.bounds.piecewise.limits import symbol_limits
+from estimators.mechanisms import Piecewise
 from estimators.question import Question
 from estimators.weights import WEIGHTINGS
 from tests.support.windows import Sample, knots_of
@@ -39,7 +39,7 @@ def test_the_expected_gain_is_known_whatever_the_data_are(free: bool) -> None:
         ]
         theta = float((law.counts * law.coefficient) @ means)
         bets = sample.bets([n * of for n, of in zip(law.counts, expected, strict=True)])
-        for tilt in np.array([0.01, 0.3, 1.0]) * bets.steepest:
+        for tilt in np.array([0.01, 0.3, 1.0]) * bets.max_tilt:
             grown = 1 + tilt * law.coefficient[:, None] * law.symbols.values
             of_one = np.einsum("lj,lj->l", bets.counts, grown) / law.counts
             exact = float(law.counts @ np.log(of_one))
@@ -74,7 +74,7 @@ def test_the_remainder_bounds_that_of_tilted_samples(epsilon: str, kind: str, fr
     means = each @ shape.values
     theta, spread = float(means.mean()), float((each @ shape.values**2).mean())
     tau2 = (spread - theta**2) / n
-    bet = Bet(law, tau2 / 1.02, tau2 * 1.02, sample.steepest, LOG_P)
+    bet = CellBet(law, tau2 / 1.02, tau2 * 1.02, sample.max_tilt, LOG_P)
     gain = np.log1p(bet.tilt / n * shape.values)
     tilted = each * np.exp(gain)
     exact = float(np.log(tilted.sum(axis=1)).sum()) * n / len(users)
@@ -112,7 +112,7 @@ def test_mirrored_reports_have_mirrored_limits(free: bool) -> None:
 
 def test_limits_are_in_order_around_the_estimate_within_the_range() -> None:
     """All reports are of one symbol: sides that fail half the time may both reject the estimate."""
-    mechanism = Windows([Fraction(1), Fraction(2)])
+    mechanism = Piecewise([Fraction(1), Fraction(2)])
     questions = itertools.product((0.9, 0.05), ("fixed", "anytime", "normal"), WEIGHTINGS)
     for symbol, n, (beta, bound, weights) in itertools.product((0, 9, 17), (1, 30), questions):
         table = np.zeros((2, mechanism.columns), dtype=np.int64)

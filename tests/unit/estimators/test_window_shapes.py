@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy import fft, special
 
-from estimators.bounds import WindowLaw
-from estimators.bounds.fourier.windows import WindowNoise
+from estimators.bounds import PiecewiseLaw
+from estimators.bounds.piecewise.noise import PiecewiseNoise
 from estimators.estimate import Floats
+from estimators.exact.piecewise_shapes import WindowShape, check_numbers, shape_at
 from estimators.exact.thresholds import exp_bounds
-from estimators.exact.windows import WindowShape, check_numbers, shape_at
 from tests.support.windows import knots_of, probabilities
 
 EPSILONS = [Fraction(k, 20) for k in (1, 4, 9, 19, 20, 33, 40, 63, 80, 100, 111, 112, 150, 259)]
@@ -77,14 +77,14 @@ def test_numbers_that_are_no_shape_are_rejected() -> None:
 MIXED = [shape_at(Fraction(x)) for x in ("0.5", "2", "4", "8")]
 
 
-def one_report(shape: WindowShape) -> WindowLaw:
-    return WindowLaw.of([shape], np.ones(1), np.ones(1), free=False)
+def one_report(shape: WindowShape) -> PiecewiseLaw:
+    return PiecewiseLaw.of([shape], np.ones(1), np.ones(1), free=False)
 
 
-def mixed(*, free: bool) -> WindowLaw:
+def mixed(*, free: bool) -> PiecewiseLaw:
     counts = 4e3 * np.array([0.4, 0.3, 0.2, 0.1])
     shares = np.array([0.1, 0.2, 0.3, 0.4])
-    return WindowLaw.of(MIXED, counts, shares / counts, free=free)
+    return PiecewiseLaw.of(MIXED, counts, shares / counts, free=free)
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", "1", "4", "10"])
@@ -92,7 +92,7 @@ def test_no_data_of_a_mean_has_a_larger_cumulant(epsilon: str) -> None:
     """Of all data with one mean, mixtures of two knots are extreme: all pairs are tried."""
     shape = shape_at(Fraction(epsilon))
     law, chance = one_report(shape), probabilities(shape)
-    for z in np.geomspace(1e-3, law.steepest, 9):
+    for z in np.geomspace(1e-3, law.max_tilt, 9):
         at = chance @ np.exp(z * shape.values)
         for theta in (-1.0, -0.61, 0.0, 0.37, 1.0):
             left = shape.knots <= theta
@@ -106,7 +106,7 @@ def test_no_data_of_a_mean_has_a_larger_cumulant(epsilon: str) -> None:
 
 def test_derivatives_are_those_of_the_cumulant_and_a_tangent_is_above_it() -> None:
     law = mixed(free=False)
-    theta, tilt = np.array([-0.7, 0.1, 0.4]), np.array([0.2, 1.0, 0.5]) * law.steepest / 4
+    theta, tilt = np.array([-0.7, 0.1, 0.4]), np.array([0.2, 1.0, 0.5]) * law.max_tilt / 4
     h, at = 1e-5, law.cumulant(theta, tilt)
     steps = h * tilt
     above, below = (law.cumulant(theta, tilt + sign * steps) for sign in (1, -1))
@@ -127,7 +127,7 @@ def test_free_means_have_no_larger_cumulant() -> None:
     rng, law = np.random.default_rng(7), mixed(free=True)
     weight = law.counts * law.coefficient
     for scale in (0.05, 0.3, 1.0):
-        tilt = np.array([law.steepest * scale])
+        tilt = np.array([law.max_tilt * scale])
         for _ in range(50):
             means = rng.choice([-1, 1, rng.uniform(-1, 1)], 4)
             theta = np.array([float(weight @ means)])
@@ -199,11 +199,11 @@ def power(values: NDArray[np.complex128], exponent: int) -> NDArray[np.complex12
     return half * half * values if exponent % 2 else half * half
 
 
-def noise_of(parts: list[tuple[WindowShape, int, dict[float, int]]]) -> WindowNoise:
+def noise_of(parts: list[tuple[WindowShape, int, dict[float, int]]]) -> PiecewiseNoise:
     """Return the noise of the same sum."""
     counts = np.array([float(sum(data.values())) for _, _, data in parts])
     coefficient = np.array([factor * float(shape.scale) for shape, factor, _ in parts])
-    return WindowNoise(counts, coefficient, tuple(shape for shape, _, _ in parts))
+    return PiecewiseNoise(counts, coefficient, tuple(shape for shape, _, _ in parts))
 
 
 def hardest(shape: WindowShape, n: int) -> list[dict[float, int]]:
@@ -246,7 +246,7 @@ def test_exact_tails_are_below_p_for_levels_of_any_size(counts: tuple[int, int])
 def test_noise_of_two_reports_has_a_bound_however_small_p_is(p: float) -> None:
     """Steep tilts leave a level with one symbol, whose variance rounds to zero or below."""
     shapes = tuple(shape_at(Fraction(e)) for e in ("0.1", "12"))
-    noise = WindowNoise(np.ones(2), np.full(2, 0.5), shapes)
+    noise = PiecewiseNoise(np.ones(2), np.full(2, 0.5), shapes)
     bound = noise.deviation(np.log(p))
     assert 0 < bound < np.inf
     for x in (-1.0, 0.3, 1.0):
@@ -262,6 +262,6 @@ def test_the_bound_of_many_reports_of_very_unequal_variance_is_no_less_than_norm
     n: float,
 ) -> None:
     shapes = tuple(shape_at(Fraction(e)) for e in ("0.001", "20"))
-    noise = WindowNoise(np.full(2, n), np.full(2, 0.5 / n), shapes)
+    noise = PiecewiseNoise(np.full(2, n), np.full(2, 0.5 / n), shapes)
     normal = -special.ndtri(5e-10) * np.sqrt(noise.variance)
     assert normal < noise.deviation(np.log(5e-10)) < 1.01 * normal

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from producers.gateway.bodies import JSON, PROTOBUF, Times, read_batch
+from producers.gateway.bodies import JSON_TYPE, PROTOBUF_TYPE, Times, read_batch
 from producers.gateway.encodings import expand
 from producers.gateway.problems import Problem
 from producers.gateway.several import split
@@ -62,11 +62,11 @@ def test_a_serialized_batch_that_nobody_could_count_is_refused_and_says_why() ->
         (encode_batch(SMALL, [1] * 3, [1] * 3, 5), "small allows 2", "several batches"),
     ):
         with row(said):
-            found = refusal(PROTOBUF, body)
+            found = refusal(PROTOBUF_TYPE, body)
             assert said in found.detail
             assert remedy in found.remedy
     last = changed(time_ms=253_402_300_799_999)
-    assert read_batch(PROTOBUF, last, ALL).payload == last
+    assert read_batch(PROTOBUF_TYPE, last, ALL).payload == last
 
 
 def test_json_that_cannot_be_counted_is_refused_and_says_why() -> None:
@@ -88,7 +88,7 @@ def test_json_that_cannot_be_counted_is_refused_and_says_why() -> None:
         (late | {"metric": "carrier"}, "expected a list of 2 integers for rappor"),
     ):
         with row(given):
-            assert said in refusal(JSON, json.dumps(given).encode()).detail
+            assert said in refusal(JSON_TYPE, json.dumps(given).encode()).detail
     for reports, said in (
         ([{"report": 1}], "reports[0]: expected one of level and"),
         ([GOOD | {"epsilon": 1}], "expected one of level and"),
@@ -100,7 +100,7 @@ def test_json_that_cannot_be_counted_is_refused_and_says_why() -> None:
         ([GOOD, {"level": 1, "report": [1]}], "reports[1].report is a list of 1 integers"),
     ):
         with row(reports):
-            found = refusal(JSON, json.dumps(late | {"reports": reports}).encode())
+            found = refusal(JSON_TYPE, json.dumps(late | {"reports": reports}).encode())
             assert said in found.detail
 
 
@@ -113,14 +113,14 @@ def test_times_that_workers_would_refuse_are_refused() -> None:
     ):
         body = json.dumps({"metric": "late", "reports": [GOOD], "time": now + after}).encode()
         for media_type, sent in (
-            (JSON, body),
-            (PROTOBUF, changed(time_ms=int(now + after) * 1000)),
+            (JSON_TYPE, body),
+            (PROTOBUF_TYPE, changed(time_ms=int(now + after) * 1000)),
         ):
             with pytest.raises(Problem, match=told) as refused:
                 read_batch(media_type, sent, ALL, near)
             assert "clock" in refused.value.remedy
     for time_ms in (int(now + 300) * 1000, int(now - 80_000) * 1000, 0):
-        assert read_batch(PROTOBUF, changed(time_ms=time_ms), ALL, near).reports == 1
+        assert read_batch(PROTOBUF_TYPE, changed(time_ms=time_ms), ALL, near).reports == 1
 
 
 def test_json_says_the_same_for_every_shape_of_report() -> None:
@@ -145,7 +145,7 @@ def test_json_says_the_same_for_every_shape_of_report() -> None:
                 {"epsilon": metric.levels[level[1]], "report": reports[1].tolist()},
             ],
         }
-        found = read_batch(JSON, json.dumps(given).encode(), {metric.name: metric})
+        found = read_batch(JSON_TYPE, json.dumps(given).encode(), {metric.name: metric})
         at = 1_700_000_000_000
         assert found.payload == encode_batch(metric, level, reports, at, key.bytes, attributes=told)
         assert (found.key, found.reports, found.metric) == (key.bytes, 2, metric)
@@ -159,7 +159,7 @@ def test_a_serialized_batch_keeps_what_its_definition_has_and_loses_the_rest() -
     batch = ReportBatch.FromString(body)
     batch.attributes.add(name="country", value="DE")
     for sent in (body, batch.SerializeToString()):
-        found = read_batch(PROTOBUF, sent + b"\x7a\x05alice", ALL)  # field 15
+        found = read_batch(PROTOBUF_TYPE, sent + b"\x7a\x05alice", ALL)  # field 15
         assert found.payload == sent
 
 
@@ -167,7 +167,7 @@ def test_json_has_levels_or_epsilons_and_is_given_an_id_and_kafkas_time() -> Non
     found = []
     for first in ({"level": 2, "report": 1}, {"epsilon": 2, "report": 1}):
         late = {"metric": "late", "reports": [first, {"epsilon": 0.5, "report": 0}]}
-        found.append(read_batch(JSON, json.dumps(late).encode(), ALL))
+        found.append(read_batch(JSON_TYPE, json.dumps(late).encode(), ALL))
     batches = [ReportBatch.FromString(each.payload) for each in found]
     assert {(batch.levels, batch.values) for batch in batches} == {(b"\2\0", b"\1\0")}
     assert len({batch.batch_id for batch in batches}) == 2
@@ -180,7 +180,7 @@ def test_a_true_value_is_refused_with_what_to_do_instead() -> None:
         {"metric": "late", "value": 1, "epsilon": 1},
         {"metric": "late", "reports": [{"level": 1, "value": 1}]},
     ):
-        found = refusal(JSON, json.dumps(given).encode())
+        found = refusal(JSON_TYPE, json.dumps(given).encode())
         assert "a true value" in found.detail
         assert "randomize it on the device" in found.remedy
 
@@ -190,27 +190,27 @@ def test_a_body_that_is_no_json_is_answered_with_what_it_may_be() -> None:
         (b"", "an empty body: expected reports", "shows what a body"),
         (gzip.compress(b"{}"), "begins as gzip does", "header Content-Encoding: gzip"),
         (b"\x28\xb5\x2f\xfd rest", "begins as zstd does", "header Content-Encoding: zstd"),
-        (b'{"metric": "\xff"}', "not JSON", "shows what a body"),
+        (b'{"metric": "\xff"}', "not JSON_TYPE", "shows what a body"),
     ):
         with row(body):
-            found = refusal(JSON, body)
+            found = refusal(JSON_TYPE, body)
             assert detail in found.detail
             assert remedy in found.remedy
-            with pytest.raises(Problem, match=r"list of batches|JSON|empty") as refused:
-                split(JSON, body)
+            with pytest.raises(Problem, match=r"list of batches|JSON_TYPE|empty") as refused:
+                split(JSON_TYPE, body)
             assert remedy in refused.value.remedy
-    assert refusal(JSON, b"[" * 10_000)
+    assert refusal(JSON_TYPE, b"[" * 10_000)
 
 
 def test_several_batches_are_divided_as_they_are() -> None:
     bodies = [encode_batch(LATE, [1], [1], 5, new_batch_id()) for _ in range(1000)]
-    assert split(PROTOBUF, ReportBatches(batches=bodies).SerializeToString()) == bodies
-    assert split(JSON, b'[{"metric": "late"}, 7]') == [b'{"metric": "late"}', b"7"]
+    assert split(PROTOBUF_TYPE, ReportBatches(batches=bodies).SerializeToString()) == bodies
+    assert split(JSON_TYPE, b'[{"metric": "late"}, 7]') == [b'{"metric": "late"}', b"7"]
     for media_type, body, said, remedy in (
-        (JSON, b"[]", "0 batches: expected 1 to 1000", "post nothing"),
-        (PROTOBUF, b"\x0a\x00" * 1001, "1001 batches", "several posts"),
-        (PROTOBUF, b"\xff", "not a ReportBatches", ""),
-        (JSON, b"[" * 10_000, "not JSON: maximum recursion depth", ""),
+        (JSON_TYPE, b"[]", "0 batches: expected 1 to 1000", "post nothing"),
+        (PROTOBUF_TYPE, b"\x0a\x00" * 1001, "1001 batches", "several posts"),
+        (PROTOBUF_TYPE, b"\xff", "not a ReportBatches", ""),
+        (JSON_TYPE, b"[" * 10_000, "not JSON_TYPE: maximum recursion depth", ""),
     ):
         with row(said), pytest.raises(Problem, match=said) as refused:
             split(media_type, body)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aggregator.web.http.access import Caller
-from producers.gateway.clients import CALLER, Clients
+from producers.gateway.clients import CALLER_KEY, Clients
 from producers.gateway.problems import Problem
 from tests.support.clocks import Clock
 from tests.support.rows import row
@@ -19,7 +19,7 @@ def from_address(address: str) -> dict[str, Any]:
 
 def with_token(name: str, address: str) -> dict[str, Any]:
     caller = Caller(name, frozenset({"report"}))
-    return {"client": (address, 4000), CALLER: caller}
+    return {"client": (address, 4000), CALLER_KEY: caller}
 
 
 def admitted(clients: Clients, scope: dict[str, Any]) -> bool:
@@ -101,16 +101,16 @@ def test_of_several_posts_at_once_one_alone_may_overdraw_the_rate(clock: Clock) 
     clients = Clients("10/second", clock=clock)
     one = from_address("192.0.2.1")
     at_once = [clients.admit(one) for _ in range(10)]  # all of them before the first body is there
-    clients.count("posts", at_once[0], 999, own=1)
+    clients.count("posts", at_once[0], 999, charged=1)
     for client in at_once[1:]:
         with pytest.raises(Problem, match="more than 10 posts"):
-            clients.count("posts", client, 999, own=1)
+            clients.count("posts", client, 999, charged=1)
     clock.now += 100  # what the first one took, and the others' own
     assert not admitted(clients, one)
     clock.now += 1
     assert admitted(clients, one)
     single = Clients("1/second", clock=clock)
-    single.count("posts", single.admit(one), 4, own=1)
+    single.count("posts", single.admit(one), 4, charged=1)
     assert not admitted(single, one)
 
 
@@ -125,7 +125,7 @@ def test_a_large_body_that_is_refused_is_not_received() -> None:
 
 
 def test_a_crowd_is_forgotten_oldest_first(clock: Clock) -> None:
-    clients = Clients("1/hour", most=100, clock=clock)
+    clients = Clients("1/hour", max_clients=100, clock=clock)
     for number in range(1000):
         clock.now += 0.001
         assert admitted(clients, from_address(f"10.0.{number // 100}.{number % 100}"))

@@ -17,8 +17,8 @@ import pytest
 
 from estimators import define
 from producers.gateway import Gateway, receiving
-from producers.gateway.bodies import PROTOBUF, Times
-from producers.gateway.clients import UNKNOWN
+from producers.gateway.bodies import PROTOBUF_TYPE, Times
+from producers.gateway.clients import UNKNOWN_CLIENT
 from producers.gateway.heads import Head
 from producers.gateway.problems import Problem
 from producers.wire.batch import encode_batch, heartbeat, new_batch_id
@@ -45,7 +45,7 @@ class Post:
     def __init__(self, gateway: Gateway, url: str) -> None:
         self.gateway, self.url = gateway, url
 
-    def batch(self, body: Any, media_type: str = PROTOBUF, **headers: str) -> httpx.Response:
+    def batch(self, body: Any, media_type: str = PROTOBUF_TYPE, **headers: str) -> httpx.Response:
         headers["Content-Type"] = media_type
         return http_client.post(self.url, content=body, headers=headers)
 
@@ -281,8 +281,10 @@ def test_reports_of_small_posts_are_counted_too() -> None:
         limits: dict[str, Any] = {"rate_limit_reports": "1/hour", "acknowledge_timeout": 0.1}
         async with Gateway(ALL, NOWHERE, "reports", **limits) as gateway:
             for _ in range(2):
-                head = Head(PROTOBUF, 0, "")
-                gateway.post_whole(head, one_report(), UNKNOWN, lambda *_: None, is_secret=True)
+                head = Head(PROTOBUF_TYPE, 0, "")
+                gateway.post_whole(
+                    head, one_report(), UNKNOWN_CLIENT, lambda *_: None, is_secret=True
+                )
 
     with pytest.raises(Problem, match="more than 1 reports per 1 hour"):
         asyncio.run(main())

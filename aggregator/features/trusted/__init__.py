@@ -1,0 +1,1 @@
+"""Trusted collection: a release of each pane is drawn once, and shown."""

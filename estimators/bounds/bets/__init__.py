@@ -1,1 +1,0 @@
-"""Bounds on means by bets on counts of symbols, whose variance need not be known."""

@@ -1,0 +1,158 @@
+"""The law of a sum of reports that are +1, -1 or 0, as far as the metric determines it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from estimators.bounds.signs.law import MAX_SIGN_TILT
+from estimators.estimate import Floats
+
+MAX_TILT_RATIO = 1.15  # of tilt times s_l: where a level cannot be made to add so much; measured
+NEWTON_STEPS = 2  # from Jensen's bound, which is within a few percent
+MAX_TANGENTS = 64  # more gain less than 0.1% of a width
+
+
+@dataclasses.dataclass(frozen=True)
+class DifferenceLaw:
+    """The law of S = sum of s_l D over independent reports of several levels, with E S = f.
+
+    A report D is +1 or -1 in the category's block of symbols and 0 elsewhere. P(D != 0) = A is
+    unknown within a range. Theorem 1 of docs/proofs/differences.md.
+
+    Parameters
+    ----------
+    counts : ndarray of float64, shape (levels,)
+        Reports per level, each above zero.
+    coefficient : ndarray of float64, shape (levels,)
+        s_l, above zero; sum n_l s_l c_l = 1.
+    contrast : ndarray of float64, shape (levels,)
+        c_l, in (0, 1].
+    least_share, largest_share : ndarray of float64, shape (levels,)
+        The range of A over all data. For users who hold the category with probability f_i, A is at
+        least `largest_share` - c (1 - f_i).
+    free : bool
+        False: f is the same at all levels. True: it is the mean of the levels' own, weighted by
+        n s c.
+    fixed : bool
+        True: each user holds the category, or does not, and f is the weighted share of these.
+    signed : bool
+        Whether f is in [-1, 1], like a frequency plus the effect of hash collisions; otherwise it
+        is in [0, 1]. Not with `fixed`.
+    """
+
+    counts: Floats
+    coefficient: Floats
+    contrast: Floats
+    least_share: Floats
+    largest_share: Floats
+    free: bool = False
+    fixed: bool = False
+    signed: bool = False
+
+    @property
+    def lowest(self) -> float:
+        """The least value of f."""
+        return -1.0 if self.signed else 0.0
+
+    @property
+    def has_single_block(self) -> bool:
+        """Whether every report is in every category's block: D is a sign, of mean c f."""
+        return bool(np.all(self.least_share > 1 - 1e-12))
+
+    # Theorem 6 of docs/proofs/differences.md
+    def explained_variance(self, f: Floats) -> Floats:
+        """Return e(f), by which sum s^2 A exceeds the variance."""
+        if self.free:
+            return f**2 / float(self.counts.sum())
+        return float(self.counts @ (self.coefficient * self.contrast) ** 2) * f**2
+
+    # Theorem 6 of docs/proofs/differences.md
+    @property
+    def unexplained_share(self) -> float:
+        """The least share of sum s^2 A - e(f) that is variance."""
+        if self.fixed or not self.free:
+            return 1.0
+        spread = np.maximum(
+            self.largest_share - self.contrast**2, 0
+        )  # none at all where epsilon is huge
+        return float((spread / self.largest_share).min())
+
+    def tilts(self, tilt: Floats) -> tuple[Floats, Floats]:
+        """Return the factors x of D and -D at each level, of shape (tilts, levels).
+
+        x is t s_l. For fixed values it makes a holder add t s c (Theorem 2 (d) of
+        docs/proofs/differences.md), up to MAX_TILT_RATIO times that.
+        """
+        first_order = tilt[:, None] * self.coefficient
+        if not self.fixed:
+            return first_order, first_order
+        weight = first_order * self.contrast
+        max_tanh = float(np.tanh(MAX_SIGN_TILT))
+        above = np.minimum(np.expm1(np.minimum(weight, 1.0)) / self.contrast, max_tanh)
+        below = np.minimum(-np.expm1(-weight) / self.contrast, max_tanh)
+        cutoff = MAX_TILT_RATIO * first_order
+        return np.minimum(np.arctanh(above), cutoff), np.minimum(np.arctanh(below), cutoff)
+
+    # Theorem 2 of docs/proofs/differences.md
+    def limits(
+        self, tilt: float, above: Floats, below: Floats, refined: bool = True
+    ) -> tuple[Floats, Floats]:
+        """Return the largest rejected small frequency, and the smallest rejected large one.
+
+        Parameters
+        ----------
+        tilt : float
+        above, below : ndarray of float64, shape (k,)
+            Values of K+(f) = sum ln(1 + c f tanh x) and K-(f) = sum ln(1 - c f tanh x), x from
+            :meth:`tilts`.
+        refined : bool
+            False: use Jensen's bound alone, which is within a few percent.
+
+        Returns
+        -------
+        lower, upper : ndarray of float64, shape (k,)
+            Within [0, 1], or [-1, 1]: K+ is at most `above` at `lower` and below, unless that is
+            the least f; K- at most `below` at `upper` and above, unless that is 1.
+        """
+        if self.fixed:
+            weight = self.coefficient * self.contrast
+            plus, minus = (self.contrast * np.tanh(x[0]) for x in self.tilts(np.array([tilt])))
+            lower = above / float((np.log1p(plus) / weight).max())
+            upper = -below / float((-np.log1p(-minus) / weight).min())
+            return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
+        z = tilt * self.coefficient
+        total, tanh = float(self.counts.sum()), self.contrast * np.tanh(z)
+        slope = float(self.counts @ tanh)
+        lower, upper = total * np.expm1(above / total), -total * np.expm1(below / total)
+        if not self.free:
+            lower, upper = lower / slope, upper / slope
+        elif self.signed:
+            slack = tilt - slope
+            lower, upper = (lower - slack) / tilt, (upper + slack) / tilt
+        else:
+            max_exponent = float(z.max())
+            lower, upper = (
+                lower / tilt,
+                upper / (tilt * float(np.tanh(max_exponent)) / max_exponent),
+            )
+        lower, upper = np.clip(lower, self.lowest, 1), np.clip(upper, self.lowest, 1)
+        if refined and not (self.free or self.signed):
+            positive = np.flatnonzero(lower > 0)
+            lower[positive] = self._newton(lower[positive], above[positive], tanh)
+            upper = self._newton(upper, below, -tanh)
+        return lower, upper
+
+    def _newton(self, f: Floats, goal: Floats, slopes: Floats) -> Floats:
+        """Move f towards the root of sum n ln(1 + slope f) = goal."""
+        for _ in range(NEWTON_STEPS):
+            point, nearest = f, np.arange(f.size)
+            if f.size > MAX_TANGENTS:
+                ranks = np.linspace(0, f.size - 1, MAX_TANGENTS).astype(np.intp)
+                point = np.sort(f)[ranks]
+                nearest = np.searchsorted((point[1:] + point[:-1]) / 2, f)
+            grown = point[:, None] * slopes
+            value, slope = np.log1p(grown) @ self.counts, (slopes / (1 + grown)) @ self.counts
+            f = np.clip(point[nearest] + ((goal - value[nearest]) / slope[nearest]), 0, 1)
+        return f

@@ -1,0 +1,201 @@
+"""Bounds for a fixed number of reports: Theorems 4 to 8 of docs/proofs/differences.md."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from estimators.bounds.block_differences.law import DifferenceLaw
+from estimators.bounds.block_differences.self_normalised import (
+    exponents,
+    log_cosh,
+    self_normalised_interval,
+)
+from estimators.bounds.normal import log_wealth_remainder, normal_quantile
+from estimators.bounds.signs.law import Law
+from estimators.bounds.signs.limits import interval
+from estimators.bounds.tolerances import LOG_P_SAFETY
+from estimators.estimate import Floats
+from estimators.question import Question
+
+CELL_CHOICE_SHARE = 0.01
+"""d: of the failure probability, for each of the four statements that choose cells."""
+BLOCK_CELL_RATIO = 1.25  # between neighbouring cells: with finer ones, no width gains more than 2%
+MIN_CELL_REPORTS = 16.0  # reports' worth of variance per -ln p: below, R gains nothing; measured
+
+
+def difference_limits(
+    law: DifferenceLaw, sums: Floats, sizes: Floats, question: Question, log_p: float, total: float
+) -> tuple[Floats, Floats]:
+    """Return bounds on f in [0, 1], shape (k,), for a question.
+
+    Parameters
+    ----------
+    law : DifferenceLaw
+    sums, sizes : ndarray of float64, shape (levels, k)
+        The sums of D and of abs(D), for each of k categories.
+    question : Question
+    log_p : float
+    total : float
+        From :func:`estimators.weights.total_weight`, for ``anytime``.
+    """
+    if question.bound == "normal":
+        observed = law.coefficient @ sums
+        margin = normal_quantile(log_p) * np.sqrt(law.coefficient**2 @ sizes)
+        return np.clip(observed - margin, 0, 1), np.clip(observed + margin, 0, 1)
+    if question.bound == "anytime":
+        return self_normalised_interval(law, sums, sizes, log_p, total)
+    return difference_interval(law, sums, sizes, log_p)
+
+
+# Theorem 8 of docs/proofs/differences.md
+def difference_interval(
+    law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: float
+) -> tuple[Floats, Floats]:
+    """Return bounds on f, each failing with probability at most p.
+
+    Parameters are as in :func:`difference_limits`.
+
+    Examples
+    --------
+    >>> one = np.ones(1)
+    >>> law = DifferenceLaw(1e4 * one, 1e-4 * one, one, 0.5 * one, one)
+    >>> sums, sizes = np.array([[2000.0]]), np.array([[7000.0]])
+    >>> lower, upper = difference_interval(law, sums, sizes, np.log(0.025))
+    >>> float(lower[0].round(4)), float(upper[0].round(4))
+    (0.1827, 0.2172)
+    """
+    observed = law.coefficient @ sums
+    if law.has_single_block and not (law.free or law.fixed):
+        signs = Law(law.counts, law.coefficient, law.contrast)
+        lower, upper = interval(signs, observed, log_p)
+        return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
+    weight = law.counts * law.coefficient**2
+    largest_variance = float(weight @ law.largest_share)
+    least_edge = -MIN_CELL_REPORTS * log_p * float(law.coefficient.max()) ** 2
+    cell_count = max(
+        0, math.ceil(math.log(largest_variance / least_edge) / math.log(BLOCK_CELL_RATIO))
+    )
+    edges = least_edge * BLOCK_CELL_RATIO ** np.arange(cell_count + 1, dtype=np.float64)
+    first_cell, last_cell, first_interval = _choose_cells(
+        law, sums, sizes, log_p + math.log(CELL_CHOICE_SHARE), edges
+    )
+    log_left = log_p + math.log1p(-4 * CELL_CHOICE_SHARE)
+    lower, upper = np.ones_like(observed), np.zeros_like(observed)
+    tilts, costs = cell_tilts(law, edges, log_left)
+    for cell in range(int(first_cell.min(initial=0)), int(last_cell.max(initial=0)) + 1):
+        members = np.flatnonzero((first_cell <= cell) & (cell <= last_cell))
+        if members.size == 0:
+            continue
+        if cell == 0:
+            cell_limits = self_normalised_interval(
+                law, sums[:, members], sizes[:, members], log_left
+            )
+        else:
+            tilt, cost = tilts[cell - 1 : cell], float(costs[cell - 1])
+            above, below = (x[0, members] - cost for x in exponents(law, tilt, sums, sizes))
+            cell_limits = law.limits(float(tilt[0]), above, below)
+        lower[members] = np.minimum(lower[members], cell_limits[0])
+        upper[members] = np.maximum(upper[members], cell_limits[1])
+    estimate = np.clip(observed, 0, 1)  # where beta is near 1, both limits may be on one side of it
+    return (
+        np.minimum(np.maximum(lower, first_interval[0]), estimate),
+        np.maximum(np.minimum(upper, first_interval[1]), estimate),
+    )
+
+
+def _choose_cells(
+    law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: float, edges: Floats
+) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
+    """Return the first and last cell that may contain tau^2, and an interval for f.
+
+    Each of four statements fails with probability p. Cell 0 ends at the first of the edges.
+    """
+    square = law.coefficient**2
+    largest = float(law.counts * square @ law.largest_share)
+    if law.fixed:
+        interval_of_f = np.zeros(sums.shape[1]), np.ones(sums.shape[1])
+        terms, unit = sizes - law.contrast[:, None] * sums, square * (1 + law.contrast)
+        low, high = bernstein_limits(square @ terms, float(unit.max()), log_p)
+    else:
+        interval_of_f = self_normalised_interval(law, sums, sizes, log_p, refined=False)
+        is_known = law.least_share == law.largest_share
+        low = high = np.full(
+            sums.shape[1], float((law.counts * square)[is_known] @ law.least_share[is_known])
+        )
+        if not is_known.all():
+            unknown_weight = np.where(is_known, 0, square)
+            unknown_sum, largest_term = unknown_weight @ sizes, float(unknown_weight.max())
+            unknown_low, unknown_high = bernstein_limits(unknown_sum, largest_term, log_p)
+            low, high = low + unknown_low, high + unknown_high
+        least_variance = float(law.counts * square @ law.least_share)
+        low = np.clip(low, least_variance, largest) - law.explained_variance(interval_of_f[1])
+        high = np.clip(high, least_variance, largest) - law.explained_variance(interval_of_f[0])
+    rounding, last_cell = 1e-12 * largest, edges.size - 1
+    return (
+        np.minimum(np.searchsorted(edges, low - rounding, side="right"), last_cell),
+        np.minimum(np.searchsorted(edges, high + rounding, side="right"), last_cell),
+        interval_of_f,
+    )
+
+
+def bernstein_limits(total: Floats, unit: float, log_p: float) -> tuple[Floats, Floats]:
+    """Return bounds on the mean of a sum of terms in [0, unit]: Theorem 7 of differences.md.
+
+    Parameters
+    ----------
+    total : ndarray of float64
+        The observed sums.
+    unit : float
+        The largest value of a term.
+    log_p : float
+    """
+    log_inverse_p, unit_count = -log_p, total / unit
+    low = (
+        unit_count
+        + 2 * log_inverse_p / 3
+        - np.sqrt(4 * log_inverse_p**2 / 9 + 2 * log_inverse_p * unit_count)
+    )
+    return unit * low, unit * (
+        unit_count + log_inverse_p + np.sqrt(log_inverse_p**2 + 2 * log_inverse_p * unit_count)
+    )
+
+
+def cell_tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats, Floats]:
+    """Return the cells' tilts, and ln(R / p); a few steps towards the best for a cell's middle.
+
+    Parameters
+    ----------
+    law : DifferenceLaw
+    edges : ndarray of float64
+        Between the cells of tau^2, ascending; one more than cells.
+    log_p : float
+    """
+    least_variance, largest_variance = edges[:-1], edges[1:]
+    cost = np.full_like(least_variance, -log_p)
+    for _ in range(3):
+        tilt = np.sqrt(np.maximum(2 * cost, 1.0) / np.sqrt(least_variance * largest_variance))
+        log_remainders = [log_remainder(law, x, least_variance) for x in law.tilts(tilt)]
+        cost = LOG_P_SAFETY - log_p + np.maximum(*log_remainders)
+    return tilt, cost
+
+
+# Theorems 4 to 6 of docs/proofs/differences.md
+def log_remainder(law: DifferenceLaw, x: Floats, least_variance: Floats) -> Floats:
+    """Return ln R for all laws of at least this tau^2.
+
+    Parameters
+    ----------
+    law : DifferenceLaw
+    x : ndarray of float64, shape (cells, levels)
+    least_variance : ndarray of float64, shape (cells,)
+    """
+    tanh, psi, c = np.tanh(x), log_cosh(x), law.contrast
+    variance_factor = (1 - tanh) * ((x - psi) / law.coefficient) ** 2 / (1 + c * tanh)
+    sd = np.sqrt(variance_factor.min(axis=1) * law.unexplained_share * least_variance)
+    xi, zeta = x * tanh - psi, x - psi * tanh
+    deviation_up = x + psi + (law.largest_share * xi + c * zeta) / (1 + c * tanh)
+    deviation_down = x - psi + c * zeta / (1 - c * tanh)
+    max_deviation = np.minimum(2 * x, np.maximum(deviation_up, deviation_down)).max(axis=1)
+    return log_wealth_remainder(sd, max_deviation)

@@ -1,0 +1,219 @@
+"""Bounds for the mean of unit vectors drawn from a hemisphere: docs/proofs/spheres.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from estimators.bounds.fourier.deviation import sharpened_deviation
+from estimators.bounds.fourier.paired import (
+    PAIRED_NODE_STEP,
+    Pieces,
+    largest_cumulants,
+    log_paired_remainder,
+)
+from estimators.bounds.fourier.remainder import frequency_nodes
+from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS, deviation_bound
+from estimators.bounds.spheres import (
+    inverse_mean_size,
+    length_bound,
+    length_bounds,
+    mcdiarmid_length,
+    mean_cosh,
+    sum_series,
+)
+from estimators.estimate import Floats
+
+MAX_FREQUENCY = 3.2  # of tau, in standard deviations of Z: farther, the series loses digits
+LINEAR_SHARES = (1.0, 0.5)
+SERIES_ROUNDING = 1e-14  # more than the digits that are lost up to there, and far below any effect
+MAX_DIRECTION_TILT = 8.0
+"""Of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports."""
+SERIES_TOLERANCE = 1e-14  # of a series: far above the rounding errors of its summands
+MEAN_KNOTS = 17  # of the unknown mean of a coordinate; twice as many change no width by 0.1%
+
+
+@dataclasses.dataclass(frozen=True)
+class Directions:
+    """Independent reports of several levels, and the error N = sum of s_i (Y_i - E Y_i).
+
+    Parameters
+    ----------
+    dimension : int
+        d, at least 1.
+    counts : ndarray of float64, shape (levels,)
+        Reports per level, each above zero.
+    coefficient : ndarray of float64, shape (levels,)
+        s_l, above zero: the factor of one report.
+    contrast : ndarray of float64, shape (levels,)
+        a_l, in (0, 1].
+    unit : float
+        The step of the grid that coordinates are rounded to at random.
+    """
+
+    dimension: int
+    counts: Floats
+    coefficient: Floats
+    contrast: Floats
+    unit: float
+
+    @functools.cached_property
+    def variance(self) -> float:
+        """The largest E |N|^2 over all data."""
+        rounding = self.dimension * self.unit**2 / 4
+        return float(self.counts @ self.coefficient**2) * (1 + rounding)
+
+    @property
+    def coordinate_variance(self) -> float:
+        """The largest variance of a coordinate of N."""
+        return self.variance / self.dimension
+
+    # Theorem 1 of docs/proofs/spheres.md
+    def cumulant(self, tilt: Floats) -> Floats:
+        """Bound ln E exp(tilt <N, e>), shape (tilts,), for every unit vector e.
+
+        Tilts are above 0, and times the largest coefficient at most MAX_DIRECTION_TILT sqrt(d).
+        """
+        z = tilt[:, None] * self.coefficient
+        return (self._grown(z) + (z * self.unit) ** 2 / 8) @ self.counts
+
+    def coordinate_deviation(self, log_p: float) -> float:
+        """Bound |N_j| with probability 1 - 2 p: Theorem 3 of docs/proofs/spheres.md."""
+        scale = math.sqrt(-2 * log_p * self.dimension / self.variance)
+        return sharpened_deviation(
+            self._coordinate_cumulant, self._log_remainder, scale, self.max_tilt, log_p
+        )
+
+    @functools.cached_property
+    def _means(self) -> Floats:
+        """Knots for the mean of a report's coordinate, shape (levels, knots)."""
+        max_mean: Floats = self.contrast / inverse_mean_size(self.dimension)
+        return max_mean[:, None] * np.linspace(-1, 1, MEAN_KNOTS)
+
+    def _grown(self, z: Floats) -> Floats:
+        """Return E0 cosh(z Z) - 1 + a E0 (sinh z|Z| - z|Z|), shape of z, (..., levels)."""
+        return _even_part(self.dimension, z) + self.contrast * _odd_part(self.dimension, z)
+
+    def _psi(self, z: Floats) -> Floats:
+        """Return the largest ln E e^(z (Z - m)) between knots, shape (levels, k, pieces)."""
+        grown = self._grown(z)
+        return np.stack(
+            [
+                largest_cumulants(step, means, excess[:, None] + step[:, None] * means)
+                for step, means, excess in zip(z.T, self._means, grown.T, strict=True)
+            ]
+        )
+
+    def _coordinate_cumulant(self, tilt: Floats) -> Floats:
+        """Bound ln E exp(tilt N_j)."""
+        psi = self._psi(tilt[:, None] * self.coefficient).max(axis=2)
+        rounding = float(self.counts @ (self.coefficient * self.unit) ** 2) / 8
+        cumulant: Floats = self.counts @ psi + rounding * tilt**2
+        return cumulant
+
+    def _log_remainder(self, tilt: Floats) -> Floats:
+        return np.array([self._log_remainder_at(t) for t in tilt.tolist()])
+
+    def _log_remainder_at(self, tilt: float) -> float:
+        d, a, s = self.dimension, self.contrast, self.coefficient
+        frequencies = frequency_nodes(self.counts, s**2 / d, PAIRED_NODE_STEP)
+        frequencies = frequencies[frequencies * s.max() <= MAX_FREQUENCY * math.sqrt(d)]
+        t, tau = tilt * s, s[:, None] * frequencies
+        radius = np.hypot(t[:, None], tau)
+        odd = _odd_part(d, radius)
+        mass = (1 + self._grown(t))[:, None] + t[:, None] * self._means
+        moduli = hemisphere_moduli(d, a, t, tau, self._means, odd) / mass[..., None]
+        modulus = np.maximum(moduli[:, :, :-1], moduli[:, :, 1:]).min(axis=0)
+        rounding = np.exp(t * self.unit)
+        modulus += ((radius * self.unit) ** 2 * rounding[:, None] / 8)[:, None]
+        # E Z^2 e^(t Z) <= (1 + a) E0 Z^2 cosh(t Z), and C'' in terms of C in more dimensions
+        second_moment = mean_cosh(d + 2, t**2) / d + t**2 * mean_cosh(d + 4, t**2) / (d * (d + 2))
+        root = np.sqrt(((1 + a) * second_moment)[:, None] / mass) + self.unit
+        variance = rounding[:, None] * (root * s[:, None]) ** 2
+        psi, log_modulus = self._psi(t[None])[:, 0], np.log(modulus)
+        levels = [Pieces(*level) for level in zip(psi, log_modulus, variance, strict=True)]
+        squares = self.counts * s**2
+        return log_paired_remainder(tilt, frequencies, self.counts, squares / squares.sum(), levels)
+
+    def radius(self, log_beta: float) -> float:
+        """Bound |N| with probability 1 - beta: Theorem 4 of docs/proofs/spheres.md."""
+        # for a normal N of length R sqrt(variance) the best tilt is d (R - 1/R) / sqrt(variance)
+        tilt = np.minimum(
+            np.geomspace(0.02, 4, 200)
+            * math.sqrt(self.dimension * self.dimension / self.variance)
+            * math.sqrt(-2 * log_beta / self.dimension + 1),
+            self.max_tilt,
+        )
+        markov = length_bound(self.dimension, tilt, lambda t: self.cumulant(t) - log_beta)
+        return min(markov, mcdiarmid_length(self, log_beta))
+
+    @property
+    def max_tilt(self) -> float:
+        """The largest tilt for :meth:`cumulant`."""
+        return MAX_DIRECTION_TILT * math.sqrt(self.dimension) / float(self.coefficient.max())
+
+    def anytime_coordinate_deviation(self, log_p: float, total: float) -> float:
+        """Bound one coordinate of N at all times at once."""
+        return deviation_bound(self.cumulant, self.max_tilt, log_p, total)
+
+    def anytime_radius(self, log_beta: float, total: float) -> float:
+        """Bound |N| at all times at once: Theorem 6 of docs/proofs/spheres.md."""
+        tilt = MIXTURE_TILTS * total * math.sqrt(self.dimension)
+        allowed = tilt <= self.max_tilt
+        if not allowed.any():
+            return math.inf
+        tilt = tilt[allowed]
+        goal = self.cumulant(tilt) - log_beta - LOG_MIXTURE_WEIGHTS[allowed]
+        return float(length_bounds(self.dimension, tilt, goal).min())
+
+
+def _even_part(dimension: int, z: Floats) -> Floats:
+    """Bound E0 cosh(z Z) - 1 from above, by its power series."""
+    return _series(dimension, z, z**2 / (2 * dimension), 2)
+
+
+def _odd_part(dimension: int, z: Floats) -> Floats:
+    """Bound E0 (sinh z|Z| - z|Z|) from above, by its power series."""
+    cube = 2 / (inverse_mean_size(dimension) * (dimension + 1))
+    return _series(dimension, z, z**3 * (cube / 6), 3)
+
+
+def _series(dimension: int, z: Floats, term: Floats, power: int) -> Floats:
+    """Sum z^q E0 |Z|^q / q! for q = power, power + 2, ...; the first summand is given."""
+    sums = sum_series(z**2, lambda k: (dimension + power + 2 * k) * (power + 2 * k + 2))
+    return term * sums * (1 + SERIES_TOLERANCE)
+
+
+def hemisphere_moduli(
+    dimension: int, contrast: Floats, tilt: Floats, tau: Floats, means: Floats, odd: Floats
+) -> Floats:
+    """Bound |E e^((t + i tau) Z)| for a density 1 + a f, f odd, |f| <= 1, and E Z = m.
+
+    Returns several bounds that are convex in m, shape (bounds, levels, knots, nodes).
+
+    Parameters
+    ----------
+    dimension : int
+        d, at least 1.
+    contrast, tilt : ndarray of float64, shape (levels,)
+        a and t.
+    tau : ndarray of float64, shape (levels, nodes)
+        At most MAX_FREQUENCY sqrt(d).
+    means : ndarray of float64, shape (levels, knots)
+        m.
+    odd : ndarray of float64, shape (levels, nodes)
+        E0 (sinh r|Z| - r |Z|) at r = |t + i tau|, or more.
+    """
+    z = np.asarray(tilt[:, None] + 1j * tau, dtype=np.complex128)
+    even, higher = mean_cosh(dimension, z * z), mean_cosh(dimension + 2, z * z)
+    slope, a, m = z * higher, contrast[:, None], means[:, :, None]
+    square = mean_cosh(dimension, 4 * tilt[:, None] ** 2) - mean_cosh(dimension, -4 * tau**2)
+    bounds = [np.abs(even[:, None] + z[:, None] * m) + (a * odd)[:, None]]
+    for part in LINEAR_SHARES:
+        mean_square = square / 2 - part * (2 - part) * np.abs(slope) ** 2 / dimension
+        root = a * np.sqrt(np.maximum(mean_square, 0.0) + SERIES_ROUNDING * square)
+        bounds.append(np.abs(even[:, None] + part * slope[:, None] * m) + root[:, None])
+    return np.stack(bounds) + SERIES_ROUNDING

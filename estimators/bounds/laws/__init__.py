@@ -1,1 +1,0 @@
-"""The known properties of the laws of sums of reports."""

@@ -1,0 +1,68 @@
+"""The normal law: its quantile, and bounds by the theorem of Berry and Esseen."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from estimators.estimate import Floats
+
+BERRY_ESSEEN = 0.56
+"""Sums of independent, not identically distributed terms: Shevtsova (2010)."""
+
+
+# Theorem 4 of docs/proofs/inversion.md
+def log_dense_remainder(tilt: Floats, variance: Floats, third: Floats) -> Floats:
+    """Bound ln R from the least variance and the largest third moment of the tilted law.
+
+    Parameters
+    ----------
+    tilt, variance, third : ndarray of float64, shape (k,)
+    """
+    sd = np.sqrt(np.maximum(variance, 1e-60))
+    remainder: Floats = 1 / (np.sqrt(2 * np.pi) * tilt * sd) + 2 * BERRY_ESSEEN * third / sd**3
+    return np.log(np.minimum(remainder, 1))
+
+
+def normal_quantile(log_p: float) -> float:
+    """Return the z that a standard normal variable exceeds with probability p."""
+    from scipy.special import ndtri_exp
+
+    return -float(ndtri_exp(log_p))
+
+
+def berry_esseen_deviation(
+    least_variance: float, largest_variance: float, third: float, log_p: float
+) -> float:
+    """Bound a sum by the Berry-Esseen theorem: infinite if the theorem gives no bound.
+
+    Parameters
+    ----------
+    least_variance, largest_variance : float
+        Bounds on the variance of the sum.
+    third : float
+        A bound on the sum of third absolute moments.
+    log_p : float
+    """
+    from scipy.special import ndtri
+
+    if least_variance <= 0:
+        return np.inf
+    remaining_p = np.exp(log_p) - BERRY_ESSEEN * third / least_variance**1.5
+    return float(-ndtri(remaining_p) * np.sqrt(largest_variance)) if remaining_p > 0 else np.inf
+
+
+def log_wealth_remainder(sd: Floats, max_deviation: Floats) -> Floats:
+    """Return ln R at tilt 1: Theorem 4 of docs/proofs/differences.md; shapes broadcast.
+
+    Parameters
+    ----------
+    sd, max_deviation : ndarray of float64
+        The least standard deviation of W under its tilted law, and the largest deviation of a term.
+    """
+    from scipy.special import erfcx
+
+    berry_esseen = 2 * BERRY_ESSEEN * max_deviation / np.maximum(sd, 1e-300)
+    remainder: Floats = erfcx(math.sqrt(2) * sd) + berry_esseen
+    return np.log(np.minimum(remainder, 1.0))

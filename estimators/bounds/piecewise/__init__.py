@@ -1,0 +1,1 @@
+"""Laws and bounds of sums of piecewise reports: the mechanism `windows`."""

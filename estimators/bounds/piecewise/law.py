@@ -1,0 +1,215 @@
+"""The law of a sum of piecewise reports, whatever the values are: docs/proofs/laws.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from estimators.bounds.signs.law import MAX_SIGN_TILT, VARIANCE_PIECES, Cumulant, Law, Moments
+from estimators.estimate import Floats
+from estimators.exact.piecewise_shapes import WindowShape
+
+
+class Symbols(NamedTuple):
+    """Constants of the levels' symbols; rows are padded with zeros, windows with the last one.
+
+    Attributes
+    ----------
+    values : ndarray of float64, shape (levels, symbols)
+        y_j.
+    moments : ndarray of float64, shape (levels, symbols, 6)
+        P(j | x) y_j^k for (x, k) = (-1, 0), (1, 0), (-1, 1), ..., (1, 2).
+    squares : ndarray of float64, shape (levels, windows)
+        E[Y^2 | x_s].
+    largest, least_noise : ndarray of float64, shape (levels,)
+        The largest y_j, and the least variance at a knot.
+    """
+
+    values: Floats
+    moments: Floats
+    squares: Floats
+    largest: Floats
+    least_noise: Floats
+
+
+class Tilted(NamedTuple):
+    """ln(A + B m) of one report, its first derivatives, B / (A + B m), and that one's by z."""
+
+    value: Floats
+    mean: Floats
+    variance: Floats
+    by_mean: Floats
+    cross: Floats
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PiecewiseLaw(Law):
+    """Independent reports Y of windows of symbols, with E Y = x; the contrasts are one.
+
+    Parameters
+    ----------
+    shapes : tuple of WindowShape
+        One for each level.
+    """
+
+    shapes: tuple[WindowShape, ...]
+
+    @classmethod
+    def of(
+        cls, shapes: Sequence[WindowShape], counts: Floats, coefficient: Floats, *, free: bool
+    ) -> PiecewiseLaw:
+        """Return the law of levels with these shapes.
+
+        Parameters
+        ----------
+        shapes : sequence of WindowShape
+        counts, coefficient : ndarray of float64, shape (levels,)
+        free : bool
+            As in :class:`estimators.bounds.Law`.
+        """
+        ones = np.ones_like(coefficient)
+        return cls(counts, coefficient, ones, free=free, shapes=tuple(shapes))
+
+    @property
+    def is_determined_by_mean(self) -> bool:
+        """Whether theta alone determines the law: never."""
+        return False
+
+    @functools.cached_property
+    def symbols(self) -> Symbols:
+        """Constants of the levels' symbols."""
+        return _symbols_of(self.shapes)
+
+    @functools.cached_property
+    def max_tilt(self) -> float:
+        """The largest tilt for :meth:`cumulant`."""
+        return MAX_SIGN_TILT / float((self.coefficient * self.symbols.largest).max())
+
+    @property
+    def proxy(self) -> float:
+        """Hoeffding's variance proxy: no report is larger than the largest number."""
+        return float(self.counts @ (self.coefficient * self.symbols.largest) ** 2)
+
+    def tilted(self, mean: Floats, z: Floats) -> Tilted:
+        """Return the bound of Theorem 5 of docs/proofs/laws.md, and its derivatives.
+
+        Means and exponents z broadcast to the shape (..., levels).
+        """
+        symbols = self.symbols
+        grown = np.expm1(z[..., None] * symbols.values)
+        # one product of matrices for each level
+        rows = grown.reshape(-1, *symbols.values.shape).swapaxes(0, 1)
+        sums = (rows @ symbols.moments).swapaxes(0, 1).reshape(*grown.shape[:-1], 6)
+        mass_low, mass_high, low_mean, high_mean, low_square, high_square = np.moveaxis(sums, -1, 0)
+        half, share = (mass_high - mass_low) / 2, (1 + mean) / 2
+        bound = mass_low + (mass_high - mass_low) * share
+        denominator = 1 + bound
+        square = symbols.squares[:, 0]
+        rise = 2 + high_mean - low_mean  # reports are unbiased: their means are -1 and 1
+        first = (low_mean - 1 + rise * share) / denominator
+        second = (square + low_square + (high_square - low_square) * share) / denominator
+        by_mean = half / denominator
+        cross = rise / 2 / denominator - by_mean * first
+        return Tilted(np.log1p(bound), first, second - first**2, by_mean, cross)
+
+    def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
+        """Bound ln E exp(tilt S) from above: attained by values of -1 and 1, with one mean."""
+        z = tilt[:, None] * self.coefficient
+        at = self.tilted(theta[:, None], z)
+        weight = self.counts * self.coefficient
+        value = at.value @ self.counts
+        if self.free:
+            value = value + self._free_increase(theta, at.by_mean)
+        farthest = self.symbols.largest + np.abs(at.mean)
+        return Cumulant(
+            value=value,
+            by_tilt=at.mean @ weight,
+            by_theta=at.by_mean @ self.counts,
+            curvature=at.variance @ (weight * self.coefficient),
+            cross=at.cross @ weight,
+            third=(at.variance * farthest) @ (weight * self.coefficient**2),
+        )
+
+    def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
+        """Return the value of :meth:`cumulant`, and the slope of a line that bounds it."""
+        at = self.tilted(theta[:, None], tilt[:, None] * self.coefficient)
+        value = at.value @ self.counts
+        if self.free:
+            gain, slope = self._free_tangent(theta, at.by_mean)
+            return value + gain, slope
+        return value, at.by_mean @ self.counts
+
+    def variances(self, theta: Floats) -> Floats:
+        """Return an upper bound on the variance of Y at each level, shape (k, levels)."""
+        variances: Floats = self.symbols.squares[:, 0] - theta[:, None] ** 2
+        return variances
+
+    def _variance_slopes(self, theta: Floats) -> Floats:
+        slopes: Floats = -2 * theta[:, None] * self.contrast
+        return slopes
+
+    @functools.cached_property
+    def worst_variance(self) -> float:
+        """The largest variance of S over all data."""
+        return float(self.variances(np.zeros(1))[0] @ (self.counts * self.coefficient**2))
+
+    @functools.cached_property
+    def least_variance(self) -> float:
+        """The least variance of S over all data: that of the noise."""
+        return float(self.symbols.least_noise @ (self.counts * self.coefficient**2))
+
+    # Theorem 6 of docs/proofs/laws.md
+    def moments(self, theta: Floats) -> Moments:
+        """Enclose the moments of S that the mean leaves possible."""
+        if self.free:
+            return self.moments_around(theta, 0.0)
+        weight = self.counts * self.coefficient**2
+        edges = (1 - theta[:, None] ** 2) * np.linspace(0, 1, VARIANCE_PIECES + 1)
+        noise = float(np.array([float(x.worst_variance) for x in self.shapes]) @ weight)
+        variance_limit = self.largest_variance(theta)[:, None]
+        largest_variance = np.minimum(noise + weight.sum() * edges[:, 1:], variance_limit)
+        max_report = float((self.symbols.largest * self.coefficient).max())
+        max_deviation = max_report + np.abs(theta)[:, None] * float(self.coefficient.max())
+        return Moments(
+            self.least_variance + weight.sum() * edges[:, :-1],
+            largest_variance,
+            largest_variance * max_deviation,
+        )
+
+    def moments_around(self, theta: Floats, radius: Floats | float) -> Moments:
+        """Enclose the moments of S for all means within `radius` of theta, both (k,)."""
+        square = self.coefficient**2
+        largest_variance = (square * self.variances(theta)) @ self.counts
+        slopes = square * self._variance_slopes(theta)
+        gain, slope = self._free_tangent(theta, slopes)
+        largest_variance = largest_variance + gain + np.abs(slope) * radius
+        max_deviation = ((self.symbols.largest + 1) * self.coefficient).max()
+        least_variance = np.full((theta.size, 1), self.least_variance)
+        return Moments(
+            least_variance, largest_variance[:, None], (largest_variance * max_deviation)[:, None]
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _symbols_of(shapes: tuple[WindowShape, ...]) -> Symbols:
+    levels = len(shapes)
+    symbols = max(shape.symbols for shape in shapes)
+    windows = max(shape.windows for shape in shapes)
+    values, squares = np.zeros((levels, symbols)), np.empty((levels, windows))
+    moments = np.zeros((levels, symbols, 6))
+    for row, shape in enumerate(shapes):
+        y = shape.values
+        probabilities = np.full(y.shape, float(shape.outside))
+        probabilities[: shape.window] = float(shape.inside)
+        chances = np.stack([probabilities, probabilities[::-1]], axis=1)
+        values[row, : y.size] = y
+        moments[row, : y.size] = np.concatenate([chances * y[:, None] ** k for k in range(3)], 1)
+        at_knots = np.array([float(x) for x in shape.exact_squares])
+        squares[row] = at_knots[np.minimum(np.arange(windows), shape.windows - 1)]
+    largest = np.array([shape.values[-1] for shape in shapes])
+    least_noise = np.array([shape.noise.min() for shape in shapes])
+    return Symbols(values, moments, squares, largest, least_noise)

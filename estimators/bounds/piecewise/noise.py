@@ -1,0 +1,123 @@
+"""The noise of piecewise reports, for users' own values."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from estimators.bounds.fourier.deviation import sharpened_deviation
+from estimators.bounds.fourier.paired import (
+    PAIRED_NODE_STEP,
+    Pieces,
+    largest_cumulants,
+    log_paired_remainder,
+)
+from estimators.bounds.fourier.phases import Phases
+from estimators.bounds.fourier.remainder import frequency_nodes
+from estimators.estimate import Floats
+from estimators.exact.piecewise_shapes import WindowShape
+
+MAX_NOISE_TILT = 40.0  # of a tilt times the largest report: a steeper one gains nothing
+VARIANCE_ROUNDING = 1e-12
+"""Of the largest report's square: far above what rounding does to a variance."""
+
+
+# Theorems 4 and 5 of docs/proofs/fourier.md
+@dataclasses.dataclass(frozen=True)
+class PiecewiseNoise:
+    """The noise S - E S of piecewise reports Y, given the users' own values x.
+
+    Parameters
+    ----------
+    counts, coefficient : ndarray of float64, shape (levels,)
+        n_l and s_l, both above zero.
+    shapes : tuple of WindowShape
+        The mechanism of each level.
+    """
+
+    counts: Floats
+    coefficient: Floats
+    shapes: tuple[WindowShape, ...]
+
+    def joined_with(self, second: PiecewiseNoise) -> PiecewiseNoise:
+        """Return the noise of the difference from a sum of other reports, or of both."""
+        return PiecewiseNoise(
+            np.concatenate([self.counts, second.counts]),
+            np.concatenate([self.coefficient, second.coefficient]),
+            self.shapes + second.shapes,
+        )
+
+    @functools.cached_property
+    def variance(self) -> float:
+        """The largest variance of the noise."""
+        worst = np.array([float(shape.worst_variance) for shape in self.shapes])
+        return float(self.counts @ (self.coefficient**2 * worst))
+
+    @functools.cached_property
+    def max_tilt(self) -> float:
+        """A steeper tilt gains nothing."""
+        largest = np.array([shape.values[-1] for shape in self.shapes])
+        return MAX_NOISE_TILT / float((self.coefficient * largest).max())
+
+    def cumulant(self, tilt: Floats) -> Floats:
+        """Bound ln E exp(tilt noise), on either side."""
+        parts = zip(self.shapes, self.coefficient, self.counts, strict=True)
+        cumulant: Floats = np.sum(
+            [n * _largest_cumulants(shape, tilt * s).max(axis=1) for shape, s, n in parts], 0
+        )
+        return cumulant
+
+    def deviation(self, log_p: float) -> float:
+        """Bound |noise| with probability 1 - 2 p."""
+        scale = math.sqrt(-2 * log_p / self.variance)
+        return sharpened_deviation(self.cumulant, self._log_remainder, scale, self.max_tilt, log_p)
+
+    def _log_remainder(self, tilt: Floats) -> Floats:
+        return np.array([self._log_remainder_at(t) for t in tilt.tolist()])
+
+    def _log_remainder_at(self, tilt: float) -> float:
+        """Bound ln R for one tilt: the largest piece at each level, less the cumulant."""
+        steps = tilt * self.coefficient
+        moments = [
+            _tilted_moments(shape, step) for shape, step in zip(self.shapes, steps, strict=True)
+        ]
+        highest = np.array([variance.max() for _, variance in moments]) * self.coefficient**2
+        phases = Phases.near_nodes(frequency_nodes(self.counts, highest, PAIRED_NODE_STEP))
+        frequencies = phases.nodes
+        shares = self.counts * highest / (self.counts @ highest)
+        levels = []
+        for shape, step, s, (mass, variance) in zip(
+            self.shapes, steps, self.coefficient, moments, strict=True
+        ):
+            log_modulus = _log_moduli(shape, step, phases.scaled(s)) - np.log(mass)[:, None]
+            paired = np.maximum(log_modulus[:-1], log_modulus[1:])
+            levels.append(
+                Pieces(_largest_cumulants(shape, np.array([step]))[0], paired, variance * s**2)
+            )
+        return log_paired_remainder(tilt, frequencies, self.counts, shares, levels)
+
+
+def _largest_cumulants(shape: WindowShape, tilt: Floats) -> Floats:
+    """Return the largest ln E[e^(t (Y - x)) | x] of each piece, shape (k, pieces)."""
+    grown = shape.means(np.expm1(tilt[:, None] * shape.values))
+    return largest_cumulants(tilt, shape.knots, grown)
+
+
+def _tilted_moments(shape: WindowShape, tilt: float) -> tuple[Floats, Floats]:
+    """Return E[e^(t Y)] and at least the tilted variance, at each knot, shapes (knots,)."""
+    y = shape.values
+    mass, first, second = shape.means(np.exp(tilt * y) * np.stack([np.ones_like(y), y, y * y]))
+    return mass, np.maximum(second / mass - (first / mass) ** 2, VARIANCE_ROUNDING * y[-1] ** 2)
+
+
+def _log_moduli(shape: WindowShape, tilt: float, phases: Phases) -> Floats:
+    """Return ln |E[e^((t + i tau) Y)]| at each knot, shape (knots, nodes)."""
+    tilted_phases = phases.factors_of(shape.values)
+    tilted_phases *= np.exp(tilt * shape.values)
+    means = shape.means(tilted_phases)
+    with np.errstate(divide="ignore"):
+        log_moduli: Floats = np.log(means.real**2 + means.imag**2).T / 2
+    return log_moduli

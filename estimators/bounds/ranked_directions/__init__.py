@@ -1,0 +1,1 @@
+"""Bounds for the mean of ranked random directions: docs/proofs/ranked-directions.md."""

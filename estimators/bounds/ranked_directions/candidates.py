@@ -1,0 +1,104 @@
+"""The law of a report among ranked candidates: how far it points in the value's direction."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from estimators.estimate import Floats
+
+MAX_STANDARD_SCORE = 20.0
+"""Standard deviations of a coordinate: what is beyond has a share below 10^-80."""
+QUADRATURE_PANELS, POINTS_PER_PANEL = 40, 6  # of Gauss and Legendre's rule
+RANK_DEVIATIONS = 8.0
+"""Standard deviations of the number of better candidates, around the last chosen."""
+
+
+# Theorem 1 of docs/proofs/ranked-directions.md
+@dataclasses.dataclass(frozen=True)
+class Candidates:
+    """The scores of k / 2 uniform directions and their opposites, of which the best W are inside.
+
+    Parameters
+    ----------
+    dimension : int
+        d, at least 1.
+    candidates : int
+        k, even, at least 2.
+    inside : int
+        W, 1 to k / 2.
+    """
+
+    dimension: int
+    candidates: int
+    inside: int
+
+    @functools.cached_property
+    def rule(self) -> tuple[Floats, Floats, Floats]:
+        """Nodes z in (0, 1), their shares of the law of abs(Z), and q at the nodes."""
+        if self.dimension == 1:
+            return np.ones(1), np.ones(1), np.zeros(1)
+        pairs, inside_pairs = self.candidates // 2, float(self.inside)
+        coarse = np.linspace(0.0, _largest_angle(self.dimension), QUADRATURE_PANELS + 1)
+        _, _, _, share_beyond = _integrate(self.dimension, coarse)
+        spread = RANK_DEVIATIONS * math.sqrt(inside_pairs) + RANK_DEVIATIONS
+        ends = np.clip(
+            [(inside_pairs + spread) / pairs, (inside_pairs - spread) / pairs], 1e-12, 1.0
+        )
+        low, high = np.interp(ends, share_beyond[::-1], coarse[::-1])
+        fine = np.linspace(low, high, QUADRATURE_PANELS + 1)
+        z, weight, tail, _ = _integrate(self.dimension, np.union1d(coarse, fine))
+        return z, weight, tail
+
+    def chances_inside(self) -> Floats:
+        """Return the probability at each node that a candidate is inside."""
+        chances: Floats = _rank_probabilities(
+            self.candidates // 2 - 1, self.inside, self.rule[2]
+        ).sum(axis=0)
+        return chances
+
+    def best_scores(self) -> Floats:
+        """Return the mean sum of the best 1, 2, ..., W scores."""
+        z, weight, tail = self.rule
+        of_rank = _rank_probabilities(self.candidates // 2 - 1, self.inside, tail) @ (weight * z)
+        sums: Floats = np.cumsum(of_rank) * (self.candidates / 2)
+        return sums
+
+
+def _largest_angle(dimension: int) -> float:
+    return min(math.pi / 2, MAX_STANDARD_SCORE / math.sqrt(max(dimension - 1, 1)))
+
+
+def _integrate(dimension: int, edges: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return nodes z, shares, the share beyond each node, and beyond each edge."""
+    points, weights = np.polynomial.legendre.leggauss(POINTS_PER_PANEL)
+    powers = np.arange(POINTS_PER_PANEL)
+    # the integral from a panel's start to each of its points, of the polynomial through its values
+    primitive = (points[:, None] ** (powers + 1) - (-1.0) ** (powers + 1)) / (powers + 1)
+    partial = primitive @ np.linalg.inv(points[:, None] ** powers)
+    half = np.diff(edges)[:, None] / 2
+    phi = edges[:-1, None] + half * (1 + points)
+    density = np.cos(phi) ** (dimension - 2)
+    shares = density * half * weights
+    share_after = np.append(np.cumsum(shares.sum(axis=1)[::-1])[::-1], 0.0)
+    tail = share_after[:-1, None] - half * (density @ partial.T)
+    total = share_after[0]
+    z, tail = np.sin(phi).ravel(), np.clip(tail, 0.0, None).ravel() / total
+    return z, shares.ravel() / total, tail, share_after / total
+
+
+def _rank_probabilities(competitors: int, count: int, tail: Floats) -> Floats:
+    """Return the binomial chances that 0, 1, ... competitors are better, shape (count, nodes)."""
+    rank = np.arange(min(count, competitors + 1))
+    log_all = math.lgamma(competitors + 1)
+    log_ways = np.array([log_all - math.lgamma(competitors - i + 1) for i in rank.tolist()])
+    log_ways -= np.array([math.lgamma(i + 1) for i in rank.tolist()])
+    with np.errstate(divide="ignore"):
+        log_in, log_out = np.log(np.maximum(tail, 1e-300)), np.log1p(-np.minimum(tail, 1 - 1e-16))
+    chances: Floats = np.exp(
+        log_ways[:, None] + np.outer(rank, log_in) + np.outer(competitors - rank, log_out)
+    )
+    return chances

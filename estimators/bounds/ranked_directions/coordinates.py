@@ -1,0 +1,231 @@
+"""Bounds on the coordinates of the error of directions that were ranked by the value."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.bounds.fourier.deviation import choose_tilt
+from estimators.bounds.mixtures import (
+    LOG_MIXTURE_WEIGHTS,
+    MIXTURE_TILTS,
+    deviation_bounds,
+    usable_tilts,
+)
+from estimators.bounds.ranked_directions.bennett import (
+    CONVERGED_RATIO,
+    MAX_ROUNDS,
+    MIN_VARIANCE,
+    bennett_deviation,
+    bennett_factor,
+)
+from estimators.bounds.ranked_directions.noise import RankedNoise
+from estimators.bounds.ranked_directions.remainder import log_remainder
+from estimators.bounds.ranked_directions.report_law import ReportLaw
+from estimators.estimate import Floats
+
+SQUARES_SHARE = 0.04  # of beta, for the upper bounds on q
+TILT_STEP_RATIO = 1.03
+MAX_GROUP_SPREAD, MAX_TILT_GROUPS = 0.1, 16
+"""Of ln variance: coordinates that share a tilt, and how many groups."""
+
+MIN_STEADY_SHARE = 0.05
+"""Of the mean square: if squares of means are less, the variance says nothing more."""
+BOUND_SPREAD = 0.002  # of ln variance: coordinates that share a bound
+
+
+@dataclasses.dataclass(frozen=True)
+class CoordinateBounds(RankedNoise):
+    """Bounds of each coordinate's own, from the sums of squares of reports.
+
+    Parameters
+    ----------
+    squares : ndarray of float64, shape (levels, d)
+        The observed mean square of each coordinate.
+    levels : int
+        All levels of the metric, in use or not.
+    """
+
+    squares: Floats = dataclasses.field(kw_only=True)
+    levels: int = dataclasses.field(kw_only=True)
+
+    @property
+    def coordinate_variance(self) -> Floats:
+        """The variance of each coordinate of N, from the observed squares."""
+        variance: Floats = (self.counts * self.coefficient**2) @ self.squares
+        return variance
+
+    # Theorems 3, 4 and 9 of docs/proofs/ranked-directions.md
+    def coordinate_deviation(self, log_p: float) -> Floats:
+        """Bound each coordinate of N: |N_j| stays below its bound with probability 1 - 2 p."""
+        tilts, goal = self._tilts(log_p), log_p + math.log1p(-SQUARES_SHARE)
+        columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=True)
+        bound: Floats = ((self.cumulants(tilts, columns) - goal) / tilts).min(axis=1)
+        variance = self.variances(columns)
+        bound = np.minimum(bound, self._sharpened(columns, variance, goal))
+        if self.mean is None:
+            return bound
+        for _ in range(MAX_ROUNDS):
+            least_mean = np.maximum(np.abs(self.mean) - bound, 0.0)
+            remaining_variance = np.maximum(variance - self.least_square_sum(least_mean), 0.0)
+            narrower_bound = bennett_deviation(remaining_variance, self.max_deviation(1.0), goal)
+            if (narrower_bound >= bound).all():
+                break
+            bound = np.minimum(bound, narrower_bound)
+        return bound
+
+    def _sharpened(self, columns: NDArray[np.intp], variance: Floats, log_p: float) -> Floats:
+        """Bound the coordinates at these columns by Chernoff's bound times the remainder.
+
+        Coordinates of similar variance share a tilt and prices; of nearly the same, a bound.
+        """
+        log_variance_ratio = np.log(variance / variance.min())
+        coordinate_bins = np.floor(log_variance_ratio / BOUND_SPREAD)
+        bins, bin_of_coordinate = np.unique(coordinate_bins, return_inverse=True)
+        bin_columns = np.zeros((len(columns), bins.size), dtype=np.intp)
+        for column, largest in zip(columns, bin_columns, strict=True):
+            np.maximum.at(largest, bin_of_coordinate, column)
+        bounds = np.zeros(bins.size)
+        group_spread = max(MAX_GROUP_SPREAD, float(log_variance_ratio.max()) / MAX_TILT_GROUPS)
+        group = np.floor(bins * BOUND_SPREAD / group_spread)
+        for group_number in np.unique(group).tolist():
+            group_columns = bin_columns[:, group == group_number]
+            group_bounds = self.uniform_at(group_columns[:, group_columns.shape[1] // 2])
+            bounds[group == group_number] = group_bounds.deviations(group_columns, log_p)
+        return bounds[bin_of_coordinate]
+
+    def _tilts(self, log_p: float) -> Floats:
+        """Return tilts around the best ones of normal laws with the least and the largest noise."""
+        extremes = np.array([law.mean_squares for law in self.laws]).T + self.unit**2 / 4
+        least_variance, largest_variance = (extremes @ (self.counts * self.coefficient**2)).tolist()
+        normal = np.sqrt(-2 * log_p / np.array([largest_variance, least_variance]))
+        steps = math.ceil(math.log(2.5 * normal[1] / normal[0]) / math.log(TILT_STEP_RATIO))
+        tilts: Floats = normal[0] / 2 * TILT_STEP_RATIO ** np.arange(steps + 1)
+        return np.minimum(tilts, self.max_tilt)
+
+    def columns(self, log_p: float, *, fixed: bool) -> NDArray[np.intp]:
+        """Return the columns of q+, which fail with probability p a coordinate; (levels, d).
+
+        Levels whose users have the same mean may still have another q each. Unless the number of
+        reports is `fixed`, they hold at all times at once.
+        """
+        log_p -= math.log(len(self.laws) if fixed else self.levels)  # any level may come into use
+        level_columns = []
+        for law, n, squares in zip(self.laws, self.counts.tolist(), self.squares, strict=True):
+            square_limits = bound_mean_squares(
+                law, n, squares, self.unit, log_p, at_all_times=not fixed
+            )
+            level_columns.append(law.column_of(square_limits))
+        return np.array(level_columns)
+
+    def uniform_at(self, columns: NDArray[np.intp]) -> UniformCoordinateBounds:
+        """Return bounds for every coordinate of which q is at most at these columns, (levels,)."""
+        parts = self.dimension, self.counts, self.coefficient, self.laws, self.unit
+        return UniformCoordinateBounds(*parts, columns=columns)
+
+    # Theorem 10 of docs/proofs/ranked-directions.md
+    def anytime_coordinate_deviation(self, log_p: float, total: float) -> Floats:
+        """Bound each coordinate of N at all times."""
+        tilts, log_weights = usable_tilts(self.max_tilt, total)
+        if not tilts.size:
+            return np.full(self.dimension, np.inf)
+        columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=False)
+        value = self.cumulants(tilts, columns)
+        mixture = tilts, log_weights, log_p + math.log1p(-SQUARES_SHARE)
+        bound = deviation_bounds(value, *mixture)
+        if self.mean is None:
+            return bound
+        variance, mean = self.variances(columns), np.abs(self.mean)
+        gain = bennett_factor(tilts, self.max_deviation(1.0))
+        active = np.flatnonzero(self.least_square_sum(mean) > MIN_STEADY_SHARE * variance)
+        for _ in range(MAX_ROUNDS):
+            if not active.size:
+                break
+            least_mean = np.maximum(mean[active] - bound[active], 0.0)
+            remaining_variance = variance[active] - self.least_square_sum(least_mean)
+            bennett = np.maximum(remaining_variance, MIN_VARIANCE)[:, None] * gain
+            narrower_bound = deviation_bounds(np.minimum(value[active], bennett), *mixture)
+            narrower_bound = np.minimum(narrower_bound, bound[active])
+            is_moving = narrower_bound < bound[active] * CONVERGED_RATIO
+            bound[active], active = narrower_bound, active[is_moving]
+        return bound
+
+
+@dataclasses.dataclass(frozen=True)
+class UniformCoordinateBounds(RankedNoise):
+    """Bounds that hold for every coordinate of which q is at most some value.
+
+    Parameters
+    ----------
+    columns : ndarray of intp, shape (levels,)
+        The column of :meth:`ReportLaw.growth` of these values.
+    """
+
+    columns: NDArray[np.intp] = dataclasses.field(kw_only=True)
+
+    @property
+    def coordinate_variance(self) -> float:
+        """The largest variance of a coordinate."""
+        return float(self.variances(self.columns[:, None])[0])
+
+    def cumulant(self, tilt: Floats) -> Floats:
+        """Bound ln E exp(tilt N_j) for every coordinate, on either side."""
+        cumulants: Floats = self.cumulants(tilt, self.columns[:, None])[0]
+        return cumulants
+
+    def coordinate_deviation(self, log_p: float) -> float:
+        """Bound one coordinate of N with probability 1 - 2 p."""
+        return float(self.deviations(self.columns[:, None], log_p)[0])
+
+    def deviations(self, columns: NDArray[np.intp], log_p: float) -> Floats:
+        """Bound k coordinates that are like these, each with probability 1 - 2 p, shape (k,).
+
+        Their columns, of shape (levels, k), take the place of `self.columns`.
+        """
+        scale = math.sqrt(-2 * log_p / self.coordinate_variance)
+        tilt = choose_tilt(self.cumulant, scale, self.max_tilt, log_p)
+        cumulant = self.cumulants(np.array([tilt]), columns)[:, 0]
+        parts = self.laws, self.counts, self.coefficient, columns, self.unit
+        bounds: Floats = (cumulant + log_remainder(*parts, tilt) - log_p) / tilt
+        return bounds
+
+
+# Theorem 3 of docs/proofs/ranked-directions.md
+def bound_mean_squares(
+    law: ReportLaw, n: float, squares: Floats, unit: float, log_p: float, *, at_all_times: bool
+) -> Floats:
+    """Bound a level's q from above, each coordinate with probability 1 - p; in [0, 1], shape (d,).
+
+    Parameters
+    ----------
+    law : ReportLaw
+    n : float
+        The number of reports.
+    squares : ndarray of float64, shape (d,)
+        The observed mean square of each coordinate.
+    unit : float
+        The step of the grid.
+    log_p : float
+    at_all_times : bool
+        Whether the bound holds at all times at once.
+    """
+    d, (low, high), (base, slope) = law.dimension, law.mean_squares, law.fourth_moment_line(unit)
+    rise = max(high - low, 1e-12 / d)
+    base, slope = base + slope * low, slope * rise  # E V^2 <= base + slope q, for w = 1
+    weight = rise / (d * base)
+    gain, square_base, square_rise = n * weight * rise, n * weight**2 * base, n * weight**2 * slope
+    excess = n * weight * (squares - low)
+    if not at_all_times:
+        half = -log_p * square_rise / gain
+        root = np.maximum(half**2 - 2 * log_p * (square_base + square_rise * excess / gain), 0.0)
+        limits_once: Floats = np.clip((excess + half + np.sqrt(root)) / gain, 0.0, 1.0)
+        return limits_once
+    h = d * MIXTURE_TILTS[:, None]
+    log_p = log_p + LOG_MIXTURE_WEIGHTS[:, None]
+    descent = gain - h * square_rise / 2
+    limit = (excess + h * square_base / 2 - log_p / h) / np.where(descent > 0, descent, 1.0)
+    limits: Floats = np.clip(np.where(descent > 0, limit, 1.0).min(axis=0), 0.0, 1.0)
+    return limits

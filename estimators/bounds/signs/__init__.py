@@ -1,0 +1,1 @@
+"""Laws and bounds of sums of signs, and of values with Laplace noise."""

@@ -1,0 +1,126 @@
+"""Bounds at all times, for running totals: Theorems 9 to 11 of docs/proofs/inversion.md."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from estimators.bounds.mixtures import (
+    CENTRAL_TILT,
+    LOG_MIXTURE_WEIGHTS,
+    MIXTURE_TILTS,
+    TILT_RATIO,
+    TILTS_PER_SIDE,
+    LinearMixture,
+    RowIndices,
+)
+from estimators.bounds.signs.law import Law
+from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
+from estimators.estimate import Floats
+from estimators.interruption import checkpoint
+
+MIXTURE_TERMS, TERMS_BELOW_BEST = 6, 3
+"""Terms that are summed, and how many of them are below the best; measured."""
+MAX_TANGENT_ROUNDS = 6  # three are enough
+CATEGORIES_PER_BLOCK = 2**13  # categories at a time, which a cache holds
+
+
+def lower_limit(
+    law: Law, observed: Floats, pivots: Floats, pivot_of_sum: RowIndices, log_p: float, total: float
+) -> Floats:
+    """Return a theta that the mixture rejects as too small, now or before, or -1; shape (k,).
+
+    Parameters
+    ----------
+    law : Law
+        Its coefficients are c_l / N.
+    observed : ndarray of float64, shape (k,)
+        The sums S, one a category; the law is the same for all.
+    pivots, pivot_of_sum : ndarray, shapes (m,) and (k,)
+        Sums at whose limits tangents touch, and which of them is for each S. Any are valid.
+    log_p, total : float
+        ln p over all times, and N from :func:`estimators.weights.total_weight`.
+    """
+    goal = LOG_P_SAFETY - log_p
+    terms = _terms(law, pivots, goal, total)
+    centre = np.clip(pivots, -1.0, 1.0)
+    theta = np.maximum(centre - terms.width, (centre - 1) / 2)
+    for _ in range(MAX_TANGENT_ROUNDS):
+        checkpoint()
+        lines = _tangents(law, theta, terms)
+        next_theta = lines.solve(pivots, goal)
+        converged = np.abs(next_theta - theta) <= LOG_P_TOLERANCE * terms.width
+        theta = next_theta
+        if converged.all():
+            break
+    limits = np.empty_like(observed)
+    for begin in range(0, observed.size, CATEGORIES_PER_BLOCK):
+        block = slice(begin, begin + CATEGORIES_PER_BLOCK)
+        limits[block] = lines.of_rows(pivot_of_sum[block]).solve(observed[block], goal)
+    return np.maximum(limits - (THETA_ROUNDING + law.offset_rounding), -1.0)
+
+
+class _Terms(NamedTuple):
+    """Tilts on the scale of S and log weights, shape (m, MIXTURE_TERMS), and a first width."""
+
+    tilts: Floats
+    log_weights: Floats
+    width: Floats
+
+
+def _terms(law: Law, pivots: Floats, goal: float, total: float) -> _Terms:
+    """Choose the terms near the best tilt of a normal law with the variance near the limit."""
+    score_width = np.sqrt(2 * (goal + 2))
+    centre = np.clip(pivots, -1.0, 1.0)
+    theta = np.maximum(centre - score_width * np.sqrt(law.worst_variance), (centre - 1) / 2)
+    sd = np.sqrt(law.largest_variance(theta))
+    best_tilt = np.minimum(score_width / sd, law.max_tilt) / (total * CENTRAL_TILT)
+    best_term = np.floor(np.log(best_tilt) / np.log(TILT_RATIO)).astype(int) + TILTS_PER_SIDE
+    first_term = np.clip(best_term - TERMS_BELOW_BEST, 0, MIXTURE_TILTS.size - MIXTURE_TERMS)
+    term_index = first_term[:, None] + np.arange(MIXTURE_TERMS)
+    tilts = MIXTURE_TILTS[term_index] * total
+    is_too_steep = tilts > law.max_tilt
+    return _Terms(
+        np.minimum(tilts, law.max_tilt),
+        np.where(is_too_steep, -np.inf, LOG_MIXTURE_WEIGHTS[term_index]),
+        score_width * sd,
+    )
+
+
+def _tangents(law: Law, theta: Floats, terms: _Terms) -> LinearMixture:
+    """Return the mixture of lines that touch the cumulants at `theta`, of shape (m,)."""
+    value, slope = touch_cumulants(law, theta, terms.tilts)
+    return LinearMixture(theta, terms.tilts, terms.log_weights, value, slope)
+
+
+def touch_cumulants(law: Law, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
+    """Return lines that bound the cumulants for all means: their values at theta, and their slopes.
+
+    Parameters
+    ----------
+    law : Law
+    theta : ndarray of float64, shape (m,)
+    tilts : ndarray of float64, shape (m, terms)
+        On the scale of S; the shape of the results.
+    """
+    flat, shape = tilts.ravel(), tilts.shape
+    tangents = law.tangent(np.repeat(theta, shape[1]), flat)
+    value, slope = (x.reshape(shape) for x in tangents)
+    if law.free:
+        hoeffding = tilts * theta[:, None] + _hoeffding(law, flat).reshape(shape)
+        slope = np.where(hoeffding < value, tilts, slope)
+        value = np.minimum(value, hoeffding)
+    return value, slope
+
+
+def _hoeffding(law: Law, tilts: Floats) -> Floats:
+    """Bound ln E exp(tilt (S - theta)) by Hoeffding's lemma, for free means."""
+    from estimators.exact import discrete_laplace
+
+    cumulant: Floats = tilts**2 / 2 * law.proxy
+    if law.rate is not None:
+        step = law.unit * law.coefficient
+        noise = discrete_laplace.cumulant(law.rate, tilts[:, None] * step)[0]
+        cumulant = cumulant + noise @ law.counts
+    return cumulant

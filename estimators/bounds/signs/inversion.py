@@ -1,0 +1,130 @@
+"""The means that a sum does not reject: Theorems 1, 2 and 6 of docs/proofs/inversion.md."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from estimators.bounds.signs.law import Law
+from estimators.bounds.signs.noise import log_laplace_remainder
+from estimators.bounds.signs.tails import log_tail
+from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
+from estimators.estimate import Floats
+from estimators.interruption import checkpoint
+
+MAX_SEARCH_STEPS = 40
+COUNT_ROUNDING = 1e-3  # far above what rounding can move a count by (below 1e-5 at 1e9 reports)
+TANGENT_STEPS = 4
+RELATIVE_NOISE_TILTS = (0.85, 0.93)  # tilts over that of Chernoff's bound for a normal law
+SEARCH_STRIDE = 8  # of so many limits one is searched for first, the others from between these
+
+
+# Theorem 1 of docs/proofs/inversion.md
+def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
+    """Return a theta that each observed sum rejects as too small, or -1, shape (k,).
+
+    Parameters are as in :func:`estimators.bounds.signs.limits.limits`; the sums ascend.
+    """
+    if law.is_binomial:
+        limits = _clopper_pearson_limits(law, observed, log_p)
+    else:
+        limits = _chernoff_limits(law, observed, log_p)[0]
+        if law.rate is not None:
+            limits = np.maximum(limits, _noisy_limits(law, law.rate, observed, log_p, limits))
+    return np.maximum(limits - (THETA_ROUNDING + law.offset_rounding), -1.0)
+
+
+def _clopper_pearson_limits(law: Law, observed: Floats, log_p: float) -> Floats:
+    """Return the limits of Clopper and Pearson: Theorem 2 of docs/proofs/inversion.md."""
+    from scipy.special import betainc, betaincinv
+
+    n, offset = float(law.counts[0]), float(law.offsets[0])
+    ones = (observed / float(law.coefficient[0]) + n * (1 + offset)) / 2
+    ones = np.clip(np.ceil(ones - COUNT_ROUNDING), 0, n)  # a sum between two counts is the upper
+    has_ones = ones > 0
+    goal = np.exp(log_p) * (1 - LOG_P_SAFETY)
+    probability = betaincinv(ones[has_ones], n - ones[has_ones] + 1, goal * (1 - LOG_P_SAFETY))
+    proved = betainc(ones[has_ones], n - ones[has_ones] + 1, probability) <= goal
+    limits = np.full_like(observed, -1.0)
+    limits[has_ones] = np.where(
+        proved, (2 * probability - 1 - offset) / float(law.contrast[0]), -1.0
+    )
+    return np.clip(limits, -1.0, 1.0)
+
+
+def _chernoff_limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
+    """Return rejected thetas and their tilts: first for some sums, then for the others."""
+    if observed.size <= 4 * SEARCH_STRIDE:
+        return _search(law, observed, log_p, None)
+    sparse_sums = np.append(observed[::SEARCH_STRIDE], observed[-1])
+    theta, tilt = _chernoff_limits(law, sparse_sums, log_p)
+    start = np.interp(observed, sparse_sums, theta), np.interp(observed, sparse_sums, tilt)
+    return _search(law, observed, log_p, start)
+
+
+def _noisy_limits(law: Law, rate: Floats, observed: Floats, log_p: float, theta: Floats) -> Floats:
+    """Return limits with the noise's remainder, from nearby thetas: Theorem 6 of inversion.md."""
+    step = law.unit * law.coefficient
+    best_limit = np.full_like(theta, -1.0)
+    normal = np.sqrt(-2 * log_p / law.largest_variance(theta))
+    for relative_tilt in RELATIVE_NOISE_TILTS:
+        tilt = np.minimum(relative_tilt * normal, law.max_tilt)
+        log_remainder = log_laplace_remainder(law.counts, rate, step, tilt)
+        goal, limit = tilt * observed + log_p - LOG_P_SAFETY - log_remainder, theta
+        for _ in range(TANGENT_STEPS):
+            value, slope = law.tangent(limit, tilt)
+            limit = np.clip(limit + (goal - value) / slope, -1.0, 1.0)
+        best_limit = np.maximum(best_limit, limit)
+    return best_limit
+
+
+def _search(
+    law: Law, observed: Floats, log_p: float, start: tuple[Floats, Floats] | None
+) -> tuple[Floats, Floats]:
+    """Return rejected thetas and their tilts, from nearby ones if there are any."""
+    log_p_goal = log_p - LOG_P_SAFETY
+    log_p_target = log_p_goal - LOG_P_TOLERANCE / 2
+    # for a normal tail, the slope of ln p(theta) is that of the cumulant times this
+    slope_factor = 1 + 1 / max(1.0, -2 * log_p - 2)
+    sd = np.sqrt(law.worst_variance) * np.ones_like(observed)
+    if law.offset is not None:  # rare categories have a far smaller variance than the worst
+        sd = np.sqrt(law.largest_variance(np.clip(observed, -1, 1)))
+    min_curvature = 1e-12 * law.worst_variance
+    width = sd * np.sqrt(-2 * log_p)
+    limits = np.full_like(observed, -1.0)
+    active = np.arange(observed.size)
+    low, high = limits.copy(), np.clip(observed, -1.0, 1.0)
+    theta = np.maximum(high - width, (high - 1) / 2)
+    high[observed > 1] = np.inf  # even a mean of 1 may be rejected
+    tilt = np.minimum(law.max_tilt, np.sqrt(-2 * log_p) / sd)
+    is_settled = np.zeros(observed.shape, dtype=np.bool_)
+    if start is not None:
+        theta, tilt, is_settled = np.minimum(start[0], high), start[1], ~is_settled
+    tilts = tilt.copy()
+    for _ in range(MAX_SEARCH_STEPS):
+        checkpoint()
+        cumulant = law.cumulant(theta, tilt)
+        log_tails = log_tail(law, theta, tilt, observed, cumulant)
+        rejected = log_tails <= log_p_goal
+        low = np.where(rejected, np.maximum(low, theta), low)
+        high = np.where(is_settled & ~rejected, np.minimum(high, theta), high)
+        is_done = rejected & (log_tails >= log_p_goal - LOG_P_TOLERANCE)
+        is_done |= (low >= 1) | (
+            high - low <= LOG_P_TOLERANCE / 4 * np.maximum(observed - low, LOG_P_TOLERANCE * width)
+        )
+        next_theta = theta + (log_p_target - log_tails) / (cumulant.by_theta * slope_factor)
+        is_inside = (next_theta > low) & (next_theta < high)
+        bisected = np.where(next_theta <= low, low + (high - low) / 16, (low + high) / 2)
+        next_theta = np.minimum(np.where(is_inside, next_theta, bisected), 1.0)
+        next_theta = np.where(is_settled | rejected, next_theta, theta)
+        expected_sum = cumulant.by_tilt + cumulant.cross * (next_theta - theta)
+        next_tilt = tilt + (observed - expected_sum) / np.maximum(cumulant.curvature, min_curvature)
+        next_tilt = np.minimum(np.clip(next_tilt, tilt / 8, tilt * 8), law.max_tilt)
+        is_settled = np.abs(next_tilt - tilt) <= tilt / 4
+        limits[active], tilts[active] = low, tilt
+        is_active = ~is_done
+        if not is_active.any():
+            break
+        active, observed, width = active[is_active], observed[is_active], width[is_active]
+        low, high, is_settled = low[is_active], high[is_active], is_settled[is_active]
+        theta, tilt = next_theta[is_active], next_tilt[is_active]
+    return limits, tilts

@@ -1,0 +1,309 @@
+"""The law of a weighted sum of signs, or of values with noise: docs/proofs/laws.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from estimators.estimate import Floats
+from estimators.exact import discrete_laplace
+
+VARIANCE_PIECES = 16  # of the range of an unknown variance: finer ones gain less than 1% of a width
+MAX_SIGN_TILT = 8.0  # of tilt times s_l: a steeper tilt gains nothing and loses digits
+
+
+class Cumulant(NamedTuple):
+    """ln E exp(tilt S) at a mean theta, and the terms for Newton's method; each of shape (k,)."""
+
+    value: Floats
+    by_tilt: Floats
+    by_theta: Floats
+    curvature: Floats
+    cross: Floats
+    third: Floats
+
+
+class Moments(NamedTuple):
+    """Pieces of a law's moments, of shape (k, pieces): the truth lies in one of the pieces."""
+
+    least_variance: Floats
+    largest_variance: Floats
+    third: Floats
+
+
+@dataclasses.dataclass(frozen=True)
+class Law:
+    """Independent reports of several levels.
+
+    Parameters
+    ----------
+    counts : ndarray of float64, shape (levels,)
+        Reports per level, each above zero: levels without reports are left out.
+    coefficient : ndarray of float64, shape (levels,)
+        s_l, above zero.
+    contrast : ndarray of float64, shape (levels,)
+        a_l, in (0, 1].
+    rate : ndarray of float64, shape (levels,), optional
+        The rate of the discrete Laplace noise, if there is any.
+    unit : float
+        The step of the noise.
+    free : bool
+        False: all users' values have the same mean theta, whatever their level. True: every user
+        may have a mean, or a fixed value, of their own, and theta is the mean of these weighted by
+        w = s_l a_l per report.
+    offset : ndarray of float64, shape (levels,), optional
+        o_l, if the signs' means are o_l + a_l theta, within [-1, 1].
+    """
+
+    counts: Floats
+    coefficient: Floats
+    contrast: Floats
+    rate: Floats | None = None
+    unit: float = 0.0
+    free: bool = False
+    offset: Floats | None = None
+
+    @property
+    def is_determined_by_mean(self) -> bool:
+        """Whether theta alone determines the law of the sum: signs with one common mean."""
+        return self.rate is None and not self.free
+
+    @property
+    def is_binomial(self) -> bool:
+        """Whether the sum is that of independent signs of one level with one mean."""
+        return self.is_determined_by_mean and self.counts.size == 1
+
+    def mirrored(self) -> Law:
+        """Return the law of -S, whose mean is -theta."""
+        if self.offset is None:
+            return self
+        return dataclasses.replace(self, offset=-self.offset)
+
+    def means(self, theta: Floats) -> Floats:
+        """Return the means of the signs, shape (k, levels), if all users have mean theta."""
+        mean: Floats = theta[:, None] * self.contrast
+        return mean if self.offset is None else mean + self.offset
+
+    @functools.cached_property
+    def max_tilt(self) -> float:
+        """The largest tilt for :meth:`cumulant`."""
+        limit = MAX_SIGN_TILT / float(self.coefficient.max())
+        if self.rate is None:
+            return limit
+        return min(limit, 0.999 * float((self.rate / (self.unit * self.coefficient)).min()))
+
+    # Theorems 1 and 2 of docs/proofs/laws.md
+    def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
+        """Bound ln E exp(tilt S) from above; exact for signs with one common mean.
+
+        `theta` is in [-1, 1], `tilt` above 0 and at most `max_tilt`; both have the shape (k,).
+        """
+        z = tilt[:, None] * self.coefficient
+        terms, tilted, spread, tanh, denominator = tilted_signs(z, self.means(theta))
+        square, cube = self.coefficient**2, self.coefficient**3
+        by_theta = tanh / denominator
+        value = terms @ self.counts
+        by_tilt = tilted @ (self.counts * self.coefficient)
+        curvature = spread @ (self.counts * square)
+        if self.offset is not None:
+            offset_sum = float(self.counts @ (self.coefficient * self.offset))
+            value, by_tilt = value - tilt * offset_sum, by_tilt - offset_sum
+        if self.rate is not None:
+            step = self.unit * self.coefficient
+            noise = discrete_laplace.cumulant(self.rate, tilt[:, None] * step)
+            value = value + noise[0] @ self.counts
+            by_tilt = by_tilt + noise[1] @ (self.counts * step)
+            curvature = curvature + noise[2] @ (self.counts * step**2)
+        if self.free:
+            value = value + self._free_increase(theta, self.contrast * by_theta)
+        weight = self.counts * self.contrast
+        return Cumulant(
+            value=value,
+            by_tilt=by_tilt,
+            by_theta=by_theta @ weight,
+            curvature=curvature,
+            cross=((1 - tanh) * (1 + tanh) / denominator**2) @ (weight * self.coefficient),
+            third=(spread * (1 + tilted**2)) @ (self.counts * cube),
+        )
+
+    def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
+        """Return the value of :meth:`cumulant`, and the slope of a line in theta that bounds it."""
+        z = tilt[:, None] * self.coefficient
+        terms, tanh, denominator = _log_mgf_of_signs(z, self.means(theta))
+        by_theta = self.contrast * tanh / denominator
+        value = terms @ self.counts
+        if self.offset is not None:
+            value -= tilt * float(self.counts @ (self.coefficient * self.offset))
+        if self.rate is not None:
+            step = self.unit * self.coefficient
+            value += discrete_laplace.cumulant(self.rate, tilt[:, None] * step)[0] @ self.counts
+        if self.free:
+            gain, slope = self._free_tangent(theta, by_theta)
+            return value + gain, slope
+        return value, by_theta @ self.counts
+
+    def _free_increase(self, theta: Floats, by_theta: Floats) -> Floats:
+        """Bound the increase of a concave sum over levels with free means."""
+        return self._free_tangent(theta, by_theta)[0]
+
+    # Theorem 2 of docs/proofs/laws.md
+    def _free_tangent(self, theta: Floats, by_theta: Floats) -> tuple[Floats, Floats]:
+        """Bound that increase, and return the slope in the mean."""
+        gain = by_theta * self.counts
+        share = self.counts * self.coefficient * self.contrast
+        if self.offset is None:
+            slope = gain.sum(axis=1)
+            nu = slope / share.sum()
+            increase: Floats = np.abs(gain - nu[:, None] * share).sum(axis=1) * (1 + np.abs(theta))
+            return increase, slope
+        slopes = gain / share
+        order = np.argsort(slopes, axis=1)
+        cumulative_share = np.cumsum(share[order], axis=1) / share.sum()
+        rank = np.argmax(cumulative_share >= ((1 - theta) / 2 - 1e-12)[:, None], axis=1)
+        quantile = np.take_along_axis(order, rank[:, None], axis=1)
+        nu = np.take_along_axis(slopes, quantile, axis=1)
+        excess_slopes = slopes - nu
+        upwards, downwards = 1 - theta[:, None], 1 + theta[:, None]
+        increase = np.maximum(excess_slopes * upwards, -excess_slopes * downwards)
+        return increase @ share, nu[:, 0] * share.sum()
+
+    @functools.cached_property
+    def _noise_moments(self) -> tuple[Floats, Floats, Floats]:
+        if self.rate is None:
+            zero = np.zeros_like(self.counts)
+            return zero, zero, zero
+        return (
+            discrete_laplace.absolute_moment(self.rate) * self.unit,
+            discrete_laplace.variance(self.rate) * self.unit**2,
+            discrete_laplace.third_absolute_moment(self.rate) * self.unit**3,
+        )
+
+    def variances(self, theta: Floats) -> Floats:
+        """Return the largest variance of one report Y at each level, shape (k, levels)."""
+        mean = self.means(theta)
+        sign_variance: Floats = (1 - mean) * (1 + mean)
+        return sign_variance if self.rate is None else sign_variance + self._noise_moments[1]
+
+    def _variance_slopes(self, theta: Floats) -> Floats:
+        """Return the derivative of :meth:`variances`, linear in theta."""
+        return -2 * self.contrast * self.means(theta)
+
+    @functools.cached_property
+    def worst_variance(self) -> float:
+        """The largest variance of S over all data of one mean: signs with mean zero, or nearest."""
+        weight, hardest = self.counts * self.coefficient**2, 0.0
+        if self.offset is not None:
+            at_zero, at_one = self._variance_slopes(np.array([0.0, 1.0])) @ weight
+            hardest = min(1.0, max(-1.0, float(at_zero / (at_zero - at_one))))
+        return float(self.variances(np.array([hardest]))[0] @ weight)
+
+    @functools.cached_property
+    def proxy(self) -> float:
+        """Hoeffding's variance proxy of signs: it bounds the cumulant of every law on [-1, 1]."""
+        return float(self.counts @ self.coefficient**2)
+
+    @property
+    def offsets(self) -> Floats:
+        """o_l, zero at every level if there is none; shape (levels,)."""
+        return np.zeros_like(self.contrast) if self.offset is None else self.offset
+
+    @property
+    def offset_rounding(self) -> float:
+        """The largest change of theta by rounding o_l to doubles."""
+        return 0.0 if self.offset is None else 1e-15 * float(self.counts @ self.coefficient)
+
+    # Theorem 3 (a) of docs/proofs/laws.md
+    def largest_variance(self, theta: Floats) -> Floats:
+        """Return the largest variance of S that the mean leaves possible, shape of `theta`."""
+        if self.offset is not None:
+            square = self.coefficient**2
+            variance: Floats = (square * self.variances(theta)) @ self.counts
+            if self.free:
+                variance += self._free_increase(theta, square * self._variance_slopes(theta))
+            return np.maximum(variance, 1e-12 * self.worst_variance)
+        if self.free:
+            saving_per_square = 1 / self.counts.sum()
+        else:
+            saving_per_square = self.counts @ (self.coefficient * self.contrast) ** 2
+        largest: Floats = self.worst_variance - saving_per_square * theta**2
+        return np.maximum(largest, 1e-12 * self.worst_variance)
+
+    # Theorem 3 of docs/proofs/laws.md
+    def moments(self, theta: Floats) -> Moments:
+        """Enclose the moments of S that the mean leaves possible."""
+        if self.offset is not None:
+            return self.free_sign_moments(theta)
+        value_variance = 1 - theta[:, None] ** 2
+        if self.rate is None or self.free:
+            noise_variance = (1 - self.contrast) * (1 + self.contrast) + self._noise_moments[1]
+            noise_sum = self.counts @ (self.coefficient**2 * noise_variance)
+            least_variance = np.full_like(value_variance, noise_sum)
+            noise_third = self._noise_third(np.ones_like(value_variance))
+            third = self.counts @ self.coefficient**3 + noise_third
+            return Moments(least_variance, self.largest_variance(theta)[:, None], third)
+        edges = value_variance * np.linspace(0, 1, VARIANCE_PIECES + 1)
+        variance = self.worst_variance - self.proxy * (1 - edges)
+        upper_edges = edges[:, 1:]
+        skew = np.minimum(1 - (1 - value_variance) ** 2, (1 + np.abs(theta))[:, None] * upper_edges)
+        third = skew * float(self.counts @ self.coefficient**3)
+        return Moments(variance[:, :-1], variance[:, 1:], third + self._noise_third(upper_edges))
+
+    # Theorems 2 and 3 of docs/proofs/laws.md
+    def free_sign_moments(self, theta: Floats, radius: Floats | float = 0.0) -> Moments:
+        """Enclose the moments of signs with free means of a mean within `radius` of theta."""
+        offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
+        square, cube = self.coefficient**2, self.coefficient**3
+        max_mean = np.abs(offset) + self.contrast
+        least_variance = self.counts @ (square * (1 - max_mean) * (1 + max_mean))
+        mean = self.means(theta)
+        largest_variance = (square * self.variances(theta)) @ self.counts
+        gain, slope = self._free_tangent(theta, square * self._variance_slopes(theta))
+        largest_variance = largest_variance + gain + np.abs(slope) * radius
+        largest_variance = np.maximum(largest_variance, 1e-12 * self.worst_variance)
+        third = (cube * (1 - mean**4)) @ self.counts
+        gain, slope = self._free_tangent(theta, -4 * cube * self.contrast * mean**3)
+        third = third + gain + np.abs(slope) * radius
+        return Moments(
+            np.full((theta.size, 1), max(float(least_variance), 0.0)),
+            largest_variance[:, None],
+            third[:, None],
+        )
+
+    def _noise_third(self, variance: Floats) -> Floats:
+        """Bound what noise adds to the third moment of values that have this variance."""
+        weight = self.counts * self.coefficient**3
+        first, second, cube = (float(weight @ moment) for moment in self._noise_moments)
+        return cube + 3 * np.minimum(variance * first, np.sqrt(variance) * second)
+
+
+def tilted_sign_extremes(z: Floats, offset: Floats, contrast: Floats) -> tuple[Floats, Floats]:
+    """Return the least variance and the largest third moment of tilted signs of +1 or -1.
+
+    Parameters
+    ----------
+    z : ndarray of float64
+        The exponents of the tilt.
+    offset, contrast : ndarray of float64
+        The signs' means are offset + or - contrast; shapes broadcast with `z`.
+    """
+    means = [tilted_signs(z, offset + sign * contrast)[1] for sign in (1, -1)]
+    square = np.square(means)
+    return 1 - square.max(axis=0), 1 - square.min(axis=0) ** 2
+
+
+def tilted_signs(z: Floats, mean: Floats) -> tuple[Floats, ...]:
+    """Return ln E exp(z Y), the tilted mean and variance, tanh z and 1 + mean tanh z."""
+    terms, tanh, denominator = _log_mgf_of_signs(z, mean)
+    tilted = (tanh + mean) / denominator
+    return terms, tilted, (1 - tilted) * (1 + tilted), tanh, denominator
+
+
+def _log_mgf_of_signs(z: Floats, mean: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return ln E exp(z Y), tanh z and 1 + mean tanh z, for z from 0 to STEEPEST."""
+    growth = np.expm1(2 * z)
+    tanh = growth / (growth + 2)
+    terms = np.log1p((1 + mean) / 2 * growth) - z
+    return terms, tanh, 1 + mean * tanh

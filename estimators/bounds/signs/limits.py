@@ -1,0 +1,166 @@
+"""Chooses the interval for a question's bound and target."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.bounds.mixtures import deviation_bound
+from estimators.bounds.normal import normal_quantile
+from estimators.bounds.signs import anytime, inversion
+from estimators.bounds.signs.law import Law
+from estimators.bounds.signs.noise import Noise
+from estimators.bounds.signs.own_values import own_value_limits
+from estimators.estimate import Floats
+from estimators.question import Question
+
+GROUP_WIDTH = 0.02
+"""Of a half-width: widens bounds by 1% on average where there are many categories."""
+PIVOT_SPACING, MAX_PIVOTS = 0.1, 64
+"""Of a half-width, and how many at most: sums whose tangents serve for all times; measured."""
+
+
+def limits(
+    law: Law,
+    observed: Floats,
+    question: Question,
+    log_p: float,
+    total: float,
+    noise: Noise | None = None,
+    signs: Floats | None = None,
+) -> tuple[Floats, Floats]:
+    """Return bounds on theta in [-1, 1], shape (k,), for a question.
+
+    Parameters
+    ----------
+    law : Law
+    observed : ndarray of float64, shape (k,)
+        The sums S, one for each category.
+    question : Question
+    log_p : float
+    total : float
+        From :func:`estimators.weights.total_weight`, for ``anytime``.
+    noise : Noise, optional
+        The noise of S given the users' own values, for the target ``sample``. Without it, the
+        interval is that of `law`, which must then be free.
+    signs : ndarray of float64, shape (levels, k), optional
+        The levels' sums of signs, if each user holds +1 or -1: sharper for the target ``sample``.
+    """
+    if not observed.size:  # an open vocabulary of which nothing is asked for
+        return observed, observed
+    if question.panes != 1:
+        return limits_over_panes(law, observed, question, log_p)
+    if question.target == "sample" and noise is not None:
+        if question.bound == "normal":
+            margin = normal_quantile(log_p) * noise.variance**0.5
+        elif question.bound == "anytime":
+            margin = deviation_bound(noise.cumulant, noise.max_tilt, log_p, total)
+        else:
+            margin = noise.deviation(log_p)
+        return np.clip(observed - margin, -1, 1), np.clip(observed + margin, -1, 1)
+    if question.bound == "normal":
+        return normal_limits(law, observed, log_p)
+    if question.target == "sample" and signs is not None:
+        return own_value_limits(law, signs, log_p, total if question.bound == "anytime" else None)
+    return interval(law, observed, log_p, total if question.bound == "anytime" else None)
+
+
+# Theorem 8 of docs/proofs/inversion.md
+def limits_over_panes(
+    law: Law, observed: Floats, question: Question, log_p: float
+) -> tuple[Floats, Floats]:
+    """Return bounds from signs that are independent only within each of several panes.
+
+    Without a number of panes, and for anytime bounds, the result is [-1, 1]. Parameters are as in
+    :func:`limits`; the law has no noise.
+
+    Examples
+    --------
+    >>> law = Law(counts=np.array([4e4]), coefficient=np.array([1 / 4e4]), contrast=np.ones(1))
+    >>> lower, upper = limits_over_panes(law, np.array([0.5]), Question(panes=4), np.log(0.025))
+    >>> float(lower[0].round(4)), float(upper[0].round(4))
+    (0.4728, 0.5272)
+    """
+    if question.panes is None or question.bound == "anytime":
+        return np.full_like(observed, -1.0), np.full_like(observed, 1.0)
+    if question.bound == "normal":
+        variance = question.panes * law.largest_variance(np.clip(observed, -1, 1))
+        margin = normal_quantile(log_p) * np.sqrt(variance)
+    else:
+        margin = np.full_like(observed, np.sqrt(-2 * log_p * question.panes * law.proxy))
+    return np.clip(observed - margin, -1, 1), np.clip(observed + margin, -1, 1)
+
+
+def interval(
+    law: Law, observed: Floats, log_p: float, total: float | None = None
+) -> tuple[Floats, Floats]:
+    """Return bounds on theta in [-1, 1], shape (k,), each failing with probability at most p.
+
+    With `total` they hold at all times at once. Parameters are as in :func:`limits`.
+
+    Examples
+    --------
+    >>> law = Law(counts=np.array([1e4]), coefficient=np.array([1e-4]), contrast=np.ones(1))
+    >>> lower, upper = interval(law, np.array([0.5]), np.log(0.025))
+    >>> float(lower[0].round(4)), float(upper[0].round(4))
+    (0.4828, 0.5169)
+    >>> lower, upper = interval(law, np.array([0.5]), np.log(0.025), total=1e4)
+    >>> float(lower[0].round(3)), float(upper[0].round(3))
+    (0.47, 0.529)
+    """
+    mirrored = law.mirrored()
+    if mirrored is law:
+        both_sides = _lower_limits(law, np.concatenate([observed, -observed]), log_p, total)
+        return both_sides[: observed.size], -both_sides[observed.size :]
+    lower = _lower_limits(law, observed, log_p, total)
+    return lower, -_lower_limits(mirrored, -observed, log_p, total)
+
+
+def _lower_limits(law: Law, observed: Floats, log_p: float, total: float | None) -> Floats:
+    order = np.argsort(observed)
+    ascending = observed[order]
+    positions = _positions(law, ascending, log_p)
+    if total is None:
+        first_members, group = _group_positions(positions, GROUP_WIDTH)
+        limit = inversion.lower_limit(law, ascending[first_members], log_p)[group]
+    else:
+        first_members, group = _group_positions(
+            positions, max(PIVOT_SPACING, float(positions[-1]) / MAX_PIVOTS)
+        )
+        last_members = np.append(first_members[1:], observed.size) - 1
+        pivots = (ascending[first_members] + ascending[last_members]) / 2
+        limit = anytime.lower_limit(law, ascending, pivots, group, log_p, total)
+    limits = np.empty_like(observed)
+    limits[order] = limit
+    return limits
+
+
+def _positions(law: Law, ascending: Floats, log_p: float) -> Floats:
+    """Return how many half-widths, approximately, each sum is above the least one."""
+    ranks = np.linspace(0, ascending.size - 1, min(ascending.size, MAX_PIVOTS)).astype(np.intp)
+    sampled = ascending[ranks]
+    half = np.sqrt(-2 * log_p * law.largest_variance(np.clip(sampled, -1, 1)))
+    steps = np.diff(ascending, prepend=ascending[:1])
+    return np.cumsum(steps / np.interp(ascending, sampled, half))
+
+
+def _group_positions(positions: Floats, width: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the first member of each group of `width`, and the group of each position."""
+    starts = np.diff(np.floor(positions / width), prepend=-1) > 0
+    return np.flatnonzero(starts), np.cumsum(starts) - 1
+
+
+def normal_limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
+    """Return the interval of the normal law with the largest variance: asymptotic.
+
+    Parameters are as in :func:`limits`.
+
+    Examples
+    --------
+    >>> law = Law(counts=np.array([1e4]), coefficient=np.array([1e-4]), contrast=np.ones(1))
+    >>> lower, upper = normal_limits(law, np.array([0.5]), np.log(0.025))
+    >>> float(lower[0].round(4)), float(upper[0].round(4))
+    (0.483, 0.517)
+    """
+    margin = normal_quantile(log_p) * np.sqrt(law.largest_variance(np.clip(observed, -1, 1)))
+    return np.clip(observed - margin, -1, 1), np.clip(observed + margin, -1, 1)

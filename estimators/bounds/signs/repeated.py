@@ -1,0 +1,145 @@
+"""The law of several signs of a user for one value: Theorem 4 of docs/proofs/laws.md."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from estimators.bounds.signs.law import VARIANCE_PIECES, Cumulant, Law, Moments, tilted_signs
+from estimators.estimate import Floats
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RepeatedLaw(Law):
+    """Independent users of several levels, who report `repeats` signs each; Y is their mean.
+
+    Its population is users. If their values are fixed, all signs are independent, and the law is
+    that of n r single signs.
+
+    Parameters
+    ----------
+    repeats : ndarray of float64, shape (levels,)
+        r_l, at least 1.
+    values : bool
+        False: users hold signs. True: they hold values in [-1, 1].
+    """
+
+    repeats: Floats
+    values: bool = False
+
+    @property
+    def is_determined_by_mean(self) -> bool:
+        """Whether theta alone determines the law of the sum: not if values only share a mean."""
+        return super().is_determined_by_mean and not (
+            self.values and bool((self.repeats > 1).any())
+        )
+
+    @property
+    def is_binomial(self) -> bool:
+        """Whether the sum is that of independent signs: not if a user has several."""
+        return super().is_binomial and bool((self.repeats == 1).all())
+
+    def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
+        """Bound ln E exp(tilt S) from above; exact for values +1 and -1 with one mean."""
+        z = tilt[:, None] * self.coefficient
+        log_mgf, tilted, spread, mean_gap, growth, denominator = self.tilted_users(
+            theta[:, None], z
+        )
+        by_theta, mean = growth / (2 * denominator), tilted + self.offsets
+        value = log_mgf @ self.counts
+        if self.free:
+            value = value + self._free_increase(theta, by_theta)
+        return Cumulant(
+            value=value,
+            by_tilt=(self.coefficient * tilted) @ self.counts,
+            by_theta=by_theta @ self.counts,
+            curvature=(self.coefficient**2 * spread) @ self.counts,
+            cross=(self.coefficient * mean_gap * (1 + growth) / (2 * denominator**2)) @ self.counts,
+            third=(self.coefficient**3 * spread * (1 + np.abs(mean))) @ self.counts,
+        )
+
+    def tilted_users(self, theta: Floats, z: Floats) -> tuple[Floats, ...]:
+        """Return ln E exp(z (Y - o)), its first two derivatives in z, and terms of Newton's method.
+
+        These are the gap between a sign's tilted means, the growth, and 1 + w growth.
+        """
+        share = (1 + theta) / 2
+        terms, non_holder_mean, tanh, growth = self._growth(z)
+        untilted_mean = self.offsets + self.contrast
+        holder_mean = (tanh + untilted_mean) / (1 + untilted_mean * tanh)
+        mean_gap = holder_mean - non_holder_mean
+        denominator = 1 + share * growth
+        holders = share * (1 + growth) / denominator
+        tilted = non_holder_mean + holders * mean_gap
+        skew = holders * (non_holder_mean - holder_mean) * (non_holder_mean + holder_mean)
+        spread = (1 - non_holder_mean**2 + skew) / self.repeats
+        spread = spread + holders * (1 - holders) * mean_gap**2
+        value = terms + np.log1p(share * growth)
+        return value, tilted - self.offsets, spread, mean_gap, growth, denominator
+
+    def _growth(self, z: Floats) -> tuple[Floats, ...]:
+        """Return ln E exp(z (Y - o)) given -1, a sign's tilted mean, tanh z / r, and the growth.
+
+        E exp(z Y) given +1 is that given -1 times 1 + growth.
+        """
+        untilted_mean = self.offsets - self.contrast
+        terms, non_holder_mean, _, tanh, denominator = tilted_signs(z / self.repeats, untilted_mean)
+        growth = np.expm1(self.repeats * np.log1p(2 * self.contrast * tanh / denominator))
+        return self.repeats * terms - z * self.offsets, non_holder_mean, tanh, growth
+
+    def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
+        """Return the value of :meth:`cumulant`, and the slope of a line that bounds it."""
+        z = tilt[:, None] * self.coefficient
+        terms, _, _, growth = self._growth(z)
+        share = (1 + theta[:, None]) / 2 * growth
+        by_theta = growth / (2 * (1 + share))
+        value = (terms + np.log1p(share)) @ self.counts
+        if self.free:
+            gain, slope = self._free_tangent(theta, by_theta)
+            return value + gain, slope
+        return value, by_theta @ self.counts
+
+    @property
+    def proxy(self) -> float:
+        """Hoeffding's variance proxy: 1/r for the signs given the value, a^2 for the value."""
+        user_proxy = np.minimum(1, 1 / self.repeats + self.contrast**2)
+        return float(self.counts @ (self.coefficient**2 * user_proxy))
+
+    def variances(self, theta: Floats) -> Floats:
+        """Return the largest variance of Y at each level, shape (k, levels): for +1 and -1."""
+        theta = theta[:, None]
+        flips = 1 - self.offsets**2 - self.contrast**2
+        sign_variance = flips - 2 * self.offsets * self.contrast * theta
+        return sign_variance / self.repeats + self.contrast**2 * (1 - theta) * (1 + theta)
+
+    def _variance_slopes(self, theta: Floats) -> Floats:
+        sign_slope = self.offsets * self.contrast / self.repeats
+        return -2 * (sign_slope + self.contrast**2 * theta[:, None])
+
+    def moments(self, theta: Floats) -> Moments:
+        """Enclose the moments of S that the mean leaves possible."""
+        square, cube = self.coefficient**2, self.coefficient**3
+        if self.free:
+            max_mean = np.abs(self.offsets) + self.contrast
+            least_variance = (square * (1 - max_mean) * (1 + max_mean) / self.repeats) @ self.counts
+            third = (cube * (1 + max_mean) * self.variances(theta)) @ self.counts
+            slopes = cube * (1 + max_mean) * self._variance_slopes(theta)
+            third = third + self._free_increase(theta, slopes)
+            return Moments(
+                np.full((theta.size, 1), max(float(least_variance), 0.0)),
+                self.largest_variance(theta)[:, None],
+                third[:, None],
+            )
+        edges = (1 - theta[:, None] ** 2) * np.linspace(0, 1, VARIANCE_PIECES + 1)
+        mean = self.means(theta)
+        sign_variance = (1 - mean) * (1 + mean) / self.repeats
+        value_factor = self.contrast**2 * (1 - 1 / self.repeats)
+
+        def summed(weight: Floats) -> Floats:
+            total: Floats = ((weight * sign_variance) @ self.counts)[:, None]
+            return total + ((weight * value_factor) @ self.counts)[:, None] * edges
+
+        variance = summed(np.broadcast_to(square, mean.shape))
+        third = summed(cube * (1 + np.abs(mean)))
+        return Moments(variance[:, :-1], variance[:, 1:], third[:, 1:])

@@ -1,0 +1,1 @@
+"""Bounds for hashed values, whose estimates have collisions or interference."""

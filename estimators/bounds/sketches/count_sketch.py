@@ -1,0 +1,166 @@
+"""Bounds for a count sketch: Theorems 9 and 10 of docs/proofs/differences.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from estimators.bounds.block_differences.law import DifferenceLaw
+from estimators.bounds.block_differences.self_normalised import self_normalised_interval
+from estimators.bounds.normal import normal_quantile
+from estimators.estimate import Floats
+from estimators.question import Question
+
+BISECTION_STEPS = 45
+INTERFERENCE_SHARE, STATEMENT_SHARE = 0.7, 0.1
+"""Shares of the failure probability: others; and their norm, the holders' sum, their rows."""
+_RELATIVE_TILTS = np.geomspace(2.0**-12, 2.0**6, 1000)  # z / t, 1.3% apart
+_COLLISION_SHARES = (0.5, 0.2, 0.05, 0.01, 0.001)
+"""Shares of the failure probability that collisions may have; the noise has the rest."""
+
+
+# Theorem 9 of docs/proofs/differences.md
+@functools.lru_cache(maxsize=256)
+def collision_bound(rows: int, buckets: int, log_p: float) -> float:
+    """Return B, at most 1: b exceeds (1 - f) B with probability at most p.
+
+    Parameters
+    ----------
+    rows, buckets : int
+        t and M.
+    log_p : float
+
+    Examples
+    --------
+    >>> round(collision_bound(512, 64, np.log(0.025)), 4)
+    0.0155
+    """
+    cumulant = rows * np.log1p((np.cosh(_RELATIVE_TILTS) - 1) / buckets)
+    return min(1.0, float(((cumulant - log_p) / (rows * _RELATIVE_TILTS)).min()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Collisions:
+    """The collisions in a sketch of t rows of M buckets."""
+
+    rows: int
+    buckets: int
+
+    def limits(
+        self,
+        law: DifferenceLaw,
+        observed: Floats,
+        scatter: Floats,
+        sizes: Floats,
+        question: Question,
+        total: float,
+        *,
+        free: bool,
+    ) -> tuple[Floats, Floats]:
+        """Return bounds on f in [0, 1], each (k,): those on f + b after subtracting b.
+
+        ``normal`` takes b for normal, with the variance 1 / (t M) of the worst data.
+
+        Parameters
+        ----------
+        law : DifferenceLaw
+            The law of f + b, signed.
+        observed : ndarray of float64, shape (k,)
+            S, for each of k strings.
+        scatter : ndarray of float64, shape (k,)
+            The sum of squares of the rows' deviations: C of Theorem 10.
+        sizes : ndarray of float64, shape (levels, k)
+            The sums of abs(D).
+        question : Question
+            The bound, its target and its failure probability.
+        total : float
+            From :func:`estimators.weights.total_weight`, for ``anytime``.
+        free : bool
+            Whether each user may have a value, or a distribution, of their own.
+        """
+        log_p = question.log_p(observed.size)
+        if question.bound == "normal":
+            noise = law.coefficient**2 @ sizes
+            margin = normal_quantile(log_p) * np.sqrt(noise + 1 / (self.rows * self.buckets))
+            return np.clip(observed - margin, 0, 1), np.clip(observed + margin, 0, 1)
+        # of the levels' sums only the weighted total counts
+        sums = observed / (law.coefficient * law.counts.size)[:, None]
+        if question.bound == "anytime":
+            report_count = float(law.counts.sum())
+            log_users = math.log(report_count) + math.log1p(report_count) if free else 0.0
+            noise_p = log_p + math.log1p(-_COLLISION_SHARES[0])
+            limits = self_normalised_interval(law, sums, sizes, noise_p, total)
+            return self._wider(*limits, log_p + math.log(_COLLISION_SHARES[0]) - log_users)
+        log_p -= math.log(2)
+        split = self._best_split(law, log_p)
+        limits = self_normalised_interval(law, sums, sizes, log_p + math.log1p(-split))
+        lower, upper = self._wider(*limits, log_p + math.log(split))
+        low, high = own_sign_limits(law, observed, scatter, self.rows, log_p)
+        return np.maximum(lower, low), np.minimum(upper, high)
+
+    def _wider(self, lower: Floats, upper: Floats, log_p: float) -> tuple[Floats, Floats]:
+        """Return bounds on f from those on f + b, where abs(b) <= (1 - f) B."""
+        bias = collision_bound(self.rows, self.buckets, log_p)
+        lower = (lower - bias) / max(1 - bias, 1e-12)
+        return np.clip(lower, 0, 1), np.clip((upper + bias) / (1 + bias), 0, 1)
+
+    def _best_split(self, law: DifferenceLaw, log_p: float) -> float:
+        """Return the share of p for collisions with the least width at small frequencies."""
+        variance = float(law.counts @ (law.coefficient**2 * law.least_share))
+
+        def width(split: float) -> float:
+            noise = math.sqrt(-2 * (log_p + math.log1p(-split)) * variance)
+            return noise + collision_bound(self.rows, self.buckets, log_p + math.log(split))
+
+        return min(_COLLISION_SHARES, key=width)
+
+
+# Theorem 10 of docs/proofs/differences.md
+def own_sign_limits(
+    law: DifferenceLaw, observed: Floats, scatter: Floats, rows: int, log_p: float
+) -> tuple[Floats, Floats]:
+    """Return bounds on f, (k,), for a fixed number of reports; [0, 1] if rows are too few for p.
+
+    Parameters
+    ----------
+    law : DifferenceLaw
+    observed, scatter : ndarray of float64, shape (k,)
+        S and C, for each of k strings.
+    rows : int
+        t.
+    log_p : float
+    """
+    interference_factor = math.sqrt(-2 * (log_p + math.log(INTERFERENCE_SHARE)))
+    log_inverse_p = -(log_p + math.log(STATEMENT_SHARE))
+    remaining_slope = 1 - interference_factor / math.sqrt(rows)
+    if remaining_slope <= 0:
+        return np.zeros_like(observed), np.ones_like(observed)
+    largest = float(law.coefficient.max())
+    if law.free:
+        unit = float((law.coefficient * law.largest_share / law.contrast).max())
+    else:
+        unit = float(law.counts @ (law.coefficient**2 * law.largest_share))
+
+    def allowed(f: Floats) -> Floats:
+        total = np.sqrt(2 * log_inverse_p * unit * f) + 2 / 3 * largest * log_inverse_p
+        in_rows = log_inverse_p + math.log(2 * rows)
+        row = np.sqrt(2 * in_rows * unit / rows * f) + 2 / 3 * largest * in_rows
+        row *= math.sqrt(2 * log_inverse_p)
+        return total + interference_factor * (row + np.sqrt(row**2 + scatter))
+
+    lower, upper_of_lower = np.zeros_like(observed), np.clip(observed, 0, 1)
+    start = np.maximum(observed, 0)
+    lower_of_upper, upper = np.clip(start, 0, 1), np.ones_like(observed)
+    for _ in range(BISECTION_STEPS):
+        middle = (lower + upper_of_lower) / 2
+        rejected = (observed - middle) * remaining_slope > allowed(middle)
+        lower = np.where(rejected, middle, lower)
+        upper_of_lower = np.where(rejected, upper_of_lower, middle)
+        middle = (lower_of_upper + upper) / 2
+        rejected = (middle - start) * remaining_slope > allowed(middle)
+        lower_of_upper = np.where(rejected, lower_of_upper, middle)
+        upper = np.where(rejected, middle, upper)
+    return lower, upper

@@ -1,0 +1,269 @@
+"""Windows of neighbouring symbols: the family that holds the best mechanism for one number.
+
+M symbols stand in a row and carry ascending numbers. An input stands for W neighbours, its window.
+The report is a symbol of the window with a probability just below e^epsilon times that of a symbol
+outside. Some member of the family has a worst-case variance as close to the least as one likes:
+theorem 2 of docs/proofs/mechanisms.md.
+
+The numbers of the symbols cost no privacy: they are applied to the report. Only M, W and the
+threshold matter to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.resources
+import itertools
+import json
+import math
+from fractions import Fraction
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.estimate import Floats
+from estimators.exact.thresholds import WORD, at_exp, miss_threshold
+
+T = TypeVar("T", np.float64, np.complex128)
+
+LARGEST_NUMBER = 2**15
+"""Numbers of symbols are below this."""
+MOST_SYMBOLS = 255
+"""M is at most this, so that a report takes one byte."""
+FEWEST_MOST_SYMBOLS = 64
+"""The least limit on M that a metric may set: the shapes of the table fit."""
+LARGEST_COMPUTED_NUMBER = 9999
+"""The number of the last symbol of a shape that is computed."""
+ASYMPTOTIC_EPSILON = Fraction(28, 5)
+"""The epsilon from which shapes are computed, not looked up."""
+LAST_SHAPE_EPSILON = Fraction(129, 10)
+"""The epsilon from which M and W stay as they are."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowShape:
+    """The mechanism of one privacy level: a threshold, a window, and the symbols' numbers.
+
+    `threshold`: T: a report is outside the window if a uniform 64-bit word is below T; `window`: W,
+    at least 1 and below M; `z`: the numbers of the M symbols: antisymmetric, ascending, below 2^15
+    in size, and larger by W symbols than before (``z[s + W] > z[s]``). Window s = 0 to M - W
+    consists of the symbols s to s + W - 1. Its input is the knot x_s = Z_s / Z_(M-W), where Z_s is
+    the sum of the window's numbers. An input between two knots is rounded at random to one of them,
+    without bias. A report j is the estimate y_j = z_j / c with c = (inside - outside) Z_(M-W):
+    unbiased because the numbers sum to zero.
+
+    Raises
+    ------
+    ValueError
+        If the numbers are not as described, or T is not a probability between 0 and 1.
+
+    Examples
+    --------
+    >>> shape = shape_at(Fraction(1, 10))
+    >>> shape.z, shape.window, round(float(shape.worst_variance), 2)
+    ((-1, 1), 1, 400.67)
+    >>> shape = shape_at(Fraction(4))
+    >>> shape.symbols, shape.window, round(float(shape.worst_variance), 4)
+    (30, 8, 0.1285)
+    """
+
+    threshold: int
+    window: int
+    z: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_numbers(self.z, self.window)
+        if not 0 < self.threshold < WORD:
+            raise ValueError(f"threshold = {self.threshold}: expected 1 to 2^64 - 1")
+
+    @property
+    def symbols(self) -> int:
+        """M, the number of symbols."""
+        return len(self.z)
+
+    @property
+    def windows(self) -> int:
+        """M - W + 1, the number of windows and of knots."""
+        return len(self.z) - self.window + 1
+
+    @functools.cached_property
+    def inside(self) -> Fraction:
+        """The probability of each symbol of the window."""
+        return Fraction(WORD - self.threshold, WORD * self.window)
+
+    @functools.cached_property
+    def outside(self) -> Fraction:
+        """The probability of each symbol outside the window."""
+        return Fraction(self.threshold, WORD * (self.symbols - self.window))
+
+    @property
+    def privacy_ratio(self) -> Fraction:
+        """The largest ratio of the probabilities of a report under two inputs."""
+        return self.inside / self.outside
+
+    @functools.cached_property
+    def sums(self) -> tuple[int, ...]:
+        """Z_s: the sums of the windows' numbers, ascending."""
+        return _window_sums(self.z, self.window)
+
+    @functools.cached_property
+    def exact_knots(self) -> tuple[Fraction, ...]:
+        """x_s: the inputs that stand for the windows, from -1 to 1."""
+        return tuple(Fraction(total, self.sums[-1]) for total in self.sums)
+
+    @functools.cached_property
+    def knots(self) -> Floats:
+        """x_s as doubles, shape (M - W + 1,)."""
+        return np.array(self.sums) / self.sums[-1]
+
+    @functools.cached_property
+    def scale(self) -> Fraction:
+        """c: a report of the symbol j stands for z_j / c."""
+        return (self.inside - self.outside) * self.sums[-1]
+
+    @functools.cached_property
+    def values(self) -> Floats:
+        """y_j: what a report of each symbol stands for, shape (M,)."""
+        return np.array([float(z / self.scale) for z in self.z])
+
+    @functools.cached_property
+    def exact_squares(self) -> tuple[Fraction, ...]:
+        """E[y^2] at each knot."""
+        every = self.outside * sum(z * z for z in self.z)
+        extra, scale = self.inside - self.outside, self.scale**2
+        window_squares = _window_sums(tuple(z * z for z in self.z), self.window)
+        return tuple((every + extra * total) / scale for total in window_squares)
+
+    @functools.cached_property
+    def noise(self) -> Floats:
+        """F_s: the variance of a report at each knot, shape (M - W + 1,)."""
+        pairs = zip(self.exact_squares, self.exact_knots, strict=True)
+        return np.array([float(square - x * x) for square, x in pairs])
+
+    @functools.cached_property
+    def worst_variance(self) -> Fraction:
+        """The largest variance of a report over all inputs in [-1, 1], rounding included.
+
+        Between two knots E[y^2] is a line in x, so the variance is a concave parabola.
+        """
+        knots, squares = self.exact_knots, self.exact_squares
+        worst = max(square - x * x for square, x in zip(squares, knots, strict=True))
+        pieces = itertools.pairwise(zip(knots, squares, strict=True))
+        for (left, at_left), (right, at_right) in pieces:
+            slope = (at_right - at_left) / (right - left)
+            if left < slope / 2 < right:
+                worst = max(worst, at_left + slope * (slope / 2 - left) - slope * slope / 4)
+        return worst
+
+    @functools.cached_property
+    def _chances(self) -> tuple[float, float]:
+        """The probability of a symbol outside the window, and what one of the window has more."""
+        return float(self.outside), float(self.inside - self.outside)
+
+    def means(self, terms: NDArray[T]) -> NDArray[T]:
+        """Return the means at each knot of functions of the symbol.
+
+        `terms`, shape (..., M). The result has shape (..., M - W + 1).
+        """
+        ends = np.zeros((*terms.shape[:-1], self.symbols + 1), dtype=terms.dtype)
+        np.cumsum(terms, axis=-1, out=ends[..., 1:])
+        p_outside, extra = self._chances
+        means: NDArray[T] = ends[..., self.window :] - ends[..., : -self.window]
+        means *= extra
+        means += p_outside * ends[..., -1:]
+        return means
+
+    def variance(self, x: Floats) -> Floats:
+        """Return the variance of a report under each input in [-1, 1], rounding included."""
+        squares = np.array([float(square) for square in self.exact_squares])
+        return np.asarray(np.interp(x, self.knots, squares) - np.square(x))
+
+
+def check_numbers(z: tuple[int, ...], window: int) -> None:
+    """Raise ValueError unless these are numbers of symbols for windows of this many."""
+    symbols = len(z)
+    if not 2 <= symbols <= MOST_SYMBOLS:
+        raise ValueError(f"{symbols} symbols: expected 2 to {MOST_SYMBOLS}")
+    if not 1 <= window < symbols:
+        raise ValueError(f"window = {window}: expected 1 to {symbols - 1}, below the symbols")
+    if any(number != -partner for number, partner in zip(z, reversed(z), strict=True)):
+        raise ValueError(
+            f"z = {list(z)}: expected the last number to be minus the first, and so on"
+        )
+    if (
+        any(number > partner for number, partner in itertools.pairwise(z))
+        or z[-1] >= LARGEST_NUMBER
+    ):
+        raise ValueError(f"z = {list(z)}: expected ascending numbers below {LARGEST_NUMBER}")
+    if any(number >= partner for number, partner in zip(z, z[window:], strict=False)):
+        raise ValueError(f"z = {list(z)}: expected no more than {window} equal numbers in a row")
+
+
+@functools.lru_cache(maxsize=1024)
+def shape_at(epsilon: Fraction, symbols: int = MOST_SYMBOLS) -> WindowShape:
+    """Return the shape for a privacy level: at most 5% above the least worst-case variance.
+
+    `epsilon`: above 0; `symbols`: the largest M; at least 64. Below 5.6 shapes are looked up. From
+    there on, numbers y_j = sin(w (j - (M-1)/2)) have nearly the same variance at every knot. Below
+    0.42 a shape is two symbols: randomized response.
+
+    Raises
+    ------
+    ValueError
+        If `symbols` is not 64 to 255.
+
+    Examples
+    --------
+    >>> [(shape_at(Fraction(e)).symbols, shape_at(Fraction(e)).window) for e in (1, 6, 10, 20)]
+    [(18, 8), (50, 8), (192, 8), (253, 4)]
+    >>> shape_at(Fraction(10), 128).symbols
+    96
+    """
+    if not FEWEST_MOST_SYMBOLS <= symbols <= MOST_SYMBOLS:
+        expected = f"expected {FEWEST_MOST_SYMBOLS} to {MOST_SYMBOLS}"
+        raise ValueError(f"symbols = {symbols}: {expected}")
+    if epsilon < ASYMPTOTIC_EPSILON:
+        _, window, z = next(row for row in reversed(_table()) if row[0] <= epsilon)
+    else:
+        window, z = _asymptotic(min(epsilon, LAST_SHAPE_EPSILON), symbols)
+    return WindowShape(miss_threshold(epsilon, window, len(z) - window), window, z)
+
+
+def two_symbols(epsilon: Fraction) -> WindowShape:
+    """Return randomized response as a shape: two symbols, a window of one."""
+    return WindowShape(miss_threshold(epsilon, 1, 1), 1, (-1, 1))
+
+
+def _asymptotic(epsilon: Fraction, max_symbols: int) -> tuple[int, tuple[int, ...]]:
+    """Return the window and numbers at a large epsilon: fewer neighbours if symbols run out."""
+    for window in (8, 6, 4):
+        symbols = at_exp(epsilon / 3, functools.partial(_floor_times, Fraction(86 * window, 100)))
+        if symbols <= max_symbols:
+            break
+    symbols = min(symbols, max_symbols)
+    angles = [1.3 * (2 * j - symbols + 1) / (symbols - 1) for j in range(symbols)]
+    return window, tuple(round(LARGEST_COMPUTED_NUMBER * math.sin(angle)) for angle in angles)
+
+
+def _floor_times(factor: Fraction, power: Fraction) -> int:
+    return math.floor(factor * power)
+
+
+@functools.cache
+def _table() -> list[tuple[Fraction, int, tuple[int, ...]]]:
+    """Return the rows of the table: the least epsilon, the window and the numbers."""
+    text = importlib.resources.files("estimators.exact").joinpath("window_shapes.json").read_text()
+    rows = []
+    for row in json.loads(text):
+        upper = row["upper_half"]
+        middle = [0] * (row["symbols"] % 2)
+        z = (*(-number for number in reversed(upper)), *middle, *upper)
+        rows.append((Fraction(row["from"]), int(row["window"]), z))
+    return rows
+
+
+def _window_sums(numbers: tuple[int, ...], window: int) -> tuple[int, ...]:
+    ends = list(itertools.accumulate(numbers, initial=0))
+    return tuple(end - start for start, end in zip(ends, ends[window:], strict=False))

@@ -1,0 +1,100 @@
+"""Registries of named entries, built in or from installed distributions."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from estimators.errors import DefinitionError
+
+Entry = TypeVar("Entry")
+logger = logging.getLogger("estimators")
+
+
+class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
+    """A mapping from names to entries, which other distributions can add to.
+
+    Entry points of a group are read on the first request for a name that is not built in, or for
+    all names. Each is loaded on first use. `group`: the group of entry points: see
+    :mod:`importlib.metadata`; `built_in`: the built-in entries. An entry point of such a name is
+    ignored, with a warning in the log; `accept`: Returns the entry for the object of an entry
+    point. Its ValueError says what was expected.
+
+    Raises
+    ------
+    DefinitionError
+        On use of an invalid entry point, or of a name that two distributions have; with the
+        distribution and what to do. Other entries do not suffer.
+    """
+
+    def __init__(
+        self, group: str, built_in: Mapping[str, Entry], accept: Callable[[str, Any], Entry]
+    ) -> None:
+        self.group, self.built_in, self._accept = group, built_in, accept
+
+    def __getitem__(self, name: str) -> Entry:
+        return self.built_in[name] if name in self.built_in else self._loaders[name]()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.built_in or name in self._loaders
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (*self.built_in, *self._loaders)
+
+    def __len__(self) -> int:
+        return len(self.built_in) + len(self._loaders)
+
+    def usable(self) -> Iterator[tuple[str, Entry]]:
+        """Yield the entries that can be loaded, with their names; asking for another one fails."""
+        for name in self:
+            with contextlib.suppress(DefinitionError):
+                yield name, self[name]
+
+    @functools.cached_property
+    def _loaders(self) -> dict[str, Callable[[], Entry]]:
+        """What loads each entry of installed distributions, once."""
+        from importlib import metadata  # slow to import, and seldom needed
+
+        points: dict[str, list[metadata.EntryPoint]] = {}
+        for point in metadata.entry_points(group=self.group):
+            points.setdefault(point.name, []).append(point)
+        for name in self.built_in.keys() & points.keys():
+            for point in points.pop(name):
+                why = _unusable(point, "another name: Dither itself has this one")
+                logger.warning("%s; it is ignored", why)
+        return {name: functools.cache(lambda p=p: self._load(*p)) for name, p in points.items()}
+
+    def _load(self, point: Any, *others: Any) -> Entry:
+        if others:
+            raise _unusable(point, f"another name: {_brought_by(others[0])} has it too")
+        try:
+            target = point.load()
+        except Exception as error:
+            expected = f"what can be imported, found {type(error).__name__}: {error}"
+            raise _unusable(point, expected) from error
+        try:
+            return self._accept(point.name, target)
+        except ValueError as error:
+            raise _unusable(point, str(error)) from None
+
+
+def _brought_by(point: Any) -> str:
+    """Return the name and version of an entry point's distribution."""
+    distribution = point.dist
+    return (
+        "an unknown distribution"
+        if distribution is None
+        else f"{distribution.name} {distribution.version}"
+    )
+
+
+def _unusable(point: Any, expected: str) -> DefinitionError:
+    return DefinitionError(
+        f"entry point {point.name!r} of group {point.group}",
+        point.value,
+        f"{expected}. It comes with {_brought_by(point)}: change, update or uninstall that "
+        "distribution",
+    )
