@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -26,13 +27,14 @@ REPORTS = 2_000
 
 
 def benchmarks(places: Places) -> Iterator[Benchmark]:
-    mean = {"kind": "mean", "mechanism": "laplace", "range": (0, 1), "levels": [0.5, 1, 2, 4]}
-    frequency = {"kind": "frequency", "mechanism": "rappor", "categories": CATEGORIES}
-    definitions = [{"name": f"m{i}"} | mean for i in range(MEANS)]
-    definitions += [{"name": f"f{i}", "levels": [1, 4]} | frequency for i in range(FREQUENCIES)]
-    metrics = {
-        metric.name: metric for metric in (LocalMetric.require(define(**x)) for x in definitions)
-    }
+    mean: dict[str, Any] = {"kind": "mean", "mechanism": "laplace", "range": (0, 1)}
+    frequency: dict[str, Any] = {"kind": "frequency", "mechanism": "rappor"}
+    frequency["categories"] = CATEGORIES
+    metrics: dict[str, LocalMetric] = {}
+    for number in range(MEANS):
+        metrics[f"m{number}"] = define(name=f"m{number}", levels=[0.5, 1, 2, 4], **mean)
+    for number in range(FREQUENCIES):
+        metrics[f"f{number}"] = define(name=f"f{number}", levels=[1, 4], **frequency)
     panes = {}
     for seed, metric in enumerate(metrics.values()):
         level = np.arange(REPORTS) % len(metric.levels)
