@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measure import CannotRunError, Figure, NotRun, Outcome
+from benchmarks.measure import Figure, Outcome
 from benchmarks.peers.answering import DATA, NUMBERS, VECTORS, unit_vectors
-from benchmarks.peers.environments import NotInstalledError
-from benchmarks.peers.process import serving
+from benchmarks.peers.process import Peer, figure, outcomes
 from benchmarks.places import Places
 from estimators import LocalMetric, define
 from estimators.mechanisms.caps import Caps
@@ -57,7 +55,7 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
             for mechanism in mechanisms:
                 if places.wanted(name := f"users/{data}/{epsilon:g}/{mechanism}"):
                     noise = measured_noise(mechanism, epsilon, data, places.sized)
-                    yield _figure(name, data, noise)
+                    yield Figure(name, noise / _square_error(data), "users")
     for peer, tasks in THEIRS.items():
         names = {
             f"users/{data}/{epsilon:g}/{peer}: {mechanism}": (data, mechanism, epsilon)
@@ -73,29 +71,21 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
 def _of_peer(
     peer: str, wanted: Mapping[str, tuple[str, str, float]], places: Places
 ) -> Iterator[Outcome]:
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+    def measured(process: Peer) -> Iterator[Outcome]:
+        for name, (data, mechanism, epsilon) in wanted.items():
+            side = process.side(f"noise {data} {mechanism} {epsilon:g}")
+            yield figure(name, side, "users", _square_error(data))
+
+    with tempfile.TemporaryDirectory() as folder:
         values = Path(folder) / "values.npy"
         np.save(values, np.arange(2))
         population = {"values": str(values), "epsilon": 1.0, "categories": 2}
-        try:
-            process = stack.enter_context(
-                serving(peer, {**population, "reports": places.sized(NUMBERS)})
-            )
-        except NotInstalledError as error:
-            yield from (NotRun(name, str(error)) for name in wanted)
-            return
-        for name, (data, mechanism, epsilon) in wanted.items():
-            try:
-                noise = process.side(f"noise {data} {mechanism} {epsilon:g}")(0)
-            except CannotRunError as error:
-                yield NotRun(name, str(error))
-                return
-            yield _figure(name, data, noise)
+        population["reports"] = places.sized(NUMBERS)
+        yield from outcomes(peer, population, wanted, measured)
 
 
-def _figure(name: str, data: str, noise: float) -> Figure:
-    error = ERROR_OF_NUMBERS if data in DATA else ERROR_OF_VECTORS
-    return Figure(name, noise / error**2, "users")
+def _square_error(data: str) -> float:
+    return float((ERROR_OF_NUMBERS if data in DATA else ERROR_OF_VECTORS) ** 2)
 
 
 def measured_noise(mechanism: str, epsilon: float, data: str, sized: Any = int) -> float:

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measure import Benchmark, CannotRunError, Figure, NotRun, Outcome, Side, repeated
+from benchmarks.measure import Benchmark, Outcome, Side, repeated
 from benchmarks.metrics import CATEGORIES, SIZES, metric_of
-from benchmarks.peers.environments import NotInstalledError
-from benchmarks.peers.process import serving
+from benchmarks.peers.process import Peer, figure, outcomes
 from benchmarks.places import Places
 from estimators import LocalMetric
 from estimators.exact.randomness import SeededBits
@@ -61,27 +59,23 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
             ]
             if not names:
                 continue
-            with ExitStack() as stack:
-                try:
-                    process = stack.enter_context(serving(peer, {**population, "reports": reports}))
-                except NotInstalledError as error:
-                    yield from (NotRun(name, str(error)) for name, *_ in names)
-                    continue
-                for name, task, mechanism in names:
-                    theirs = process.side(f"{task} {mechanism}")
-                    if task == "half":
-                        yield _half(name, theirs)
-                    else:
-                        ours = OURS[task](places, mechanism, values)
-                        yield Benchmark(name, UNITS[task], ours, theirs)
+            yield from outcomes(
+                peer,
+                {**population, "reports": reports},
+                [name for name, *_ in names],
+                functools.partial(_measured, places, values, names),
+            )
 
 
-def _half(name: str, estimate: Side) -> Outcome:
-    """Return the mean estimate of the share of a category that half of all hold."""
-    try:
-        return Figure(name, estimate(0), "mean estimate")
-    except CannotRunError as error:
-        return NotRun(name, str(error))
+def _measured(
+    places: Places, values: Values, names: Sequence[tuple[str, str, str]], peer: Peer
+) -> Iterator[Outcome]:
+    for name, task, mechanism in names:
+        theirs = peer.side(f"{task} {mechanism}")
+        if task == "half":
+            yield figure(name, theirs, "mean estimate")
+        else:
+            yield Benchmark(name, UNITS[task], OURS[task](places, mechanism, values), theirs)
 
 
 def _population(

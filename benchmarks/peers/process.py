@@ -6,13 +6,13 @@ import contextlib
 import json
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-from benchmarks.measure import CannotRunError, Side
-from benchmarks.peers.environments import python_of
+from benchmarks.measure import CannotRunError, Figure, NotRun, Outcome, Side
+from benchmarks.peers.environments import NotInstalledError, python_of
 
 ROOT = Path(__file__).parents[2]
 STOP_SECONDS = 10.0
@@ -51,6 +51,30 @@ def serving(name: str, population: Mapping[str, object]) -> Iterator[Peer]:
                 process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def outcomes(
+    name: str,
+    population: Mapping[str, object],
+    benchmarks: Iterable[str],
+    measured: Callable[[Peer], Iterator[Outcome]],
+) -> Iterator[Outcome]:
+    """Yield what a peer measures; without an environment, that its benchmarks do not run."""
+    with ExitStack() as stack:
+        try:
+            peer = stack.enter_context(serving(name, population))
+        except NotInstalledError as error:
+            yield from (NotRun(benchmark, str(error)) for benchmark in benchmarks)
+            return
+        yield from measured(peer)
+
+
+def figure(name: str, side: Side, unit: str, scale: float = 1.0) -> Outcome:
+    """Return what a task measures by itself, over a scale."""
+    try:
+        return Figure(name, side(0) / scale, unit)
+    except CannotRunError as error:
+        return NotRun(name, str(error))
 
 
 class Peer:
