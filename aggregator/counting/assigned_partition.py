@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aggregator.clock import SYSTEM, Clock
-from aggregator.config.live_metrics import UNUSABLE
+from aggregator.config.live_metrics import UNUSABLE_FIELD
 from aggregator.config.settings import Aggregate
 from aggregator.counting.continuity import VANISHED, KnownProgress, Log, Mark, broken, is_another
 from aggregator.counting.measurements import Measurements
@@ -269,7 +269,7 @@ def acquire_partition(
             number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error), excess=excess
         )
     topic_id = topic_id or snapshot.owner.get("topic_id", "")
-    facts |= {"topic_id": topic_id, UNUSABLE: ""}
+    facts |= {"topic_id": topic_id, UNUSABLE_FIELD: ""}
     facts |= {
         key: snapshot.owner[key] for key in ("gap", VANISHED, SKIPPED) if key in snapshot.owner
     }

@@ -12,7 +12,7 @@ import structlog
 from confluent_kafka import KafkaError
 
 from aggregator.clock import SYSTEM, Clock
-from aggregator.config.live_metrics import UNUSABLE, LiveMetrics, current
+from aggregator.config.live_metrics import UNUSABLE_FIELD, LiveMetrics, current
 from aggregator.config.settings import Settings
 from aggregator.counting.assigned_partition import AssignedPartition
 from aggregator.counting.assignment import Assignment
@@ -271,7 +271,7 @@ class Worker:
         if isinstance(self.metrics, LiveMetrics):
             self.metrics.refresh()
             for owned in self.owned.values():
-                owned.facts[UNUSABLE] = self.metrics.unusable
+                owned.facts[UNUSABLE_FIELD] = self.metrics.unusable
         if current(self.metrics) is self._defined:
             return
         self._defined = current(self.metrics)

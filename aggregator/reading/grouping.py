@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.config.setting_checks import GROUPINGS, parse_groupings
+from aggregator.config.setting_checks import GROUPING_SETTINGS, parse_groupings
 from aggregator.config.settings import Settings
 from aggregator.errors import SettingsError
 from aggregator.reading.query import Query
@@ -195,7 +195,7 @@ def check_groupings(settings: Settings, metrics: Mapping[str, Metric]) -> None:
     SettingsError
         Naming the setting, the value and what was expected.
     """
-    for key in GROUPINGS:
+    for key in GROUPING_SETTINGS:
         section, _, field = key.partition(".")
         texts = getattr(getattr(settings, section), field)
         for text in texts:

@@ -19,7 +19,7 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from aggregator.errors import SettingsError, StoreUnreachable
-from aggregator.secrets import NUMBERS, OPEN_PARAMETERS, SECRET_PARAMETERS, masked
+from aggregator.secrets import NUMBER_PARAMETERS, OPEN_PARAMETERS, SECRET_PARAMETERS, masked
 from aggregator.storage.failures import (
     AWAY,
     SPEAKS_HTTP,
@@ -44,7 +44,7 @@ FIRST_SECONDS = 1.5
 """The first call at a start waits so long, and so do two looks at what is wrong with no answer."""
 SILENT = f"it takes connections, and says nothing for {FIRST_SECONDS:g} s"
 SENTINEL_PORT = 26_379
-PARAMETERS = NUMBERS | OPEN_PARAMETERS | SECRET_PARAMETERS | {"retry_on_timeout"}
+PARAMETERS = NUMBER_PARAMETERS | OPEN_PARAMETERS | SECRET_PARAMETERS | {"retry_on_timeout"}
 PLACE = re.compile(r"(\[[^\[\]]+\]|[^\[\]: ]*)(:[1-9]\d*)?")
 """A host, maybe with a port."""
 EXPECTED = (

@@ -35,9 +35,10 @@ class Piecewise(ReportedSymbols, ScalarMean):
     knot has a window of W of the M symbols. The report is uniform in that window or, with the odds
     M - W to W e^epsilon, uniform outside it. The variance is at most 5% above the least that any
     mechanism can have in the worst case (theorem 2 of docs/proofs/mechanisms.md). Statistic of a
-    level: the number of reports and the number for each symbol. Windows of a continuum are the
-    piecewise mechanism of Wang et al. (2019), two symbols Warner's (1965), W = 1 randomized
-    response on a grid.
+    level: the number of reports and the number for each symbol.
+
+    Source: the shapes are our own. Windows of a continuum are the piecewise mechanism of Wang et
+    al. (2019), two symbols Warner's (1965), W = 1 randomized response on a grid.
 
     **Privacy.** Theorem 1 of docs/proofs/privacy.md, given M, W and epsilon: a device computes T
     itself.

@@ -30,7 +30,7 @@ _LONGEST_CELL = 2**31 - 1
 _BLOCK = 500  # rows turned into columns at once: measured, twice as fast as 20,000
 MANY_LINES = 10
 """If lines of a longer cell have the delimiters of rows, a quote has swallowed rows of text."""
-_NUMBER = re.compile(r"[-+0-9.:/TZ ]*[0-9][-+0-9.:/TZ ]*")
+_NUMBER = re.compile(r"[-+.:/TZ ]*[0-9][-+0-9.:/TZ ]*")
 """A number or a time, which distinguishes rows from text."""
 _BREAK = re.compile("\r\n|\r|\n")
 _QUOTES = (
@@ -78,7 +78,10 @@ class NoColumnError(ValueError):
 
     def __init__(self, path: Path, name: str, header: Sequence[str]) -> None:
         self.path, self.name = path, name
-        super().__init__(f"{path}: no column {shortened(name)}: {meant(name, header)}")
+        super().__init__(
+            f"{path}: no column {shortened(name)}: {meant(name, header)}. The first line has to be "
+            "the header: `tail -n +K FILE | dither define - ...` begins with line K"
+        )
 
 
 def positions(header: Sequence[str], name: str) -> list[int]:
@@ -273,14 +276,16 @@ def _columns(rows: _Rows, places: Mapping[str, int]) -> tuple[dict[str, list[str
     columns: dict[str, list[str]] = {name: [] for name in places}
     for block in rows.blocks():
         empty += block.count([])
-        repeated += block.count(header)
+        repeated += block.count(header) + block.count(["\ufeff" + header[0], *header[1:]])
         block = [row for row in block if row]
         for number, row in enumerate(block, done + 1):
             if len(row) != len(header):
                 raise ValueError(
                     f"{rows.path}, row {number}: {len(row)} cells, expected {len(header)} as the "
-                    f"header has, separated by {rows.delimiter!r} (a first line sep=; names "
-                    "another character)"
+                    f"header has, separated by {rows.delimiter!r}: "
+                    f"{shortened(rows.delimiter.join(row))}. Put a cell with that character in "
+                    "quotes, remove lines that are no rows, or name another one in a first line "
+                    "sep=;"
                 )
         for name, pick in zip(places, picked, strict=True):
             columns[name].extend(map(str.strip, map(pick, block)))

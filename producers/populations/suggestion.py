@@ -191,6 +191,7 @@ def suggest(
         numbers = numbers[used]
         far, said = far_numbers(numbers)
         notes, numbers = notes + said, np.clip(numbers[~far], -MOST, MOST)
+        notes += ["range: it leaves the far values out; reports of them are clipped"] * bool(said)
         if within is None and is_identifying(numbers):
             raise ValueError(
                 f"{place} has fewer than {FEWEST_VALUES} different numbers: a range around them "

@@ -31,6 +31,8 @@ NUMERIC = re.compile(
     r"([eEdD*x\xd7]?(10\^)?[-+]?[0-9]+)?\s*[^\s0-9]{0,12}"
 )
 """Text that people read as a number or as several: with separators, a currency, a unit, < or ()."""
+LONGEST_NUMBER = 64
+"""Characters of what people read as a number: matching takes time that grows with the square."""
 SHOWN = 5
 """Cells that a message lists."""
 MINUS = "\u2212"
@@ -280,7 +282,7 @@ def read_numbers(
     missing : frozenset of str
         What marks a cell without a value, besides what always does.
     decimal : str
-        "." or ",", or "?" if it is not known.
+        "." or ",", or "?" if it is not known, or "" if a point is likely.
 
     Raises
     ------
@@ -288,6 +290,8 @@ def read_numbers(
         If all numbers with a point may have it between thousands, and `decimal` is "?".
     """
     pointed = [cell for cell in cells if "." in cell]
+    if decimal == "" and any(cell.isdecimal() for cell in cells):  # three decimals have no integers
+        decimal = "?"
     if decimal == "?" and pointed and all(map(_THOUSANDS.fullmatch, pointed)):
         text = pointed[0]
         raise ValueError(
@@ -296,6 +300,7 @@ def read_numbers(
             f"{number(text, ','):g}"
         )
     texts, alike = MISSING | missing, [number(text, decimal) for text in missing]
+    alike += [number(text) for text in missing if math.isinf(number(text, decimal))]
     numbers = np.array([math.nan if cell in texts else number(cell, decimal) for cell in cells])
     numbers[np.isin(numbers, [value for value in alike if math.isfinite(value)])] = math.nan
     return numbers
@@ -359,4 +364,5 @@ def number(text: str, decimal: str = "") -> float:
 
 def count_numeric(values: Collection[str]) -> int:
     """Return how many values are numbers or look like some."""
-    return sum(NUMERIC.fullmatch(value) is not None for value in values)
+    short = (value for value in values if len(value) <= LONGEST_NUMBER)
+    return sum(NUMERIC.fullmatch(value) is not None for value in short)

@@ -87,6 +87,8 @@ def open_bytes(path: Path) -> Iterator[Any]:
     ValueError
         As for :func:`open_table`.
     """
+    if path == STDIN and sys.stdin is None:
+        raise ValueError("standard input is closed: expected a CSV file")
     with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
         try:
             yield _unpacked(path, file if file.seekable() else io.BytesIO(file.read()))

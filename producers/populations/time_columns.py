@@ -50,6 +50,7 @@ FORMATS = tuple(d + mark + clock for d in _DATES for mark in ("", ",") for clock
 """Of times that are neither in ISO 8601 nor in RFC 2822, as `strptime` writes formats."""
 _DIGITS = {"%Y": 4, "%Y%m": 6, "%y%m%d": 6, "%Y%j": 7, "%Y%m%d": 8, "%d%m%Y": 8, "%m%d%Y": 8}
 _DIGITS |= {"%Y%m%d%H": 10, "%Y%m%d%H%M": 12, "%Y%m%d%H%M%S": 14, "%Y%m%d%H%M%S%f": 17, TICKS: 18}
+_LENGTHS = {"Y": 4, "j": 3}
 _SHORT_YEARS = {"%y%m%d%H%M": 10, "%y%m%d%H%M%S": 12}
 """Formats of digits alone, and how many there are; units have times like those of short years."""
 _NUMBER = re.compile(r"\d+(\.\d*)?")
@@ -93,6 +94,11 @@ class TimeFormat:
                         f"time format {self.form!r}: %{directive} says nothing without "
                         f"{' or '.join('%' + other for other in others)}: expected one of them, too"
                     )
+        if self.zone != UTC and re.search(r"(?<!%)(Z|UTC|GMT)$", self.form):
+            raise ValueError(
+                f"time format {self.form!r}: its end says UTC: expected %z in place of Z, or no "
+                f"other time zone, and not {self.zone}"
+            )
         try:
             zoneinfo.ZoneInfo(self.zone)
         except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
@@ -140,6 +146,8 @@ class TimeFormat:
         elif self.form == MAIL:
             moment = self._of_mail(cell)
         elif self.form == ISO:
+            if cell.endswith(" UTC"):  # as BigQuery writes it
+                cell = cell[:-4] + "Z"
             if not _ISO.match(cell):  # Python takes any character between date and time
                 raise ValueError("neither T nor a space between date and time")
             moment = datetime.datetime.fromisoformat(cell)
@@ -147,6 +155,7 @@ class TimeFormat:
             return self._with_named_zone(cell)
         else:
             moment = _checked(cell, datetime.datetime.strptime(cell, self.form))
+            _check_digits(cell, self.form)
         return moment if moment.tzinfo else moment.replace(tzinfo=zoneinfo.ZoneInfo(self.zone))
 
     def _of_mail(self, cell: str) -> datetime.datetime:
@@ -161,14 +170,15 @@ class TimeFormat:
 
     def _with_named_zone(self, cell: str) -> datetime.datetime:
         """Return a time whose cell names a zone: `strptime` itself would ignore the name."""
-        form = self.form.replace("%Z", "%z")
+        form, fault = self.form.replace("%Z", "%z"), "neither the format nor a time zone"
         for name in re.findall(r"\b[A-Z]+\b", cell):
             with contextlib.suppress(ValueError):
                 moment = datetime.datetime.strptime(cell.replace(name, "+0000", 1), form)
+                fault = f"no zone of {self.zone}, UTC or RFC 2822: --time-zone names another"
                 for zone in (self.zone, *_NAMED_ZONES):
                     if local := _named(moment, zone, name):
                         return local
-        raise ValueError(f"no zone of {self.zone}, UTC or RFC 2822: --time-zone names another")
+        raise ValueError(fault)
 
     def fits(self, cell: str, end: int = END_OF_TIME) -> bool:
         """Return whether a cell is a time of this format, before an end in seconds."""
@@ -176,6 +186,23 @@ class TimeFormat:
             return self.parse(cell) < 1000 * end
         except ValueError:
             return False
+
+
+def _check_digits(cell: str, form: str) -> None:
+    """Refuse a time with too few digits for the directives that follow each other in a format.
+
+    Python would split them as it likes: 115 is 11:05 for ``%H%M``.
+
+    >>> _check_digits("2026-1-5 0115", "%Y-%m-%d %H%M")
+    >>> _check_digits("115", "%H%M")
+    Traceback (most recent call last):
+    ValueError: 3 digits in '115': expected 4 for '%H%M'
+    """
+    groups = re.findall(r"(?:%[YymdHMSjI])+", form)
+    for group, digits in zip(groups, re.findall(r"\d+", cell), strict=False):
+        length = sum(_LENGTHS.get(directive, 2) for directive in group[1::2])
+        if len(group) > 2 and "%f" not in form and len(digits) != length:
+            raise ValueError(f"{len(digits)} digits in {digits!r}: expected {length} for {group!r}")
 
 
 def _checked(cell: str, moment: datetime.datetime) -> datetime.datetime:

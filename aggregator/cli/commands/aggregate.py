@@ -11,7 +11,7 @@ from typing import Any
 import click
 import redis
 
-from aggregator.config.live_metrics import on_hangup
+from aggregator.config.live_metrics import add_hangup_handler
 from aggregator.config.settings import Settings, container_share
 from aggregator.counting.supervisor import Supervisor, own_instance, single_worker_command
 from aggregator.counting.worker import Worker
@@ -59,7 +59,7 @@ def aggregate(settings: Settings, workers: int | None) -> None:
         command = single_worker_command(sys.argv[1:], memory)
         instance = settings.kafka.get(worker_clients.INSTANCE, "")
         runner = Supervisor(count, command, died, functools.partial(own_instance, str(instance)))
-        on_hangup(runner.hang_up)
+        add_hangup_handler(runner.hang_up)
     else:
         worker_clients.collect_seldom()
         tracing = configured_tracing(settings, name := process_instance())

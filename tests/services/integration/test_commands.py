@@ -154,7 +154,7 @@ def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_a
     ]
     days = [f"2013-02-{1 + i // 24:02}T{i % 24:02}:00:00Z,5,DE" for i in range(300)]
     table.write_text("\n".join(["hour,delay,land", *days]) + "\n")
-    assert "Of 300 it is not known" in deployment.dither("produce", *arguments).stderr
+    assert "300 not counted by any worker yet" in deployment.dither("produce", *arguments).stderr
     deployment.count()
     table.write_text("\n".join(["hour,delay,land", *hours, days[-1]]) + "\n")
     late = deployment.dither("produce", *arguments)

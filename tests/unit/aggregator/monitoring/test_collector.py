@@ -19,7 +19,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 from aggregator.cli.roles import roles
-from aggregator.config.definitions import Definitions
+from aggregator.config.definitions import MetricDefinitions
 from aggregator.config.settings import Otlp, Publish, Serve, Settings, Topics
 from aggregator.counting.measurements import Measurements
 from aggregator.features.alarms.definitions import AlarmDefinition
@@ -293,7 +293,7 @@ def test_of_an_open_vocabulary_what_is_on_watch_is_exported(store: Store, client
     assert samples(text, "dither_effective_reports")[("unwatched",)] > 100
 
 
-def note_comparison(store: Store, metrics: Definitions) -> None:
+def note_comparison(store: Store, metrics: MetricDefinitions) -> None:
     """Store how a comparison stands after the first hour."""
     run = ComparisonRun(Reader(store, metrics), COUNTRIES)
     assert [*run.advance(store.overview(), {"late": EPOCH + 3_600_000})]
@@ -325,7 +325,7 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
         note(store)
     release(store, EPOCH)
     count_heights(store)
-    metrics = Definitions(ALL, comparisons={"countries": COUNTRIES}, alarms={"moved": MOVED})
+    metrics = MetricDefinitions(ALL, comparisons={"countries": COUNTRIES}, alarms={"moved": MOVED})
     note_alarm(store)
     note_comparison(store, metrics)
     otlp = "http://127.0.0.1:9"
