@@ -115,11 +115,11 @@ def _side(server: tuple[int, int], seconds: float, note: Callable[[float], objec
 
 def post(port: int, seconds: float, pause_ms: int = 0) -> dict[str, Any]:
     """Have wrk post batches; return what `posting.lua` writes, times in microseconds."""
-    before, after = (part.hex() for part in body())
+    head, tail = (part.hex() for part in body())
     seed = int.from_bytes(os.urandom(4), "big")
     line = ["wrk", "-t1", f"-c{DEVICES}", f"-d{max(1, round(seconds))}s", "--timeout", "30s"]
     line += ["--latency", "-s", str(SCRIPT), f"http://127.0.0.1:{port}{PATH}"]
-    line += ["--", before, after, str(seed), str(pause_ms)]
+    line += ["--", head, tail, str(seed), str(pause_ms)]
     ran = subprocess.run(line, capture_output=True, text=True, check=False)
     if ran.returncode or not ran.stderr.startswith('{"posts"'):
         raise RuntimeError(f"wrk has failed: {ran.stderr[:500]}{ran.stdout[:500]}")
@@ -133,8 +133,8 @@ def body() -> tuple[bytes, bytes]:
     """Return what is before and after the id in a batch."""
     level, answers = reports_of(METRIC, REPORTS)
     marker = uuid.uuid4().bytes
-    before, after = encode_batch(METRIC, level, answers, TIME_MS, marker).split(marker)
-    return before, after
+    head, tail = encode_batch(METRIC, level, answers, TIME_MS, marker).split(marker)
+    return head, tail
 
 
 async def forget(request: Request) -> Response:

@@ -81,21 +81,21 @@ def _cost(
     metrics: Sequence[LocalMetric],
     messages: int,
     panes: int = 1,
-    before: Sequence[bytes] | None = None,
+    earlier_payloads: Sequence[bytes] | None = None,
 ) -> float:
     """Return the seconds a report, after other messages: by default as many as count together."""
     partition = Partition({metric.name: metric for metric in metrics}, FUTURE_MS * 10**6)
-    if before is None:
-        before = _payloads(metrics, COUNTED_TOGETHER, panes)
-    _counting(before, partition)
+    if earlier_payloads is None:
+        earlier_payloads = _payloads(metrics, COUNTED_TOGETHER, panes)
+    _counting(earlier_payloads, partition)
     partition.mark_committed()
-    seconds = _counting(_payloads(metrics, messages, panes, len(before)), partition)
+    seconds = _counting(_payloads(metrics, messages, panes, len(earlier_payloads)), partition)
     return seconds / (messages * BATCH_REPORTS)
 
 
 def history(batches: int, messages: int) -> float:
     """Cost of a report after so many batches in the same pane, whose ids are known."""
-    return _cost([METRIC], messages, before=_payloads([METRIC], batches))
+    return _cost([METRIC], messages, earlier_payloads=_payloads([METRIC], batches))
 
 
 def metrics(number: int, messages: int) -> float:
@@ -114,7 +114,7 @@ def open_panes(number: int, messages: int) -> float:
     level, reports = reports_of(metric, 1)
     times = enumerate(range(TIME_MS, TIME_MS + number * metric.pane_ms, metric.pane_ms))
     opening = [encode_batch(metric, level, reports, at, i.to_bytes(16)) for i, at in times]
-    return _cost([metric], messages, before=opening)
+    return _cost([metric], messages, earlier_payloads=opening)
 
 
 def partitions(number: int, messages: int) -> float:

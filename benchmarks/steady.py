@@ -88,7 +88,9 @@ def steady(samples: Sequence[Sample], messages: int) -> Steady:
     Steady(rate=20.0, core_rate=40.0)
     """
     warm_samples = [
-        one for one in samples if WARM_SHARE * messages <= one.messages <= END_SHARE * messages
+        sample
+        for sample in samples
+        if WARM_SHARE * messages <= sample.messages <= END_SHARE * messages
     ]
     if len(warm_samples) < 2 or warm_samples[0].messages == warm_samples[-1].messages:
         warm_samples = list(samples)

@@ -61,7 +61,7 @@ def verdict(code: int | None, output: str, errors: str) -> Verdict:
         if UNREACHABLE.search(errors):
             return _unaudited(last)
         return Verdict(1, f"audit: pip-audit failed with exit code {code}: {last}")
-    vulnerable = [each for each in dependencies if each.get("vulns")]
+    vulnerable = [dependency for dependency in dependencies if dependency.get("vulns")]
     skipped = [each["name"] for each in dependencies if "skip_reason" in each]
     if vulnerable:
         lines = [line for each in vulnerable for line in _lines(each)]
@@ -81,9 +81,9 @@ def verdict(code: int | None, output: str, errors: str) -> Verdict:
 
 def _lines(dependency: dict[str, Any]) -> list[str]:
     return [
-        f"  {dependency['name']} {dependency['version']}: {each['id']}, fixed in "
-        f"{', '.join(each.get('fix_versions') or []) or 'no release yet'}"
-        for each in dependency["vulns"]
+        f"  {dependency['name']} {dependency['version']}: {vulnerability['id']}, fixed in "
+        f"{', '.join(vulnerability.get('fix_versions') or []) or 'no release yet'}"
+        for vulnerability in dependency["vulns"]
     ]
 
 

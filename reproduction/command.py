@@ -54,7 +54,9 @@ def reproduce(
     fails. The same seed and number of runs give the same numbers.
     """
     if name is None:
-        rows = [(key, one.source, one.title) for key, one in EXPERIMENTS.items()]
+        rows = [
+            (key, experiment.source, experiment.title) for key, experiment in EXPERIMENTS.items()
+        ]
         click.echo(table(("name", "source", "what it shows"), rows))
         return
     if name != "all" and name not in EXPERIMENTS:

@@ -193,7 +193,7 @@ def read_records(place: str) -> Records:
                 return read(path)
     except (ValueError, UnicodeDecodeError) as error:
         raise DitherError(str(error)) from None
-    formats = "; ".join(told for _, told in FORMATS.values())
+    formats = "; ".join(format_name for _, format_name in FORMATS.values())
     raise DitherError(f"{place}: the header {header[:60]!r} is none of: {formats}")
 
 

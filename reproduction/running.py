@@ -33,7 +33,9 @@ def read_all(places: Sequence[str], names: Sequence[str]) -> Records:
     for place in places:
         read = read_records(place)
         if not read.held & takes:
-            able = [key for key, one in EXPERIMENTS.items() if read.held & set(one.takes)]
+            able = [
+                key for key, experiment in EXPERIMENTS.items() if read.held & set(experiment.takes)
+            ]
             raise DitherError(
                 f"--data {place} ({read.told[0]}): {' and '.join(names)} cannot be run on it; "
                 f"{' and '.join(able)} can"

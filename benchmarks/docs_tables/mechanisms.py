@@ -81,8 +81,8 @@ def main() -> None:
     table(
         *("a mean in [-1, 1]", "bytes a report", *head),
         rows=(
-            (f"`{name}`", sizes(x.width for x in each), *(f"{variance(x):.3g}" for x in each))
-            for name, each in means.items()
+            (f"`{name}`", sizes(x.width for x in built), *(f"{variance(x):.3g}" for x in built))
+            for name, built in means.items()
         ),
     )
     _print_windows()
@@ -125,7 +125,7 @@ def _print_sketches(head: list[str]) -> None:
     rows = []
     for size, points in TABLES:
         mechanism = ProjectiveSketch(EPSILONS, categories=None, rows=size, points=points)
-        tables = [(each.rows, each.geometry.points) for each in mechanism.hashed_rows]
+        tables = [(texts.rows, texts.geometry.points) for texts in mechanism.hashed_rows]
         log_p = collision_log_p(LOG_P_OF_TEN, 1)
         above = [max_collision_share(size, points, log_p) - 1 / points for size, points in tables]
         below = [1 / points - min_collision_share(size, points, log_p) for size, points in tables]

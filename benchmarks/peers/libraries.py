@@ -52,10 +52,10 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
         population = {"values": str(file), "epsilon": EPSILON, "categories": CATEGORIES}
         for peer, tasks in TASKS.items():
             names = [
-                (name, what, mechanism)
-                for what, mechanisms in tasks.items()
+                (name, task, mechanism)
+                for task, mechanisms in tasks.items()
                 for mechanism in mechanisms
-                if places.wanted(name := f"peers/{what}/{mechanism}/{peer}")
+                if places.wanted(name := f"peers/{task}/{mechanism}/{peer}")
             ]
             if not names:
                 continue

@@ -127,7 +127,9 @@ def _definitions(file: str) -> dict[int, ast.AST]:
     definitions: dict[int, ast.AST] = {}
     for node in ast.walk(tree):
         if isinstance(node, kinds):
-            definitions[min([node.lineno, *(one.lineno for one in node.decorator_list)])] = node
+            definitions[
+                min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            ] = node
     return definitions
 
 

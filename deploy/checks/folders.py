@@ -25,7 +25,7 @@ def faults() -> Iterator[Fault]:
     for file in (ROOT / "tests").rglob("*.py"):
         package_of_file = ".".join(file.parent.relative_to(ROOT).parts)
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-            module = found[1] if (found := IMPORT.match(line)) else package_of_file
+            module = match[1] if (match := IMPORT.match(line)) else package_of_file
             if not (
                 module.startswith(("tests.support", f"{package_of_file}."))
                 or module == package_of_file

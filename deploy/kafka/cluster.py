@@ -145,7 +145,7 @@ class KafkaCluster:
         node.ask_to_stop()
         node.end(STOP_GRACE)
         node.start()
-        self._wait_until_ready([node], known=1)
+        self._wait_until_ready([node], min_brokers=1)
 
     def freeze(self, broker: int) -> None:
         """Stop a broker where it is (SIGSTOP) until `thaw`."""
@@ -172,7 +172,9 @@ class KafkaCluster:
                 port=ports[2 * i],
                 controller_port=ports[2 * i + 1],
                 jars=self.jars,
-                doors={name: (next(behind), told[i]) for name, told in self.doors.items()},
+                doors={
+                    name: (next(behind), told_ports[i]) for name, told_ports in self.doors.items()
+                },
                 heap=self.heap,
                 jvm_options=self.jvm_options,
             )
@@ -185,7 +187,7 @@ class KafkaCluster:
             list(pool.map(lambda node: node.prepare(identity, voters, settings), self.nodes))
         for node in self.nodes:
             node.start()
-        self._wait_until_ready(self.nodes, known=self.brokers)
+        self._wait_until_ready(self.nodes, min_brokers=self.brokers)
 
     def _cluster_id(self) -> str:
         remembered = self.folder / "cluster.id"
@@ -196,8 +198,8 @@ class KafkaCluster:
             remembered.write_text("0" + identity[1:])
         return remembered.read_text()
 
-    def _wait_until_ready(self, nodes: Sequence[Broker], known: int) -> None:
-        """Wait until each of the nodes itself lists itself and at least `known` live brokers."""
+    def _wait_until_ready(self, nodes: Sequence[Broker], min_brokers: int) -> None:
+        """Wait until each of the nodes lists itself, and so many live brokers at least."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
@@ -211,7 +213,7 @@ class KafkaCluster:
                     listed = admin.list_topics(timeout=1).brokers
                 except KafkaException:
                     listed = {}
-                if node.node in listed and len(listed) >= known:
+                if node.node in listed and len(listed) >= min_brokers:
                     break
                 _raise_if_failed(node, deadline)
 

@@ -19,7 +19,7 @@ from reproduction.experiments.published_bounds import (
     BETA,
     LEVELS,
     Bound,
-    Seen,
+    Sample,
     laplace_constants,
     nprr,
     nprr_interval,
@@ -39,8 +39,8 @@ def ours(bound: str, *, own: bool = False) -> Bound:
     """Return the product's bound; `own`: for the plain mean of the users' own values."""
     options: dict[str, Any] = {"weights": "uniform", "target": "sample"} if own else {}
 
-    def found(reports: Seen) -> tuple[Floats, float]:
-        estimate = reports.metric.estimate(reports.statistic, BETA, bound=bound, **options)
+    def found(sample: Sample) -> tuple[Floats, float]:
+        estimate = sample.metric.estimate(sample.statistic, BETA, bound=bound, **options)
         lower, upper = np.atleast_1d(estimate.lower), np.atleast_1d(estimate.upper)
         return (lower + upper) / 2, float((upper - lower).max()) / 2
 
@@ -72,7 +72,7 @@ class Case:
         k = len(self.metric.category_names)
         return np.bincount(values, minlength=k) / values.size if self.own else np.full(k, 1 / k)
 
-    def seen(self, values: Any, rng: np.random.Generator, bits: SeededBits) -> Seen:
+    def sample(self, values: Any, rng: np.random.Generator, bits: SeededBits) -> Sample:
         """Return reports in random order of levels, as many at each.
 
         Parameters
@@ -87,7 +87,7 @@ class Case:
         level = rng.permutation(np.arange(len(values)) % len(LEVELS)).astype(np.uint8)
         reports, statistic = self.metric.randomize(values, level, bits), self.metric.zero()
         self.metric.accumulate(statistic, level, reports)
-        return Seen(self.metric, level, reports, statistic)
+        return Sample(self.metric, level, reports, statistic)
 
 
 def _metric(mechanism: str, **domain: Any) -> LocalMetric:
@@ -129,10 +129,10 @@ def widths(runs: int, seed: int, tick: Tick) -> Outcome:
             normal = ours("normal", own=case.own)
             ratios: dict[str, list[float]] = {name: [] for name in mean_ratios}
             for _ in range(runs):
-                reports = case.seen(case.values(users, rng), rng, bits)
-                unit = normal(reports)[1]
+                sample = case.sample(case.values(users, rng), rng, bits)
+                unit = normal(sample)[1]
                 for name, bound in {"ours": case.ours, **case.others}.items():
-                    ratios[name].append(bound(reports)[1] / unit)
+                    ratios[name].append(bound(sample)[1] / unit)
             value, error = mean_and_error(ratios["ours"])
             for name in case.others:
                 mean_ratio = float(np.mean(ratios[name]))
@@ -167,9 +167,9 @@ def coverage(runs: int, seed: int, tick: Tick) -> Outcome:
         rng, bits = np.random.default_rng([seed, done]), SeededBits(seed)
         for _ in range(runs):
             values = case.values(COVERAGE_REPORTS, rng)
-            reports, truth = case.seen(values, rng, bits), case.truth(values)
+            sample, truth = case.sample(values, rng, bits), case.truth(values)
             for name, bound in bounds.items():
-                middle, half = bound(reports)
+                middle, half = bound(sample)
                 failed[name] += bool((np.abs(truth - middle) > half).any())
         for name, count in failed.items():
             share = count / runs

@@ -145,7 +145,7 @@ def one_run(epsilon: float, seed: int) -> tuple[dict[str, float], list[set[str]]
 def run(runs: int, seed: int, tick: Tick) -> Outcome:
     """Compare the shares of frequent strings that are found."""
     numbers: list[Number] = []
-    recalls: dict[int, list[tuple[float, ...]]] = {least: [] for least in FLOOR_UNITS}
+    recalls: dict[int, list[tuple[float, ...]]] = {floor_units: [] for floor_units in FLOOR_UNITS}
     strays: list[float] = []
     wrong = 0
     for step, epsilon in enumerate(LEVELS):

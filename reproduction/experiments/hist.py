@@ -176,9 +176,9 @@ def shuffle(runs: int, seed: int, tick: Tick) -> Outcome:
     delta, users = 1e-6, 1_000_000
     epsilons = [0.25 * i for i in range(1, 41)]
     pairs = [(e, shuffled_epsilon(e, users, delta)) for e in epsilons]
-    defined = [(e, after) for e, after in pairs if after is not None]
+    defined = [(e, shuffled) for e, shuffled in pairs if shuffled is not None]
     limit = math.log(users / (16 * math.log(2 / delta)))
-    below = all(after <= before for before, after in defined)
+    below = all(after <= epsilon for epsilon, after in defined)
     claims = [
         Claim(
             "the theorem applies exactly up to ln(n / (16 ln(2 / delta)))",

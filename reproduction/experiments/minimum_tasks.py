@@ -104,7 +104,7 @@ def min_tasks(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
     return Outcome(numbers, claims, Plot("N", "mean error", curves), notes, _data(records))
 
 
-def _orders(found: dict[str, float]) -> list[Claim]:
+def _orders(alphas: dict[str, float]) -> list[Claim]:
     """Claim the orders of the paper's exponents, of its own tasks."""
     claims = []
     for thin, fat in (
@@ -112,9 +112,9 @@ def _orders(found: dict[str, float]) -> list[Claim]:
         ("most ratings", "fewest ratings"),
     ):
         pairs = [
-            (found[f"{thin}, epsilon = {e:g}"], found[f"{fat}, epsilon = {e:g}"])
+            (alphas[f"{thin}, epsilon = {e:g}"], alphas[f"{fat}, epsilon = {e:g}"])
             for e in EPSILONS
-            if f"{thin}, epsilon = {e:g}" in found
+            if f"{thin}, epsilon = {e:g}" in alphas
         ]
         if pairs:
             measured = ", ".join(f"{a:.2f} and {b:.2f}" for a, b in pairs)

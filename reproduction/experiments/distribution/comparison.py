@@ -53,7 +53,7 @@ RIVALS: dict[str, Rival] = {
 }
 
 
-def errors(found: Floats, truth: Floats) -> Floats:
+def errors(estimated: Floats, truth: Floats) -> Floats:
     """Return four errors of a distribution function, in %.
 
     The largest distance (KS), the area between the two as a share of the range (W1), and how far
@@ -62,7 +62,7 @@ def errors(found: Floats, truth: Floats) -> Floats:
 
     Parameters
     ----------
-    found : ndarray of float64, shape (bins + 1,)
+    estimated : ndarray of float64, shape (bins + 1,)
         Ascending.
     truth : ndarray of float64, shape (bins + 1,)
 
@@ -71,16 +71,16 @@ def errors(found: Floats, truth: Floats) -> Floats:
     >>> errors(np.array([0, 0.4, 1]), np.array([0, 0.5, 1])).round(2)
     array([10.,  5.,  0.,  0.])
     """
-    distances = np.abs(found - truth)
-    ranks = [abs(_rank(found, truth, q) - q) for q in (0.5, 0.99)]
-    return 100 * np.array([distances.max(), distances[1:-1].sum() / (found.size - 1), *ranks])
+    distances = np.abs(estimated - truth)
+    ranks = [abs(_rank(estimated, truth, q) - q) for q in (0.5, 0.99)]
+    return 100 * np.array([distances.max(), distances[1:-1].sum() / (estimated.size - 1), *ranks])
 
 
-def _rank(found: Floats, truth: Floats, q: float) -> float:
+def _rank(estimated: Floats, truth: Floats, q: float) -> float:
     """Return the true rank of a quantile that was found, linear inside its bin."""
-    edge = min(max(int(np.searchsorted(found, q)), 1), found.size - 1)
-    step = found[edge] - found[edge - 1]
-    part = (q - found[edge - 1]) / step if step > 0 else 1.0
+    edge = min(max(int(np.searchsorted(estimated, q)), 1), estimated.size - 1)
+    step = estimated[edge] - estimated[edge - 1]
+    part = (q - estimated[edge - 1]) / step if step > 0 else 1.0
     low, high = truth[edge - 1], truth[edge]
     if high - low > ATOM:
         return float(np.clip(q, low, high))
@@ -179,7 +179,7 @@ def _claims(
     ratios: dict[str, list[float]],
 ) -> list[Claim]:
     """Return what the specification says of the rivals, as far as these cases have it."""
-    mean = {name: float(np.mean(each)) for name, each in ratios.items()}
+    mean = {name: float(np.mean(rival_ratios)) for name, rival_ratios in ratios.items()}
     claims = [
         Claim(
             "as good as the best tree, whose reports have up to a bit for each bin",
@@ -195,22 +195,22 @@ def _claims(
     claims += [
         Claim(f"better than {HAAR} at epsilon 4", x < 0.6, f"{x:.2f} times its KS") for x in at_4
     ]
-    for case, found in of_case.items():
+    for case, errors_by_method in of_case.items():
         if case[1] < 1_000_000:
             continue
-        wave = {data: float(each[:, 0].mean()) for data, each in found[WAVE].items()}
-        own = {data: float(each[:, 0].mean()) for data, each in found[""].items()}
+        wave = {data: float(each[:, 0].mean()) for data, each in errors_by_method[WAVE].items()}
+        own_ks = {data: float(each[:, 0].mean()) for data, each in errors_by_method[""].items()}
         worst = max(wave, key=wave.__getitem__)
         claims.append(
             Claim(
                 f"{WAVE} does not converge: at a million reports it is wrong by more",
-                wave[worst] > 5 * own[worst],
-                f"{worst}: KS {wave[worst]:.1f}%, ours {own[worst]:.1f}%",
+                wave[worst] > 5 * own_ks[worst],
+                f"{worst}: KS {wave[worst]:.1f}%, ours {own_ks[worst]:.1f}%",
             )
         )
     if IN_FULL in of_case:
-        found = of_case[IN_FULL]
-        smooth = [float(found[name][SMOOTH][:, 0].mean()) for name in (WAVE, "")]
+        errors_by_method = of_case[IN_FULL]
+        smooth = [float(errors_by_method[name][SMOOTH][:, 0].mean()) for name in (WAVE, "")]
         claims.append(
             Claim(
                 f"{WAVE} is better where data are smooth",
