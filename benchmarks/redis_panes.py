@@ -47,15 +47,15 @@ def commit_ids(store: Store, ids: int, ids_a_commit: int) -> Iterator[int]:
     epoch, following = int(snapshot.owner["epoch"]), snapshot.next_offset
     state = snapshot.partition(METRICS, FUTURE_MS)
     state.count([LogMessage(0, payload) for payload in payloads(1, 1)])
-    ((key, pane),) = ((key, pane) for key, pane in state.panes.items() if pane.seen)
+    ((key, pane),) = ((key, pane) for key, pane in state.panes.items() if pane.batch_ids)
     while True:
         store.partition.commit(0, epoch, following, state, {})
         following = state.next_offset
-        yield len(pane.seen)
-        if not (left := ids - len(pane.seen)):
+        yield len(pane.batch_ids)
+        if not (left := ids - len(pane.batch_ids)):
             return
         new = os.urandom(BATCH_ID_BYTES * min(ids_a_commit, left))
-        pane.seen.add(as_ids(new))
+        pane.batch_ids.add(as_ids(new))
         pane.unsaved.append(new)
         state.changed[key] = pane
         state.advance_to(following + ids_a_commit)

@@ -56,7 +56,7 @@ def _measured(places: Places, name: str, ids: int) -> Iterator[Figure]:
                 snapshot = store.partition.acquire(0, "heir")
                 state = snapshot.partition(METRICS, FUTURE_MS)
                 seconds, busy = time.perf_counter() - began, time.process_time() - busy
-            assert sum(len(pane.seen) for pane in state.panes.values()) == committed  # noqa: S101
+            assert sum(len(pane.batch_ids) for pane in state.panes.values()) == committed  # noqa: S101
             with _asking(places, waits):
                 _close(store, int(snapshot.owner["epoch"]), state)
         finally:

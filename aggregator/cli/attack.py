@@ -102,7 +102,7 @@ def kafka_topic(settings: Settings) -> Iterator[ScratchTopic]:
             "right, or leave out --kafka to use the in-process broker"
         ) from None
     try:
-        yield ScratchTopic(clients.reporting(settings), topic, 1)
+        yield ScratchTopic(clients.reporter_properties(settings), topic, 1)
     finally:
         admin.delete_topics([topic])[topic].result(clients.ANSWER_SECONDS)
 
@@ -159,14 +159,14 @@ class _Attacker:
         self.round = Round.of(metric, Progress(), 0) if isinstance(metric, SearchMetric) else None
         self.consumer = Consumer(
             {
-                **clients.CONSUMER,
+                **clients.CONSUMER_DEFAULTS,
                 **_shared(scratch_topic.properties),
                 "message.max.bytes": 1_000,  # a producer's: fetch.max.bytes may not be below it
                 "group.id": scratch_topic.topic,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
             },
-            logger=clients.QUIET,
+            logger=clients.LIBRDKAFKA_LOG,
         )
         self.consumer.assign(
             [

@@ -12,7 +12,7 @@ import numpy as np
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.watermark import NEVER
+from aggregator.state.watermark import NO_TIME
 from estimators import Metric
 from producers.populations.population import Population
 
@@ -56,12 +56,17 @@ def describe_mismatch(state: RedisState, settings: Settings, metric: Metric) -> 
         Name the file of the definition.
     metric : Metric
     """
-    from aggregator.state.definition_history import Definitions, in_force
+    from aggregator.state.definition_history import CountingDefinitions, definitions_by_offset
 
     try:
-        histories = [in_force(partition.owner) for partition in state.progress.partitions.values()]
+        histories = [
+            definitions_by_offset(partition.owner)
+            for partition in state.progress.partitions.values()
+        ]
         newest = {history[-1][1] for history in histories if history}
-        counted = [Definitions.decode(state.definitions[digest]).metrics for digest in newest]
+        counted = [
+            CountingDefinitions.decode(state.definitions[digest]).metrics for digest in newest
+        ]
     except (DitherError, KeyError, ValueError):
         return ""
     revisions = {metrics[metric.name].revision for metrics in counted if metric.name in metrics}
@@ -86,7 +91,7 @@ def count_late(progress: TopicProgress, metric: Metric, population: Population) 
     """
     key = metric_key(metric.name, metric.revision)
     marks = [partition.watermarks.get(key) for partition in progress.partitions.values()]
-    closed = max((mark.closed for mark in marks if mark is not None), default=NEVER)
+    closed = max((mark.closed for mark in marks if mark is not None), default=NO_TIME)
     return int(np.searchsorted(population.time_ms, closed // metric.pane_ms * metric.pane_ms))
 
 

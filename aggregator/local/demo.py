@@ -151,7 +151,7 @@ class Demonstration:
                 counted_at = time.monotonic()
             if counted >= sent and looks.are_complete and self._is_released(overview):
                 break
-            _, events = self._store.registry.publishing()
+            _, events = self._store.registry.publisher_status()
             if (now := (counted, looks.until, events["final"])) != reached:
                 reached, deadline = now, time.monotonic() + DRAIN_SECONDS
             if time.monotonic() > deadline:
@@ -250,7 +250,7 @@ class Demonstration:
             metric, key = self.metrics[name], metric_key(name, self.metrics[name].revision)
             if not isinstance(metric, TrustedMetric):
                 continue
-            last = store.panes.latest(key, [*overview.partitions], closed - metric.pane_ms)
+            last = store.panes.latest_start(key, [*overview.partitions], closed - metric.pane_ms)
             release = Releases(store).latest(metric, key)
             if last is not None and (release is None or (release.start_ms or 0) < last):
                 return False
@@ -263,7 +263,7 @@ class Demonstration:
         By default Kafka's client sends a burst to one partition, but each partition needs batches
         after the end of a pane to close it.
         """
-        return clients.reporting(self.settings) | {"sticky.partitioning.linger.ms": 0}
+        return clients.reporter_properties(self.settings) | {"sticky.partitioning.linger.ms": 0}
 
     def _report(self) -> None:
         def progress(now: Progress, truths: dict[str, Truth]) -> None:

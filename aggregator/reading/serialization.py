@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from aggregator.reading.search_progress import SearchProgress, search_progress
 from aggregator.reading.windows import Window
-from aggregator.state.watermark import NEVER
+from aggregator.state.watermark import NO_TIME
 from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric
 from estimators.estimate import Floats
@@ -227,7 +227,7 @@ def answer(
         kind=metric.kind,
         start=iso(window.start_ms),
         end=iso(window.end_ms),
-        updated=iso(None if window.arrived_ms == NEVER else window.arrived_ms),
+        updated=iso(None if window.arrived_ms == NO_TIME else window.arrived_ms),
         value=plain(shown.shown),
         lower=plain(shown.lower),
         upper=plain(shown.upper),

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from aggregator.config.settings import Settings
-from aggregator.dead_letters.writer import CONTEXT, TRUNCATED, UNREADABLE
+from aggregator.dead_letters.writer import HEADER_PREFIX, TRUNCATED_HEADER, UNREADABLE_HEADER
 from aggregator.publishing import events
 from aggregator.reading.serialization import Answer
 from aggregator.reading.slices.answers import FinalAnswer
@@ -20,15 +20,15 @@ PROTOBUF_TYPE = "application/vnd.google.protobuf;version=3"
 KAFKA_BINDING_VERSION = "0.5.0"
 TEXT_SCHEMA = {"type": "string"}
 DEAD_LETTER_HEADERS = {
-    CONTEXT + "topic": "The topic it came from.",
-    CONTEXT + "partition": "The partition it came from.",
-    CONTEXT + "offset": "Its offset there.",
-    CONTEXT + "stage": "Where it was refused.",
-    CONTEXT + "class.name": "What refused it.",
-    CONTEXT + "exception.class.name": "The reason, as `dither_reports_total` has it.",
-    CONTEXT + "exception.message": "What was wrong with it, in words.",
-    TRUNCATED: "Its size, if the broker did not accept the whole message.",
-    UNREADABLE: "Why its own headers are missing, if they could not be read.",
+    HEADER_PREFIX + "topic": "The topic it came from.",
+    HEADER_PREFIX + "partition": "The partition it came from.",
+    HEADER_PREFIX + "offset": "Its offset there.",
+    HEADER_PREFIX + "stage": "Where it was refused.",
+    HEADER_PREFIX + "class.name": "What refused it.",
+    HEADER_PREFIX + "exception.class.name": "The reason, as `dither_reports_total` has it.",
+    HEADER_PREFIX + "exception.message": "What was wrong with it, in words.",
+    TRUNCATED_HEADER: "Its size, if the broker did not accept the whole message.",
+    UNREADABLE_HEADER: "Why its own headers are missing, if they could not be read.",
 }
 
 
@@ -175,7 +175,7 @@ def _dead_letter() -> dict[str, Any]:
         name: {**TEXT_SCHEMA, "description": meaning}
         for name, meaning in DEAD_LETTER_HEADERS.items()
     }
-    required = [name for name in headers if name not in (TRUNCATED, UNREADABLE)]
+    required = [name for name in headers if name not in (TRUNCATED_HEADER, UNREADABLE_HEADER)]
     return {
         "name": "DeadLetter",
         "summary": "A message as it came, with the reason in the headers of Kafka Connect.",

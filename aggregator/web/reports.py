@@ -77,9 +77,9 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
         return Gateway(
             metrics,
             {
-                "logger": clients.QUIET,
+                "logger": clients.LIBRDKAFKA_LOG,
                 "error_cb": ThrottledErrorLog(),
-                **clients.reporting(settings),
+                **clients.reporter_properties(settings),
             },
             settings.topics.reports,
             **limits,

@@ -13,11 +13,11 @@ import click
 
 from aggregator.config.settings import Settings
 from aggregator.dead_letters.handled_marks import HandledMarks
-from aggregator.dead_letters.reader import DeadLetter, DeadLetterTopic, Place, printable
-from aggregator.dead_letters.reasons import REMEDIES, remedy
-from aggregator.dead_letters.replay import Forecast
-from aggregator.dead_letters.replay import replay as send_again
-from aggregator.dead_letters.report import facts, lines
+from aggregator.dead_letters.letter_replay import Forecast
+from aggregator.dead_letters.letter_replay import replay as send_again
+from aggregator.dead_letters.reader import DeadLetter, DeadLetterTopic, MessagePosition, printable
+from aggregator.dead_letters.reasons import REMEDY_BY_REASON, remedy
+from aggregator.dead_letters.report import letter_facts, letter_lines
 from aggregator.dead_letters.selection import Filters, Selection
 from aggregator.kafka import clients, topic_admin
 from aggregator.reading.frames.frame import Frame
@@ -46,8 +46,8 @@ def _check_reasons(
 ) -> tuple[str, ...]:
     """Refuse an unknown reason."""
     for reason in reasons:
-        if reason not in REMEDIES:
-            raise click.BadParameter(f"no reason {reason!r}: {meant(reason, REMEDIES)}")
+        if reason not in REMEDY_BY_REASON:
+            raise click.BadParameter(f"no reason {reason!r}: {meant(reason, REMEDY_BY_REASON)}")
     return reasons
 
 
@@ -111,7 +111,7 @@ class _Read:
         """Mark copies of marked letters, and drop marks of letters that retention deleted."""
         marked = self.handled.read(self.topic.ranges)
         self.handled.mark(copy for first, copy in self.topic.copies if first in marked)
-        self.handled.forget(self.topic.ranges)
+        self.handled.delete_expired(self.topic.ranges)
 
     def halted(self) -> dict[str, str]:
         """Return the reasons of halted partitions by number."""
@@ -145,7 +145,7 @@ def list_(settings: Settings, filters: Filters, limit: int, output: Output) -> N
     with _reading(settings, output.as_json or output.is_table) as read:
         selection = Selection(read.letters(), filters, read.marked)
         shown = selection.first(limit)
-        foreign_messages, halted = read.topic.others, read.halted()
+        foreign_messages, halted = read.topic.foreign_messages, read.halted()
     if output.is_table:
         names = ("place", "reason", "metric", "origin", "arrived", "bytes", "replays")
         output.write(Frame.of(names, map(_cells, shown)))
@@ -190,7 +190,7 @@ def explain(settings: Settings, address: str, as_json: bool) -> None:
     PARTITION:OFFSET is its place in the dead-letter topic, as `list` shows it.
     """
     try:
-        letter_place = Place.parse(address)
+        letter_place = MessagePosition.parse(address)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     metrics = defined_metrics(settings)
@@ -198,8 +198,8 @@ def explain(settings: Settings, address: str, as_json: bool) -> None:
         letter = read.topic.letter(letter_place)
         forecast = _forecast(settings, read, sys.maxsize)
         rejection = forecast.rejections([letter]).get(letter_place)
-    letter_facts = facts(letter, metrics, rejection, handled=letter_place in read.marked)
-    click.echo(json.dumps(letter_facts) if as_json else "\n".join(lines(letter_facts)))
+    found_facts = letter_facts(letter, metrics, rejection, handled=letter_place in read.marked)
+    click.echo(json.dumps(found_facts) if as_json else "\n".join(letter_lines(found_facts)))
 
 
 @deadletters.command()
@@ -262,7 +262,7 @@ def drop(settings: Settings, filters: Filters, everything: bool, yes: bool, as_j
         )
     with _reading(settings, as_json) as read:
         selection = Selection(read.letters(), filters, read.marked)
-        places = [letter.place for letter in selection]
+        places = [letter.position for letter in selection]
         if not as_json:
             click.echo(_summary(selection))
         if selection.total and not yes:
@@ -320,7 +320,7 @@ def _cells(letter: DeadLetter) -> tuple[Any, ...]:
 
 def _row(letter: DeadLetter) -> dict[str, Any]:
     return {
-        "place": str(letter.place),
+        "place": str(letter.position),
         "reason": printable(letter.reason),
         "metric": letter.metric,
         "from": str(letter.origin),

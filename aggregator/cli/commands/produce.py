@@ -287,7 +287,7 @@ def _run(
             return respond(
                 metric,
                 population,
-                clients.reporting(settings),
+                clients.reporter_properties(settings),
                 mix,
                 topic=settings.topics.reports,
                 schema_id=settings.schemas.schema_id or None,
@@ -300,7 +300,7 @@ def _run(
         return let_report(
             {metric.name: metric},
             population,
-            clients.reporting(settings),
+            clients.reporter_properties(settings),
             mix,
             speed=speed,
             seconds=seconds,

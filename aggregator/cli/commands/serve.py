@@ -81,9 +81,9 @@ def _supervise(settings: Settings) -> None:
     runner = Supervisor(
         serve.workers,
         [sys.executable, "-m", "aggregator", *sys.argv[1:], *sharing_options],
-        own_arguments=lambda number: ["--worker", str(number)],
+        worker_arguments=lambda number: ["--worker", str(number)],
     )
-    add_hangup_handler(runner.hang_up)
+    add_hangup_handler(runner.reload_definitions)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: runner.stop())
     runner.run()

@@ -25,7 +25,7 @@ from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import plain
 from aggregator.reading.slices.answers import values
 from aggregator.reading.windows import SliceSums, Window
-from aggregator.state.watermark import NEVER
+from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import iso
 from estimators import LocalMetric
@@ -241,7 +241,7 @@ class AlarmRun:
 
         def read(query: Query) -> Window:
             described = self.reader.describe(overview, definition.metric, query)
-            final = dataclasses.replace(described, status="final", arrived_ms=NEVER)
+            final = dataclasses.replace(described, status="final", arrived_ms=NO_TIME)
             return self.reader.read(final)
 
         whole = Query(start_ms / 1000, end_ms / 1000)

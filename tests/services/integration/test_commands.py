@@ -122,7 +122,7 @@ def test_workers_are_started_again_by_their_supervisor_and_end_with_it(
         supervisor.kill()
         supervisor.wait()
     wait_until(lambda: not living(workers), "the workers have ended, too")
-    assert deployment.store.registry.deaths() == 1
+    assert deployment.store.registry.worker_deaths() == 1
     assert deployment.verify().verified
 
 

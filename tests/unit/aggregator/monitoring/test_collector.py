@@ -99,7 +99,10 @@ MOVED = AlarmDefinition(
 METRICS = {m.name: m for m in (DELAY, CARRIER, SILENT, PLACE, WORDS, UNWATCHED, TALL)}
 ALL = {m.name: m for m in (*METRICS.values(), YOUNGEST, WAGE, LATE)}
 MEASURED = (
-    Measurements().committed(0.004, 100).arrived(array("q", [0, 0, 600]), 700).refused("malformed")
+    Measurements()
+    .with_commit(0.004, 100)
+    .with_arrivals(array("q", [0, 0, 600]), 700)
+    .with_refusal("malformed")
 )
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -482,7 +485,7 @@ def test_what_was_counted_and_measured_is_told_and_who_counts(store: Store, clie
         assert shown[f"{name}_sum"] == pytest.approx(total)
 
     assert Lease(store.client, redis_keys.coordinator_key(TOPIC), "one", 60).acquire()
-    store.registry.count_death()
+    store.registry.add_worker_death()
     store.registry.note_stuck("host:7", "committing", 61.0, time.time_ns() // 10**6)
     text = scrape(client)
     assert samples(text, "dither_coordinator_leader") == {(): 1}
