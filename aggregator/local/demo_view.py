@@ -13,7 +13,7 @@ from aggregator.reading.search_progress import certified_number, search_progress
 from aggregator.reading.serialization import plain
 from aggregator.reading.windows import Window
 from estimators import Estimate, Metric, SearchMetric, TrustedMetric
-from producers.populations.replay import ReplayProgress
+from producers.populations.population_replay import ReplayProgress
 from producers.populations.truth import Truth
 
 NOTES: dict[type[Metric], str] = {

@@ -14,7 +14,7 @@ from producers.device.reporter import REPORTS_TOPIC, Reporter
 from producers.kafka.connection import Connection
 from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Population
-from producers.populations.replay import Replay, ReplayProgress
+from producers.populations.population_replay import Replay, ReplayProgress
 from producers.populations.truth import Truth
 
 
@@ -68,7 +68,7 @@ def produce(
     config : mapping
         librdkafka's properties.
     mix, speed, seconds, seed, stop
-        See :class:`producers.populations.replay.Replay`.
+        See :class:`producers.populations.population_replay.Replay`.
     topic, schema_id, batch_reports, batch_age, bits
         See :class:`producers.device.reporter.Reporter`.
     progress : callable, optional
@@ -110,8 +110,8 @@ def produce(
     return Produced(
         devices=end.devices,
         reports=sum(delivery.reports for delivery in delivered),
-        batches=sum(each.batches for each in delivered),
-        bytes=sum(each.bytes for each in delivered),
+        batches=sum(delivery.batches for delivery in delivered),
+        bytes=sum(delivery.bytes for delivery in delivered),
         seconds=seconds_taken,
         truth=replay.truths(),
     )

@@ -49,7 +49,7 @@ def respond(
     config : mapping
         librdkafka's properties.
     mix, seed
-        See :class:`producers.populations.replay.Replay`.
+        See :class:`producers.populations.population_replay.Replay`.
     topic, rounds_topic : str
     schema_id : int, optional
         See :class:`producers.device.reporter.Reporter`.
