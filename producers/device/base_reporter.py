@@ -184,15 +184,7 @@ class BaseReporter(Closing):
     # -- What comes again -------------------------------------------------------------------------
 
     def schedule(self, name: str, call: Callable[[], object]) -> None:
-        """Have the thread that sends call a function each minute, until this reporter is closed.
-
-        Parameters
-        ----------
-        name : str
-            Another function of this name is replaced.
-        call : callable
-            It raises nothing.
-        """
+        """Have the thread that sends call a function each minute, until this reporter is closed."""
         if not self._scheduled:
             self._next_look = clocks.monotonic() + LOOK_SECONDS
         self._scheduled[name] = call

@@ -129,12 +129,6 @@ class Windows:
 def after_closed(closed: tuple[Run, ...], start: int) -> int:
     """Return the first window from a start on that is not closed.
 
-    Parameters
-    ----------
-    closed : tuple of (int, int)
-        In order, without overlaps.
-    start : int
-
     Examples
     --------
     >>> after_closed(((0, 4), (6, 8)), 2), after_closed(((0, 4), (6, 8)), 4)
@@ -149,12 +143,6 @@ def after_closed(closed: tuple[Run, ...], start: int) -> int:
 def uncovered(closed: tuple[Run, ...], start: int, end: int) -> int:
     """Return how much of an interval is in no run; they do not overlap.
 
-    Parameters
-    ----------
-    closed : tuple of (int, int)
-    start, end : int
-        The interval.
-
     Examples
     --------
     >>> uncovered(((0, 4), (6, 8)), 2, 9)
@@ -166,12 +154,6 @@ def uncovered(closed: tuple[Run, ...], start: int, end: int) -> int:
 
 def with_run(closed: tuple[Run, ...], run: Run) -> tuple[Run, ...]:
     """Return runs in order, with one more; of too many the oldest become one.
-
-    Parameters
-    ----------
-    closed : tuple of (int, int)
-    run : (int, int)
-        It may overlap others.
 
     Examples
     --------

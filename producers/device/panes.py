@@ -123,15 +123,7 @@ class PaneBuffer:
 
 
 def by_pane(columns: Columns, pane_ms: int) -> Iterator[tuple[int, Columns]]:
-    """Yield the start of each pane and its reports, in order of event time.
-
-    Parameters
-    ----------
-    columns : Columns
-        One report or more.
-    pane_ms : int
-        The width of a pane.
-    """
+    """Yield the start of each pane and its reports, in order of event time."""
     starts = columns.time_ms - columns.time_ms % pane_ms
     if starts.size == 1 or starts.min() == starts.max():
         yield int(starts[0]), columns

@@ -105,19 +105,7 @@ class Allowance:
         return len(self._used)
 
     def check(self, client: Client, charged: int = 0) -> None:
-        """Refuse a client that has nothing left.
-
-        Parameters
-        ----------
-        client : Client
-        charged : int
-            What was already charged for the post that is checked.
-
-        Raises
-        ------
-        Problem
-            429, with the time until it may continue.
-        """
+        """Refuse a client that has nothing left."""
         used, began = self._used.get(client, (0, 0.0))
         if used - charged < self.limit.amount:
             return

@@ -65,13 +65,7 @@ class Presence:
             self._changed.notify_all()
 
     def request_check(self, *, is_sure: bool = False) -> None:
-        """Request a check of Kafka.
-
-        Parameters
-        ----------
-        is_sure : bool
-            Kafka's client says that no broker is reachable: then one failed check is enough.
-        """
+        """Request a check of Kafka."""
         with self._changed:
             if not is_sure and self._clock() - self._answered_at < SETTLED_SECONDS:
                 return

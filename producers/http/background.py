@@ -111,15 +111,7 @@ class Background:
         self._thread.start()
 
     def check(self, name: str, *, now: bool) -> None:
-        """Compare the gateway's definition of a name with the stored one.
-
-        Parameters
-        ----------
-        name : str
-            The metric's.
-        now : bool
-            Whether to do so soon; otherwise after each refusal only.
-        """
+        """Compare the gateway's definition of a name with the stored one."""
         with self._state:
             self._named.add(name)
             if now:

@@ -129,15 +129,7 @@ class HttpConnection(Closing):
         return self._asking.get(name, "round")
 
     def check_definition(self, name: str, *, now: bool) -> None:
-        """Compare the gateway's definition of a name with the stored one, in the background.
-
-        Parameters
-        ----------
-        name : str
-            The metric's.
-        now : bool
-            Whether to do so soon; otherwise after each refusal only.
-        """
+        """Compare the gateway's definition of a name with the stored one, in the background."""
         self._background.check(name, now=now)
 
     def changed(self, name: str) -> Exception | None:

@@ -45,17 +45,7 @@ def first_batch(database: sqlite3.Connection, but: Collection[int] = ()) -> Queu
 
 
 def count(database: sqlite3.Connection, metric: str, name: str, more: int) -> None:
-    """Add to one of a metric's totals.
-
-    Parameters
-    ----------
-    database : sqlite3.Connection
-        In a transaction.
-    metric, name : str
-        Whose total, and which.
-    more : int
-        How many.
-    """
+    """Add to one of a metric's totals."""
     database.execute(
         "INSERT INTO totals VALUES (?, ?, ?) "
         "ON CONFLICT (metric, name) DO UPDATE SET value = value + excluded.value",
@@ -84,19 +74,7 @@ def waiting(database: sqlite3.Connection, metric: str | None) -> tuple[int, int]
 
 
 def append(database: sqlite3.Connection, batch: int, metric: Metric, columns: Columns) -> None:
-    """Add reports to an open batch.
-
-    Parameters
-    ----------
-    database : sqlite3.Connection
-        In a transaction.
-    batch : int
-        The number of the open batch.
-    metric : Metric
-        Whose reports they are.
-    columns : Columns
-        One report or more.
-    """
+    """Add reports to an open batch."""
     levels = columns.level.astype(np.uint8).tobytes()
     reports: NDArray[np.integer[Any]] = columns.reports
     values = metric.randomizer.encode(reports)
@@ -113,21 +91,7 @@ def append(database: sqlite3.Connection, batch: int, metric: Metric, columns: Co
 def close_batch(
     database: sqlite3.Connection, number: int, metric: str, revision: int, attributes: str
 ) -> None:
-    """Make a batch of an open one: from now on it has an id.
-
-    Parameters
-    ----------
-    database : sqlite3.Connection
-        In a transaction.
-    number : int
-        Of the open batch.
-    metric : str
-        Its metric's name.
-    revision : int
-        Of the definition by which the reports were made.
-    attributes : str
-        Those of the devices, as JSON.
-    """
+    """Make a batch of an open one: from now on it has an id."""
     rows = database.execute(
         "SELECT levels, reports, time_ms FROM rows WHERE batch = ? ORDER BY number", (number,)
     ).fetchall()

@@ -137,14 +137,7 @@ class ReportQueue:
             return stored_bytes(database) >= self.most_bytes
 
     def add(self, rule: BatchRule, columns: Columns) -> bool:
-        """Store reports; return whether the sender has to look: a batch is ready, or was begun.
-
-        Parameters
-        ----------
-        rule : BatchRule
-        columns : Columns
-            One report or more.
-        """
+        """Store reports; return whether the sender has to look: a batch is ready, or was begun."""
         metric, has_news = rule.metric, False
         attributes = json.dumps(columns.attributes)
         with self.file.transaction() as database:
@@ -168,14 +161,7 @@ class ReportQueue:
         return has_news
 
     def put(self, metric: str, batch: PendingBatch) -> None:
-        """Store a sealed batch.
-
-        Parameters
-        ----------
-        metric : str
-            Its name.
-        batch : PendingBatch
-        """
+        """Store a sealed batch."""
         with self.file.transaction() as database:
             count(database, metric, "taken", batch.reports)
             insert(database, metric, batch.payload, batch.key, batch.reports)

@@ -70,12 +70,6 @@ class Outbox:
         ----------
         most_bytes : int
             The limit for failed batches: above it nothing is accepted until a flush has sent them.
-
-        Raises
-        ------
-        DeliveryError
-            If batches have failed that no error has reported yet, or more than `most_bytes` of
-            them.
         """
         if not self._failed:
             return

@@ -223,17 +223,6 @@ class Ledger:
     def pay(self, database: sqlite3.Connection, metric: str, parts: int, reports: int = 1) -> None:
         """Charge reports now, and add them to the metric's total; or raise BudgetSpent.
 
-        Parameters
-        ----------
-        database : sqlite3.Connection
-            In a transaction.
-        metric : str
-            Whose reports they are.
-        parts : int
-            Their cost, in the ledger's parts of an epsilon.
-        reports : int
-            How many are paid for.
-
         Raises
         ------
         BudgetSpent
@@ -253,21 +242,6 @@ class Ledger:
         answer: int | None = None,
     ) -> None:
         """Charge, or raise BudgetSpent; `answer` marks charges for a permanent answer.
-
-        Parameters
-        ----------
-        database : sqlite3.Connection
-            In a transaction.
-        now : int
-            Ms since the epoch.
-        metric : str
-            Whose reports they are.
-        parts : int
-            Their cost, in the ledger's parts of an epsilon.
-        reports : int
-            How many are paid for.
-        answer : int, optional
-            The permanent answer that is charged.
 
         Raises
         ------
@@ -328,21 +302,7 @@ class Ledger:
 
 
 def total(database: sqlite3.Connection, now: int, metric: str, parts: int, reports: int) -> None:
-    """Add to a metric's total since the ledger was created.
-
-    Parameters
-    ----------
-    database : sqlite3.Connection
-        In a transaction.
-    now : int
-        Ms since the epoch; stored if the metric has no entry yet.
-    metric : str
-        Whose reports they are.
-    parts : int
-        Their cost, in the ledger's parts of an epsilon.
-    reports : int
-        How many.
-    """
+    """Add to a metric's total since the ledger was created."""
     database.execute(
         "INSERT INTO totals VALUES (?, ?, ?, ?) ON CONFLICT (metric) DO UPDATE SET "
         "parts = parts + excluded.parts, reports = reports + excluded.reports",

@@ -111,14 +111,6 @@ def create(path: Path, period_ms: int, now_ms: int) -> None:
 def create_database(path: Path, mode: str, schema: str) -> None:
     """Create a database, readable by its owner alone, unless the file exists; atomically.
 
-    Parameters
-    ----------
-    path : Path
-    mode : str
-        What SQLite executes first, outside of a transaction; may be empty.
-    schema : str
-        What it executes in one transaction.
-
     Raises
     ------
     OSError

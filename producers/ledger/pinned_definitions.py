@@ -71,11 +71,6 @@ def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> No
         The metric's.
     fingerprint : bytes
         SHA-256 of its definition now.
-
-    Raises
-    ------
-    DefinitionChanged
-        If the stored fingerprint is another one.
     """
     if not has_table(database, "pins"):
         return

@@ -47,15 +47,7 @@ def points_of(data: Iterable[Data]) -> list[Point]:
 
 
 def is_additive(data: Sequence[Data], of: Of) -> bool:
-    """Return whether values of several exports may be added up.
-
-    Parameters
-    ----------
-    data : sequence of Data
-        Of one instrument, as :func:`value_of` takes it.
-    of : Of
-        What is reported of a histogram.
-    """
+    """Return whether values of several exports may be added up."""
     if isinstance(data[0], Histogram | ExponentialHistogram):
         return of in ("sum", "count")
     return isinstance(data[0], Sum) and data[0].is_monotonic
@@ -66,13 +58,6 @@ def value_of(data: Sequence[Data], of: Of) -> float:
 
     It is what a view without attributes would have: the sum of counters, the recordings of
     histograms together, the latest value of gauges.
-
-    Parameters
-    ----------
-    data : sequence of Data
-        The instrument's, one for each meter that has one of that name.
-    of : Of
-        What is reported of a histogram.
 
     Raises
     ------
@@ -85,15 +70,6 @@ def value_of(data: Sequence[Data], of: Of) -> float:
 
 def category_of(data: Sequence[Data], of: Of, attribute: str) -> str:
     """Return the value of an attribute whose points have the largest value together.
-
-    Parameters
-    ----------
-    data : sequence of Data
-        As for :func:`value_of`.
-    of : Of
-        What is compared of histograms.
-    attribute : str
-        The key of the attribute.
 
     Raises
     ------

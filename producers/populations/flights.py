@@ -42,13 +42,7 @@ _TABLE_COLUMNS = (
 
 
 def flight_metrics(*, searches: bool = False) -> dict[str, Metric]:
-    """Return the metrics of ``flights.toml``.
-
-    Parameters
-    ----------
-    searches : bool
-        Return the metrics that are found in rounds, instead of those that flights report.
-    """
+    """Return the metrics of ``flights.toml``."""
     metrics = load_metrics(Path(__file__).with_name("flights.toml"))
     return {
         name: metric

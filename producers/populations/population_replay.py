@@ -110,16 +110,6 @@ class Replay:
     def run(self, progress: Callable[[ReplayProgress], object] | None = None) -> ReplayProgress:
         """Let all devices report, until `stop` is set.
 
-        Parameters
-        ----------
-        progress : callable, optional
-            Called after every chunk.
-
-        Returns
-        -------
-        ReplayProgress
-            The final progress. Batches may still be in flight: flush or close the reporters.
-
         Raises
         ------
         DeliveryError

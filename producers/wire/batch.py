@@ -169,13 +169,7 @@ def check_batch(
 ) -> Metric:
     """Return the metric of a batch whose reports can be counted; ignore its time.
 
-    Parameters
-    ----------
-    batch : ReportBatch
-    metrics : mapping of str to Metric
-    heartbeats : bool
-        Whether a batch of a metric without rounds may have no reports: see :func:`heartbeat`.
-        Devices send no such batches.
+    With `heartbeats`, a batch of a metric without rounds may have no reports.
 
     Raises
     ------
@@ -217,13 +211,7 @@ def attributes_of(batch: ReportBatch) -> dict[str, str]:
 
 
 def check_round(metric: Metric, number: int) -> None:
-    """Raise ReportError("bad_round") for a round that the metric does not have.
-
-    Raises
-    ------
-    ReportError
-        With the reason ``bad_round``.
-    """
+    """Raise ReportError("bad_round") for a round that the metric does not have."""
     if not isinstance(metric, SearchMetric):
         if number:
             raise ReportError("bad_round", f"round {number}: {metric.name} has no rounds")
@@ -236,13 +224,7 @@ def check_round(metric: Metric, number: int) -> None:
 
 
 def check_size(metric: Metric, reports: int) -> None:
-    """Raise ReportError("too_many_reports") for a batch that is larger than its metric allows.
-
-    Raises
-    ------
-    ReportError
-        With the reason ``too_many_reports``.
-    """
+    """Raise ReportError("too_many_reports") for a batch that is larger than its metric allows."""
     if metric.max_batch_reports is not None and reports > metric.max_batch_reports:
         raise ReportError(
             "too_many_reports",
