@@ -90,21 +90,10 @@ class Calls:
             self._flushing.remove(thread_id)
 
     def close(self, deadline: float, finish: Callable[[], T]) -> T | None:
-        """Take no more calls, wait for those under way, and finish; once.
+        """Refuse new calls, wait for those under way, and finish; once.
 
-        A second thread waits for the first one.
-
-        Parameters
-        ----------
-        deadline : float
-            On the monotonic clock.
-        finish : callable
-            It is called by the first thread alone.
-
-        Returns
-        -------
-        T or None
-            What `finish` returned; None if it had ended before this call.
+        Only the first thread calls `finish`, whose value it returns; another one waits for it until
+        its own deadline, on the monotonic clock.
 
         Raises
         ------

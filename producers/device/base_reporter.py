@@ -43,33 +43,9 @@ _ATTRIBUTE_OVERHEAD = 2 * MOST_BYTES + 8
 class BaseReporter(Closing):
     """Randomizes values of one metric at once; a subclass sends the reports.
 
-    It never stores a raw value: `report` randomizes it before it returns, and only the report waits
-    for its batch. All methods may be called from any thread.
-
-    Parameters
-    ----------
-    metric : Metric
-    most_bytes : int
-        The largest batch that can be sent.
-    batch_reports : int
-        A batch has at most this many reports (fewer if `most_bytes` or the metric's
-        `max_batch_reports` requires it).
-    attributes, deny, trusted, bits, clock
-        As for :class:`producers.Reporter`.
-
-    Attributes
-    ----------
-    batch_reports : int
-        How many reports a batch has at most.
-    denied : int
-        How many values were reported as "other", because a rule denies them.
-
-    Raises
-    ------
-    TypeError
-        If `metric` is no metric.
-    ValueError
-        If a parameter cannot be used.
+    Raw values are never stored: `report` randomizes them before it returns. All methods are
+    thread-safe. See :class:`producers.Reporter` for the parameters; `most_bytes` limits the bytes
+    of a batch.
     """
 
     def __init__(
@@ -154,13 +130,7 @@ class BaseReporter(Closing):
         return False
 
     def transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Provide the reporter's own file for one transaction, for what belongs to its reports.
-
-        Raises
-        ------
-        ValueError
-            If it has none.
-        """
+        """Provide the reporter's file for one transaction; raise ValueError if it has none."""
         raise ValueError(f"the reporter of {self.metric.name!r} has no file (erasing = {erasing})")
 
     @property
@@ -170,12 +140,9 @@ class BaseReporter(Closing):
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Have whoever closes this reporter wait for a call: what is charged is reported.
+        """Make `close` wait for a call, so that everything charged is reported.
 
-        Raises
-        ------
-        ValueError
-            If this reporter is closed, or belongs to another process.
+        Raise ValueError if the reporter is closed or belongs to another process.
         """
         self.check_open()
         with self._calls.under_way():
@@ -184,7 +151,7 @@ class BaseReporter(Closing):
     # -- What comes again -------------------------------------------------------------------------
 
     def schedule(self, name: str, call: Callable[[], object]) -> None:
-        """Have the thread that sends call a function each minute, until this reporter is closed."""
+        """Let the sending thread call a function each minute; it replaces one of the same name."""
         if not self._scheduled:
             self._next_look = clocks.monotonic() + LOOK_SECONDS
         self._scheduled[name] = call

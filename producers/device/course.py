@@ -19,7 +19,7 @@ MOST_DUE = 10_000
 
 
 class Course(msgspec.Struct, frozen=True):
-    """What is stored about the windows of a roll-up.
+    """State of a roll-up's windows.
 
     Attributes
     ----------
@@ -54,15 +54,7 @@ class Course(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """Windows of one length, which begin at multiples of it.
-
-    Parameters
-    ----------
-    length : int
-        In ms.
-    lateness : int
-        How long after a window's end its report is counted, in ms.
-    """
+    """Windows from multiples of `length`, whose reports count until `lateness`; both in ms."""
 
     length: int
     lateness: int
@@ -91,15 +83,7 @@ class Windows:
         return after_closed(course.closed, self.opened(course, now))
 
     def look(self, course: Course, now: int, delay: int) -> Course:
-        """Return the course after a look: windows that are over are closed, and due or missed.
-
-        Parameters
-        ----------
-        course : Course
-        now : int
-            In ms since the epoch.
-        delay : int
-            Of windows that are over since the last look, in ms.
+        """Return the course at `now`: ended windows are closed, and due after `delay` ms or missed.
 
         Examples
         --------
@@ -127,7 +111,7 @@ class Windows:
 
 
 def after_closed(closed: tuple[Run, ...], start: int) -> int:
-    """Return the first window from a start on that is not closed.
+    """Return the first window from `start` on that is not closed; runs are ordered and disjoint.
 
     Examples
     --------
@@ -141,7 +125,7 @@ def after_closed(closed: tuple[Run, ...], start: int) -> int:
 
 
 def uncovered(closed: tuple[Run, ...], start: int, end: int) -> int:
-    """Return how much of an interval is in no run; they do not overlap.
+    """Return how much of an interval is outside all runs, which do not overlap.
 
     Examples
     --------
@@ -153,7 +137,7 @@ def uncovered(closed: tuple[Run, ...], start: int, end: int) -> int:
 
 
 def with_run(closed: tuple[Run, ...], run: Run) -> tuple[Run, ...]:
-    """Return runs in order, with one more; of too many the oldest become one.
+    """Return the ordered runs with one more; merge the oldest if there are too many.
 
     Examples
     --------

@@ -69,17 +69,10 @@ class PaneBuffer:
         return sum(waiting.count for pane in self._panes.values() for waiting in pane.values())
 
     def add(self, columns: Columns, now: float) -> list[Columns]:
-        """Add reports; return the batches to send, in order of event time.
+        """Add reports at monotonic time `now`; return the batches to send, in order of event time.
 
-        Each has one pane and slice. These are the full batches, and those of panes that the new
-        reports will close on the workers: they must arrive first.
-
-        Parameters
-        ----------
-        columns : Columns
-            The reports, with their levels and event times.
-        now : float
-            Seconds on the clock of `aged`.
+        Each has one pane and slice. These are full batches, and those of panes that the new reports
+        close on the workers: they must arrive first.
         """
         full: list[Columns] = []
         for start, part in by_pane(columns, self.pane_ms):

@@ -76,20 +76,10 @@ def client_of(scope: MutableMapping[str, Any]) -> Client:
 
 
 class Allowance:
-    """The allowance of each client for a period that begins with its first use.
+    """Each client's allowance for a period that begins with its first use.
 
-    A use is admitted while the client has something left. A use that exceeds what is left is also
-    charged to the following periods, so that the rate holds in the long run.
-
-    Parameters
-    ----------
-    limit : RateLimitItem
-    unit : str
-        What is counted, in the plural.
-    most : int
-        How many clients are counted at a time.
-    clock : callable
-        Seconds since any moment; never set back.
+    A use needs a positive rest; an excess is charged to the following periods, so that the rate
+    holds in the long run. At most `most` clients are counted; `unit` is a plural noun.
     """
 
     def __init__(
@@ -180,25 +170,13 @@ class Clients:
                 self._limits[unit] = Allowance(limit, unit, max_clients, clock)
 
     def admit(self, scope: MutableMapping[str, Any], length: int = 0) -> Client:
-        """Count a post and the bytes that it announces; return its client.
-
-        Raises
-        ------
-        Problem
-            429, with the time until its client may post again.
-        """
+        """Count a post and its announced bytes; return its client, or raise Problem (429)."""
         client = client_of(scope)
         self.admit_client(client, length)
         return client
 
     def admit_client(self, client: Client, length: int = 0) -> None:
-        """Count a post of a known client: the rest of :meth:`admit`.
-
-        Raises
-        ------
-        Problem
-            429, as of :meth:`admit`.
-        """
+        """Count a post of a known client, as :meth:`admit` does."""
         try:
             for limit in self._limits.values():
                 limit.check(client)
@@ -211,24 +189,10 @@ class Clients:
                 self._limits[unit].charge(client, amount)
 
     def count(self, unit: str, client: Client, amount: int, *, charged: int = 0) -> None:
-        """Count what is known of a post only when its body is there.
+        """Count an amount that is known only with the body; raise the 429 of :meth:`admit`.
 
-        Parameters
-        ----------
-        unit : {"posts", "bytes", "reports"}
-            Posts: those that a post of several batches stands for, besides itself. Bytes: those
-            that were not announced.
-        client : Client
-            From :meth:`admit`.
-        amount : int
-            How many.
-        charged : int
-            How many :meth:`admit` has counted for the same post.
-
-        Raises
-        ------
-        Problem
-            429, as of :meth:`admit`; then the batch must not be sent.
+        The unit is "posts" (of further batches), "bytes" (not announced) or "reports";
+        :meth:`admit` has counted `charged` of them.
         """
         if amount and unit in self._limits:
             self._limits[unit].check(client, charged)
@@ -236,12 +200,7 @@ class Clients:
 
 
 def rate_limit(rate: str, name: str = "rate_limit") -> RateLimitItem | None:
-    """Return a rate of the limits package; None if it is empty.
-
-    Raises
-    ------
-    ValueError
-        If it is no rate.
+    """Return a rate of the limits package, or None if it is empty; raise ValueError if invalid.
 
     Examples
     --------

@@ -41,13 +41,7 @@ class BatchesAnswer(msgspec.Struct, frozen=True):
 
 
 def split(media_type: str, body: bytes) -> list[bytes]:
-    """Return the batches of a body, each as the body of a post of its own.
-
-    Parameters
-    ----------
-    media_type : str
-        Protobuf: a serialized ``ReportBatches``; JSON_TYPE: a list of batches.
-    body : bytes
+    """Return the batches of a body, each as the body of a post.
 
     Raises
     ------

@@ -22,18 +22,7 @@ _random = random.SystemRandom()
 
 
 class Answer(NamedTuple):
-    """A gateway's answer.
-
-    Attributes
-    ----------
-    status : int
-    media_type : str
-    retry_after : str
-        The header, or nothing.
-    location : str
-        Where a redirect leads.
-    body : bytes
-    """
+    """A gateway's answer; `retry_after` and `location` are headers, "" if absent."""
 
     status: int
     media_type: str
@@ -95,14 +84,7 @@ def explain(answer: Answer) -> str:
 
 
 def asked_pause(retry_after: str, now: float) -> float | None:
-    """Return the seconds that a header Retry-After asks for; None if it asks for nothing.
-
-    Parameters
-    ----------
-    retry_after : str
-        Seconds, or a date.
-    now : float
-        Seconds since the epoch.
+    """Return the seconds that a Retry-After header asks for at `now` (since the epoch), or None.
 
     Examples
     --------
@@ -120,20 +102,10 @@ def asked_pause(retry_after: str, now: float) -> float | None:
 
 
 def pause(failures: int, retry_after: float | None, last: float | None = None) -> float:
-    """Return how long to wait after so many failures in a row: in seconds.
+    """Return the seconds to wait after so many failures in a row.
 
-    It doubles from a second to a minute, or to `last`, and is never shorter than what the gateway
-    asks for. Up to
-    a quarter more is drawn at random, so that devices which failed together do not come back
-    together.
-
-    Parameters
-    ----------
-    failures : int
-    retry_after : float or None
-        What the gateway asks for, in seconds.
-    last : float, optional
-        What the pause doubles up to, in seconds.
+    They double from one second to a minute, or to `last`, and are at least `retry_after`. Up to a
+    quarter more is drawn at random, so that devices that failed together do not retry together.
     """
     doubled = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), last or LAST_PAUSE)
     shortest = doubled if retry_after is None else max(retry_after, FIRST_PAUSE)

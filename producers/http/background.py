@@ -64,24 +64,7 @@ class Failure:
 
 
 class Background:
-    """A daemon thread that empties a queue.
-
-    Parameters
-    ----------
-    queue : ReportQueue
-    client : GatewayClient
-    definitions : Definitions
-    on_failure : callable, optional
-        Called in the thread with each :class:`Failure`; what it raises is logged.
-
-    Attributes
-    ----------
-    failures : int
-        How many there were.
-    last_failure : Failure or None
-    changed : dict of str to DefinitionChanged
-        The metrics whose definition the gateway has changed.
-    """
+    """A daemon thread that empties a queue; it calls `on_failure` with each :class:`Failure`."""
 
     def __init__(
         self,
@@ -136,16 +119,10 @@ class Background:
             self._state.notify_all()
 
     def drain(self, metric: str | None, deadline: float, *, patient: bool) -> bool:
-        """Return whether everything that waits is acknowledged before a deadline.
+        """Return whether all batches, or those of a metric, are acknowledged before a deadline.
 
-        Parameters
-        ----------
-        metric : str or None
-            Of one metric, or of all.
-        deadline : float
-            On the monotonic clock.
-        patient : bool
-            False: once the gateway fails, or nothing is left but what failed, it is not waited for.
+        The deadline is on the monotonic clock. An impatient call ends once the gateway fails, or
+        only failed batches are left.
         """
         with self._state:
             stalls, self._is_stuck = self._stalls, False
@@ -162,13 +139,7 @@ class Background:
         return True
 
     def stop(self, deadline: float) -> None:
-        """End the thread; a request that is not over at the deadline is cut off.
-
-        Parameters
-        ----------
-        deadline : float
-            On the monotonic clock.
-        """
+        """End the thread; cut off a request at the deadline, on the monotonic clock."""
         with self._state:
             self._is_stopping = True
             self._state.notify_all()

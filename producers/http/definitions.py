@@ -55,18 +55,8 @@ SAME_KEYS = (
 def read_served(body: bytes, name: str) -> Metric:
     """Return the metric that ``GET /v1/metrics/NAME`` describes.
 
-    Parameters
-    ----------
-    body : bytes
-        The answer.
-    name : str
-        The metric that was asked for.
-
-    Raises
-    ------
-    ValueError
-        If it is no definition, of another metric, or calls itself by a revision that is not its
-        own: such a number would travel with each batch, and mark the device that was given it.
+    Raise ValueError for no definition, another metric or a wrong revision: such a number would mark
+    the batches of the device that got it.
     """
     try:
         document = decode_json(body, dict[str, Any])
@@ -99,14 +89,7 @@ def read_served(body: bytes, name: str) -> Metric:
 
 
 class Definitions:
-    """The definitions that a device has by name.
-
-    Parameters
-    ----------
-    file : QueueFile
-        It stores the first definition of each name.
-    client : GatewayClient
-    """
+    """Definitions by name; the queue's file stores the first one of each name."""
 
     def __init__(self, file: QueueFile, client: GatewayClient) -> None:
         self._file, self._client = file, client

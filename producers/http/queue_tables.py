@@ -115,19 +115,7 @@ def close_batch(
 def insert(
     database: sqlite3.Connection, metric: str, payload: bytes, key: bytes, reports: int
 ) -> None:
-    """Add a batch to those that wait for the gateway.
-
-    Parameters
-    ----------
-    database : sqlite3.Connection
-        In a transaction.
-    metric : str
-        The metric's name.
-    payload, key : bytes
-        The batch as it is posted, and its id.
-    reports : int
-        How many it has.
-    """
+    """Add a batch to those that wait for the gateway."""
     database.execute(
         "INSERT INTO batches (metric, payload, id, reports) VALUES (?, ?, ?, ?)",
         (metric, payload, key, reports),

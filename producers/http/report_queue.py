@@ -175,14 +175,9 @@ class ReportQueue:
     # -- Batches go out ---------------------------------------------------------------------------
 
     def seal(self, metric: str | None = None, deadline: float = math.inf) -> None:
-        """Make batches of all reports that wait for one, of a metric or of all.
+        """Make batches of all waiting reports, or of a metric's.
 
-        Parameters
-        ----------
-        metric : str, optional
-            Its name.
-        deadline : float
-            On the monotonic clock: another process that has the file is waited for until then.
+        Wait for a process that locks the file until the deadline, on the monotonic clock.
         """
         with self.file.transaction(deadline=deadline) as database:
             if metric is None:
@@ -191,13 +186,7 @@ class ReportQueue:
                 self._seal(database, "metric = ?", metric)
 
     def seal_due(self) -> float | None:
-        """Make batches of reports that have waited long enough; return when the next are due.
-
-        Returns
-        -------
-        float or None
-            Seconds from now; None if no reports wait for their batch.
-        """
+        """Make batches of due reports; return the seconds until the next are due, or None."""
         now = self._now()
         with self.file.transaction() as database:
             # beyond opened_ms lies the past of a clock that was set back: such a batch is due, too

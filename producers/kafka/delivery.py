@@ -64,13 +64,7 @@ class Outbox:
         self._first_error = ""
 
     def check(self, most_bytes: int) -> None:
-        """Raise an error for batches that failed for good, before accepting more.
-
-        Parameters
-        ----------
-        most_bytes : int
-            The limit for failed batches: above it nothing is accepted until a flush has sent them.
-        """
+        """Raise DeliveryError for new failures, or more than `most_bytes` of failed batches."""
         if not self._failed:
             return
         with self._lock:
@@ -90,12 +84,9 @@ class Outbox:
             self._sealed.append(batch)
 
     def send(self, deadline: float | None = None) -> None:
-        """Pass the queued batches to librdkafka in order; wait while its queue is full.
+        """Pass queued batches to librdkafka in order; wait while its queue is full.
 
-        Parameters
-        ----------
-        deadline : float, optional
-            On the monotonic clock: a batch without room in the queue until then fails.
+        A batch without room at the deadline (monotonic clock) fails.
         """
         if not self._sealed or self._sender == threading.get_ident():
             return  # it sends already, and waits for room: a callback of librdkafka is reporting

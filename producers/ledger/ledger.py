@@ -221,13 +221,7 @@ class Ledger:
         return now
 
     def pay(self, database: sqlite3.Connection, metric: str, parts: int, reports: int = 1) -> None:
-        """Charge reports now, and add them to the metric's total; or raise BudgetSpent.
-
-        Raises
-        ------
-        BudgetSpent
-            If too little is left.
-        """
+        """Charge reports now, and add them to the metric's total; or raise BudgetSpent."""
         now = self.advance(database)
         self.charge(database, now, metric, parts, reports)
         total(database, now, metric, parts, reports)
@@ -241,13 +235,7 @@ class Ledger:
         reports: int,
         answer: int | None = None,
     ) -> None:
-        """Charge, or raise BudgetSpent; `answer` marks charges for a permanent answer.
-
-        Raises
-        ------
-        BudgetSpent
-            If too little is left.
-        """
+        """Charge, or raise BudgetSpent; `answer` is the permanent answer that is charged."""
         self._require(database, now, metric, parts)
         database.execute(
             "INSERT INTO spent VALUES (?, ?, ?, ?, ?)", (now, metric, parts, reports, answer)

@@ -26,15 +26,7 @@ Point: TypeAlias = NumberDataPoint | Recorded
 
 
 class UnusableError(Exception):
-    """Data points that have no value to report.
-
-    Parameters
-    ----------
-    reason : str
-        One word: the key under which the exporter counts them.
-    detail : str
-        What was expected.
-    """
+    """Data points without a value to report; `reason` is one word, under which they are counted."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)

@@ -93,24 +93,10 @@ def encode_randomized(
     number: int = 0,
     attributes: Attributes = (),
 ) -> bytes:
-    """Return what this metric has just randomized as bytes, without the checks of encode_batch.
+    """Encode newly randomized reports without the checks of `encode_batch`.
 
-    Parameters
-    ----------
-    metric : Metric
-        Which randomized them.
-    level : ndarray of int, shape (n,)
-        Index of each report's level.
-    reports : ndarray, n rows
-        As :meth:`estimators.Metric.randomize` returned them.
-    time_ms : int
-        Event time of the batch, in ms since the epoch.
-    batch_id : bytes
-        16 bytes.
-    number : int
-        Of the round, from 1 on; 0 where there are none.
-    attributes : tuple of (str, str)
-        As :func:`estimators.metrics.attributes.leaving` returned them.
+    The arguments are those of `encode_batch`; attributes come from
+    :func:`estimators.metrics.attributes.leaving`.
     """
     batch = ReportBatch(
         metric=metric.name,
@@ -126,12 +112,9 @@ def encode_randomized(
 
 
 def parse_batch(message: bytes) -> ReportBatch:
-    """Parse a message of the reports topic as a batch, with or without a registry's frame.
+    """Parse a Kafka message as a batch, with or without a registry's frame.
 
-    Raises
-    ------
-    ReportError
-        ``too_large``, ``bad_frame`` or ``malformed``.
+    Raise ReportError with ``too_large``, ``bad_frame`` or ``malformed``.
     """
     if len(message) > LARGEST_BYTES:
         raise ReportError("too_large", f"{len(message)} bytes: expected {LARGEST_BYTES} at most")
@@ -139,13 +122,7 @@ def parse_batch(message: bytes) -> ReportBatch:
 
 
 def parse_bare_batch(message: bytes) -> ReportBatch:
-    """Parse bytes without a frame as a batch.
-
-    Raises
-    ------
-    ReportError
-        ``malformed``.
-    """
+    """Parse bytes without a frame as a batch; raise ReportError("malformed")."""
     try:
         return ReportBatch.FromString(message)
     except DecodeError as error:
@@ -197,13 +174,7 @@ def check_batch(
 
 
 def attributes_of(batch: ReportBatch) -> dict[str, str]:
-    """Return the attributes of a batch by name.
-
-    Raises
-    ------
-    ReportError
-        With the reason ``bad_attributes``.
-    """
+    """Return the attributes of a batch by name; raise ReportError("bad_attributes")."""
     if not batch.attributes:  # far faster than a look at each
         return {}
     check_number(len(batch.attributes))  # before a list of millions is made

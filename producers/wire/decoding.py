@@ -16,13 +16,7 @@ T = TypeVar("T")
 
 
 def decode_json(text: bytes | str, kind: type[T]) -> T:
-    """Return the value that a JSON text is.
-
-    Parameters
-    ----------
-    text : bytes or str
-    kind : type
-        Of the value, as in :func:`msgspec.json.decode`.
+    """Decode a JSON text to a type.
 
     Raises
     ------

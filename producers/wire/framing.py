@@ -32,13 +32,7 @@ LONGEST_FRAME = INDEXES_OFFSET + max(map(len, MESSAGE_INDEXES))
 
 
 def check_schema_id(schema_id: int) -> int:
-    """Return a schema's id.
-
-    Raises
-    ------
-    ValueError
-        If no registry has given it.
-    """
+    """Return a schema's id; raise ValueError if no registry assigns it."""
     if type(schema_id) is not int or not 1 <= schema_id <= LARGEST_ID:
         raise ValueError(
             f"schema_id = {schema_id!r}: expected the number that the schema registry gave, 1 to "
@@ -48,14 +42,7 @@ def check_schema_id(schema_id: int) -> int:
 
 
 def frame(schema_id: int, batch: bytes) -> bytes:
-    r"""Return a bare batch in its frame.
-
-    Parameters
-    ----------
-    schema_id : int
-        From the registry.
-    batch : bytes
-        A serialized ``ReportBatch``.
+    r"""Return a serialized ``ReportBatch`` in a frame with the schema's id.
 
     Examples
     --------
@@ -66,12 +53,7 @@ def frame(schema_id: int, batch: bytes) -> bytes:
 
 
 def frame_size(head: bytes) -> int:
-    """Return how many bytes of a message are its frame; 0 for a bare batch.
-
-    Parameters
-    ----------
-    head : bytes
-        The message, or its first seven bytes.
+    """Return the size of a message's frame, given at least its first seven bytes; 0 without one.
 
     Raises
     ------
@@ -92,12 +74,7 @@ def frame_size(head: bytes) -> int:
 
 
 def unframed(message: bytes) -> bytes:
-    r"""Return the bare batch of a message, with or without a frame.
-
-    Raises
-    ------
-    ReportError
-        ``bad_frame``.
+    r"""Return the bare batch of a message, with or without a frame; raise ReportError("bad_frame").
 
     Examples
     --------
