@@ -96,7 +96,7 @@ class BaseReporter(Closing):
         """Reports, batches and bytes that are acknowledged so far."""
 
     @abstractmethod
-    def admits(self, reports: int) -> bool:
+    def has_capacity(self, reports: int) -> bool:
         """Return whether so many more reports are taken; False: they are dropped, and counted.
 
         Raises
@@ -130,7 +130,13 @@ class BaseReporter(Closing):
         return False
 
     def transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Provide the reporter's file for one transaction; raise ValueError if it has none."""
+        """Provide the reporter's own file for one transaction, for what belongs to its reports.
+
+        Raises
+        ------
+        ValueError
+            If it has none.
+        """
         raise ValueError(f"the reporter of {self.metric.name!r} has no file (erasing = {erasing})")
 
     @property
@@ -300,7 +306,7 @@ class BaseReporter(Closing):
         level = metric.level_of(epsilon)
         if level.ndim == 0:
             level = np.full(len(values), level)
-        if not self.admits(len(values)) or values.size == 0:
+        if not self.has_capacity(len(values)) or values.size == 0:
             return None
         self.check_open()
         reports = randomized(metric, values, level, times, ledger, permanent, changes, self.bits)
@@ -374,7 +380,7 @@ class BaseReporter(Closing):
         level: NDArray[np.uint8],
         ledger: Ledger | None,
     ) -> int:
-        if not self.admits(len(values)):
+        if not self.has_capacity(len(values)):
             return 0
         self.check_open()
         metric.domain.to_unit(values)  # what cannot be answered costs nothing

@@ -83,7 +83,15 @@ class Windows:
         return after_closed(course.closed, self.opened(course, now))
 
     def look(self, course: Course, now: int, delay: int) -> Course:
-        """Return the course at `now`: ended windows are closed, and due after `delay` ms or missed.
+        """Return the course after a look: windows that are over are closed, and due or missed.
+
+        Parameters
+        ----------
+        course : Course
+        now : int
+            In ms since the epoch.
+        delay : int
+            Of windows that are over since the last look, in ms.
 
         Examples
         --------
@@ -125,7 +133,13 @@ def after_closed(closed: tuple[Run, ...], start: int) -> int:
 
 
 def uncovered(closed: tuple[Run, ...], start: int, end: int) -> int:
-    """Return how much of an interval is outside all runs, which do not overlap.
+    """Return how much of an interval is in no run; they do not overlap.
+
+    Parameters
+    ----------
+    closed : tuple of (int, int)
+    start, end : int
+        The interval.
 
     Examples
     --------

@@ -147,7 +147,7 @@ class Reporter(BaseReporter):
         """Reports, batches and bytes that Kafka has acknowledged so far."""
         return self._outbox.delivered
 
-    def admits(self, reports: int) -> bool:
+    def has_capacity(self, reports: int) -> bool:
         """Return True; batches that failed for good raise an error, once, or if there are many.
 
         Raises

@@ -33,7 +33,17 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, metric: SearchMetric, progress: Progress, opened_ms: int) -> Round:
-        """Return the next round after the decisions so far; it opens at `opened_ms`."""
+        """Return the next round after the decisions so far.
+
+        Parameters
+        ----------
+        metric : SearchMetric
+            A minimum or maximum.
+        progress : Progress
+            The decisions so far.
+        opened_ms : int
+            When the round was opened, in ms since the epoch.
+        """
         search = metric.search
         over = search.finished(progress)
         return cls(
@@ -97,7 +107,13 @@ def encode(opened: Round) -> bytes:
 
 
 def decode(text: bytes) -> Round:
-    """Parse the output of `encode`; raise ValueError if it is not a round or too long."""
+    """Parse the output of `encode`.
+
+    Raises
+    ------
+    ValueError
+        If it is not a round, or longer than one can be.
+    """
     if len(text) > LARGEST_ANSWER:
         raise ValueError(f"{len(text)} bytes: expected at most {LARGEST_ANSWER}")
     opened = decode_json(text, Round)

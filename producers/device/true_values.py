@@ -33,11 +33,24 @@ _CREATE_TABLES = (
 def entrusted(
     ledger: Ledger, metric: Metric, level: NDArray[np.uint8], times: NDArray[np.int64]
 ) -> list[bytes]:
-    """Return the ids of one person's reports after recording and charging all, or none.
+    """Return the ids of one person's reports after recording and charging them, all or none.
 
-    Levels and times have the shape (n,); each time (ms) lies in a later pane than the one before.
-    Each report costs its level's epsilon. Raise the errors of :meth:`Ledger.spend`, and
-    AlreadyAnswered for a report in the same pane or an earlier one.
+    Each costs its level's epsilon, the most that its pane's release reveals about it.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    metric : Metric
+        With ``trust = "central"``.
+    level, times : ndarray, shape (n,)
+        Levels, and event times in ms; each in a later pane than the one before.
+
+    Raises
+    ------
+    AlreadyAnswered
+        If the device has a report in one of the panes, or in a later one.
+    DefinitionChanged, BudgetSpent, LedgerError
+        As for :meth:`Ledger.spend`.
 
     Examples
     --------
@@ -65,7 +78,17 @@ def entrusted(
 
 
 def pseudonym(secret: bytes, metric: str, start: int) -> bytes:
-    """Return a device's id: fixed in the pane from `start` (ms), random across panes."""
+    """Return a device's id: fixed within a pane, and like random bytes in another pane.
+
+    Parameters
+    ----------
+    secret : bytes
+        The device's own, from its ledger.
+    metric : str
+        The metric's name.
+    start : int
+        The pane's start, in ms since the epoch.
+    """
     message = f"{metric} {start}".encode()
     return hashlib.blake2b(message, digest_size=BATCH_ID_BYTES, key=secret).digest()
 

@@ -35,7 +35,16 @@ def too_large_for_kafka() -> Problem:
 
 
 def not_acknowledged(batch: PostedBatch, error: KafkaError, seconds: float) -> Problem:
-    """Return the answer for a batch that may or may not be in Kafka."""
+    """Return the answer for a batch that may or may not be in Kafka.
+
+    Parameters
+    ----------
+    batch : PostedBatch
+    error : KafkaError
+        What Kafka's client said of it.
+    seconds : float
+        How long it waited at most.
+    """
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return too_large_for_kafka()
     name = batch.key.hex()

@@ -146,7 +146,16 @@ def read_batch(
 
 
 def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem:
-    """Return the answer to a body that is not JSON_TYPE, with what it may be instead."""
+    """Return the answer to a body that is not JSON_TYPE, with what it may be instead.
+
+    Parameters
+    ----------
+    body : bytes
+    error : Exception
+        What reading it met.
+    shown : str
+        Where such a body is shown.
+    """
     if not body:
         return Problem(HTTPStatus.BAD_REQUEST, "an empty body: expected reports", shown)
     for coding, start in MAGIC_NUMBERS.items():

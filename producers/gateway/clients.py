@@ -95,7 +95,19 @@ class Allowance:
         return len(self._used)
 
     def check(self, client: Client, charged: int = 0) -> None:
-        """Refuse a client that has nothing left."""
+        """Refuse a client that has nothing left.
+
+        Parameters
+        ----------
+        client : Client
+        charged : int
+            What was already charged for the post that is checked.
+
+        Raises
+        ------
+        Problem
+            429, with the time until it may continue.
+        """
         used, began = self._used.get(client, (0, 0.0))
         if used - charged < self.limit.amount:
             return
@@ -189,10 +201,24 @@ class Clients:
                 self._limits[unit].charge(client, amount)
 
     def count(self, unit: str, client: Client, amount: int, *, charged: int = 0) -> None:
-        """Count an amount that is known only with the body; raise the 429 of :meth:`admit`.
+        """Count what is known of a post only when its body is there.
 
-        The unit is "posts" (of further batches), "bytes" (not announced) or "reports";
-        :meth:`admit` has counted `charged` of them.
+        Parameters
+        ----------
+        unit : {"posts", "bytes", "reports"}
+            Posts: those that a post of several batches stands for, besides itself. Bytes: those
+            that were not announced.
+        client : Client
+            From :meth:`admit`.
+        amount : int
+            How many.
+        charged : int
+            How many :meth:`admit` has counted for the same post.
+
+        Raises
+        ------
+        Problem
+            429, as of :meth:`admit`; then the batch must not be sent.
         """
         if amount and unit in self._limits:
             self._limits[unit].check(client, charged)
@@ -200,7 +226,12 @@ class Clients:
 
 
 def rate_limit(rate: str, name: str = "rate_limit") -> RateLimitItem | None:
-    """Return a rate of the limits package, or None if it is empty; raise ValueError if invalid.
+    """Return a rate of the limits package; None if it is empty.
+
+    Raises
+    ------
+    ValueError
+        If it is no rate.
 
     Examples
     --------

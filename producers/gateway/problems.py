@@ -64,7 +64,15 @@ RETRY_SECONDS = 2.0
 
 
 def unavailable(detail: str, remedy: str, status: int = HTTPStatus.SERVICE_UNAVAILABLE) -> Problem:
-    """Return the problem of a gateway that cannot hand a post to Kafka now."""
+    """Return the problem of a gateway that cannot hand a post to Kafka now.
+
+    Parameters
+    ----------
+    detail, remedy : str
+        What is wrong, and what to do.
+    status : int
+        503, or 504 if Kafka has not answered in time.
+    """
     return Problem(status, detail, remedy, retry_after=RETRY_SECONDS)
 
 

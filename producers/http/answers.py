@@ -102,10 +102,20 @@ def asked_pause(retry_after: str, now: float) -> float | None:
 
 
 def pause(failures: int, retry_after: float | None, last: float | None = None) -> float:
-    """Return the seconds to wait after so many failures in a row.
+    """Return how long to wait after so many failures in a row: in seconds.
 
-    They double from one second to a minute, or to `last`, and are at least `retry_after`. Up to a
-    quarter more is drawn at random, so that devices that failed together do not retry together.
+    It doubles from a second to a minute, or to `last`, and is never shorter than what the gateway
+    asks for. Up to
+    a quarter more is drawn at random, so that devices which failed together do not come back
+    together.
+
+    Parameters
+    ----------
+    failures : int
+    retry_after : float or None
+        What the gateway asks for, in seconds.
+    last : float, optional
+        What the pause doubles up to, in seconds.
     """
     doubled = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), last or LAST_PAUSE)
     shortest = doubled if retry_after is None else max(retry_after, FIRST_PAUSE)

@@ -119,10 +119,16 @@ class Background:
             self._state.notify_all()
 
     def drain(self, metric: str | None, deadline: float, *, patient: bool) -> bool:
-        """Return whether all batches, or those of a metric, are acknowledged before a deadline.
+        """Return whether everything that waits is acknowledged before a deadline.
 
-        The deadline is on the monotonic clock. An impatient call ends once the gateway fails, or
-        only failed batches are left.
+        Parameters
+        ----------
+        metric : str or None
+            Of one metric, or of all.
+        deadline : float
+            On the monotonic clock.
+        patient : bool
+            False: once the gateway fails, or nothing is left but what failed, it is not waited for.
         """
         with self._state:
             stalls, self._is_stuck = self._stalls, False

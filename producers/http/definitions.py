@@ -55,8 +55,18 @@ SAME_KEYS = (
 def read_served(body: bytes, name: str) -> Metric:
     """Return the metric that ``GET /v1/metrics/NAME`` describes.
 
-    Raise ValueError for no definition, another metric or a wrong revision: such a number would mark
-    the batches of the device that got it.
+    Parameters
+    ----------
+    body : bytes
+        The answer.
+    name : str
+        The metric that was asked for.
+
+    Raises
+    ------
+    ValueError
+        If it is no definition, of another metric, or calls itself by a revision that is not its
+        own: such a number would travel with each batch, and mark the device that was given it.
     """
     try:
         document = decode_json(body, dict[str, Any])

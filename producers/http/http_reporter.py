@@ -141,7 +141,7 @@ class HttpReporter(BaseReporter):
         """How often something went wrong in the background, for any metric of the connection."""
         return self.connection.failures
 
-    def admits(self, reports: int) -> bool:
+    def has_capacity(self, reports: int) -> bool:
         """Return whether reports are taken; if not, they are counted as dropped.
 
         Raises

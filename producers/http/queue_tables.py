@@ -45,7 +45,17 @@ def first_batch(database: sqlite3.Connection, but: Collection[int] = ()) -> Queu
 
 
 def count(database: sqlite3.Connection, metric: str, name: str, more: int) -> None:
-    """Add to one of a metric's totals."""
+    """Add to one of a metric's totals.
+
+    Parameters
+    ----------
+    database : sqlite3.Connection
+        In a transaction.
+    metric, name : str
+        Whose total, and which.
+    more : int
+        How many.
+    """
     database.execute(
         "INSERT INTO totals VALUES (?, ?, ?) "
         "ON CONFLICT (metric, name) DO UPDATE SET value = value + excluded.value",
@@ -74,7 +84,19 @@ def waiting(database: sqlite3.Connection, metric: str | None) -> tuple[int, int]
 
 
 def append(database: sqlite3.Connection, batch: int, metric: Metric, columns: Columns) -> None:
-    """Add reports to an open batch."""
+    """Add reports to an open batch.
+
+    Parameters
+    ----------
+    database : sqlite3.Connection
+        In a transaction.
+    batch : int
+        The number of the open batch.
+    metric : Metric
+        Whose reports they are.
+    columns : Columns
+        One report or more.
+    """
     levels = columns.level.astype(np.uint8).tobytes()
     reports: NDArray[np.integer[Any]] = columns.reports
     values = metric.randomizer.encode(reports)
@@ -91,7 +113,21 @@ def append(database: sqlite3.Connection, batch: int, metric: Metric, columns: Co
 def close_batch(
     database: sqlite3.Connection, number: int, metric: str, revision: int, attributes: str
 ) -> None:
-    """Make a batch of an open one: from now on it has an id."""
+    """Make a batch of an open one: from now on it has an id.
+
+    Parameters
+    ----------
+    database : sqlite3.Connection
+        In a transaction.
+    number : int
+        Of the open batch.
+    metric : str
+        Its metric's name.
+    revision : int
+        Of the definition by which the reports were made.
+    attributes : str
+        Those of the devices, as JSON.
+    """
     rows = database.execute(
         "SELECT levels, reports, time_ms FROM rows WHERE batch = ? ORDER BY number", (number,)
     ).fetchall()
@@ -115,7 +151,19 @@ def close_batch(
 def insert(
     database: sqlite3.Connection, metric: str, payload: bytes, key: bytes, reports: int
 ) -> None:
-    """Add a batch to those that wait for the gateway."""
+    """Add a batch to those that wait for the gateway.
+
+    Parameters
+    ----------
+    database : sqlite3.Connection
+        In a transaction.
+    metric : str
+        The metric's name.
+    payload, key : bytes
+        The batch as it is posted, and its id.
+    reports : int
+        How many it has.
+    """
     database.execute(
         "INSERT INTO batches (metric, payload, id, reports) VALUES (?, ?, ?, ?)",
         (metric, payload, key, reports),

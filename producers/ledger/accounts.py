@@ -115,7 +115,12 @@ def number(epsilon: Fraction) -> str:
 
 
 def parts_of(number: Number, name: str) -> int:
-    """Return epsilon in ten-thousandths; raise ValueError if it is 0 or less, or too precise.
+    """Return epsilon in units of one ten-thousandth.
+
+    Raises
+    ------
+    ValueError
+        If it is not above 0, or has more than 4 decimals.
 
     Examples
     --------

@@ -221,7 +221,24 @@ class Ledger:
         return now
 
     def pay(self, database: sqlite3.Connection, metric: str, parts: int, reports: int = 1) -> None:
-        """Charge reports now, and add them to the metric's total; or raise BudgetSpent."""
+        """Charge reports now, and add them to the metric's total; or raise BudgetSpent.
+
+        Parameters
+        ----------
+        database : sqlite3.Connection
+            In a transaction.
+        metric : str
+            Whose reports they are.
+        parts : int
+            Their cost, in the ledger's parts of an epsilon.
+        reports : int
+            How many are paid for.
+
+        Raises
+        ------
+        BudgetSpent
+            If too little is left.
+        """
         now = self.advance(database)
         self.charge(database, now, metric, parts, reports)
         total(database, now, metric, parts, reports)
@@ -235,7 +252,28 @@ class Ledger:
         reports: int,
         answer: int | None = None,
     ) -> None:
-        """Charge, or raise BudgetSpent; `answer` is the permanent answer that is charged."""
+        """Charge, or raise BudgetSpent; `answer` marks charges for a permanent answer.
+
+        Parameters
+        ----------
+        database : sqlite3.Connection
+            In a transaction.
+        now : int
+            Ms since the epoch.
+        metric : str
+            Whose reports they are.
+        parts : int
+            Their cost, in the ledger's parts of an epsilon.
+        reports : int
+            How many are paid for.
+        answer : int, optional
+            The permanent answer that is charged.
+
+        Raises
+        ------
+        BudgetSpent
+            If too little is left.
+        """
         self._require(database, now, metric, parts)
         database.execute(
             "INSERT INTO spent VALUES (?, ?, ?, ?, ?)", (now, metric, parts, reports, answer)
@@ -290,7 +328,21 @@ class Ledger:
 
 
 def total(database: sqlite3.Connection, now: int, metric: str, parts: int, reports: int) -> None:
-    """Add to a metric's total since the ledger was created."""
+    """Add to a metric's total since the ledger was created.
+
+    Parameters
+    ----------
+    database : sqlite3.Connection
+        In a transaction.
+    now : int
+        Ms since the epoch; stored if the metric has no entry yet.
+    metric : str
+        Whose reports they are.
+    parts : int
+        Their cost, in the ledger's parts of an epsilon.
+    reports : int
+        How many.
+    """
     database.execute(
         "INSERT INTO totals VALUES (?, ?, ?, ?) ON CONFLICT (metric) DO UPDATE SET "
         "parts = parts + excluded.parts, reports = reports + excluded.reports",

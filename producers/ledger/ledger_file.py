@@ -78,7 +78,22 @@ class LedgerError(RuntimeError):
 
 
 def create(path: Path, period_ms: int, now_ms: int) -> None:
-    """Create an empty ledger atomically, unless the file exists; or raise LedgerError."""
+    """Create an empty ledger, unless the file exists; atomically.
+
+    Parameters
+    ----------
+    path : Path
+        Of the ledger.
+    period_ms : int
+        The period of its budget.
+    now_ms : int
+        When it begins, in ms since the epoch.
+
+    Raises
+    ------
+    LedgerError
+        If the file cannot be created.
+    """
     times = (
         f"INSERT INTO settings VALUES ('period_ms', {period_ms:d}), ('began_ms', {now_ms:d}), "  # noqa: S608
         f"('latest_ms', {now_ms:d});"
@@ -94,9 +109,21 @@ def create(path: Path, period_ms: int, now_ms: int) -> None:
 
 
 def create_database(path: Path, mode: str, schema: str) -> None:
-    """Create a database, readable by its owner alone, atomically, unless the file exists.
+    """Create a database, readable by its owner alone, unless the file exists; atomically.
 
-    `mode` runs before the transaction that runs `schema`. Raise OSError or sqlite3.Error.
+    Parameters
+    ----------
+    path : Path
+    mode : str
+        What SQLite executes first, outside of a transaction; may be empty.
+    schema : str
+        What it executes in one transaction.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be created.
+    sqlite3.Error
     """
     if path.exists():
         return

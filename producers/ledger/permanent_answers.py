@@ -51,10 +51,22 @@ def repeat_or_draw(
 ) -> Reports:
     """Return one report for each value, from permanent answers; all of them, or none.
 
-    New answers and charges are on disk when this returns. Values, level indices and times (ms) have
-    the shape (n,); each time lies in a later pane than the one before. `permanent` is the epsilon
-    of the answers, by default that of each level. A period has room for `changes` + 1 answers, all
-    charged.
+    New answers and charges are on disk when this returns.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    metric : Metric
+        With ``memoized``.
+    values, level, times : ndarray, shape (n,)
+        The values, their levels and event times in ms; each time in a later pane than the one
+        before.
+    permanent : Fraction, optional
+        The epsilon of the answers; by default that of each level.
+    changes : int
+        How many different answers a period has room for after the first; all are charged.
+    bits : Bits, optional
+        The source of randomness; the operating system's by default.
 
     Raises
     ------

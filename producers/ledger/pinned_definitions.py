@@ -42,7 +42,13 @@ class DefinitionChanged(ValueError):  # noqa: N818
 
 
 def pin(database: sqlite3.Connection, metric: Metric) -> None:
-    """Store the first definition of a name; raise DefinitionChanged for another one."""
+    """Store a metric's definition, if none of its name is stored yet.
+
+    Raises
+    ------
+    DefinitionChanged
+        If another one is stored or was answered.
+    """
     database.execute(_CREATE_PINS)
     row = database.execute(
         "SELECT fingerprint FROM pins WHERE metric = ?", (metric.name,)
@@ -55,7 +61,22 @@ def pin(database: sqlite3.Connection, metric: Metric) -> None:
 
 
 def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> None:
-    """Raise DefinitionChanged if another definition of a name is stored."""
+    """Raise DefinitionChanged if another definition of a name is stored.
+
+    Parameters
+    ----------
+    database : sqlite3.Connection
+        Of the ledger.
+    name : str
+        The metric's.
+    fingerprint : bytes
+        SHA-256 of its definition now.
+
+    Raises
+    ------
+    DefinitionChanged
+        If the stored fingerprint is another one.
+    """
     if not has_table(database, "pins"):
         return
     row = database.execute("SELECT fingerprint FROM pins WHERE metric = ?", (name,)).fetchone()

@@ -31,8 +31,20 @@ def claim_round(
     """Return whether this device answers a round now; if so, this is charged and on disk.
 
     A crash after that loses the answer: it is never given twice. If the users are split over the
-    rounds, the device draws its round at the first question. If the budget is split, an answer
-    costs epsilon / rounds, rounded up to the ledger's unit.
+    rounds, the device draws its own round when it is first asked.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    metric : Metric
+        With rounds.
+    number : int
+        The round, from 1 on.
+    level : int
+        The level of the answer. If the budget is split, an answer costs epsilon / rounds, rounded
+        up to the ledger's unit.
+    bits : Bits, optional
+        The source of randomness; the operating system's by default.
 
     Raises
     ------

@@ -18,7 +18,17 @@ _UNIT_WORDS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "se
 
 
 def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.datetime) -> str:
-    """Return one paragraph for the ledger's owner."""
+    """Return one paragraph for the ledger's owner.
+
+    Parameters
+    ----------
+    accounts : mapping of str to Account
+        The account of all metrics, then each metric's.
+    period_ms : int
+        The period of the budget.
+    began : datetime
+        When the ledger was created.
+    """
     total, *metrics = accounts.values()
     repeated = [account.metric for account in metrics if account.permanent]
     of_what = "which values you had" if repeated else "anything about you"

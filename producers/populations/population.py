@@ -66,6 +66,17 @@ class Population:
     ) -> Self:
         """Return the population with its rows sorted by event time.
 
+        Parameters
+        ----------
+        time_ms : ndarray of int64, shape (rows,)
+            Event times, in any order.
+        columns : mapping of str to ndarray, rows rows
+            By name.
+        skipped : int
+            Rows that were left out.
+        attributes : mapping of str to ndarray, optional
+            By name.
+
         Examples
         --------
         >>> population = Population.by_time(np.array([20, 10]), {"x": np.array([2.0, np.nan])})

@@ -68,7 +68,17 @@ class Range:
 
 
 def assess(numbers: NDArray[np.float64], low: float, high: float, levels: Sequence[float]) -> Range:
-    """Return the cost of a range: exact for clipping, simulated for the bounds."""
+    """Return the cost of a range: exact for clipping, simulated for the bounds.
+
+    Parameters
+    ----------
+    numbers : ndarray of float64
+        The values.
+    low, high : float
+        The range.
+    levels : sequence of float
+        The epsilons on offer, in equal shares.
+    """
     clipped = np.clip(numbers, low, high)
     share_inside = float(((numbers >= low) & (numbers <= high)).mean())
     shift = float(clipped.mean() - numbers.mean())
@@ -91,7 +101,19 @@ def rank_ranges(numbers: NDArray[np.float64], levels: Sequence[float]) -> list[R
 
 
 def describe(ranges: Sequence[Range], chosen: Range, rows: int, unit: str) -> list[str]:
-    """Return the lines of a table of ranges; `chosen` is marked, and added if absent."""
+    """Return the lines of a table of ranges; `chosen` is marked, and added if absent.
+
+    Parameters
+    ----------
+    ranges : sequence of Range
+        All assessed ranges.
+    chosen : Range
+        The range to mark, which need not be among them.
+    rows : int
+        The number of reports for the widths.
+    unit : str
+        The unit of the values, or empty.
+    """
     lines = [
         f"range: what each costs with {rows:,} reports, levels alike"
         + (f", in {unit}" if unit else ""),

@@ -142,7 +142,16 @@ def summarize_rows(
     columns: Sequence[str],
     present: NDArray[np.bool_],
 ) -> str:
-    """Return a note on how many rows have a time (`timed`) and a value (`present`)."""
+    """Return a note on how many rows have a time (`timed`) and a value (`present`).
+
+    Parameters
+    ----------
+    table : Table
+    time, columns : sequence of str
+        The columns of the times and of the values.
+    timed, present : ndarray of bool, shape (rows,)
+        Which rows have a time, and a value.
+    """
     parts = [f"{np.count_nonzero(timed & present):,} read"]
     for names, left_out, noun in ((time, ~timed, "time"), (columns, timed & ~present, "value")):
         cells = zip(*(table.columns[name] for name in names), left_out.tolist(), strict=True)
@@ -262,6 +271,21 @@ def read_numbers(
     """Return cells as numbers: NaN for a missing one, infinity for one that is no finite number.
 
     Raise ValueError if `decimal` is "?" and all points may separate thousands.
+
+    Parameters
+    ----------
+    cells : sequence of str
+    location : str
+        The file and the column, for messages.
+    missing : frozenset of str
+        What marks a cell without a value, besides what always does.
+    decimal : str
+        "." or ",", or "?" if it is not known.
+
+    Raises
+    ------
+    ValueError
+        If all numbers with a point may have it between thousands, and `decimal` is "?".
     """
     pointed = [cell for cell in cells if "." in cell]
     if decimal == "?" and pointed and all(map(_AMBIGUOUS_THOUSANDS.fullmatch, pointed)):
@@ -285,7 +309,16 @@ def read_numbers(
 
 
 def number_error(cells: Sequence[str], numbers: NDArray[np.float64], location: str) -> ValueError:
-    """Return the error for cells whose `numbers` are infinite."""
+    """Return the error for cells whose `numbers` are infinite.
+
+    Parameters
+    ----------
+    cells : sequence of str
+    numbers : ndarray of float64, shape (n,)
+        Of the cells: infinite where one is no number.
+    location : str
+        The file and the column.
+    """
     wrong = np.flatnonzero(np.isinf(numbers))
     shown = ", ".join(
         f"{shortened(cells[row])} (row {row + 1})" for row in wrong[:MAX_SHOWN_CELLS].tolist()

@@ -80,7 +80,13 @@ def open_table(path: Path, encoding: str = UTF_8) -> Iterator[TextIO]:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[Any]:
-    """Open a file as seekable unpacked bytes; errors are those of :func:`open_table`."""
+    """Open a file as seekable unpacked bytes; errors are those of :func:`open_table`.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`open_table`.
+    """
     with nullcontext(sys.stdin.buffer) if path == STDIN_PATH else path.open("rb") as file:
         try:
             yield _unpacked(path, file if file.seekable() else io.BytesIO(file.read()))

@@ -130,7 +130,13 @@ class TimeFormat:
         return self.parse_local(cell)[0]
 
     def parse_local(self, cell: str) -> tuple[int, str]:
-        """Return the time as `parse` does, and `SKIPPED_NOTE`, `REPEATED_NOTE` or ""."""
+        """Return the time as `parse` does, and `SKIPPED_NOTE`, `REPEATED_NOTE` or "".
+
+        Raises
+        ------
+        ValueError
+            As for `parse`.
+        """
         try:
             moment = self._moment(cell)
             return int(event_times(moment, 1, 0.0)[0]), _clock_change(moment)
@@ -312,6 +318,21 @@ def read_time_columns(
     missing: frozenset[str] = MISSING_TEXTS,
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Return the event times in the named columns, joined by spaces, and notes on them.
+
+    Parameters
+    ----------
+    path : path
+        Of the table, for errors.
+    cells : mapping of str to sequence of str
+        The table's columns.
+    columns : sequence of str
+        Those of the times.
+    time_format : str, optional
+        As for :class:`TimeFormat`; by default the result of :func:`detect_time_format`.
+    zone : str
+        Of times without one.
+    missing : frozenset of str
+        Cells without a time.
 
     Returns
     -------

@@ -93,10 +93,24 @@ def encode_randomized(
     number: int = 0,
     attributes: Attributes = (),
 ) -> bytes:
-    """Encode newly randomized reports without the checks of `encode_batch`.
+    """Return what this metric has just randomized as bytes, without the checks of encode_batch.
 
-    The arguments are those of `encode_batch`; attributes come from
-    :func:`estimators.metrics.attributes.leaving`.
+    Parameters
+    ----------
+    metric : Metric
+        Which randomized them.
+    level : ndarray of int, shape (n,)
+        Index of each report's level.
+    reports : ndarray, n rows
+        As :meth:`estimators.Metric.randomize` returned them.
+    time_ms : int
+        Event time of the batch, in ms since the epoch.
+    batch_id : bytes
+        16 bytes.
+    number : int
+        Of the round, from 1 on; 0 where there are none.
+    attributes : tuple of (str, str)
+        As :func:`estimators.metrics.attributes.leaving` returned them.
     """
     batch = ReportBatch(
         metric=metric.name,
@@ -112,9 +126,12 @@ def encode_randomized(
 
 
 def parse_batch(message: bytes) -> ReportBatch:
-    """Parse a Kafka message as a batch, with or without a registry's frame.
+    """Parse a message of the reports topic as a batch, with or without a registry's frame.
 
-    Raise ReportError with ``too_large``, ``bad_frame`` or ``malformed``.
+    Raises
+    ------
+    ReportError
+        ``too_large``, ``bad_frame`` or ``malformed``.
     """
     if len(message) > LARGEST_BYTES:
         raise ReportError("too_large", f"{len(message)} bytes: expected {LARGEST_BYTES} at most")
@@ -122,7 +139,13 @@ def parse_batch(message: bytes) -> ReportBatch:
 
 
 def parse_bare_batch(message: bytes) -> ReportBatch:
-    """Parse bytes without a frame as a batch; raise ReportError("malformed")."""
+    """Parse bytes without a frame as a batch.
+
+    Raises
+    ------
+    ReportError
+        ``malformed``.
+    """
     try:
         return ReportBatch.FromString(message)
     except DecodeError as error:
@@ -146,7 +169,13 @@ def check_batch(
 ) -> Metric:
     """Return the metric of a batch whose reports can be counted; ignore its time.
 
-    With `heartbeats`, a batch of a metric without rounds may have no reports.
+    Parameters
+    ----------
+    batch : ReportBatch
+    metrics : mapping of str to Metric
+    heartbeats : bool
+        Whether a batch of a metric without rounds may have no reports: see :func:`heartbeat`.
+        Devices send no such batches.
 
     Raises
     ------

@@ -32,7 +32,13 @@ LONGEST_FRAME = INDEXES_OFFSET + max(map(len, MESSAGE_INDEXES))
 
 
 def check_schema_id(schema_id: int) -> int:
-    """Return a schema's id; raise ValueError if no registry assigns it."""
+    """Return a schema's id.
+
+    Raises
+    ------
+    ValueError
+        If no registry has given it.
+    """
     if type(schema_id) is not int or not 1 <= schema_id <= LARGEST_ID:
         raise ValueError(
             f"schema_id = {schema_id!r}: expected the number that the schema registry gave, 1 to "
