@@ -87,11 +87,8 @@ class Windows:
 
         Parameters
         ----------
-        course : Course
-        now : int
-            In ms since the epoch.
-        delay : int
-            Of windows that are over since the last look, in ms.
+        course, now, delay
+            The times in ms; `delay` is for windows that ended since the last look.
 
         Examples
         --------
@@ -137,9 +134,8 @@ def uncovered(closed: tuple[Run, ...], start: int, end: int) -> int:
 
     Parameters
     ----------
-    closed : tuple of (int, int)
-    start, end : int
-        The interval.
+    closed, start, end
+        Runs, and the interval.
 
     Examples
     --------

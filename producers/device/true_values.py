@@ -39,8 +39,7 @@ def entrusted(
 
     Parameters
     ----------
-    ledger : Ledger
-    metric : Metric
+    ledger, metric
         With ``trust = "central"``.
     level, times : ndarray, shape (n,)
         Levels, and event times in ms; each in a later pane than the one before.
@@ -82,12 +81,8 @@ def pseudonym(secret: bytes, metric: str, start: int) -> bytes:
 
     Parameters
     ----------
-    secret : bytes
-        The device's own, from its ledger.
-    metric : str
-        The metric's name.
-    start : int
-        The pane's start, in ms since the epoch.
+    secret, metric, start
+        The device's secret, the metric's name and the start of the pane in ms.
     """
     message = f"{metric} {start}".encode()
     return hashlib.blake2b(message, digest_size=BATCH_ID_BYTES, key=secret).digest()

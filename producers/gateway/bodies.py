@@ -150,11 +150,8 @@ def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem
 
     Parameters
     ----------
-    body : bytes
-    error : Exception
-        What reading it met.
-    shown : str
-        Where such a body is shown.
+    body, error, shown
+        The body, why it cannot be read, and how to show it.
     """
     if not body:
         return Problem(HTTPStatus.BAD_REQUEST, "an empty body: expected reports", shown)

@@ -68,10 +68,8 @@ def unavailable(detail: str, remedy: str, status: int = HTTPStatus.SERVICE_UNAVA
 
     Parameters
     ----------
-    detail, remedy : str
-        What is wrong, and what to do.
-    status : int
-        503, or 504 if Kafka has not answered in time.
+    detail, remedy, status
+        As of :class:`Problem`; 504 if Kafka has not answered in time.
     """
     return Problem(status, detail, remedy, retry_after=RETRY_SECONDS)
 

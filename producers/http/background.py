@@ -123,12 +123,10 @@ class Background:
 
         Parameters
         ----------
-        metric : str or None
-            Of one metric, or of all.
-        deadline : float
-            On the monotonic clock.
-        patient : bool
-            False: once the gateway fails, or nothing is left but what failed, it is not waited for.
+        metric, deadline
+            All metrics if None; on the monotonic clock.
+        patient
+            False: do not wait once the gateway fails, or only failed batches are left.
         """
         with self._state:
             stalls, self._is_stuck = self._stalls, False

@@ -225,14 +225,8 @@ class Ledger:
 
         Parameters
         ----------
-        database : sqlite3.Connection
-            In a transaction.
-        metric : str
-            Whose reports they are.
-        parts : int
-            Their cost, in the ledger's parts of an epsilon.
-        reports : int
-            How many are paid for.
+        database, metric, parts, reports
+            As for :meth:`Ledger.charge`.
 
         Raises
         ------
@@ -256,18 +250,8 @@ class Ledger:
 
         Parameters
         ----------
-        database : sqlite3.Connection
-            In a transaction.
-        now : int
-            Ms since the epoch.
-        metric : str
-            Whose reports they are.
-        parts : int
-            Their cost, in the ledger's parts of an epsilon.
-        reports : int
-            How many are paid for.
-        answer : int, optional
-            The permanent answer that is charged.
+        database, now, metric, parts, reports, answer
+            A transaction, ms since the epoch, and a cost in ten-thousandths of epsilon.
 
         Raises
         ------
@@ -332,16 +316,8 @@ def total(database: sqlite3.Connection, now: int, metric: str, parts: int, repor
 
     Parameters
     ----------
-    database : sqlite3.Connection
-        In a transaction.
-    now : int
-        Ms since the epoch; stored if the metric has no entry yet.
-    metric : str
-        Whose reports they are.
-    parts : int
-        Their cost, in the ledger's parts of an epsilon.
-    reports : int
-        How many.
+    database, now, metric, parts, reports
+        As for :meth:`Ledger.charge`.
     """
     database.execute(
         "INSERT INTO totals VALUES (?, ?, ?, ?) ON CONFLICT (metric) DO UPDATE SET "

@@ -41,11 +41,7 @@ def answer_once(database: sqlite3.Connection, metric: Metric, times: Sequence[in
 
     Parameters
     ----------
-    database : sqlite3.Connection
-        In a transaction.
-    metric : Metric
-        The metric of the panes.
-    times : sequence of int
+    database, metric, times
         Event times in ms since the epoch, one report each.
 
     Raises

@@ -55,18 +55,10 @@ def repeat_or_draw(
 
     Parameters
     ----------
-    ledger : Ledger
-    metric : Metric
-        With ``memoized``.
-    values, level, times : ndarray, shape (n,)
-        The values, their levels and event times in ms; each time in a later pane than the one
-        before.
-    permanent : Fraction, optional
-        The epsilon of the answers; by default that of each level.
-    changes : int
-        How many different answers a period has room for after the first; all are charged.
-    bits : Bits, optional
-        The source of randomness; the operating system's by default.
+    ledger, metric, values, level, times
+        Of shape (n,): values, levels and event times in ms; each time in a later pane.
+    permanent, changes, bits
+        As for :meth:`producers.Reporter.report`; by default, each level is permanent.
 
     Raises
     ------

@@ -65,12 +65,8 @@ def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> No
 
     Parameters
     ----------
-    database : sqlite3.Connection
-        Of the ledger.
-    name : str
-        The metric's.
-    fingerprint : bytes
-        SHA-256 of its definition now.
+    database, name, fingerprint
+        A definition and its metric's name.
 
     Raises
     ------

@@ -22,12 +22,8 @@ def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.d
 
     Parameters
     ----------
-    accounts : mapping of str to Account
-        The account of all metrics, then each metric's.
-    period_ms : int
-        The period of the budget.
-    began : datetime
-        When the ledger was created.
+    accounts, period_ms, began
+        The ledger's accounts, period, and beginning in ms.
     """
     total, *metrics = accounts.values()
     repeated = [account.metric for account in metrics if account.permanent]

@@ -65,12 +65,8 @@ def category_of(data: Sequence[Data], of: Of, attribute: str) -> str:
 
     Parameters
     ----------
-    data : sequence of Data
-        As for :func:`value_of`.
-    of : Of
-        What is compared of histograms.
-    attribute : str
-        The key of the attribute.
+    data, of, attribute
+        As for :func:`value_of`; the attribute's key.
 
     Raises
     ------

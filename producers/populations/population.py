@@ -68,14 +68,8 @@ class Population:
 
         Parameters
         ----------
-        time_ms : ndarray of int64, shape (rows,)
-            Event times, in any order.
-        columns : mapping of str to ndarray, rows rows
-            By name.
-        skipped : int
-            Rows that were left out.
-        attributes : mapping of str to ndarray, optional
-            By name.
+        time_ms, columns, skipped, attributes
+            As for :class:`Population`, with rows in any order.
 
         Examples
         --------

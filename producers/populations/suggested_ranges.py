@@ -72,12 +72,8 @@ def assess(numbers: NDArray[np.float64], low: float, high: float, levels: Sequen
 
     Parameters
     ----------
-    numbers : ndarray of float64
-        The values.
-    low, high : float
-        The range.
-    levels : sequence of float
-        The epsilons on offer, in equal shares.
+    numbers, low, high, levels
+        Values, a range, and epsilons in equal shares.
     """
     clipped = np.clip(numbers, low, high)
     share_inside = float(((numbers >= low) & (numbers <= high)).mean())
@@ -105,14 +101,8 @@ def describe(ranges: Sequence[Range], chosen: Range, rows: int, unit: str) -> li
 
     Parameters
     ----------
-    ranges : sequence of Range
-        All assessed ranges.
-    chosen : Range
-        The range to mark, which need not be among them.
-    rows : int
-        The number of reports for the widths.
-    unit : str
-        The unit of the values, or empty.
+    ranges, chosen, rows, unit
+        The number of reports for the widths, and the values' unit or "".
     """
     lines = [
         f"range: what each costs with {rows:,} reports, levels alike"

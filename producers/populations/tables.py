@@ -146,11 +146,8 @@ def summarize_rows(
 
     Parameters
     ----------
-    table : Table
-    time, columns : sequence of str
-        The columns of the times and of the values.
-    timed, present : ndarray of bool, shape (rows,)
-        Which rows have a time, and a value.
+    table, time, timed, columns, present
+        Columns of times and values; which rows have one, shape (rows,).
     """
     parts = [f"{np.count_nonzero(timed & present):,} read"]
     for names, left_out, noun in ((time, ~timed, "time"), (columns, timed & ~present, "value")):
@@ -274,13 +271,8 @@ def read_numbers(
 
     Parameters
     ----------
-    cells : sequence of str
-    location : str
-        The file and the column, for messages.
-    missing : frozenset of str
-        What marks a cell without a value, besides what always does.
-    decimal : str
-        "." or ",", or "?" if it is not known.
+    cells, location, missing, decimal
+        As for :func:`read_values`, with "?" for an unknown separator.
 
     Raises
     ------
@@ -313,11 +305,8 @@ def number_error(cells: Sequence[str], numbers: NDArray[np.float64], location: s
 
     Parameters
     ----------
-    cells : sequence of str
-    numbers : ndarray of float64, shape (n,)
-        Of the cells: infinite where one is no number.
-    location : str
-        The file and the column.
+    cells, numbers, location
+        Numbers of the cells: infinite where one is no number.
     """
     wrong = np.flatnonzero(np.isinf(numbers))
     shown = ", ".join(

@@ -321,18 +321,10 @@ def read_time_columns(
 
     Parameters
     ----------
-    path : path
-        Of the table, for errors.
-    cells : mapping of str to sequence of str
-        The table's columns.
-    columns : sequence of str
-        Those of the times.
-    time_format : str, optional
-        As for :class:`TimeFormat`; by default the result of :func:`detect_time_format`.
-    zone : str
-        Of times without one.
-    missing : frozenset of str
-        Cells without a time.
+    path, cells, columns
+        The table, its cells by column, and the columns of times.
+    time_format, zone, missing
+        As for :class:`TimeFormat`, by default detected; cells without a time.
 
     Returns
     -------

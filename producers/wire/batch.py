@@ -97,19 +97,9 @@ def encode_randomized(
 
     Parameters
     ----------
-    metric : Metric
-        Which randomized them.
-    level : ndarray of int, shape (n,)
-        Index of each report's level.
-    reports : ndarray, n rows
-        As :meth:`estimators.Metric.randomize` returned them.
-    time_ms : int
-        Event time of the batch, in ms since the epoch.
-    batch_id : bytes
-        16 bytes.
-    number : int
-        Of the round, from 1 on; 0 where there are none.
-    attributes : tuple of (str, str)
+    metric, level, reports, time_ms, batch_id, number
+        As for :func:`encode_batch`.
+    attributes
         As :func:`estimators.metrics.attributes.leaving` returned them.
     """
     batch = ReportBatch(
@@ -171,11 +161,8 @@ def check_batch(
 
     Parameters
     ----------
-    batch : ReportBatch
-    metrics : mapping of str to Metric
-    heartbeats : bool
-        Whether a batch of a metric without rounds may have no reports: see :func:`heartbeat`.
-        Devices send no such batches.
+    batch, metrics, heartbeats
+        Whether a batch of a metric without rounds may be empty: see :func:`heartbeat`.
 
     Raises
     ------
