@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-_SCRIPT = """
+_GUARD_SCRIPT = """
 grace=$1; shift
 exec 3<&0
 (
@@ -20,29 +20,25 @@ exec 3<&0
 ) >/dev/null 2>&1 &
 exec "$@" 3<&- </dev/null
 """
-"""The child leads a process group of its own. The group's other member waits for the end of a pipe
-whose other end this process alone has: that comes even when it is killed. It then ends the child,
-also one that is frozen."""
+"""The child leads a process group. The group's other member reads a pipe from this process until
+it closes, even by a kill, and then ends the child."""
 
 
 def start(command: Sequence[str], grace: int = 0, **options: Any) -> subprocess.Popen[bytes]:
-    """Start a child process, out of Ctrl-C's reach, that ends when this process does.
+    """Start a child process that ends with this process, and that Ctrl-C does not reach.
+
+    Call :func:`release` after its end.
 
     Parameters
     ----------
     command : sequence of str
     grace : int
-        Seconds that the child has, after SIGTERM, before it is killed; 0: it is killed at once.
+        Seconds between SIGTERM and SIGKILL; 0 kills the child at once.
     options
-        Of :class:`subprocess.Popen`. Standard input is empty.
-
-    Returns
-    -------
-    Popen
-        Of the child itself. When it has ended, call :func:`release`.
+        Of :class:`subprocess.Popen`; standard input is empty.
     """
     return subprocess.Popen(
-        ["sh", "-c", _SCRIPT, "sh", str(grace), *command],  # noqa: S607  (every POSIX system has sh)
+        ["sh", "-c", _GUARD_SCRIPT, "sh", str(grace), *command],  # noqa: S607  (every POSIX system has sh)
         stdin=subprocess.PIPE,
         start_new_session=True,
         **options,
@@ -50,8 +46,8 @@ def start(command: Sequence[str], grace: int = 0, **options: Any) -> subprocess.
 
 
 def release(process: subprocess.Popen[bytes]) -> None:
-    """End what watches over a child that has ended."""
+    """End the guard of a child that has ended."""
     assert process.stdin is not None  # noqa: S101  (for the type checker)
     process.stdin.close()
-    with contextlib.suppress(ChildProcessError):  # in a container: who is the first process reaps
+    with contextlib.suppress(ChildProcessError):  # in a container the first process reaps
         os.waitpid(-process.pid, 0)

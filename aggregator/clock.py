@@ -1,4 +1,4 @@
-"""The clock that the service uses: the system's, or a simulation's."""
+"""The service's clock, which a simulation replaces."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ class Clock:
     """The machine's clock; a simulation overrides it."""
 
     def monotonic(self) -> float:
-        """Return seconds since some moment; they never go back."""
+        """Return seconds since a fixed moment."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Wait."""
         time.sleep(seconds)
 
     def now_ms(self) -> int:

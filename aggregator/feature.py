@@ -1,8 +1,4 @@
-"""The protocol between the core of the service and its features.
-
-A feature is one folder of `aggregator/features/` with all that the service does for it. The core
-goes over the tuple of features, asks each for what it offers, and knows none by its name.
-"""
+"""The hooks through which the core of the service uses the features of `aggregator/features/`."""
 
 from __future__ import annotations
 
@@ -24,22 +20,20 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class EventType:
-    """A type of event on the estimates topic that comes once for each id.
+    """A type of event on the estimates topic that is published once for each id.
 
     Attributes
     ----------
     name : str
         The CloudEvents attribute `type`.
     data : struct
-        What an event has.
+        Its attribute `data`.
     kept_as : str
-        The name in Redis of the set of ids that were published.
-    message : str
-        The name in the AsyncAPI document.
-    summary : str
-        When it comes, in a sentence.
+        The name in Redis of the set of published ids.
+    message, summary : str
+        The name in the AsyncAPI document, and a sentence on the event's cause.
     key : str
-        What the key of the Kafka message is made of.
+        Describes the key of the Kafka message.
     """
 
     name: str
@@ -51,13 +45,13 @@ class EventType:
 
 
 class Feature:
-    """What a feature offers: hooks, of which it overrides those that it needs.
+    """Hooks, of which a feature overrides those that it needs.
 
     Attributes
     ----------
     commands : mapping of str to (str, str)
-        Group and help of its commands, by name. The command `NAME` is the attribute `NAME` of the
-        module `NAME_command` of the feature's folder.
+        Group and help of its commands by name. The command `NAME` is the attribute `NAME` of the
+        feature's module `NAME_command`.
     """
 
     commands: ClassVar[Mapping[str, tuple[str, str]]] = {}
@@ -67,19 +61,19 @@ class Feature:
         return ()
 
     def plan(self, collected: type[Metric]) -> type[Plan[Any]] | None:
-        """Return how metrics that are collected so are read, if this feature says it."""
+        """Return the plan for reading metrics of a class, if it belongs to this feature."""
         return None
 
     def event_types(self) -> Sequence[EventType]:
-        """Return the types of events that it publishes."""
+        """Return the types of its events."""
         return ()
 
     def due_events(self, publication: Publication) -> DueEvents | None:
-        """Return what finds the events that are due, for as long as this process publishes."""
+        """Return the finder of due events while this process publishes."""
         return None
 
     def samples(self) -> type[Samples] | None:
-        """Return what it exports to Prometheus."""
+        """Return its Prometheus metrics."""
         return None
 
     def routes(self) -> Sequence[Operation]:
@@ -88,9 +82,6 @@ class Feature:
 
 
 def features() -> tuple[Feature, ...]:
-    """Return the features of the service, which are loaded when somebody asks for the first time.
-
-    The core is below the features and cannot import them.
-    """
-    found: tuple[Feature, ...] = importlib.import_module("aggregator.features").FEATURES
-    return found
+    """Load the features of the service, which the core may not import."""
+    loaded: tuple[Feature, ...] = importlib.import_module("aggregator.features").FEATURES
+    return loaded

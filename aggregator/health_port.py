@@ -1,4 +1,4 @@
-"""A port that says over HTTP whether this process works, for orchestrators that restart it."""
+"""A port for the liveness probes of orchestrators."""
 
 from __future__ import annotations
 
@@ -9,29 +9,23 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-PATH = "/healthz"
+HEALTH_PATH = "/healthz"
 CLIENT_SECONDS = 5.0
-"""That a client has for its request."""
+"""Time for a client's request."""
 HEAD_BYTES = 65_536
-"""Of a request: more is not read."""
+"""Bytes of a request that are read."""
 
 
 @contextlib.contextmanager
 def answer_health(port: int, trouble: Callable[[], str]) -> Iterator[int]:
-    """Answer GET /healthz: 200 while there is no trouble, else 503 that says what it is.
+    """Answer GET /healthz with 200, or 503 and the trouble; yield the port.
 
     Parameters
     ----------
     port : int
-        Of all addresses of this machine, IPv4 and IPv6; 0: any free one.
+        On all addresses, IPv4 and IPv6; 0 for any free port.
     trouble : callable
-        Returns in a few words why the process should be restarted; "" if it works. It is called in
-        other threads.
-
-    Yields
-    ------
-    int
-        The port.
+        Returns the reason to restart the process, or "". Other threads call it.
 
     Raises
     ------
@@ -43,16 +37,18 @@ def answer_health(port: int, trouble: Callable[[], str]) -> Iterator[int]:
         timeout = CLIENT_SECONDS
 
         def parse_request(self) -> bool:
-            left = HEAD_BYTES  # headers change nothing, and to parse a hostile one takes seconds
-            while left > 0 and (line := self.rfile.readline(left)).strip():
-                left -= len(line)
+            unread = HEAD_BYTES  # headers change nothing, and to parse a hostile one takes seconds
+            while unread > 0 and (line := self.rfile.readline(unread)).strip():
+                unread -= len(line)
             self.rfile = io.BytesIO()
             return super().parse_request()
 
         def do_GET(self) -> None:
-            found = trouble() if self.path == PATH else f"no such path: expected {PATH}"
-            code = 404 if self.path != PATH else 503 if found else 200
-            body = f"{found or 'ok'}\n".encode()
+            problem = (
+                trouble() if self.path == HEALTH_PATH else f"no such path: expected {HEALTH_PATH}"
+            )
+            code = 404 if self.path != HEALTH_PATH else 503 if problem else 200
+            body = f"{problem or 'ok'}\n".encode()
             self.send_response(code)
             self.send_header("Content-Type", "text/plain; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
@@ -76,7 +72,7 @@ def answer_health(port: int, trouble: Callable[[], str]) -> Iterator[int]:
 
 
 class _Server(ThreadingHTTPServer):
-    """Of both address families where there are two."""
+    """Listens on both address families."""
 
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     daemon_threads = True
@@ -88,4 +84,4 @@ class _Server(ThreadingHTTPServer):
         super().server_bind()
 
     def handle_error(self, *_: object) -> None:
-        """Ignore a client that goes away."""
+        """Ignore a client that leaves."""

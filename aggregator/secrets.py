@@ -1,7 +1,4 @@
-"""Names the settings that are secrets, and masks them wherever settings are shown.
-
-Values of unknown settings are masked too, because a mistyped name may hold a secret.
-"""
+"""Masks secrets wherever settings are shown; a mistyped name may hold one, too."""
 
 from __future__ import annotations
 
@@ -9,12 +6,12 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
-SECRET = re.compile(
+SECRET_NAME = re.compile(
     r"password|passphrase|secret|\.key$|key\.pem|sasl\.oauthbearer|jaas", re.IGNORECASE
 )
 """Names of librdkafka's properties whose values are secrets."""
 
-_HARMLESS = """
+_HARMLESS_PROPERTIES = """
 acks allow.auto.create.topics api.version.fallback.ms api.version.request
 api.version.request.timeout.ms auto.commit.enable auto.commit.interval.ms auto.offset.reset
 batch.num.messages batch.size bootstrap.servers broker.address.family broker.address.ttl
@@ -50,57 +47,51 @@ topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms
 topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse transaction.timeout.ms
 transactional.id
 """
-HARMLESS = frozenset(_HARMLESS.split())
-"""Properties of librdkafka whose values are no secrets; those of its other properties may be."""
+HARMLESS_PROPERTIES = frozenset(_HARMLESS_PROPERTIES.split())
+"""Properties of librdkafka whose values are no secrets."""
 
 REGISTRY_SECRETS = frozenset({"schemas.password", "schemas.token"})
-REGISTRY = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")
-"""An address without user, password and parameters."""
+REGISTRY_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")
 HIDDEN = "***"
-ADDRESSES = ("redis.url", "schemas.url")
+ADDRESS_SETTINGS = ("redis.url", "schemas.url")
 KAFKA_ADDRESSES = ("kafka.bootstrap.servers", "kafka.metadata.broker.list")
 HASHED_TOKEN = re.compile(r"sha256:[0-9a-f]{64}(?: (?:read|report|admin))+")
 """The stored form of an access token, with its scopes."""
 TOKEN_OR_SCOPES = re.compile(rf"{HASHED_TOKEN.pattern}|(?:read|report|admin|[ ,])*")
 
-PLACE = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
-USERINFO = r"(?P<userinfo>[^/?#]*@)?"
-"""Up to the last @; where one follows a / ? or #, nobody can tell where a password ends."""
-REDIS = re.compile(
-    rf"(?P<scheme>(?:rediss?|unix)(?:\+sentinel)?://){USERINFO}"
-    rf"(?P<places>(?:{PLACE}(?:,{PLACE})*)?)"
+HOST_PORT = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
+USER_INFO = r"(?P<userinfo>[^/?#]*@)?"
+"""Up to the last @; after a / ? or # the end of a password is ambiguous."""
+REDIS_URL = re.compile(
+    rf"(?P<scheme>(?:rediss?|unix)(?:\+sentinel)?://){USER_INFO}"
+    rf"(?P<places>(?:{HOST_PORT}(?:,{HOST_PORT})*)?)"
     r"(?P<path>(?:/[A-Za-z0-9._-]*)*)(?P<query>\?[^@]*)?"
 )
-DATABASE = re.compile(r"/?\d{0,5}")
-KAFKA = re.compile(
-    rf"(?P<scheme>(?:[A-Z_]+://)?){USERINFO}(?P<places>{PLACE}(?:, ?{PLACE})*)(?P<path>)(?P<query>)"
+DATABASE_PATH = re.compile(r"/?\d{0,5}")
+KAFKA_SERVERS = re.compile(
+    rf"(?P<scheme>(?:[A-Z_]+://)?){USER_INFO}(?P<places>{HOST_PORT}(?:, ?{HOST_PORT})*)"
+    r"(?P<path>)(?P<query>)"
 )
-USER = re.compile(r"([A-Za-z0-9._-]*):.+@", re.DOTALL)
-ORIGIN = re.compile(rf"[a-z][a-z0-9+.-]*://{PLACE}/?")
+USER_AND_PASSWORD = re.compile(r"([A-Za-z0-9._-]*):.+@", re.DOTALL)
+PLAIN_ORIGIN = re.compile(rf"[a-z][a-z0-9+.-]*://{HOST_PORT}/?")
 SECRET_PARAMETERS = frozenset({"password", "ssl_password", "sentinel_password"})
-_OPEN = """
+_OPEN_PARAMETERS = """
 client_name sentinel_username ssl_ca_certs ssl_ca_path ssl_cert_reqs ssl_certfile
 ssl_check_hostname ssl_keyfile ssl_min_version username
 """
-OPEN_PARAMETERS = frozenset(_OPEN.split())
+OPEN_PARAMETERS = frozenset(_OPEN_PARAMETERS.split())
 """Parameters of a Redis URL that are no secrets."""
-_NUMBERS = """
+_NUMBER_PARAMETERS = """
 db health_check_interval max_connections protocol socket_connect_timeout socket_timeout timeout
 """
-NUMBERS = frozenset(_NUMBERS.split())
-"""Parameters that are numbers, and no secrets then."""
+NUMBER_PARAMETERS = frozenset(_NUMBER_PARAMETERS.split())
+"""Parameters that are no secrets if they are numbers."""
 
 
 def masked(key: str, value: Any) -> Any:
-    """Hide a secret: a password in a URL, or the whole of a value that may be one.
+    """Hide a secret: a password in a URL, or a value that may be one.
 
-    Of an access token its hash is no secret; what stands there instead of one may be the token.
-
-    Parameters
-    ----------
-    key : str
-        Of a setting that is known; for any other text, :data:`HIDDEN` is right.
-    value : object
+    `key` is that of a known setting. The hash of an access token is no secret.
 
     Examples
     --------
@@ -116,7 +107,7 @@ def masked(key: str, value: Any) -> Any:
     '***'
     """
     section, _, name = key.partition(".")
-    if section == "kafka" and name not in HARMLESS:
+    if section == "kafka" and name not in HARMLESS_PROPERTIES:
         return HIDDEN
     if key in REGISTRY_SECRETS:
         return HIDDEN if value else value
@@ -127,19 +118,19 @@ def masked(key: str, value: Any) -> Any:
     if isinstance(value, dict):
         return HIDDEN
     if not isinstance(value, str):
-        return HIDDEN if key in ADDRESSES else value
+        return HIDDEN if key in ADDRESS_SETTINGS else value
     if key == "schemas.url":
-        return value if not value or REGISTRY.fullmatch(value) else HIDDEN
+        return value if not value or REGISTRY_URL.fullmatch(value) else HIDDEN
     if key == "redis.url":
-        return value if ORIGIN.fullmatch(value) else _address(REDIS.fullmatch(value))
+        return value if PLAIN_ORIGIN.fullmatch(value) else _address(REDIS_URL.fullmatch(value))
     if key in KAFKA_ADDRESSES:
-        return _address(KAFKA.fullmatch(value)) if "@" in value or "://" in value else value
+        return _address(KAFKA_SERVERS.fullmatch(value)) if "@" in value or "://" in value else value
     is_plain = "://" not in value and "@" not in value
-    return value if is_plain or ORIGIN.fullmatch(value) else HIDDEN
+    return value if is_plain or PLAIN_ORIGIN.fullmatch(value) else HIDDEN
 
 
 def masked_path(path: object) -> str:
-    """Hide what is given in place of a file's path, and may be an address with a password.
+    """Hide a path that may be an address with a password.
 
     Examples
     --------
@@ -149,29 +140,29 @@ def masked_path(path: object) -> str:
     return str(masked("metrics", str(path)))
 
 
-def _address(found: re.Match[str] | None) -> str:
-    """Return an address without what may be a secret; hidden whole where it is none."""
-    if found is None:
+def _address(match: re.Match[str] | None) -> str:
+    """Return an address with its possible secrets hidden; hidden entirely if it is malformed."""
+    if match is None:
         return HIDDEN
-    scheme, places, path = found["scheme"], found["places"], found["path"]
+    scheme, places, path = match["scheme"], match["places"], match["path"]
     is_path = scheme.startswith("unix")
     if bool(places) is is_path:
         return HIDDEN
     database = path.removeprefix("/").partition("/")[2] if "+" in scheme else path
-    if not is_path and not DATABASE.fullmatch(database):
+    if not is_path and not DATABASE_PATH.fullmatch(database):
         return HIDDEN
-    userinfo = found["userinfo"] or ""
+    userinfo = match["userinfo"] or ""
     if userinfo:
-        user = USER.fullmatch(userinfo)
+        user = USER_AND_PASSWORD.fullmatch(userinfo)
         userinfo = f"{user[1]}:{HIDDEN}@" if user else f"{HIDDEN}@"
-    query = found["query"] or ""
+    query = match["query"] or ""
     if query:
         query = "?" + "&".join(map(_parameter, query[1:].split("&")))
     return f"{scheme}{userinfo}{places}{path}{query}"
 
 
 def is_secret(key: str, value: Any) -> bool:
-    """Return whether a setting has a secret; of an address, whether it has a place for one.
+    """Return whether a setting has a secret, or an address that may contain one.
 
     Examples
     --------
@@ -180,18 +171,18 @@ def is_secret(key: str, value: Any) -> bool:
     >>> is_secret("redis.url", "redis://db"), is_secret("kafka.bootstrap.servers", "a b:1")
     (False, False)
     """
-    is_address = key in ADDRESSES or key in KAFKA_ADDRESSES
+    is_address = key in ADDRESS_SETTINGS or key in KAFKA_ADDRESSES
     if is_address and isinstance(value, str) and not re.search("[@=]", value):
         return False
-    if key.startswith("kafka.") and key.removeprefix("kafka.") not in HARMLESS:
-        return SECRET.search(key) is not None
+    if key.startswith("kafka.") and key.removeprefix("kafka.") not in HARMLESS_PROPERTIES:
+        return SECRET_NAME.search(key) is not None
     return bool(masked(key, value) != value)
 
 
 def _parameter(pair: str) -> str:
     name, _, value = pair.partition("=")
-    known = unquote(name)
-    if known in SECRET_PARAMETERS:
-        return f"{known}={HIDDEN}"
-    is_number = known in NUMBERS and value.replace(".", "").isdigit()
-    return f"{known}={value}" if is_number or known in OPEN_PARAMETERS else HIDDEN
+    parameter = unquote(name)
+    if parameter in SECRET_PARAMETERS:
+        return f"{parameter}={HIDDEN}"
+    is_number = parameter in NUMBER_PARAMETERS and value.replace(".", "").isdigit()
+    return f"{parameter}={value}" if is_number or parameter in OPEN_PARAMETERS else HIDDEN

@@ -7,23 +7,23 @@ import math
 import numbers
 import re
 
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""The years 1 to 9999: what ISO 8601 can write."""
+"""The years 1 to 9999 of ISO 8601."""
 YEAR_OR_DATE = re.compile(r"\d{4}(\d{4})?")
-DIGITS = (
+DIGITS_HINT = (
     "not milliseconds; 4 or 8 digits alone could be a year or a date: write 2013-01-01, or 2013.0 "
     "if they are seconds"
 )
 
 
 def utc(ms: int) -> datetime.datetime:
-    """Return a time in ms since the epoch as a datetime in UTC, within the years 1 to 9999."""
-    return EPOCH + datetime.timedelta(milliseconds=max(FIRST_MS, min(ms, LAST_MS)))
+    """Return a datetime in UTC, clipped to the years 1 to 9999."""
+    return UNIX_EPOCH + datetime.timedelta(milliseconds=max(FIRST_MS, min(ms, LAST_MS)))
 
 
 def iso(ms: int | None) -> str | None:
-    """Return a time in ms since the epoch as ISO 8601 in UTC, within the years 1 to 9999.
+    """Return a time as ISO 8601 in UTC, clipped to the years 1 to 9999.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def iso(ms: int | None) -> str | None:
 
 
 def format_time(ms: int) -> str:
-    """Return a time for a message: any number of milliseconds, also one that no calendar has.
+    """Return any time for a message, also one beyond the calendar.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def format_time(ms: int) -> str:
 
 
 def from_iso(text: str) -> float:
-    """Return seconds since the epoch of a time in ISO 8601: in UTC, unless it names a zone.
+    """Return seconds since the epoch of a time in ISO 8601; in UTC without a zone.
 
     Examples
     --------
@@ -60,12 +60,12 @@ def from_iso(text: str) -> float:
 
 
 def parse_time(text: str) -> float:
-    """Return the same of a time that may be written as seconds since the epoch, too.
+    """Return seconds since the epoch of a time in ISO 8601, or in seconds.
 
     Raises
     ------
     ValueError
-        If it is none, or beyond the years 1 to 9999 (milliseconds?), or four or eight digits alone,
+        If it is no time, or beyond the years 1 to 9999 (milliseconds?), or four or eight digits,
         which could be a year or a date.
 
     Examples
@@ -74,14 +74,14 @@ def parse_time(text: str) -> float:
     (1.5, 1.5)
     """
     if YEAR_OR_DATE.fullmatch(text.strip()):
-        raise ValueError(f"{text}: {DIGITS}")
+        raise ValueError(f"{text}: {DIGITS_HINT}")
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
-        found = from_iso(text)
-    if not FIRST_MS <= 1000 * found <= LAST_MS:
+        seconds = from_iso(text)
+    if not FIRST_MS <= 1000 * seconds <= LAST_MS:
         raise ValueError(f"{text}: beyond the years 1 to 9999")
-    return found
+    return seconds
 
 
 def to_seconds(moment: object) -> float:
@@ -90,8 +90,8 @@ def to_seconds(moment: object) -> float:
     Parameters
     ----------
     moment : datetime with a time zone, str or float
-        A string is as in :func:`parse_time`, so in UTC unless it names a zone. A datetime without a
-        zone is refused: Python takes it for the local time of whichever machine it is on.
+        A string as for :func:`parse_time`. A datetime without a zone is refused, because Python
+        takes it for local time.
 
     Raises
     ------
@@ -108,18 +108,19 @@ def to_seconds(moment: object) -> float:
             raise ValueError(
                 f"time {moment.isoformat()}: expected one with a time zone, as in +00:00"
             )
-        found = moment.timestamp()
+        seconds = moment.timestamp()
     elif isinstance(moment, str):
         try:
-            found = parse_time(moment)
+            seconds = parse_time(moment)
         except (ValueError, OverflowError):
-            found = math.nan
+            seconds = math.nan
     else:
         is_number = isinstance(moment, numbers.Real) and not isinstance(moment, bool)
-        found = float(moment) if is_number else math.nan  # type: ignore[arg-type]
-    if not FIRST_MS <= 1000 * found <= LAST_MS:
+        seconds = float(moment) if is_number else math.nan  # type: ignore[arg-type]
+    if not FIRST_MS <= 1000 * seconds <= LAST_MS:
         raise ValueError(
             f"time {moment if isinstance(moment, float) else repr(moment)}: expected seconds since "
-            f"the epoch, or a datetime with a time zone, or a string such as 2013-01-31; {DIGITS}"
+            f"the epoch, or a datetime with a time zone, or a string such as 2013-01-31; "
+            f"{DIGITS_HINT}"
         )
-    return found
+    return seconds

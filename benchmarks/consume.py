@@ -130,7 +130,7 @@ def counting() -> Step:
 
     def count(consumer: Consumer) -> int:
         messages = worker_clients.gather(consumer, PATIENCE_SECONDS)
-        for number, batch in worker_clients.sort_out(messages).messages.items():
+        for number, batch in worker_clients.sort_events(messages).messages.items():
             partitions[number].count(batch)
         return len(messages)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.measure import Benchmark, Figure, repeated
 from benchmarks.metrics import metric_of
 from benchmarks.places import Places
-from estimators.discovery.prefix_search import BEAM
+from estimators.discovery.prefix_search import BEAM_WIDTH
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import PrefixTree
@@ -37,7 +37,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark | Figure]:
     statistic = metric.zero()
     metric.accumulate(statistic, level, metric.randomize(names[held], level, SeededBits(7)))
     layout = mechanism.layout
-    reads = [BEAM << width for width in layout.widths[1:]]
+    reads = [BEAM_WIDTH << width for width in layout.widths[1:]]
     tables = [rng.random(tree.points) for tree in layout.trees]
     places_of = [rng.integers(0, table.size, max(reads)) for table in tables]
     yield Benchmark(

@@ -96,15 +96,15 @@ def _id_bytes(places: Places) -> float:
         epoch = int(store.partition.acquire(0, "worker").owner["epoch"])
         state = Partition(METRICS, FUTURE_MS)
         state.count([LogMessage(0, payload) for payload in payloads(1, 1)])
-        ((key, pane),) = ((key, pane) for key, pane in state.panes.items() if pane.seen)
+        ((key, pane),) = ((key, pane) for key, pane in state.panes.items() if pane.batch_ids)
         following = UNSET
         for held in range(0, number, IDS_AT_ONCE):
             store.partition.commit(0, epoch, following, state, {})
             following = state.next_offset
             if not held:
-                before, counted = store.client.info("memory")["used_memory"], len(pane.seen)
+                before, counted = store.client.info("memory")["used_memory"], len(pane.batch_ids)
             more = os.urandom(BATCH_ID_BYTES * IDS_AT_ONCE)
-            pane.seen.add(as_ids(more))
+            pane.batch_ids.add(as_ids(more))
             pane.unsaved.append(more)
             state.changed[key] = pane
             state.advance_to(following + IDS_AT_ONCE)
@@ -112,7 +112,7 @@ def _id_bytes(places: Places) -> float:
         after = store.client.info("memory")["used_memory"]
         for key in store.client.scan_iter(f"{tag('ids', 0)}:*"):
             store.client.delete(key)
-    return float((after - before) / (len(pane.seen) - counted))
+    return float((after - before) / (len(pane.batch_ids) - counted))
 
 
 def _held_bytes(ids: int) -> float:

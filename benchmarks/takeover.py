@@ -59,7 +59,7 @@ def _measured(places: Places, name: str, ids: int) -> Iterator[Figure]:
                 taken = store.partition.acquire(0, "heir")
                 state = taken.partition(METRICS, FUTURE_MS)
                 seconds, busy = time.perf_counter() - began, time.process_time() - busy
-            if (found := sum(len(pane.seen) for pane in state.panes.values())) != ids:
+            if (found := sum(len(pane.batch_ids) for pane in state.panes.values())) != ids:
                 raise ValueError(f"{found} ids were read: expected {ids}")
             with _asking(places, waits):
                 _close(store, int(taken.owner["epoch"]), state)
@@ -94,14 +94,14 @@ def _commit(store: Store, ids: int) -> None:
     epoch, following = int(taken.owner["epoch"]), taken.next_offset
     state = taken.partition(METRICS, FUTURE_MS)
     state.count([LogMessage(0, payload) for payload in payloads(1, 1)])
-    ((key, pane),) = ((key, pane) for key, pane in state.panes.items() if pane.seen)
+    ((key, pane),) = ((key, pane) for key, pane in state.panes.items() if pane.batch_ids)
     while True:
         store.partition.commit(0, epoch, following, state, {})
         following = state.next_offset
-        if not (left := ids - len(pane.seen)):
+        if not (left := ids - len(pane.batch_ids)):
             return
         more = os.urandom(BATCH_ID_BYTES * min(IDS_A_COMMIT, left))
-        pane.seen.add(as_ids(more))
+        pane.batch_ids.add(as_ids(more))
         pane.unsaved.append(more)
         state.changed[key] = pane
         state.advance_to(following + IDS_A_COMMIT)

@@ -1,13 +1,9 @@
 """Empirical privacy: a valid lower bound on epsilon from reports of two values.
 
-Under epsilon, no event is more than e^epsilon times likelier for one value than for another. So an
-attack chooses an event that distinguishes two values, counts how often it happens under each, and
-bounds the two probabilities with Clopper and Pearson's intervals: ln(p_low / q_high) is at most
-epsilon unless an interval fails. The event is chosen on separate reports, so the choice costs no
-confidence. Sources: Ding, Wang, Wang, Zhang and Kifer, "Detecting violations of differential
-privacy" (2018); Bichsel, Steffen, Bogunovic and Vechev, "DP-Sniper" (2021), for thresholds of a
-likelihood ratio; Jagielski, Ullman and Oprea, "Auditing differentially private machine learning"
-(2020).
+Theorem 9 of docs/proofs/privacy.md: an attack chooses an event that distinguishes two values, and
+counts it on other reports. Sources: Ding, Wang, Wang, Zhang and Kifer, "Detecting violations of
+differential privacy" (2018); Bichsel, Steffen, Bogunovic and Vechev, "DP-Sniper" (2021); Jagielski,
+Ullman and Oprea, "Auditing differentially private machine learning" (2020).
 """
 
 from __future__ import annotations
@@ -23,10 +19,10 @@ from estimators.estimate import Floats
 from estimators.mechanisms.mechanism import Reports
 from estimators.metrics.metric import Metric
 
-LEARNING = CHOOSING = 0.125
+LEARNING_SHARE = CHOOSING_SHARE = 0.125
 """The shares of the trials on which scores are learned, and the event is chosen; the others bound
 its chances."""
-THRESHOLDS = 128
+MAX_THRESHOLDS = 128
 WHOLE_BYTES = 2
 """Up to so many bytes a report is learned as a symbol; a wider one by its bits."""
 MOST_BYTES = 64
@@ -37,13 +33,9 @@ MOST_BYTES = 64
 class Trials:
     """Reports of one value, each with two other reports of a known value.
 
-    Attributes
-    ----------
-    reports : ndarray of integers, shape (n, *shape)
-        The reports under attack.
-    beside, across : ndarray of integers, shape (n, *shape)
-        Another device's report: the neighbour in the same batch, and the one in the same place of
-        another batch. They are independent of this value, unless randomness was used twice.
+    `reports`, shape (n, *shape): the reports under attack; `beside`, `across`, shape (n, *shape):
+    Another device's report: the neighbour in the same batch, and the one in the same place of
+    another batch. They are independent of this value, unless randomness was used twice.
     """
 
     reports: Reports
@@ -59,15 +51,9 @@ class Trials:
 class Leak:
     """The result of an attack.
 
-    Attributes
-    ----------
-    lower : float
-        A lower bound on epsilon, which fails with probability at most 1 - confidence.
-    event : str
-        A description of the event.
-    hits, trials : tuple of int
-        How often it happened, and in how many trials: under the value that it indicates, and under
-        the other.
+    `lower`: a lower bound on epsilon, which fails with probability at most 1 - confidence; `event`:
+    a description of the event; `hits`, `trials`: how often it happened, and in how many trials:
+    under the value that it indicates, and under the other.
     """
 
     lower: float
@@ -83,8 +69,6 @@ def opposite_values(metric: Metric) -> tuple[Any, Any]:
     the first and the last category, or two strings. For every mechanism here, such a pair attains
     the largest ratio.
 
-    Examples
-    --------
     >>> from estimators import define
     >>> opposite_values(define(name="m", kind="frequency", mechanism="grr", categories=["a", "b"],
     ...                        levels=[1]))
@@ -98,20 +82,15 @@ def epsilon_bound(
 ) -> Floats:
     """Return lower bounds on epsilon from the counts of events under two values.
 
+    The result has shape (n,): ln(p_low / q_high), at least 0: each a limit of Clopper and Pearson
+    (1934) that fails with probability (1 - confidence) / 2.
+
     Parameters
     ----------
-    hits, other_hits : array_like of int, shape (n,)
-        Counts under the value that the event indicates, and under the other one.
-    trials, other_trials : int
-        Numbers of independent trials.
-    confidence : float
-        For each event by itself; it does not cover an event that was chosen by these counts.
-
-    Returns
-    -------
-    ndarray of float64, shape (n,)
-        ln(p_low / q_high), at least 0: each a limit of Clopper and Pearson (1934) that fails with
-        probability (1 - confidence) / 2.
+    hits, other_hits, trials, other_trials, confidence
+        `hits`, `other_hits`, shape (n,): counts under the value that the event indicates, and under
+        the other one; `trials`, `other_trials`: numbers of independent trials; `confidence`: for
+        each event by itself; it does not cover an event that was chosen by these counts.
 
     Examples
     --------
@@ -127,11 +106,13 @@ def _log_ratio(
     """Return ln(p_low / q_high); negative if it shows nothing."""
     from scipy.special import betaincinv
 
-    own, other = np.asarray(hits, np.float64), np.asarray(other_hits, np.float64)
+    indicated, alternative = np.asarray(hits, np.float64), np.asarray(other_hits, np.float64)
     miss = (1 - confidence) / 2
-    low = np.where(own > 0, betaincinv(np.maximum(own, 1), trials - own + 1, miss), 0.0)
-    left = np.maximum(other_trials - other, 1)
-    high = np.where(other < other_trials, betaincinv(other + 1, left, 1 - miss), 1.0)
+    low = np.where(
+        indicated > 0, betaincinv(np.maximum(indicated, 1), trials - indicated + 1, miss), 0.0
+    )
+    left = np.maximum(other_trials - alternative, 1)
+    high = np.where(alternative < other_trials, betaincinv(alternative + 1, left, 1 - miss), 1.0)
     with np.errstate(divide="ignore"):
         bounds: Floats = np.log(low) - np.log(high)
     return bounds
@@ -142,43 +123,37 @@ def largest_leak(
 ) -> Leak:
     """Attack a level of a metric: return a lower bound on the epsilon of its reports.
 
-    Parameters
-    ----------
-    metric : Metric
-        The metric under attack.
-    level : int
-        Its index.
-    first, second : Trials
-        Reports of the two :func:`opposite_values`; `beside` and `across` are of the first one.
-    confidence : float
-        A correct mechanism fails with probability at most 1 - `confidence`.
-
-    Returns
-    -------
-    Leak
-
-    Notes
-    -----
     Events are thresholds of scores: the likelihood ratio that the mechanism states (by Neyman and
     Pearson's lemma the best score, if the statement is true); that of the next level; a ratio
     learned from the bytes alone; and whether a report repeats another one, which shows that
     randomness was used twice. An eighth of the trials is for learning. The event with the largest
     bound on another eighth is evaluated on the rest.
+
+    Parameters
+    ----------
+    metric, level, first, second, confidence
+        `metric`: the metric under attack; `level`: its index; `first`, `second`: reports of the two
+        :func:`opposite_values`; `beside` and `across` are of the first one; `confidence`: a correct
+        mechanism fails with probability at most 1 - `confidence`.
     """
     learning, choosing, testing = zip(_parts(first), _parts(second), strict=True)
     best, chosen = -np.inf, None
     for name, score in _scores(metric, level, learning):
-        seen, tested = [score(x) for x in choosing], [score(x) for x in testing]
+        choosing_scores, testing_scores = [score(x) for x in choosing], [score(x) for x in testing]
         for sign, words in ((1, ">="), (-1, "<=")):
-            own, other = (sign * x for x in seen[::sign])
-            levels = _thresholds(np.concatenate([own, other]))
+            indicated, alternative = (sign * x for x in choosing_scores[::sign])
+            levels = _thresholds(np.concatenate([indicated, alternative]))
             bounds = _log_ratio(
-                _at_least(own, levels), own.size, _at_least(other, levels), other.size, confidence
+                _at_least(indicated, levels),
+                indicated.size,
+                _at_least(alternative, levels),
+                alternative.size,
+                confidence,
             )
             index = int(bounds.argmax())
             if chosen is None or bounds[index] > best:
                 best, limit = float(bounds[index]), float(levels[index])
-                chosen = (f"{name} {words} {sign * limit:.4g}", sign, limit, tested[::sign])
+                chosen = (f"{name} {words} {sign * limit:.4g}", sign, limit, testing_scores[::sign])
     assert chosen is not None  # noqa: S101
     event, sign, limit, pair = chosen
     hits = tuple(int((sign * x >= limit).sum()) for x in pair)
@@ -192,9 +167,8 @@ Bytes = NDArray[np.uint8]
 
 
 def _parts(trials: Trials) -> tuple[Trials, Trials, Trials]:
-    """Return the trials for learning, for choosing and for counting."""
     n = len(trials.reports)
-    learned, chosen = int(LEARNING * n), int((LEARNING + CHOOSING) * n)
+    learned, chosen = int(LEARNING_SHARE * n), int((LEARNING_SHARE + CHOOSING_SHARE) * n)
     return (
         trials.part(slice(learned)),
         trials.part(slice(learned, chosen)),
@@ -216,9 +190,9 @@ def _scores(
         with np.errstate(invalid="ignore"):  # what both exclude, as another level may, says nothing
             return np.nan_to_num(under[0] - under[1], nan=0.0)
 
-    def repeats(trials: Trials, others: Reports) -> Floats:
-        same = (trials.reports == others).reshape(len(others), -1)
-        equal: Floats = np.logical_and.reduce(same, axis=1).astype(np.float64)
+    def repeats(trials: Trials, other_reports: Reports) -> Floats:
+        is_same = (trials.reports == other_reports).reshape(len(other_reports), -1)
+        equal: Floats = np.logical_and.reduce(is_same, axis=1).astype(np.float64)
         return equal
 
     yield "likelihood ratio", likelihood_ratio
@@ -253,9 +227,9 @@ def _bits(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
     """Learn the logarithm of the ratio of every bit's frequency, as if bits were independent."""
     ones, zeros = np.empty((2, 2, 8 * first.shape[1]))
     for i, rows in enumerate((first, second)):
-        found = np.unpackbits(rows, axis=1).sum(axis=0)
-        ones[i] = np.log((found + 1) / (len(rows) + 2))
-        zeros[i] = np.log((len(rows) - found + 1) / (len(rows) + 2))
+        one_counts = np.unpackbits(rows, axis=1).sum(axis=0)
+        ones[i] = np.log((one_counts + 1) / (len(rows) + 2))
+        zeros[i] = np.log((len(rows) - one_counts + 1) / (len(rows) + 2))
     weights = (ones[0] - ones[1]) - (zeros[0] - zeros[1])
 
     def ratio(rows: Bytes) -> Floats:
@@ -266,14 +240,12 @@ def _bits(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
 
 
 def _thresholds(scores: Floats) -> Floats:
-    """Return thresholds for scores: all distinct values, or quantiles of many."""
     values = np.unique(scores)
-    if values.size <= THRESHOLDS:
+    if values.size <= MAX_THRESHOLDS:
         return values
-    return np.unique(np.quantile(scores, np.linspace(0, 1, THRESHOLDS), method="nearest"))
+    return np.unique(np.quantile(scores, np.linspace(0, 1, MAX_THRESHOLDS), method="nearest"))
 
 
 def _at_least(scores: Floats, thresholds: Floats) -> NDArray[np.int64]:
-    """Return how many scores reach each threshold."""
     ordered = np.sort(scores)
     return scores.size - np.searchsorted(ordered, thresholds, side="left")

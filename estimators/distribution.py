@@ -11,59 +11,53 @@ from numpy.typing import NDArray
 
 from estimators.estimate import Estimate, Floats
 
-CLOSE, ULPS = 1e-9, 4
+EDGE_TOLERANCE, EDGE_ULPS = 1e-9, 4
 """A limit is an edge if it is nearer than this share of a bin, or so many units of rounding."""
 
 
-def name_of(number: float) -> str:
+def number_text(number: float) -> str:
     """Return a quantile or an edge as text, which no other number has.
 
-    Examples
-    --------
-    >>> name_of(250.0), name_of(0.1 + 0.2)
+    >>> number_text(250.0), number_text(0.1 + 0.2)
     ('250', '0.30000000000000004')
     """
     short = f"{number:.12g}"
     return short if float(short) == number else repr(float(number))
 
 
-def names_of(limits: Sequence[float]) -> tuple[str, ...]:
+def share_names(limits: Sequence[float]) -> tuple[str, ...]:
     """Return the names of the shares below limits.
 
-    Examples
-    --------
-    >>> names_of([250.0])
+    >>> share_names([250.0])
     ('below 250',)
     """
-    return tuple(f"below {name_of(limit)}" for limit in limits)
+    return tuple(f"below {number_text(limit)}" for limit in limits)
 
 
-def names_of_edges(edges: Floats) -> list[str]:
+def edge_texts(edges: Floats) -> list[str]:
     """Return edges as texts: of 12 digits, if that tells them apart.
 
-    Examples
-    --------
-    >>> names_of_edges(np.array([1000 ** (1 / 3), 100])), names_of_edges(np.array([1, 1 + 1e-15]))
+    >>> edge_texts(np.array([1000 ** (1 / 3), 100])), edge_texts(np.array([1, 1 + 1e-15]))
     (['10', '100'], ['1', '1.000000000000001'])
     """
     short = [f"{edge:.12g}" for edge in edges.tolist()]
-    return short if len(set(short)) == len(short) else [name_of(x) for x in edges.tolist()]
+    return short if len(set(short)) == len(short) else [number_text(x) for x in edges.tolist()]
 
 
-def places_of(edges: Floats, limits: Sequence[float]) -> NDArray[np.intp]:
+def edge_indices(edges: Floats, limits: Sequence[float]) -> NDArray[np.intp]:
     """Return the places of limits among ascending edges, but for rounding; -1 for another number.
 
-    Examples
-    --------
-    >>> places_of(np.array([1, 1000 ** (1 / 3), 100, 1000]), [10, 11, np.nan])
+    >>> edge_indices(np.array([1, 1000 ** (1 / 3), 100, 1000]), [10, 11, np.nan])
     array([ 1, -1, -1])
     """
-    asked = np.asarray(limits, dtype=np.float64)
-    after = np.clip(np.searchsorted(edges, asked), 1, edges.size - 1)
-    low, high = edges[after - 1], edges[after]
-    place = np.where(asked - low < high - asked, after - 1, after)
-    allowed = np.maximum(CLOSE * (high - low), ULPS * np.spacing(np.abs(edges[place])))
-    return np.where(np.abs(asked - edges[place]) <= allowed, place, -1)
+    numbers = np.asarray(limits, dtype=np.float64)
+    upper_edge = np.clip(np.searchsorted(edges, numbers), 1, edges.size - 1)
+    low, high = edges[upper_edge - 1], edges[upper_edge]
+    nearest = np.where(numbers - low < high - numbers, upper_edge - 1, upper_edge)
+    allowed = np.maximum(
+        EDGE_TOLERANCE * (high - low), EDGE_ULPS * np.spacing(np.abs(edges[nearest]))
+    )
+    return np.where(np.abs(numbers - edges[nearest]) <= allowed, nearest, -1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,10 +99,12 @@ class DistributionEstimate(Estimate):
     crossed: bool = False
 
     @classmethod
-    def of(cls, found: Estimate, **fields: Any) -> DistributionEstimate:
+    def of(cls, estimate: Estimate, **fields: Any) -> DistributionEstimate:
         """Return an estimate with the further fields of a distribution."""
-        own = {field.name: getattr(found, field.name) for field in dataclasses.fields(Estimate)}
-        return cls(**own, **fields)
+        estimate_fields = {
+            field.name: getattr(estimate, field.name) for field in dataclasses.fields(Estimate)
+        }
+        return cls(**estimate_fields, **fields)
 
     @property
     def cdf(self) -> Floats:
@@ -157,17 +153,17 @@ class DistributionEstimate(Estimate):
         >>> metric.estimate(metric.zero()).below(2.5)
         (nan, 0.0, 1.0)
         """
-        place = int(places_of(self.edges, [value])[0])
-        if place in (0, self.edges.size - 1):
-            return (float(place > 0),) * 3
-        if place < 0 and not self.edges[0] < value < self.edges[-1]:
-            low, high = (name_of(edge) for edge in self.edges[[0, -1]].tolist())
+        index = int(edge_indices(self.edges, [value])[0])
+        if index in (0, self.edges.size - 1):
+            return (float(index > 0),) * 3
+        if index < 0 and not self.edges[0] < value < self.edges[-1]:
+            low, high = (number_text(edge) for edge in self.edges[[0, -1]].tolist())
             raise ValueError(
-                f"below = {name_of(value)}: expected a number from {low} to {high}, the range to "
-                "which devices clip values"
+                f"below = {number_text(value)}: expected a number from {low} to {high}, the range "
+                "to which devices clip values"
             )
-        first = int(np.searchsorted(self.edges, value)) - 1 if place < 0 else place
-        last = first + (place < 0)
+        first = int(np.searchsorted(self.edges, value)) - 1 if index < 0 else index
+        last = first + (index < 0)
         share = float(np.interp(value, self.edges, self.monotone))
         return share, float(self.cdf_lower[first]), float(self.cdf_upper[last])
 
@@ -179,18 +175,24 @@ class DistributionEstimate(Estimate):
         limits : sequence of float
             Of the edges.
         """
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Estimate)}
-        places = places_of(self.edges, limits)
+        estimate_fields = {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(Estimate)
+        }
+        places = edge_indices(self.edges, limits)
         bounds = {"lower": self.cdf_lower[places], "upper": self.cdf_upper[places]}
-        return Estimate(**own | bounds | {"value": self.cdf[places], "labels": names_of(limits)})
+        return Estimate(
+            **estimate_fields | bounds | {"value": self.cdf[places], "labels": share_names(limits)}
+        )
 
     @property
     def numbers(self) -> QuantileEstimates:
         """The quantiles as named numbers, as displays show them."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Estimate)}
+        estimate_fields = {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(Estimate)
+        }
         names = ("value", "lower", "upper")
         columns = dict(zip(names, self.quantiles[:, 1:].T.copy(), strict=True))
-        return QuantileEstimates(**own | columns)
+        return QuantileEstimates(**estimate_fields | columns)
 
     def largest(self, size: int) -> NDArray[np.intp]:
         """Return the places of all numbers: F has an order of its own."""
@@ -212,9 +214,9 @@ class DistributionEstimate(Estimate):
 
     def unknown(self, status: str) -> DistributionEstimate:
         """Return the estimate without its numbers: NaN for all of them, but for the edges."""
-        found = super().unknown(status)
-        assert isinstance(found, DistributionEstimate)  # noqa: S101
+        unknown = super().unknown(status)
+        assert isinstance(unknown, DistributionEstimate)  # noqa: S101
         nothing = np.full(self.edges.shape, np.nan)
         quantiles = self.quantiles.copy()
         quantiles[:, 1:] = np.nan
-        return dataclasses.replace(found, monotone=nothing, smooth=nothing, quantiles=quantiles)
+        return dataclasses.replace(unknown, monotone=nothing, smooth=nothing, quantiles=quantiles)

@@ -6,19 +6,17 @@ import re
 from fractions import Fraction
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-EXPECTED = "a duration such as 30s, 5m, 1h or 1d"
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+EXPECTED_DURATION = "a duration such as 30s, 5m, 1h or 1d"
+_DURATION_PATTERN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
 
 def is_duration(text: object) -> bool:
     """Return whether something has the form of a duration.
 
-    Examples
-    --------
     >>> is_duration("7d"), is_duration("2013-01-31"), is_duration(7)
     (True, False, False)
     """
-    return isinstance(text, str) and _DURATION.fullmatch(text.strip()) is not None
+    return isinstance(text, str) and _DURATION_PATTERN.fullmatch(text.strip()) is not None
 
 
 def milliseconds(duration: str) -> int:
@@ -35,9 +33,9 @@ def milliseconds(duration: str) -> int:
     >>> milliseconds("5m"), milliseconds("0s"), milliseconds("131.069s")
     (300000, 0, 131069)
     """
-    match = _DURATION.fullmatch(duration.strip())
+    match = _DURATION_PATTERN.fullmatch(duration.strip())
     if match is None:
-        raise ValueError(f"{EXPECTED}, not {duration!r}")
+        raise ValueError(f"{EXPECTED_DURATION}, not {duration!r}")
     number = Fraction(match[1]) * UNITS_MS[match[2]]
     if number.denominator != 1 or number >= 2**63:
         raise ValueError(f"a duration of whole milliseconds, not {duration!r}")

@@ -34,9 +34,9 @@ class DefinitionError(ValueError):
 
     def __init__(self, key: str, value: object, expected: str, source: str = "") -> None:
         self.key, self.value, self.expected, self.source = key, value, expected, source
-        place = f"{source}: {key}" if source else key
-        found = "is missing" if value is None else f"= {shortened(value)}"
-        super().__init__(f"{place} {found}: expected {expected}")
+        location = f"{source}: {key}" if source else key
+        finding = "is missing" if value is None else f"= {shortened(value)}"
+        super().__init__(f"{location} {finding}: expected {expected}")
 
 
 class ReportError(ValueError):
@@ -57,13 +57,10 @@ class ReportError(ValueError):
 
 
 @contextlib.contextmanager
-def explain_missing_scipy(what: str) -> Iterator[None]:
+def explain_missing_scipy(purpose: str) -> Iterator[None]:
     """Say what to install if scipy is missing: devices have none, and do not estimate.
 
-    Parameters
-    ----------
-    what : str
-        What needs it, to begin the message with.
+    `purpose`: what needs it, to begin the message with.
 
     Raises
     ------
@@ -76,7 +73,7 @@ def explain_missing_scipy(what: str) -> Iterator[None]:
         if (error.name or "").partition(".")[0] != "scipy":
             raise
         raise ModuleNotFoundError(
-            f"{what} needs scipy, which is not installed: pip install 'dither[server]'",
+            f"{purpose} needs scipy, which is not installed: pip install 'dither[server]'",
             name=error.name,
         ) from None
 
@@ -84,8 +81,6 @@ def explain_missing_scipy(what: str) -> Iterator[None]:
 def shortened(value: object) -> str:
     """Return a value as Python writes it, of a very long one the beginning.
 
-    Examples
-    --------
     >>> shortened([1]), len(shortened("x" * 1_000_000))
     ('[1]', 522)
     """
@@ -102,21 +97,19 @@ def _printable(word: str) -> str:
     ('Zürich\\u200b', 103)
     """
     more = "..." * (len(word) > MOST_LISTED_CHARACTERS)
-    seen = (c if c.isprintable() else repr(c)[1:-1] for c in word[:MOST_LISTED_CHARACTERS])
-    return "".join(seen) + more
+    shown = (c if c.isprintable() else repr(c)[1:-1] for c in word[:MOST_LISTED_CHARACTERS])
+    return "".join(shown) + more
 
 
 def readable(error: msgspec.ValidationError) -> str:
     """Return a description of the expected value, to follow "expected"."""
-    said = str(error).replace("Number out of range", "a number that is not too large")
-    return said.replace("Expected ", "").replace("`", "")
+    message = str(error).replace("Number out of range", "a number that is not too large")
+    return message.replace("Expected ", "").replace("`", "")
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, allowed: Iterable[str]) -> str:
     """Describe the allowed words, to follow "expected": the one nearest to a mistaken word first.
 
-    Examples
-    --------
     >>> nearest("laplce", ["laplace", "rappor"])
     "'laplace'? (known: laplace, rappor)"
     >>> nearest("noise", ["laplace", "rappor"]), nearest("noise", [])
@@ -127,7 +120,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     >>> nearest("c7777", [f"c{i}" for i in range(1000)])
     "'c777'? (known: c0, c1, c10, c100, c101, c102, c103, c104, c105, c106 and 990 more)"
     """
-    names = sorted(known)
+    names = sorted(allowed)
     is_long = len(names) > MOST_LISTED
     listed = ", ".join(map(_printable, names[:FEW_LISTED] if is_long else names))
     if is_long:
@@ -137,17 +130,15 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"{'one of ' if len(names) > 1 else ''}{listed}" or "none"
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def meant(word: str, allowed: Iterable[str]) -> str:
     """Suggest allowed words for a mistaken one, to follow a colon.
 
-    Examples
-    --------
     >>> meant("laplce", ["laplace", "rappor"])
     "did you mean 'laplace'? (known: laplace, rappor)"
     >>> meant("noise", ["laplace", "rappor"]), meant("noise", [])
     ('expected one of laplace, rappor', 'there are none')
     """
-    names = sorted(known)
+    names = sorted(allowed)
     if not names:
         return "there are none"
     return f"{'did you mean' if _closest(word, names) else 'expected'} {nearest(word, names)}"
@@ -155,6 +146,6 @@ def meant(word: str, known: Iterable[str]) -> str:
 
 def _closest(word: str, names: list[str]) -> list[str]:
     """Return the nearest of sorted names; of very many, of those that begin alike."""
-    place = bisect.bisect(names, word)
-    near = names[max(0, place - MOST_COMPARED // 2) : place + MOST_COMPARED // 2]
-    return difflib.get_close_matches(word, near, n=1, cutoff=0.5)
+    position = bisect.bisect(names, word)
+    compared = names[max(0, position - MOST_COMPARED // 2) : position + MOST_COMPARED // 2]
+    return difflib.get_close_matches(word, compared, n=1, cutoff=0.5)

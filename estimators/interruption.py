@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_CHECK: ContextVar[Callable[[], object] | None] = ContextVar("check", default=None)
+_CURRENT_CHECK: ContextVar[Callable[[], object] | None] = ContextVar("check", default=None)
 
 
 @contextmanager
 def interruptible(check: Callable[[], object]) -> Iterator[None]:
     """Have every step of the computations inside call this; what it raises ends them."""
-    token = _CHECK.set(check)
+    token = _CURRENT_CHECK.set(check)
     try:
         yield
     finally:
-        _CHECK.reset(token)
+        _CURRENT_CHECK.reset(token)
 
 
 def checkpoint() -> None:
     """Check whether the computation is still wanted; called between steps of milliseconds."""
-    check = _CHECK.get()
+    check = _CURRENT_CHECK.get()
     if check is not None:
         check()

@@ -1,9 +1,8 @@
 """The limits of every definition: they bound what reading it and one report cost a device.
 
-A server may send any definition. Each limit is checked before anything of that size is made, for a
-served definition as for one in a file; the error names the key. The browser's module has the same
-numbers (``LIMITS`` in ``producers/browser/checks.js``). What they cost at most is measured:
-docs/privacy.md.
+A server may send any definition, so each limit is checked before anything of that size is made; the
+error names the key. The browser's module has the same numbers (``LIMITS`` in
+``producers/browser/checks.js``). docs/privacy.md has what they cost at most.
 """
 
 MOST_LEVELS = 255

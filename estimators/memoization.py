@@ -1,12 +1,10 @@
 """Permanent answers, drawn once for each value and repeated: their randomness and their cost.
 
 A permanent answer to a value is a report of the metric's mechanism at a permanent epsilon, drawn
-once. While the value stays, the answer is repeated. Mechanisms that flip bits may instead flip the
-bits of the permanent answer again for each report, so that a single report has exactly the law of
-the metric's level (permanent and instantaneous randomized response). Sources: Erlingsson, Pihur and
-Korolova, "RAPPOR" (2014), sections 3 and 4; Ding, Kulkarni and Yekhanin, "Collecting Telemetry Data
-Privately" (2017), sections 3 and 4 (memoization, alpha-point rounding); Arcolezi et al., "LOLOHA"
-(2023), section 3, for the fact that changes are visible.
+once and repeated while the value stays. Mechanisms that flip bits may flip those of the permanent
+answer again for each report (permanent and instantaneous randomized response). Sources: Erlingsson,
+Pihur and Korolova, "RAPPOR" (2014); Ding, Kulkarni and Yekhanin, "Collecting Telemetry Data
+Privately" (2017); Arcolezi et al., "LOLOHA" (2023).
 """
 
 from __future__ import annotations
@@ -35,41 +33,24 @@ from estimators.metrics.validation import LEVEL_DIGITS
 class Memoization:
     """Makes reports of a metric at one level from permanent answers.
 
-    Parameters
-    ----------
-    metric : Metric
-        With ``memoized``.
-    level : int
-        Index of the level of a single report.
-    epsilon : Fraction, optional
-        The epsilon of a permanent answer. By default it is the level's: a report is the permanent
-        answer itself. If it is larger, for mechanisms that flip bits, each report is flipped again.
+    `metric`: with ``memoized``; `level`: index of the level of a single report; `epsilon`: the
+    epsilon of a permanent answer. By default it is the level's: a report is the permanent answer
+    itself. If it is larger, for mechanisms that flip bits, each report is flipped again.
+
+    **One report** has exactly the law of the metric's level, so the collector's estimator and
+    bounds stay the same.
+
+    **Over time.** Theorems 7 and 8 of docs/proofs/privacy.md: :meth:`ratio_for_ever` between
+    histories that have equal values at the same pairs of times, :meth:`ratio_of_any` between any
+    two. Two different permanent answers prove that a value changed.
+
+    For a mean, the values are the two sides of a threshold that the device drew once
+    (:func:`side_of`). A crossing of the threshold is visible.
 
     Raises
     ------
     ValueError
         If the metric is not memoized, or the permanent epsilon cannot be used with it.
-
-    Notes
-    -----
-    **One report.** A bit flipped with probability f = P / 2^64 and then with probability g = (T -
-    P) / (2^64 - 2P) is flipped with probability f + g - 2fg = T / 2^64: exactly the level's, so the
-    collector's estimator and bounds stay the same. g is drawn as a uniform integer below 2^64 - 2P,
-    by rejection.
-
-    **Over time.** A device's history is the sequence of its values. Two histories *change alike* if
-    they have equal values at the same pairs of times. With c distinct values, the reports consist
-    of c independent permanent answers, in an order that two such histories share. So no sequence of
-    reports, however long, is more than R^c times likelier under one than under the other, where R
-    is the ratio of a permanent answer, at most e^epsilon: :meth:`ratio_for_ever`. Histories that do
-    not change alike have no such bound: two different permanent answers prove that a value changed.
-    If reports are flipped again, each bit of each report has a ratio of at most (1 - g) / g,
-    whatever the permanent answers are. So n reports of b bits have a ratio of at most ((1 - g) /
-    g)^(b n) between any two histories: :meth:`ratio_of_any`.
-
-    For a mean, the values are the two sides of a threshold that the device drew once
-    (:func:`side_of`), and all of this holds given the threshold: there are at most 2 answers. A
-    crossing of the threshold is visible, and large moves cross it more often.
 
     Examples
     --------
@@ -89,23 +70,25 @@ class Memoization:
     epsilon: Fraction | None = None
 
     def __post_init__(self) -> None:
-        """Check that the metric can have permanent answers."""
-        metric, own = self.metric, self.metric.randomizer.epsilons[self.level]
+        metric, report_epsilon = self.metric, self.metric.randomizer.epsilons[self.level]
         if not (isinstance(metric, LocalMetric) and metric.memoized):
             raise ValueError(
                 f"metric {metric.name!r} is not memoized: repeated answers need `memoized = true` "
                 "in its definition, so that bounds over time are wide enough"
             )
         epsilon = self.permanent
-        if not own <= epsilon <= 64 or (epsilon * 10**LEVEL_DIGITS).denominator != 1:
+        if not report_epsilon <= epsilon <= 64 or (epsilon * 10**LEVEL_DIGITS).denominator != 1:
             raise ValueError(
-                f"permanent = {float(epsilon):g}: expected an epsilon from {float(own):g}, the "
-                f"report's own, to 64, with at most {LEVEL_DIGITS} decimal digits"
+                f"permanent = {float(epsilon):g}: expected an epsilon from "
+                f"{float(report_epsilon):g}, the report's own, to 64, with at most "
+                f"{LEVEL_DIGITS} decimal digits"
             )
-        if epsilon > own and not isinstance(metric.randomizer, RandomizedResponse | Rappor):
+        if epsilon > report_epsilon and not isinstance(
+            metric.randomizer, RandomizedResponse | Rappor
+        ):
             raise ValueError(
                 f"permanent = {float(epsilon):g} for {metric.mechanism}: expected "
-                f"{float(own):g}, the report's own; only bits can be flipped again "
+                f"{float(report_epsilon):g}, the report's own; only bits can be flipped again "
                 f"({RandomizedResponse.name}, {Rappor.name})"
             )
 
@@ -119,22 +102,15 @@ class Memoization:
     def answer(self, value: int, bits: Bits) -> Reports:
         """Draw the permanent answer to a value: one report, shape (1, ...).
 
-        Parameters
-        ----------
-        value : int
-            A category's index; for a mean, the side from :func:`side_of`.
-        bits : Bits
+        `value`: a category's index; for a mean, the side from :func:`side_of`.
         """
-        held = np.array([value], dtype=np.float64 if self.metric.kind == "mean" else np.int64)
-        return self._permanent.randomize(held, np.zeros(1, dtype=np.int64), bits)
+        array = np.array([value], dtype=np.float64 if self.metric.kind == "mean" else np.int64)
+        return self._permanent.randomize(array, np.zeros(1, dtype=np.int64), bits)
 
     def report(self, answer: Reports, bits: Bits) -> Reports:
         """Return a report made from a permanent answer; the answer itself if both have one epsilon.
 
-        Parameters
-        ----------
-        answer : ndarray of integers, shape (1, ...)
-        bits : Bits
+        `answer`, shape (1, ...).
         """
         flips = self.second_flip
         if not flips:
@@ -161,10 +137,7 @@ class Memoization:
     def ratio_for_ever(self, values: int) -> Fraction:
         """Bound the ratio of any sequence of reports, between histories that change alike.
 
-        Parameters
-        ----------
-        values : int
-            c, the number of distinct values of a history; for a mean, of sides, at most 2.
+        `values`: c, the number of distinct values of a history; for a mean, of sides, at most 2.
         """
         return self._permanent.privacy_ratio(0) ** values
 
@@ -185,11 +158,15 @@ class Memoization:
     @functools.cached_property
     def _words(self) -> tuple[int, int]:
         """The integers of the second flip, as numerator and denominator."""
-        whole = getattr(self.metric.randomizer, "signs", None)
-        once = getattr(self._permanent, "signs", None)
-        if not (isinstance(whole, FlippedSigns) and isinstance(once, FlippedSigns)):
+        level_signs = getattr(self.metric.randomizer, "signs", None)
+        permanent_signs = getattr(self._permanent, "signs", None)
+        if not (
+            isinstance(level_signs, FlippedSigns) and isinstance(permanent_signs, FlippedSigns)
+        ):
             return 0, 1
-        return whole.flips[self.level] - once.flips[0], WORD - 2 * once.flips[0]
+        return level_signs.flips[self.level] - permanent_signs.flips[
+            0
+        ], WORD - 2 * permanent_signs.flips[0]
 
 
 def side_of(value: float, word: int) -> int:
@@ -197,34 +174,24 @@ def side_of(value: float, word: int) -> int:
 
     The threshold is uniform on [-1, 1] and drawn once: over devices, the mean of the side is the
     value, as with a fresh random rounding (alpha-point rounding, with the ends of the range as its
-    only points). A value that moves without crossing it keeps its side, and its answer.
+    only points). A value that moves without crossing it keeps its side, and its answer. `value`: in
+    [-1, 1]; `word`: 64 uniform bits, of which 53 are used.
 
-    Parameters
-    ----------
-    value : float
-        In [-1, 1].
-    word : int
-        64 uniform bits, of which 53 are used.
-
-    Examples
-    --------
     >>> side_of(0.2, 2**62), side_of(-0.9, 2**62)
     (1, -1)
     """
     return 1 if (word >> 11) < (1 + value) / 2 * 2.0**53 else -1
 
 
-def values_of(metric: Metric, own: NDArray[Any], word: int) -> list[int]:
+def answer_values(metric: Metric, values: NDArray[Any], word: int) -> list[int]:
     """Return the values of permanent answers: category indices, or sides of numbers.
 
     Parameters
     ----------
-    metric : Metric
-    own : ndarray, shape (n,)
-        Values in the mechanism's units, from ``metric.domain.to_unit``.
-    word : int
-        The random word of the device and the metric: see :func:`side_of`.
+    metric, values, word
+        `values`, shape (n,): Values in the mechanism's units, from ``metric.domain.to_unit``;
+        `word`: the random word of the device and the metric: see :func:`side_of`.
     """
     if metric.kind == "mean":
-        return [side_of(value, word) for value in own.tolist()]
-    return [int(value) for value in own.tolist()]
+        return [side_of(value, word) for value in values.tolist()]
+    return [int(value) for value in values.tolist()]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from estimators.errors import meant
 from estimators.weights import WEIGHTINGS
 
-BOUNDS = ("auto", "fixed", "anytime", "normal")
-TARGETS = ("population", "sample")
+BOUND_NAMES = ("auto", "fixed", "anytime", "normal")
+TARGET_NAMES = ("population", "sample")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,12 +45,10 @@ class Question:
 
     Notes
     -----
-    Population bounds assume that the level is independent of the value, so that all levels share
-    one mean, for every policy except ``"uniform"``. With ``"uniform"`` each level may have a mean
-    of its own, and the bounds cover the mean of all reporting users' distributions (with
-    ``"anytime"``: the mean up to each time, which may change). If only one level is in use, users
-    are supposed to share one distribution for every policy. The target ``"sample"`` is the mean of
-    the users' values weighted as the policy says: their plain mean for ``"uniform"``.
+    Population bounds assume that all levels share one mean, for every policy except ``"uniform"``:
+    there each level may have a mean of its own, and the bounds cover the mean of all reporting
+    users' distributions (with ``"anytime"``: the mean up to each time, which may change). The
+    target ``"sample"`` is the mean of the users' values weighted as the policy says.
     """
 
     beta: float = 0.05
@@ -62,15 +60,18 @@ class Question:
     panes: int | None = 1
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         if not 0 < self.beta < 1:
             raise ValueError(f"beta = {self.beta!r}: expected a probability between 0 and 1")
         if self.panes is not None and self.panes < 1:
             raise ValueError(f"panes = {self.panes}: expected 1 or more, or None")
-        for key, known in (("weights", WEIGHTINGS), ("bound", BOUNDS), ("target", TARGETS)):
-            if getattr(self, key) not in known:
+        for key, allowed in (
+            ("weights", WEIGHTINGS),
+            ("bound", BOUND_NAMES),
+            ("target", TARGET_NAMES),
+        ):
+            if getattr(self, key) not in allowed:
                 raise ValueError(
-                    f"{key} = {getattr(self, key)!r}: {meant(str(getattr(self, key)), known)}"
+                    f"{key} = {getattr(self, key)!r}: {meant(str(getattr(self, key)), allowed)}"
                 )
 
     def log_p(self, numbers: int) -> float:

@@ -1,9 +1,8 @@
 """Rounds numbers for display, so that the text never claims more than the number.
 
 A lower bound is rounded down; an upper bound, a loss and a failure probability are rounded up. The
-input of the rounding is the shortest decimal of a float, as in JSON: 0.3 stays 0.3. The dashboard
-has the same rules (``aggregator/web/static/format.js``); ``tests/vectors/rounding.json`` tests
-both.
+input is the shortest decimal of a float, as in JSON. The dashboard has the same rules
+(``aggregator/web/static/format.js``); ``tests/vectors/rounding.json`` tests both.
 """
 
 from __future__ import annotations
@@ -22,16 +21,14 @@ from decimal import (
 )
 
 USUAL_DECIMALS, MOST_DECIMALS = 3, 15
-SIGNIFICANT = 4
+LOSS_DIGITS = 4
 """Digits of a loss."""
-_EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
+_EXACT_CONTEXT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
 def decimals(lower: float, upper: float) -> int:
     """Return the decimals that give two significant digits of half the distance of two bounds.
 
-    Examples
-    --------
     >>> decimals(0.25, 0.75), decimals(-1000.0, 1000.0), decimals(0.0031, 0.0032)
     (2, 0, 6)
     """
@@ -44,8 +41,6 @@ def decimals(lower: float, upper: float) -> int:
 def down(x: float, places: int) -> str:
     """Return the text of a number, rounded down; a dash if there is none.
 
-    Examples
-    --------
     >>> down(0.29, 1), down(-0.21, 1), down(0.3, 1), down(float("nan"), 1)
     ('0.2', '-0.3', '0.3', '-')
     """
@@ -55,8 +50,6 @@ def down(x: float, places: int) -> str:
 def up(x: float, places: int) -> str:
     """Return the text of a number, rounded up; a dash if there is none.
 
-    Examples
-    --------
     >>> up(0.21, 1), up(-0.29, 1), up(0.3, 1)
     ('0.3', '-0.2', '0.3')
     """
@@ -66,8 +59,6 @@ def up(x: float, places: int) -> str:
 def at_most(x: float | None) -> str:
     """Return the text of an error bound: at least two significant digits, rounded up.
 
-    Examples
-    --------
     >>> at_most(87.5441), at_most(0.01234), at_most(4500.2), at_most(None)
     ('88', '0.013', '4501', '-')
     """
@@ -88,15 +79,9 @@ def common_decimals(lower: Iterable[float], upper: Iterable[float]) -> int:
 def interval(numbers: Sequence[float], places: int | None = None) -> tuple[str, str, str]:
     """Return the texts of a value and its bounds; the bounds are rounded outwards.
 
-    Parameters
-    ----------
-    numbers : sequence of 3 floats
-        The value, the lower and the upper bound.
-    places : int, optional
-        Decimals; by default they follow from the bounds.
+    `numbers`: the value, the lower and the upper bound; `places`: decimals; by default they follow
+    from the bounds.
 
-    Examples
-    --------
     >>> interval((0.12345, 0.1111, 0.1399)), interval((-0.001, -0.21, 0.2))
     (('0.123', '0.111', '0.140'), ('0.00', '-0.21', '0.20'))
     """
@@ -110,10 +95,8 @@ def search_decimals(low: float, high: float, rounds: int) -> int:
 
     Parameters
     ----------
-    low, high : float
-        The interval of the search.
-    rounds : int
-        The number of halvings.
+    low, high, rounds
+        `low`, `high`: the interval of the search; `rounds`: the number of halvings.
 
     Examples
     --------
@@ -129,11 +112,9 @@ def certified(kind: str, low: float, high: float, rounds: int, x: float) -> str:
 
     Parameters
     ----------
-    kind : {"minimum", "maximum"}
-    low, high, rounds
-        As in :func:`search_decimals`.
-    x : float
-        The certified number.
+    kind, low, high, rounds, x
+        `kind`, one of {"minimum", "maximum"}; `low`, `high`, `rounds`: as in
+        :func:`search_decimals`; `x`: the certified number.
 
     Examples
     --------
@@ -147,19 +128,15 @@ def certified(kind: str, low: float, high: float, rounds: int, x: float) -> str:
 def trimmed(text: str) -> str:
     """Return a number without trailing zeros.
 
-    Examples
-    --------
     >>> trimmed("44.00"), trimmed("0.50"), trimmed("100")
     ('44', '0.5', '100')
     """
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def loss(epsilon: float, digits: int = SIGNIFICANT) -> str:
+def loss(epsilon: float, digits: int = LOSS_DIGITS) -> str:
     """Return the text of a privacy loss: some significant digits, rounded up.
 
-    Examples
-    --------
     >>> loss(0.138611), loss(4.0), loss(12.3401), loss(0.0)
     ('0.1387', '4', '12.35', '0')
     """
@@ -172,20 +149,16 @@ def loss(epsilon: float, digits: int = SIGNIFICANT) -> str:
 def certainty(beta: float) -> str:
     """Return the text of 1 - beta, with three digits of beta, rounded down.
 
-    Examples
-    --------
     >>> certainty(0.05), certainty(1e-7), certainty(0.05 / 3), certainty(0.125)
     ('95%', '99.99999%', '98.33%', '87.5%')
     """
-    left = _EXACT.subtract(Decimal(100), _percent(beta))
+    left = _EXACT_CONTEXT.subtract(Decimal(100), _percent(beta))
     return f"{trimmed(f'{left:f}')}%"
 
 
 def percent(beta: float) -> str:
     """Return the text of a failure probability in percent, with three digits, rounded up.
 
-    Examples
-    --------
     >>> percent(0.05), percent(0.05 / 3), percent(1e-7)
     ('5', '1.67', '0.00001')
     """
@@ -194,7 +167,7 @@ def percent(beta: float) -> str:
 
 def _percent(beta: float) -> Decimal:
     exact = Decimal(repr(float(beta)))
-    return Decimal(up(float(exact), max(2, 2 - exact.adjusted()))).scaleb(2, _EXACT)
+    return Decimal(up(float(exact), max(2, 2 - exact.adjusted()))).scaleb(2, _EXACT_CONTEXT)
 
 
 def _rounded(x: float, places: int, rounding: str) -> str:
@@ -202,5 +175,5 @@ def _rounded(x: float, places: int, rounding: str) -> str:
     if not math.isfinite(x):
         return "-" if math.isnan(x) else str(x)
     unit = Decimal(1).scaleb(-places)
-    found = Decimal(repr(x)).quantize(unit, rounding, _EXACT)
-    return f"{found or abs(found):f}"
+    rounded = Decimal(repr(x)).quantize(unit, rounding, _EXACT_CONTEXT)
+    return f"{rounded or abs(rounded):f}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-ROUNDING = 1e-12
+EPSILON_ROUNDING = 1e-12
 """Relative, upwards: above the rounding errors of double precision here."""
 
 
@@ -17,32 +17,21 @@ def shuffled_epsilon(epsilon: float, reports: int, delta: float) -> float | None
 
     This is for `reports` users with the same randomizer at the same level. A report carries its
     level in the clear, and a shuffler cannot hide it. So a report hides among those of its own
-    level, and each level has its own result.
+    level, and each level has its own result. The result: at most `epsilon`; None if the theorem's
+    condition epsilon <= ln(n / (16 ln(2 / delta))) fails: then nothing better than `epsilon` is
+    known. ln(1 + 8 (e^eps - 1) / (e^eps + 1) (sqrt(e^eps ln(4 / delta) / n) + e^eps / n)). Source:
+    HIST, Theorem 11: Feldman, McMillan and Talwar, "Hiding among the clones" (2021), Theorem 3.1.
 
     Parameters
     ----------
-    epsilon : float
-        The epsilon of each report, above zero.
-    reports : int
-        n, in one batch of the shuffler.
-    delta : float
-        In (0, 1].
-
-    Returns
-    -------
-    float or None
-        At most `epsilon`; None if the theorem's condition epsilon <= ln(n / (16 ln(2 / delta)))
-        fails: then nothing better than `epsilon` is known.
+    epsilon, reports, delta
+        `epsilon`: the epsilon of each report, above zero; `reports`: n, in one batch of the
+        shuffler; `delta`: in (0, 1].
 
     Raises
     ------
     ValueError
         If an argument is out of its range.
-
-    Notes
-    -----
-    ln(1 + 8 (e^eps - 1) / (e^eps + 1) (sqrt(e^eps ln(4 / delta) / n) + e^eps / n)). Source: HIST,
-    Theorem 11: Feldman, McMillan and Talwar, "Hiding among the clones" (2021), Theorem 3.1.
 
     Examples
     --------
@@ -58,9 +47,9 @@ def shuffled_epsilon(epsilon: float, reports: int, delta: float) -> float | None
     if reports < 1:
         raise ValueError(f"reports = {reports}: expected 1 or more")
     crowd = reports / (16 * math.log(2 / delta))
-    if crowd <= 1 or epsilon > math.log(crowd) * (1 - ROUNDING):
+    if crowd <= 1 or epsilon > math.log(crowd) * (1 - EPSILON_ROUNDING):
         return None
     grown = math.exp(epsilon)
-    apart = math.sqrt(grown * math.log(4 / delta) / reports) + grown / reports
-    shuffled = math.log1p(8 * math.tanh(epsilon / 2) * apart)
-    return min(epsilon, shuffled * (1 + ROUNDING))
+    divergence = math.sqrt(grown * math.log(4 / delta) / reports) + grown / reports
+    shuffled = math.log1p(8 * math.tanh(epsilon / 2) * divergence)
+    return min(epsilon, shuffled * (1 + EPSILON_ROUNDING))

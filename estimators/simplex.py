@@ -11,30 +11,18 @@ from estimators.estimate import Floats
 def project(values: ArrayLike) -> Floats:
     """Return the nearest frequencies, in Euclidean distance, that are at least 0 and sum to 1.
 
-    Estimates are unbiased and unclipped: a rare category can be slightly negative. Use this if you
-    need a distribution; Dither never applies it by itself. It brings the estimates closer to every
-    distribution, including the true one, but it is biased: rare categories are too large. The
-    bounds of an estimate are for the values before the projection.
-
-    Parameters
-    ----------
-    values : array_like of float, shape (k,) or (..., k)
-        Estimated frequencies, one histogram a row.
-
-    Returns
-    -------
-    ndarray of float64, shape of `values`
+    Estimates are unbiased and unclipped: a rare category can be slightly negative. The projection
+    is closer to every distribution, the true one included, but biased: rare categories are too
+    large. The bounds of an estimate are for the values before the projection. Dither never applies
+    it by itself. `values`, shape (k,) or (..., k): estimated frequencies, one histogram a row. The
+    result has shape of `values`. The projection is max(x - t, 0) with the t that makes it sum to
+    one, found from the sorted values in O(k log k): Held, Wolfe and Crowder (1974); Duchi,
+    Shalev-Shwartz, Singer and Chandra (2008), Figure 1.
 
     Raises
     ------
     ValueError
         If there is no category, or a value is not finite.
-
-    Notes
-    -----
-    The projection is max(x - t, 0) with the t that makes it sum to one, found from the sorted
-    values in O(k log k): Held, Wolfe and Crowder (1974); Duchi, Shalev-Shwartz, Singer and Chandra
-    (2008), Figure 1.
 
     Examples
     --------
@@ -49,6 +37,6 @@ def project(values: ArrayLike) -> Floats:
     descending = -np.sort(-x, axis=-1)
     excess = np.cumsum(descending, axis=-1) - 1
     rank = np.arange(1, x.shape[-1] + 1)
-    kept = np.count_nonzero(descending * rank > excess, axis=-1, keepdims=True)
-    shift = np.take_along_axis(excess, kept - 1, axis=-1) / kept
+    support_size = np.count_nonzero(descending * rank > excess, axis=-1, keepdims=True)
+    shift = np.take_along_axis(excess, support_size - 1, axis=-1) / support_size
     return np.maximum(x - shift, 0)

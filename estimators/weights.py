@@ -20,13 +20,9 @@ from estimators.estimate import Counts, Floats
 class LevelFacts:
     """Public constants of each privacy level, ascending.
 
-    Attributes
-    ----------
-    epsilons : ndarray of float64, shape (levels,)
-    variances : ndarray of float64, shape (levels,)
-        Variance of one unbiased report, for the data that the mechanism specifies.
-    paper : ndarray of float64, shape (levels,)
-        The weight of one report in the mechanism's paper.
+    `epsilons`, shape (levels,); `variances`, shape (levels,): Variance of one unbiased report, for
+    the data that the mechanism specifies; `paper`, shape (levels,): the weight of one report in the
+    mechanism's paper.
     """
 
     epsilons: Floats
@@ -41,10 +37,9 @@ class LevelFacts:
 
         Parameters
         ----------
-        epsilons : sequence of Fraction
-            The privacy levels, ascending.
-        variances, paper : ndarray of float64, shape (levels,)
-            As in the attributes; the default is HLDP's Algorithm 5.
+        epsilons, variances, paper
+            `epsilons`: the privacy levels, ascending; `variances`, `paper`, shape (levels,): as in
+            the attributes; the default is HLDP's Algorithm 5.
         """
         exact = np.array([float(epsilon) for epsilon in epsilons])
         return cls(exact, variances, np.tanh(exact / 2) ** 2 if paper is None else paper)
@@ -79,18 +74,13 @@ DEFAULT_POLICY = "optimal"
 def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
     """Return the share of each level in the estimate.
 
+    The result has shape (levels,): sums to one; all zero without reports.
+
     Parameters
     ----------
-    policy : str
-        One of :data:`WEIGHTINGS`, which give the weight of one report of a level.
-    counts : ndarray of int64, shape (levels,)
-        Reports per level. A level without reports gets weight zero.
-    facts : LevelFacts
-
-    Returns
-    -------
-    ndarray of float64, shape (levels,)
-        Sums to one; all zero without reports.
+    policy, counts, facts
+        `policy`: one of :data:`WEIGHTINGS`, which give the weight of one report of a level;
+        `counts`, shape (levels,): reports per level. A level without reports gets weight zero.
 
     Examples
     --------
@@ -113,12 +103,9 @@ def total_weight(policy: str, counts: Counts, facts: LevelFacts) -> float:
 
     Parameters
     ----------
-    policy : str
-        One of :data:`WEIGHTINGS`.
-    counts : ndarray, shape (levels,)
-        Reports of each level.
-    facts : LevelFacts
-        The constants of all levels of the metric.
+    policy, counts, facts
+        `policy`: one of :data:`WEIGHTINGS`; `counts`, shape (levels,): reports of each level;
+        `facts`: the constants of all levels of the metric.
 
     Examples
     --------

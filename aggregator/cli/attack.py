@@ -1,8 +1,4 @@
-"""The attack of `dither audit --attack`: from a reporter to the bytes of its Kafka messages.
-
-It assumes nothing about the code in between: values go into a real reporter, with the operating
-system's randomness, and the attacker reads the messages that a broker delivers.
-"""
+"""The attack of `dither audit --attack`, on the bytes of a real reporter's Kafka messages."""
 
 from __future__ import annotations
 
@@ -31,10 +27,10 @@ from producers.device.rounds import Round
 from producers.wire.batch import check_batch, parse_batch
 
 BATCH_REPORTS, BATCH_BYTES = 1_000, 500_000
-BATCHES_UNREAD, BYTES_UNREAD = 200, 1_000_000
-"""Read before more are sent: the in-process broker keeps 5 MB of a partition."""
-MOST_BYTES = 200_000_000
-"""Of a level's reports: of wide ones there are fewer."""
+MAX_UNREAD_BATCHES, MAX_UNREAD_BYTES = 200, 1_000_000
+"""Batches are read at this point: the in-process broker keeps 5 MB of a partition."""
+MAX_LEVEL_BYTES = 200_000_000
+"""Of a level's reports: limits the number of wide ones."""
 SILENCE_SECONDS = 30.0
 NO_LEAK = Leak(0.0, "none", (0, 0), (0, 0))
 
@@ -46,12 +42,11 @@ class Finding:
     Attributes
     ----------
     epsilon : float
-        Of a report as it was demanded: where a search splits the budget, of one answer of many.
+        Claimed for a report; for one answer if a search splits the budget.
     reports : int
         Read from the messages.
-    leak : Leak
     fault : str
-        What else is wrong with the messages; empty where nothing is.
+        Another fault of the messages, or empty.
     """
 
     epsilon: float
@@ -66,8 +61,8 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True)
-class Scratch:
-    """A topic for the attack alone, and how to reach it."""
+class ScratchTopic:
+    """A topic for the attack alone, and the properties of its clients."""
 
     properties: dict[str, Any]
     topic: str
@@ -75,22 +70,22 @@ class Scratch:
 
 
 @contextlib.contextmanager
-def embedded_topic() -> Iterator[Scratch]:
-    """Make a topic in librdkafka's in-process broker."""
+def embedded_topic() -> Iterator[ScratchTopic]:
+    """Create a topic in librdkafka's in-process broker."""
     with EmbeddedBroker() as broker:
         topic = _name()
         partitions = broker.create_topic(topic)
-        yield Scratch({"bootstrap.servers": broker.bootstrap_servers}, topic, partitions)
+        yield ScratchTopic({"bootstrap.servers": broker.bootstrap_servers}, topic, partitions)
 
 
 @contextlib.contextmanager
-def kafka_topic(settings: Settings) -> Iterator[Scratch]:
-    """Make a topic in the deployment's Kafka, and delete it at the end.
+def kafka_topic(settings: Settings) -> Iterator[ScratchTopic]:
+    """Create a topic in the deployment's Kafka, and delete it at the end.
 
     Raises
     ------
     DitherError
-        If the topic may not be made.
+        If the topic cannot be created.
     """
     if not settings.topics.managed:
         raise DitherError(
@@ -99,15 +94,15 @@ def kafka_topic(settings: Settings) -> Iterator[Scratch]:
         )
     admin, topic = clients.admin(settings), _name()
     try:
-        made = admin.create_topics([NewTopic(topic, 1, settings.topics.replication)])
-        made[topic].result(clients.ANSWER_SECONDS)
+        creations = admin.create_topics([NewTopic(topic, 1, settings.topics.replication)])
+        creations[topic].result(clients.ANSWER_SECONDS)
     except KafkaException as error:
         raise DitherError(
             f"cannot create the topic {topic} to attack in ({error.args[0].str()}): grant the "
             "right, or leave out --kafka to use the in-process broker"
         ) from None
     try:
-        yield Scratch(clients.reporting(settings), topic, 1)
+        yield ScratchTopic(clients.reporter_properties(settings), topic, 1)
     finally:
         admin.delete_topics([topic])[topic].result(clients.ANSWER_SECONDS)
 
@@ -116,69 +111,73 @@ def _name() -> str:
     return f"dither.audit.{uuid.uuid4()}"
 
 
-def attack(metric: Metric, scratch: Scratch, reports: int, confidence: float) -> Iterator[Finding]:
+def attack(
+    metric: Metric, scratch_topic: ScratchTopic, reports: int, confidence: float
+) -> Iterator[Finding]:
     """Attack each level of a metric in turn.
 
     Parameters
     ----------
     metric : Metric
-    scratch : Scratch
-        Its messages are read from here: nobody else may write.
+    scratch_topic : ScratchTopic
+        Nobody else may write to it.
     reports : int
-        How many a level makes: half of them are attacked, a quarter under each of two values.
+        Number per level: half of them are attacked, a quarter under each of two values.
     confidence : float
         See :func:`estimators.auditing.largest_leak`.
     """
-    # a batch's size is the attack's to choose: no part of what a report says
+    # the attack may choose the size of a batch: a report does not depend on it
     metric = dataclasses.replace(metric, max_batch_reports=None)
     rows = BATCH_BYTES // (metric.randomizer.width + 1)
     rows = max(2, min(BATCH_REPORTS, rows) // 2 * 2)
-    reports = min(reports, MOST_BYTES // metric.randomizer.width)
+    reports = min(reports, MAX_LEVEL_BYTES // metric.randomizer.width)
     batches = max(4, reports // rows // 4) * 4
-    with _Attacker(metric, scratch, rows) as attacker:
+    with _Attacker(metric, scratch_topic, rows) as attacker:
         for level in range(len(metric.levels)):
             yield attacker.attack(level, batches, confidence)
 
 
 class _Attacker:
-    """A reporter, and a consumer that reads what it sends.
+    """A reporter and a consumer of its messages.
 
-    Batches come in pairs of one value each: the value is in every other place of a batch, and in
-    the other places of the next one; between stands the first value, whatever is attacked.
+    Each value has pairs of batches: it alternates with the first value in a batch, and the next
+    batch swaps the two.
     """
 
-    def __init__(self, metric: Metric, scratch: Scratch, rows: int) -> None:
+    def __init__(self, metric: Metric, scratch_topic: ScratchTopic, rows: int) -> None:
         self.metric, self.rows = metric, rows
-        in_order = (
-            b"in order" if isinstance(metric, SearchMetric) else None
-        )  # answers do not say when
+        # answers do not say when: one partition keeps their order
+        key = b"in order" if isinstance(metric, SearchMetric) else None
         self.reporter = Reporter(
             metric,
-            scratch.properties,
-            topic=scratch.topic,
+            scratch_topic.properties,
+            topic=scratch_topic.topic,
             batch_reports=rows,
             batch_age=1e6,
-            key=in_order,
+            key=key,
         )
         self.round = Round.of(metric, Progress(), 0) if isinstance(metric, SearchMetric) else None
         self.consumer = Consumer(
             {
-                **clients.CONSUMER,
-                **_shared(scratch.properties),
+                **clients.CONSUMER_DEFAULTS,
+                **_shared(scratch_topic.properties),
                 "message.max.bytes": 1_000,  # a producer's: fetch.max.bytes may not be below it
-                "group.id": scratch.topic,
+                "group.id": scratch_topic.topic,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
             },
-            logger=clients.QUIET,
+            logger=clients.LIBRDKAFKA_LOG,
         )
         self.consumer.assign(
-            [TopicPartition(scratch.topic, number, 0) for number in range(scratch.partitions)]
+            [
+                TopicPartition(scratch_topic.topic, number, 0)
+                for number in range(scratch_topic.partitions)
+            ]
         )
         self.sent = 0
         self.epoch_ms = int(time.time() * 1000)
         size = rows * (metric.randomizer.width + 1)
-        self.unread = max(1, min(BATCHES_UNREAD, BYTES_UNREAD // size))
+        self.unread = max(1, min(MAX_UNREAD_BATCHES, MAX_UNREAD_BYTES // size))
 
     def __enter__(self) -> _Attacker:
         return self
@@ -188,37 +187,39 @@ class _Attacker:
         self.consumer.close()
 
     def attack(self, level: int, batches: int, confidence: float) -> Finding:
-        """Send batches of a level, read them back, and look for what tells two values apart."""
+        """Send batches of a level, read them back, and search for the largest leak."""
         values, epsilon = self._values(), float(self.metric.levels[level])
         claimed = float(self.metric.randomizer.epsilons[level])
-        found: list[Reports] = []
+        decoded_batches: list[Reports] = []
         fault = ""
         for begin in range(0, batches, self.unread):
             size = min(self.unread, batches - begin)
             try:
                 for index in range(begin, begin + size):
                     self._send(values[index // 2 % 2][index % 2], epsilon)
-                received, wrong = self._receive(size, level)
+                received, receive_fault = self._receive(size, level)
             except ReportError as error:
                 broken = f"a report that its own mechanism refuses: {error.detail}"
                 return Finding(claimed, 0, NO_LEAK, broken)
-            found += received
-            fault = fault or wrong
-        trials = self._trials(np.stack(found))
+            decoded_batches += received
+            fault = fault or receive_fault
+        trials = self._trials(np.stack(decoded_batches))
         leak = largest_leak(self.metric, level, *trials, confidence)
         return Finding(claimed, batches * self.rows, leak, fault)
 
     def _values(self) -> list[list[NDArray[Any]]]:
-        """Return, for each value, those of the first and of the second batch of a pair."""
+        """Return the values of the first and the second batch of a pair, for each value."""
         first, second = opposite_values(self.metric)
-        found = []
+        batches_by_value = []
         for value in (first, second):
-            one, other = [value, first], [first, value]
-            found.append([np.array(pair * (self.rows // 2)) for pair in (one, other)])
-        return found
+            first_batch, second_batch = [value, first], [first, value]
+            batches_by_value.append(
+                [np.array(pair * (self.rows // 2)) for pair in (first_batch, second_batch)]
+            )
+        return batches_by_value
 
     def _send(self, values: NDArray[Any], epsilon: float) -> None:
-        """Report a batch; its event time says which one it is, or its place in the log."""
+        """Report a batch; its event time or its offset identifies it."""
         if self.round is None:
             self.reporter.report(values, epsilon, time=(self.epoch_ms + self.sent) / 1000)
         else:
@@ -226,45 +227,45 @@ class _Attacker:
         self.sent += 1
 
     def _receive(self, batches: int, level: int) -> tuple[list[Reports], str]:
-        """Return the reports of the batches sent last, in that order, and what is wrong."""
+        """Return the reports of the last batches in order, and a fault or an empty string."""
         self.reporter.flush()
-        found: dict[int, Reports] = {}
+        reports_by_order: dict[int, Reports] = {}
         fault, deadline = "", time.monotonic() + SILENCE_SECONDS
-        while len(found) < batches:
+        while len(reports_by_order) < batches:
             for message in self.consumer.consume(batches, timeout=0.1):
                 if message.error() is not None:
                     raise KafkaException(message.error())
                 batch = parse_batch(message.value() or b"")
                 check_batch(batch, {self.metric.name: self.metric})
-                if strange := batch.levels.strip(bytes([level])):
-                    sent, wanted = self.metric.levels[strange[0]], self.metric.levels[level]
-                    fault = f"epsilon = {sent:g} on the wire, where {wanted:g} was demanded"
-                place = batch.time_ms if self.round is None else len(found)
-                found[place] = self.metric.randomizer.decode(batch.values)
+                if wrong_levels := batch.levels.strip(bytes([level])):
+                    sent, demanded = (self.metric.levels[i] for i in (wrong_levels[0], level))
+                    fault = f"epsilon = {sent:g} on the wire, where {demanded:g} was demanded"
+                order = batch.time_ms if self.round is None else len(reports_by_order)
+                reports_by_order[order] = self.metric.randomizer.decode(batch.values)
                 deadline = time.monotonic() + SILENCE_SECONDS
             if time.monotonic() > deadline:
                 raise DitherError(
-                    f"{len(found)} of {batches} batches came back from Kafka within "
+                    f"{len(reports_by_order)} of {batches} batches came back from Kafka within "
                     f"{SILENCE_SECONDS:g} s"
                 )
-        return [found[time_ms] for time_ms in sorted(found)], fault
+        return [reports_by_order[order] for order in sorted(reports_by_order)], fault
 
     def _trials(self, batches: Reports) -> tuple[Trials, Trials]:
-        """Return what is attacked under each value, from batches in the order of :meth:`attack`."""
+        """Return the trials under each value, from batches in the order of :meth:`attack`."""
         shape = self.metric.randomizer.shape
-        # pairs of batches, one value and the other in turns; places, every other one
+        # axes: pair, value, batch of the pair, row, parity of the row
         pairs = batches.reshape(-1, 2, 2, self.rows // 2, 2, *shape)
 
         def trials(value: int) -> Trials:
-            one, other = pairs[:, value, 0], pairs[:, value, 1]
-            attacked = np.concatenate([one[:, :, 0], other[:, :, 1]], axis=1)
-            beside = np.concatenate([one[:, :, 1], other[:, :, 0]], axis=1)
-            across = np.concatenate([other[:, :, 0], one[:, :, 1]], axis=1)
-            return Trials(*(x.reshape(-1, *shape) for x in (attacked, beside, across)))
+            first_batches, second_batches = pairs[:, value, 0], pairs[:, value, 1]
+            attacked = np.concatenate([first_batches[:, :, 0], second_batches[:, :, 1]], axis=1)
+            neighbours = np.concatenate([first_batches[:, :, 1], second_batches[:, :, 0]], axis=1)
+            across = np.concatenate([second_batches[:, :, 0], first_batches[:, :, 1]], axis=1)
+            return Trials(*(x.reshape(-1, *shape) for x in (attacked, neighbours, across)))
 
         return trials(0), trials(1)
 
 
 def _shared(properties: dict[str, Any]) -> dict[str, Any]:
-    """Return the properties that a consumer takes as well."""
+    """Return the properties that a consumer accepts, too."""
     return {k: v for k, v in properties.items() if k not in clients.PRODUCER_ONLY}

@@ -16,11 +16,11 @@ from rich.text import Text
 from aggregator.local.demo_view import Outcome, View
 from estimators.rounding import common_decimals, interval, nearest
 
-TOP = 5
+MAX_SHOWN_NUMBERS = 5
 FILE_COLUMNS = 120
-"""Of a line where there is no terminal: what is read by programs is never broken into two."""
+"""Line width without a terminal: programs read whole lines."""
 PLAIN_SECONDS = 5.0
-"""Between two views where there is no terminal to draw on."""
+"""Between two views without a terminal."""
 
 
 class Screen:
@@ -32,18 +32,18 @@ class Screen:
         self._next = 0.0
 
     def __enter__(self) -> Self:
-        """Take over the terminal, if there is one."""
+        """Start drawing if there is a terminal."""
         if self._console.is_terminal:
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the terminal back."""
+        """Stop drawing."""
         if self._console.is_terminal:
             self._live.stop()
 
     def show(self, view: View) -> None:
-        """Show what is known now."""
+        """Show a view, at most every few seconds without a terminal."""
         if self._console.is_terminal:
             self._live.update(draw(view), refresh=True)
         elif time.monotonic() >= self._next:
@@ -62,8 +62,8 @@ def draw(view: View) -> Group:
     done = 0 if view.progress is None else view.progress.devices / view.devices
     moment = "-"
     if view.progress is not None and view.progress.time_ms:
-        when = datetime.datetime.fromtimestamp(view.progress.time_ms / 1000, datetime.UTC)
-        moment = f"{when:%d %B %Y}"
+        event_time = datetime.datetime.fromtimestamp(view.progress.time_ms / 1000, datetime.UTC)
+        moment = f"{event_time:%d %B %Y}"
     head = Text.assemble(
         ("Dither ", "bold"),
         f"{moment} | {done:.0%} of the year | {view.seconds:.0f} s\n",
@@ -91,7 +91,9 @@ def _estimates(view: View) -> Table:
         true = np.atleast_1d(truth.value)
         names = view.labels(name)
         by_size = estimate.radius is None  # coordinates have an order of their own
-        shown = np.argsort(-true if by_size else np.zeros(true.size), kind="stable")[:TOP]
+        shown = np.argsort(-true if by_size else np.zeros(true.size), kind="stable")[
+            :MAX_SHOWN_NUMBERS
+        ]
         places = common_decimals(lower[shown], upper[shown])
         for rank, i in enumerate(shown):
             cells = [nearest(true[i], places), *interval((value[i], lower[i], upper[i]), places)]
@@ -108,8 +110,8 @@ def _estimates(view: View) -> Table:
             unit = view.unit(name)
             label = f"{names[i]} ({unit})" if names[i] and unit else names[i] or unit
             table.add_row(name if rank == 0 else "", label, *cells, verdict)
-        if len(names) > TOP:
-            table.add_row("", f"and {len(names) - TOP} more", style="dim")
+        if len(names) > MAX_SHOWN_NUMBERS:
+            table.add_row("", f"and {len(names) - MAX_SHOWN_NUMBERS} more", style="dim")
     return table
 
 
@@ -131,7 +133,7 @@ def _verdict(*, covered: bool, is_uninformative: bool) -> Text:
 
 
 def summary(outcome: Outcome) -> str:
-    """Return the end of the demo in words."""
+    """Return the outcome of the demo in words."""
     rows = outcome.rows()
     telling = [row for row in rows if not row["vacuous"]]
     covered = sum(row["covered"] for row in telling)

@@ -14,13 +14,10 @@ from producers.ledger.ledger import LedgerError
 
 
 def explain_failure(error: Exception) -> str | None:
-    """Return what to tell a person about a failure; None if it is a defect of ours.
-
-    Whatever is not explained here deserves its traceback.
-    """
+    """Return a message about a failure; None if it is a defect, which deserves its traceback."""
     if isinstance(error, DitherError | DefinitionError | DeliveryError | LedgerError):
         return str(error)
-    if "redis" in sys.modules:  # else it is not installed, or nothing asked it
+    if "redis" in sys.modules:  # else nothing used it
         import redis
 
         from aggregator.storage.failures import explain_redis_error

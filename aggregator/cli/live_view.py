@@ -15,14 +15,20 @@ from rich.text import Text
 
 from aggregator.reading.search_progress import search_lines, search_progress
 from aggregator.reading.windows import Window
-from aggregator.terminal.format import columns, level_table, printable, release_lines, warns
+from aggregator.terminal.format import (
+    columns,
+    level_table,
+    printable,
+    release_lines,
+    suggests_uniform_weights,
+)
 from estimators import Estimate
 from estimators.rounding import at_most, certainty, common_decimals, interval
 from estimators.shapes import Shape
 
-HISTORY = 60
-BAR = 40
-BLOCKS = "▁▂▃▄▅▆▇█"
+HISTORY_LENGTH = 60
+BAR_WIDTH = 40
+SPARK_BLOCKS = "▁▂▃▄▅▆▇█"
 RATE_SECONDS = 10.0
 
 
@@ -38,8 +44,8 @@ class LiveView:
     def __init__(self, top: int) -> None:
         self.top = top
         self._live = Live(auto_refresh=False)
-        self._values: deque[float] = deque(maxlen=HISTORY)
-        self._counts: deque[tuple[float, int]] = deque(maxlen=HISTORY)
+        self._values: deque[float] = deque(maxlen=HISTORY_LENGTH)
+        self._counts: deque[tuple[float, int]] = deque(maxlen=HISTORY_LENGTH)
         self.shapes: dict[Shape, Callable[[Window, Estimate], RenderableType]] = {
             Shape.NUMBER: self._number,
             Shape.NAMED_NUMBERS: self._named_numbers,
@@ -48,55 +54,58 @@ class LiveView:
         }
 
     def __enter__(self) -> Self:
-        """Take over the terminal."""
+        """Start drawing."""
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the terminal back; what was shown last stays."""
+        """Stop drawing; the last view stays."""
         self._live.stop()
 
-    def show(self, seen: Window, found: Estimate) -> None:
-        """Show what is known now."""
-        self._counts.append((time.monotonic(), found.reports))
-        if not np.ndim(found.value) and not np.isnan(found.value):
-            self._values.append(float(found.shown))
-        self._live.update(self.draw(seen, found), refresh=True)
+    def show(self, window: Window, estimate: Estimate) -> None:
+        """Redraw the estimate."""
+        self._counts.append((time.monotonic(), estimate.reports))
+        if not np.ndim(estimate.value) and not np.isnan(estimate.value):
+            self._values.append(float(estimate.shown))
+        self._live.update(self.draw(window, estimate), refresh=True)
 
-    def draw(self, seen: Window, found: Estimate) -> RenderableType:
+    def draw(self, window: Window, estimate: Estimate) -> RenderableType:
         """Return an estimate as rich renderables."""
-        metric = seen.metric
+        metric = window.metric
         rate = f", {per_second:,.0f} a second" if (per_second := self._rate()) else ""
         parts: list[RenderableType] = [
             Text.assemble(
                 (metric.name, "bold"),
                 f"  {metric.description}  ",
-                (found.status, "green" if found.status == "final" else "dim"),
+                (estimate.status, "green" if estimate.status == "final" else "dim"),
             ),
             Text(
-                f"{found.reports:,} reports{rate}, worth {found.effective_reports:,.0f} without "
-                f"noise; {certainty(found.beta)} {found.bound} bounds, {found.covers}",
+                f"{estimate.reports:,} reports{rate}, "
+                f"worth {estimate.effective_reports:,.0f} without noise; "
+                f"{certainty(estimate.beta)} {estimate.bound} bounds, {estimate.covers}",
                 style="dim",
             ),
         ]
-        parts.append(self.shapes[metric.shape](seen, found))
-        if found.radius is not None:
-            parts.append(Text(f"within {at_most(found.radius)} {metric.unit} of the true vector"))
-        if found.privacy is not None:
-            parts.append(Text("\n".join(["", *release_lines(found, seen.start_ms), ""])))
-        parts.append(_levels(found))
-        if warns(found):
+        parts.append(self.shapes[metric.shape](window, estimate))
+        if estimate.radius is not None:
+            parts.append(
+                Text(f"within {at_most(estimate.radius)} {metric.unit} of the true vector")
+            )
+        if estimate.privacy is not None:
+            parts.append(Text("\n".join(["", *release_lines(estimate, window.start_ms), ""])))
+        parts.append(_levels(estimate))
+        if suggests_uniform_weights(estimate):
             parts.append(Text("values depend on the level: consider weights uniform", "yellow"))
         return Group(*parts)
 
-    def _search(self, seen: Window, found: Estimate) -> Text:
-        search = search_progress(seen)
+    def _search(self, window: Window, estimate: Estimate) -> Text:
+        search = search_progress(window)
         certain = "" if search is None else f"\n{search.statement}\n"
-        return Text.assemble((certain, "bold cyan"), "\n".join(["", *search_lines(seen), ""]))
+        return Text.assemble((certain, "bold cyan"), "\n".join(["", *search_lines(window), ""]))
 
-    def _number(self, seen: Window, found: Estimate) -> Text:
-        metric = seen.metric
-        numbers = columns(found)
+    def _number(self, window: Window, estimate: Estimate) -> Text:
+        metric = window.metric
+        numbers = columns(estimate)
         value, lower, upper = interval(numbers)
         text = Text.assemble("\n", (value, "bold cyan"), f" {metric.unit} in [{lower}, {upper}]\n")
         low, high = metric.domain.ends
@@ -105,11 +114,11 @@ class LiveView:
         text.append(sparkline(self._values), style="cyan")
         return text
 
-    def _named_numbers(self, seen: Window, found: Estimate) -> Table:
+    def _named_numbers(self, window: Window, estimate: Estimate) -> Table:
         table = Table(box=None, pad_edge=False)
         for name in ("", "value", "lower", "upper", ""):
             table.add_column(name, justify="left" if not name else "right")
-        shown = found.top(self.top)
+        shown = estimate.top(self.top)
         values, lowers, uppers = columns(shown)
         low = min(0.0, *np.nan_to_num(lowers)) if lowers else 0.0
         high = max(1e-9, *np.nan_to_num(uppers)) if uppers else 1.0
@@ -118,28 +127,28 @@ class LiveView:
             table.add_row(
                 Text(printable(label)), *interval(numbers, places), band(low, high, *numbers)
             )
-        if left := len(found.labels) - len(shown.labels):
-            table.add_row(f"and {left} more", style="dim")
+        if hidden := len(estimate.labels) - len(shown.labels):
+            table.add_row(f"and {hidden} more", style="dim")
         return table
 
-    def _quantiles(self, seen: Window, found: Estimate) -> Table:
-        return self._named_numbers(seen, found.numbers)
+    def _quantiles(self, window: Window, estimate: Estimate) -> Table:
+        return self._named_numbers(window, estimate.numbers)
 
     def _rate(self) -> float:
-        """Return reports a second over the last seconds; 0 where that is not known."""
+        """Return reports per second over the last seconds; 0 if unknown."""
         if not self._counts:
             return 0.0
         now, count = self._counts[-1]
-        recent = [(at, n) for at, n in self._counts if now - at <= RATE_SECONDS]
-        first, before = recent[0]
-        return max(0.0, (count - before) / (now - first)) if now > first else 0.0
+        recent = [(seconds, n) for seconds, n in self._counts if now - seconds <= RATE_SECONDS]
+        first_time, first_count = recent[0]
+        return max(0.0, (count - first_count) / (now - first_time)) if now > first_time else 0.0
 
 
-def _levels(found: Estimate) -> Table:
+def _levels(estimate: Estimate) -> Table:
     table = Table(box=None, pad_edge=False, style="dim")
-    names, rows = level_table(found, "{:,}")
+    names, rows = level_table(estimate, "{:,}")
     for name in names:
-        head = f"weight ({found.policy})" if name == "weight" else name
+        head = f"weight ({estimate.policy})" if name == "weight" else name
         table.add_column(head, justify="right")
     for row in rows:
         table.add_row(*row)
@@ -147,7 +156,7 @@ def _levels(found: Estimate) -> Table:
 
 
 def band(low: float, high: float, value: float, lower: float, upper: float) -> Text:
-    """Return where a value and its bounds are between `low` and `high`, as a line of cells.
+    """Return a value and its bounds between `low` and `high` as a line of cells.
 
     Parameters
     ----------
@@ -164,17 +173,17 @@ def band(low: float, high: float, value: float, lower: float, upper: float) -> T
 
     def cell(x: float) -> int:
         share = (x - low) / (high - low)
-        return min(BAR - 1, max(0, int(share * BAR)))
+        return min(BAR_WIDTH - 1, max(0, int(share * BAR_WIDTH)))
 
     if any(np.isnan(x) for x in (value, lower, upper)):
-        return Text("─" * BAR, style="dim")
+        return Text("─" * BAR_WIDTH, style="dim")
     first, middle, last = cell(lower), cell(value), cell(np.nextafter(upper, low))
     return Text.assemble(
         ("─" * first, "dim"),
         ("━" * (middle - first), "cyan"),
         ("●", "bold cyan"),
         ("━" * (last - middle), "cyan"),
-        ("─" * (BAR - 1 - max(middle, last)), "dim"),
+        ("─" * (BAR_WIDTH - 1 - max(middle, last)), "dim"),
     )
 
 
@@ -189,5 +198,5 @@ def sparkline(values: Any) -> str:
     numbers = np.asarray(list(values), dtype=float)
     if numbers.size < 2 or np.ptp(numbers) == 0:
         return ""
-    heights = np.rint((numbers - numbers.min()) / np.ptp(numbers) * (len(BLOCKS) - 1))
-    return "".join(BLOCKS[int(height)] for height in heights)
+    heights = np.rint((numbers - numbers.min()) / np.ptp(numbers) * (len(SPARK_BLOCKS) - 1))
+    return "".join(SPARK_BLOCKS[int(height)] for height in heights)

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from aggregator.feature import features
 
-GROUPS = {
+COMMAND_GROUPS = {
     "Run": {
         "demo": "Replay a year of flights as private telemetry; needs no server.",
         "up": "Run the whole service on this machine, for your own metrics.",
@@ -48,12 +48,12 @@ GROUPS = {
         "bench": "Benchmark every stage against a baseline and other libraries.",
     },
 }
-"""Commands by what one wants to do, in the order of a newcomer's day."""
+"""Commands by purpose, in a newcomer's order."""
 
 
 def command_groups() -> dict[str, dict[str, str]]:
     """Return the help of all commands, the features' among them, by group and name."""
-    groups = {group: dict(commands) for group, commands in GROUPS.items()}
+    groups = {group: dict(commands) for group, commands in COMMAND_GROUPS.items()}
     for feature in features():
         for name, (group, text) in feature.commands.items():
             groups[group][name] = text
@@ -61,7 +61,7 @@ def command_groups() -> dict[str, dict[str, str]]:
 
 
 def command_help() -> dict[str, str]:
-    """Return the help of all commands by name, in the order in which they are listed."""
+    """Return the help of all commands by name, in the order of the list."""
     return {name: text for group in command_groups().values() for name, text in group.items()}
 
 
@@ -111,17 +111,17 @@ class LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """Complete the commands' names without importing any of them."""
-        found = [
+        items = [
             CompletionItem(name, help=text)
             for name, text in command_help().items()
             if name.startswith(incomplete)
         ]
-        return found or super().shell_complete(ctx, incomplete)
+        return items or super().shell_complete(ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name the nearest command when there is none of that name."""
+        """Suggest the nearest command for an unknown name."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -144,7 +144,7 @@ def cli() -> None:
 
 
 def main(args: list[str] | None = None) -> Any:
-    """Run the command line; a failure a person can act on is a message and exit code 1."""
+    """Run the command line; an expected failure is a message and exit code 1."""
     os.environ.setdefault(BLAS_THREADS, "1")  # before numpy is imported; for child processes, too
     try:
         return cli.main(args, complete_var=COMPLETE_VARIABLE, standalone_mode=True)
@@ -160,12 +160,12 @@ def main(args: list[str] | None = None) -> Any:
 
 
 def _explain(error: Exception, args: list[str]) -> str | None:
-    """Return what to tell a person about a failure; None if it is a defect of ours."""
+    """Return a message about a failure; None if it is a defect."""
     if isinstance(error, ModuleNotFoundError):
-        from aggregator.extras import NEEDS, explain_missing_module
+        from aggregator.extras import EXTRA_BY_COMMAND, explain_missing_module
 
         command = next((word for word in args if word in command_help()), "")
-        return explain_missing_module(error, f"dither {command}", NEEDS.get(command))
+        return explain_missing_module(error, f"dither {command}", EXTRA_BY_COMMAND.get(command))
     from aggregator.cli.failure_messages import explain_failure
 
     return explain_failure(error)

@@ -1,4 +1,4 @@
-"""What the workers will refuse of a population, and what became of its reports, from Redis."""
+"""Reads from Redis which reports of a population the workers refuse, count or have counted."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import numpy as np
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.watermark import NEVER
+from aggregator.state.watermark import NO_TIME
 from estimators import Metric
 from producers.populations.population import Population
 
 if TYPE_CHECKING:
     from aggregator.storage.progress import TopicProgress
 
-QUIET_SECONDS, LOOK_SECONDS = 3.0, 0.2
-"""So long without a newly counted report, the workers are waited for no more; between two looks."""
+QUIET_SECONDS, POLL_SECONDS = 3.0, 0.2
+"""The wait ends after this time without a counted report; time between two reads."""
 
 
-class Look(NamedTuple):
-    """What Redis says: how far everything is counted, and definitions by digest."""
+class RedisState(NamedTuple):
+    """The topic's progress, and definitions by digest."""
 
     progress: TopicProgress
     definitions: Mapping[str, bytes]
 
 
-def look(settings: Settings) -> Look | None:
-    """Return what Redis says; None if it does not answer, or its client is not installed."""
+def read_redis(settings: Settings) -> RedisState | None:
+    """Read the state; None if Redis does not answer or its client is not installed."""
     try:
         import redis
 
@@ -41,30 +41,35 @@ def look(settings: Settings) -> Look | None:
         return None
     try:
         with Store(connect(settings.redis.url), settings.topics.reports) as store:
-            return Look(store.overview(), store.registry.definitions())
+            return RedisState(store.overview(), store.registry.definitions())
     except (DitherError, redis.RedisError):
         return None
 
 
-def not_counted(found: Look, settings: Settings, metric: Metric) -> str:
-    """Say so if the workers are known not to count a metric; empty if they do, or nobody tells.
+def describe_mismatch(state: RedisState, settings: Settings, metric: Metric) -> str:
+    """Return a warning if the workers have another definition of a metric; else empty.
 
     Parameters
     ----------
-    found : Look
+    state : RedisState
     settings : Settings
-        Where the metric's definition comes from.
+        Name the file of the definition.
     metric : Metric
     """
-    from aggregator.state.definition_history import Definitions, in_force
+    from aggregator.state.definition_history import CountingDefinitions, definitions_by_offset
 
     try:
-        histories = [in_force(one.owner) for one in found.progress.partitions.values()]
+        histories = [
+            definitions_by_offset(partition.owner)
+            for partition in state.progress.partitions.values()
+        ]
         newest = {history[-1][1] for history in histories if history}
-        counted = [Definitions.decode(found.definitions[digest]).metrics for digest in newest]
+        counted = [
+            CountingDefinitions.decode(state.definitions[digest]).metrics for digest in newest
+        ]
     except (DitherError, KeyError, ValueError):
         return ""
-    revisions = {one[metric.name].revision for one in counted if metric.name in one}
+    revisions = {metrics[metric.name].revision for metrics in counted if metric.name in metrics}
     if not counted or revisions == {metric.revision}:
         return ""
     return (
@@ -75,7 +80,7 @@ def not_counted(found: Look, settings: Settings, metric: Metric) -> str:
 
 
 def count_late(progress: TopicProgress, metric: Metric, population: Population) -> int:
-    """Return how many rows, the first ones, are in panes that a partition has closed.
+    """Return how many rows at the start are in panes that a partition has closed.
 
     Parameters
     ----------
@@ -85,51 +90,54 @@ def count_late(progress: TopicProgress, metric: Metric, population: Population) 
         With ascending times.
     """
     key = metric_key(metric.name, metric.revision)
-    marks = [one.watermarks.get(key) for one in progress.partitions.values()]
-    closed = max((mark.closed for mark in marks if mark is not None), default=NEVER)
+    marks = [partition.watermarks.get(key) for partition in progress.partitions.values()]
+    closed = max((mark.closed for mark in marks if mark is not None), default=NO_TIME)
     return int(np.searchsorted(population.time_ms, closed // metric.pane_ms * metric.pane_ms))
 
 
 def await_outcome(
-    settings: Settings, metric: Metric, before: Look | None, reports: int
+    settings: Settings, metric: Metric, initial_state: RedisState | None, reports: int
 ) -> dict[str, int] | None:
-    """Return the metric's reports since a look by outcome, of all senders; None: not known.
+    """Return the metric's reports since a state by outcome, of all senders; None if unknown.
 
-    It waits until so many reports are counted or refused, or the workers are quiet.
+    It waits until this number of reports is counted or refused, or the workers are quiet.
 
     Parameters
     ----------
     settings : Settings
-        Where Redis is.
+        Give Redis's address.
     metric : Metric
-    before : Look or None
-        From before the first report.
+    initial_state : RedisState or None
+        The state before the first report.
     reports : int
     """
-    if before is None:
+    if initial_state is None:
         return None
-    counted, since = Counter[str](), time.monotonic()
-    is_counting = bool(before.progress.partitions)
-    while is_counting and counted.total() < reports and time.monotonic() - since < QUIET_SECONDS:
-        time.sleep(LOOK_SECONDS)
-        if (after := look(settings)) is None:
+    counted, changed_at = Counter[str](), time.monotonic()
+    is_counting = bool(initial_state.progress.partitions)
+    while (
+        is_counting and counted.total() < reports and time.monotonic() - changed_at < QUIET_SECONDS
+    ):
+        time.sleep(POLL_SECONDS)
+        if (current_state := read_redis(settings)) is None:
             return None
-        new = after.progress.outcomes() - before.progress.outcomes()
-        now = Counter({what: count for (name, what), count in new.items() if name == metric.name})
-        if now != counted:
-            counted, since = now, time.monotonic()
+        increase = current_state.progress.outcomes() - initial_state.progress.outcomes()
+        counts = Counter(
+            {outcome: count for (name, outcome), count in increase.items() if name == metric.name}
+        )
+        if counts != counted:
+            counted, changed_at = counts, time.monotonic()
     return dict(counted)
 
 
 def describe_outcome(metric: str, reports: int, outcome: Mapping[str, int] | None) -> str:
-    """Return what became of delivered reports, for people.
+    """Describe the outcome of delivered reports, for people.
 
     Parameters
     ----------
     metric : str
-        Its name.
     reports : int
-        How many were delivered.
+        Number delivered.
     outcome : mapping of str to int, or None
         From :func:`await_outcome`.
 
@@ -137,14 +145,14 @@ def describe_outcome(metric: str, reports: int, outcome: Mapping[str, int] | Non
     --------
     >>> describe_outcome("delay", 9, {"accepted": 4, "late": 3})
     "since the start, of all senders' reports of delay: 4 accepted, 3 late (`dither deadletters \
-list --metric delay`). Of 2 it is not known: no worker has counted them"
+list --metric delay`), 2 not counted by any worker yet"
     """
     if outcome is None:
-        return "delivered. It is not known what is counted: no Redis answers (see --redis)"
-    listed = ", ".join(f"{count:,} {what}" for what, count in outcome.items()) or "0 accepted"
-    where = f" (`dither deadletters list --metric {metric}`)" * bool(
+        return "delivered. Whether they are counted is unknown: no Redis answers (see --redis)"
+    counts = ", ".join(f"{count:,} {name}" for name, count in outcome.items()) or "0 accepted"
+    command = f" (`dither deadletters list --metric {metric}`)" * bool(
         outcome.keys() - {"accepted", "duplicate"}
     )
-    rest = reports - sum(outcome.values())
-    unknown = f". Of {rest:,} it is not known: no worker has counted them" * (rest > 0)
-    return f"since the start, of all senders' reports of {metric}: {listed}{where}{unknown}"
+    unaccounted = reports - sum(outcome.values())
+    uncounted = f", {unaccounted:,} not counted by any worker yet" * (unaccounted > 0)
+    return f"since the start, of all senders' reports of {metric}: {counts}{command}{uncounted}"

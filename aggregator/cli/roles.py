@@ -1,8 +1,7 @@
-"""The rights that each role needs in Kafka and in Redis, and no others.
+"""The rights that each role needs in Kafka and Redis, and no others.
 
-This is the one list: `dither roles` prints it, docs/security.md shows it, and
-tests/services/security/test_rights.py runs each role with exactly these rights, and without any
-one of them.
+`dither roles` prints this list, docs/security.md shows it, and
+tests/services/security/test_rights.py runs each role with these rights, and without any of them.
 """
 
 from __future__ import annotations
@@ -34,12 +33,11 @@ class KafkaRight:
     Attributes
     ----------
     operation : str
-        ``Read``, ``Write`` and so on; Kafka takes Describe to be part of these.
+        ``Read``, ``Write`` and so on, which include Describe.
     resource : str
         ``topic``, ``group`` or ``transactional-id``.
-    name : str
     prefixed : bool
-        Whether it is for all names that begin so.
+        Whether the name is a prefix.
     """
 
     operation: str
@@ -48,26 +46,24 @@ class KafkaRight:
     prefixed: bool = False
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return the right in words."""
         return f"{self.operation} {self.resource} {self.name}{'*' * self.prefixed}"
 
     def options(self) -> list[str]:
-        """Return it as options of Kafka's own kafka-acls.sh."""
+        """Return the right as options of kafka-acls.sh."""
         pattern = ["--resource-pattern-type", "prefixed"] if self.prefixed else []
         return ["--operation", self.operation, f"--{self.resource}", self.name, *pattern]
 
 
 @dataclasses.dataclass(frozen=True)
 class Role:
-    """A role: its programs, and their rights.
+    """A role: its programs and their rights.
 
     Attributes
     ----------
-    name, does : str
-    kafka : tuple of KafkaRight
     redis : tuple of str
-        Rules of Redis's ACL: keys, then commands; one in parentheses is a selector, commands that
-        are for its keys alone. Empty: no user at all.
+        Rules of Redis's ACL: keys, then commands; a selector in parentheses has its own keys.
+        Empty if the role needs no user.
     """
 
     name: str
@@ -84,7 +80,7 @@ class Role:
 def roles(settings: Settings) -> dict[str, Role]:
     """Return every role of a deployment, by name."""
     topics, group, reports = settings.topics, settings.aggregate.group, settings.topics.reports
-    listed = (
+    all_roles = (
         Role(
             "reporter",
             "a device, an application with producers.Reporter, `dither produce`",
@@ -170,16 +166,16 @@ def roles(settings: Settings) -> dict[str, Role]:
             kafka=(KafkaRight("Describe", "topic", reports),),  # where the log begins and ends
             redis=(
                 f"~{_partitions(reports)}",
-                *_commands(f"ping hgetall smembers hset hget scan unlink {SCRIPTS}"),
+                *_commands(f"ping hgetall smembers hset hget scan unlink {SCRIPT_COMMANDS}"),
             ),
         ),
         Role("scraper", "Prometheus: a token with scope read, where [access] asks for one"),
     )
-    return {role.name: role for role in listed}
+    return {role.name: role for role in all_roles}
 
 
 def _partitions(topic: str) -> str:
-    """Return the pattern of everything of all partitions."""
+    """Return the pattern of the keys of all partitions."""
     return tag(topic, 0).removesuffix("0}") + "*"
 
 
@@ -202,9 +198,9 @@ def _worker(topic: str) -> tuple[str, ...]:
     )
 
 
-SCRIPTS = "evalsha script|load"
-"""With these a user can have Redis run any script: whoever only reads must not have them."""
-READS = "ping smembers sismember hgetall hmget get mget exists pttl"
+SCRIPT_COMMANDS = "evalsha script|load"
+"""They run any script: a role that only reads must not have them."""
+READ_COMMANDS = "ping smembers sismember hgetall hmget get mget exists pttl"
 
 
 def _partition_reads(topic: str) -> tuple[str, ...]:
@@ -219,18 +215,20 @@ def _reader(topic: str) -> tuple[str, ...]:
         f"%R~{coordinator_key(topic)}:lease",
         f"%R~{deaths_key(topic)}",
         f"%R~{stuck_key(topic)}",
-        *_commands(f"{READS} zrangebyscore zrange zcard info"),
+        *_commands(f"{READ_COMMANDS} zrangebyscore zrange zcard info"),
         f"%R~{publisher_key(topic)}:*",
     )
 
 
 def _publisher(topic: str) -> tuple[str, ...]:
-    writes = " ".join(_commands(f"{SCRIPTS} incr set pexpire del zadd sadd hset hincrby hget"))
+    writes = " ".join(
+        _commands(f"{SCRIPT_COMMANDS} incr set pexpire del zadd sadd hset hincrby hget")
+    )
     return (*_reader(topic), f"(~{publisher_key(topic)}:* {writes})")
 
 
 def _coordinator(topic: str) -> tuple[str, ...]:
-    writes = " ".join(_commands(f"{SCRIPTS} exists incr set pexpire del hset hget"))
+    writes = " ".join(_commands(f"{SCRIPT_COMMANDS} exists incr set pexpire del hset hget"))
     return (
         *_partition_reads(topic),
         f"%R~{policies_key(topic)}",
@@ -251,11 +249,11 @@ def _verifier(topic: str) -> tuple[str, ...]:
 
 
 def kafka_commands(role: Role) -> list[str]:
-    """Return the commands that give a role its rights, for Kafka's own kafka-acls.sh."""
+    """Return the commands of kafka-acls.sh that give a role its rights."""
     principal = ["--add", "--allow-principal", f"User:{role.user}"]
     return [f"acls {shlex.join([*principal, *right.options()])}" for right in role.kafka]
 
 
 def redis_rule(role: Role) -> str:
-    """Return a role as a line of Redis's ACL file; without a password, so that none gets in yet."""
+    """Return a role as a line of Redis's ACL file, without a password: nobody can log in yet."""
     return f"user {role.user} on resetkeys resetchannels -@all {' '.join(role.redis)}"

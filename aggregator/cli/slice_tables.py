@@ -8,50 +8,40 @@ from typing import Any
 from aggregator.reading.grouping import slice_name
 from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Window
-from aggregator.terminal.format import SHAPES, Shown, table
+from aggregator.terminal.format import MAX_LINE_CATEGORIES, SHAPE_TEXTS, Shown, table
 from aggregator.timestamps import iso
 from estimators.estimate import Estimate
-from estimators.metrics.attributes import NONE
+from estimators.metrics.attributes import NO_VALUE
 from estimators.rounding import certainty, common_decimals, interval
 from estimators.shapes import Shape
 
-TOP = 3
-"""Categories of a slice that are shown."""
 
-
-def slices_as_text(found: Slices, told: Sequence[str] = ()) -> str:
-    """Return the estimates of slices for people.
-
-    Parameters
-    ----------
-    found : Slices
-    told : sequence of str
-        Lines on what the answer does not contain.
-    """
-    window, query = found.window, found.query
+def slices_as_text(slices: Slices, notes: Sequence[str] = ()) -> str:
+    """Return the estimates of slices for people; `notes` tell what the answer does not contain."""
+    window, query = slices.window, slices.query
     together = "each slice by itself"
-    if found.simultaneous > 1:
-        together = f"all {found.simultaneous} slices together"
+    if slices.simultaneous > 1:
+        together = f"all {slices.simultaneous} slices together"
     bound = window.bound if query.bound == "auto" else query.bound
     lines = [
         f"{window.metric.name}: {window.metric.description or window.metric.kind}",
-        f"status     {found.status}",
+        f"status     {slices.status}",
         *scope_lines(window),
-        *told,
+        *notes,
         f"bounds     {certainty(query.beta)} {bound}, {query.target}, for {together}",
         "",
-        _table(found),
+        _table(slices),
     ]
-    if found.left_out:
-        lines.append(f"and {found.left_out} more slices (--top)")
-    if any(one.estimate is None for one in found.slices):
-        least = window.metric.minimum_reports
-        lines.append(f"- fewer than {least} reports (minimum_reports)")
+    if slices.left_out:
+        lines.append(f"and {slices.left_out} more slices (--top)")
+    if any(slice_estimate.estimate is None for slice_estimate in slices.slices):
+        minimum_reports = window.metric.minimum_reports
+        lines.append(f"- fewer than {minimum_reports} reports (minimum_reports)")
     return "\n".join(lines)
 
 
 def scope_lines(window: Window) -> list[str]:
-    """Return lines on the window of slices, and on how much of it they cover."""
+    """Return lines on the window of slices and their coverage of it."""
     coverage, grouping = window.coverage, window.grouping
     lines = [_window_line(window)]
     if grouping is not None and grouping.where:
@@ -73,20 +63,28 @@ def _window_line(window: Window) -> str:
     return f"window     from {begin} to {end}"
 
 
-def _table(found: Slices) -> str:
-    metric, by = found.window.metric, found.query.by
+def _table(slices: Slices) -> str:
+    metric, by = slices.window.metric, slices.query.by
     is_number = metric.shape is Shape.NUMBER
-    known = [_bounds(one.estimate) for one in found.slices if one.estimate and is_number]
-    places = common_decimals((low for _, low, _ in known), (high for _, _, high in known))
+    intervals = [
+        _bounds(slice_estimate.estimate)
+        for slice_estimate in slices.slices
+        if slice_estimate.estimate and is_number
+    ]
+    places = common_decimals((low for _, low, _ in intervals), (high for _, _, high in intervals))
     rows: list[tuple[Any, ...]] = []
-    for one in found.slices:
-        names = [NONE if value is None else value for value in one.slice.values()]
+    for slice_estimate in slices.slices:
+        names = [NO_VALUE if value is None else value for value in slice_estimate.slice.values()]
         numbers: tuple[str, ...] = ("-",)
-        if one.estimate is not None and is_number:
-            numbers = interval(_bounds(one.estimate), places)
-        elif one.estimate is not None:
-            numbers = (SHAPES[metric.shape].line(Shown(found.window, one.estimate, TOP)),)
-        rows.append((*names, one.reports, *numbers))
+        if slice_estimate.estimate is not None and is_number:
+            numbers = interval(_bounds(slice_estimate.estimate), places)
+        elif slice_estimate.estimate is not None:
+            numbers = (
+                SHAPE_TEXTS[metric.shape].line(
+                    Shown(slices.window, slice_estimate.estimate, MAX_LINE_CATEGORIES)
+                ),
+            )
+        rows.append((*names, slice_estimate.reports, *numbers))
     width = max((len(row) for row in rows), default=0)
     head = (*by, "reports", *(("value", "lower", "upper")[: max(0, width - len(by) - 1)]))
     return table(head, [(*row, *[""] * (width - len(row))) for row in rows])

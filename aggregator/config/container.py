@@ -7,43 +7,42 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path("/sys/fs/cgroup")
-SELF = Path("/proc/self/cgroup")
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
 NO_LIMIT = 1 << 60
 """Version 1 writes "no limit" as the largest number of pages."""
 
 
 class Limit(NamedTuple):
-    """A limit of memory in bytes, and the file that says so."""
+    """A limit of memory in bytes, and its file."""
 
     bytes: int
     file: Path
 
 
-def memory_limit(root: Path = ROOT, own: Path = SELF) -> Limit | None:
-    """Return the least memory that this process's control groups allow; None: no limit is known.
+def memory_limit(root: Path = CGROUP_ROOT, own_groups: Path = OWN_CGROUPS) -> Limit | None:
+    """Return the smallest memory limit of this process's control groups and their parents.
 
-    A group is bounded by those that it is in, too. Inside a container its own group is mostly the
-    root of what can be seen; a service of systemd has a path.
+    None means no known limit. In most containers the own group is the visible root.
     """
     try:
-        lines = own.read_text().splitlines()
+        lines = own_groups.read_text().splitlines()
     except OSError:
         return None
-    found: list[Limit] = []
+    limits: list[Limit] = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            found += _up(root, path, "memory.max")
+            limits += _ancestor_limits(root, path, "memory.max")
         elif "memory" in controllers.split(","):
-            found += _up(root / "memory", path, "memory.limit_in_bytes")
-    return min(found, default=None)
+            limits += _ancestor_limits(root / "memory", path, "memory.limit_in_bytes")
+    return min(limits, default=None)
 
 
-def _up(root: Path, path: str, name: str) -> Iterator[Limit]:
-    """Yield the limits of a group and of those that it is in."""
-    here = root / path.strip("/")
-    for folder in (here, *here.parents):
+def _ancestor_limits(root: Path, path: str, name: str) -> Iterator[Limit]:
+    """Yield the limits of a group and its parents."""
+    group_folder = root / path.strip("/")
+    for folder in (group_folder, *group_folder.parents):
         if not folder.is_relative_to(root):
             return
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Tables of a file of definitions that watch a metric: what they share, and how they are read."""
+"""Reads the tables of a file of definitions that watch a metric."""
 
 from __future__ import annotations
 
@@ -13,41 +13,32 @@ import msgspec
 from msgspec import structs
 
 from estimators import DefinitionError, LocalMetric, Metric
-from estimators.comparison.distributions import limits_of
+from estimators.comparison.distributions import limit_indices
 from estimators.durations import milliseconds
 from estimators.errors import nearest, readable
-from estimators.metrics.attributes import NONE, OTHER
+from estimators.metrics.attributes import NO_VALUE, OTHER_VALUE
 from estimators.metrics.validation import check_name
 from estimators.shapes import Shape
 
 Table = TypeVar("Table", bound=msgspec.Struct)
 Definition = TypeVar("Definition", bound="Watch")
 Where = Mapping[str, str | None]
-"""Values of attributes by name; None for devices that did not say."""
+"""Values of attributes by name; None for devices that did not send one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Watch:
-    """What comparisons and alarms have in common.
-
-    Parameters
-    ----------
-    name : str
-    metric : str
-        The metric that is watched.
-    start_ms : int
-        Where it begins, in ms since the epoch.
-    """
+    """The common part of comparisons and alarms; `metric` is watched from `start_ms` on."""
 
     added: ClassVar[tuple[str, ...]] = ()
-    """Fields of later versions, which mean nothing where they are empty."""
+    """Fields of later versions, which are left out of the key while they are empty."""
     name: str
     metric: str
     start_ms: int
 
     @property
     def key(self) -> str:
-        """Its name and 32 bits of what it means: one that was changed is another."""
+        """The name and a 32-bit hash of the definition."""
         facts = dataclasses.asdict(self)
         for name in self.added:
             if not facts[name]:
@@ -63,99 +54,104 @@ class Checks:
     ----------
     table : str
         As in a file: ``alarms.NAME``.
-    given : mapping
-        What stands there, with defaults.
+    table_values : mapping
+        The table's values, with defaults.
     metrics : mapping of str to Metric
     """
 
-    def __init__(self, table: str, given: Mapping[str, Any], metrics: Mapping[str, Metric]) -> None:
-        self._table, self._given, self._metrics = table, given, metrics
+    def __init__(
+        self, table: str, table_values: Mapping[str, Any], metrics: Mapping[str, Metric]
+    ) -> None:
+        self._table, self._values, self._metrics = table, table_values, metrics
 
     def refuse(self, key: str, expected: str) -> NoReturn:
         """Raise DefinitionError for a key."""
-        raise DefinitionError(f"{self._table}.{key}", self._given.get(key), expected)
+        raise DefinitionError(f"{self._table}.{key}", self._values.get(key), expected)
 
     def metric(self, key: str) -> LocalMetric:
         """Return the metric that a key names."""
-        name = self._given[key]
+        name = self._values[key]
         if name not in self._metrics:
             self.refuse(key, f"a metric: {nearest(name, self._metrics)}")
-        found = self._metrics[name]
-        if not isinstance(found, LocalMetric):
+        named_metric = self._metrics[name]
+        if not isinstance(named_metric, LocalMetric):
             self.refuse(key, "a metric with local privacy that is not searched for in rounds")
-        return found
+        return named_metric
 
     def where(self, key: str, metric: LocalMetric) -> dict[str, str | None]:
-        """Return the values of attributes that a key has, ``"none"`` as None."""
-        values = self._given.get(key, {})
+        """Return a key's values by attribute, ``"none"`` as None."""
+        values = self._values.get(key, {})
         self.attributes(key, list(values), metric)
-        found: dict[str, str | None] = {}
+        values_by_attribute: dict[str, str | None] = {}
         for name, value in values.items():
             assert metric.slicing is not None  # noqa: S101
-            known = [*metric.slicing.attributes[name], OTHER, NONE]
-            if value not in known:
-                self.refuse(key, f"for {name} {nearest(value, known)}")
-            found[name] = None if value == NONE else value
-        return found
+            allowed_values = [*metric.slicing.attributes[name], OTHER_VALUE, NO_VALUE]
+            if value not in allowed_values:
+                self.refuse(key, f"for {name} {nearest(value, allowed_values)}")
+            values_by_attribute[name] = None if value == NO_VALUE else value
+        return values_by_attribute
 
     def attributes(self, key: str, names: Sequence[str], metric: LocalMetric) -> None:
-        """Refuse names that are no attributes of a metric, or come twice.
+        """Refuse unknown attributes and duplicates.
 
         Parameters
         ----------
         key : str
-            Where they stand.
         names : sequence of str
         metric : LocalMetric
         """
         if len(set(names)) < len(names):
             self.refuse(key, "each attribute once")
-        known = [] if metric.slicing is None else [*metric.slicing.attributes]
+        attribute_names = [] if metric.slicing is None else [*metric.slicing.attributes]
         for name in names:
-            if name not in known:
-                there = nearest(name, known) if known else "none, because its definition has no by"
-                self.refuse(key, f"attributes in `by` of metric {metric.name!r}: {there}")
+            if name not in attribute_names:
+                nearest_name = (
+                    nearest(name, attribute_names)
+                    if attribute_names
+                    else "none, because its definition has no by"
+                )
+                self.refuse(key, f"attributes in `by` of metric {metric.name!r}: {nearest_name}")
 
     def categories(self, metric: LocalMetric) -> tuple[str, ...] | None:
-        """Return the categories that are named, all of which the metric must have."""
-        named = self._given.get("categories")
-        if named is None:
+        """Return the listed categories, all of which the metric must have."""
+        listed_categories = self._values.get("categories")
+        if listed_categories is None:
             return None
-        if not named:
+        if not listed_categories:
             self.refuse("categories", "one category or more, or nothing: all")
         try:
-            labels, _ = metric.domain.select(named)
+            labels, _ = metric.domain.select(listed_categories)
         except ValueError as error:
             self.refuse("categories", str(error))
         return tuple(labels)
 
     def quantiles(self, metric: LocalMetric) -> tuple[str, ...] | None:
-        """Return the names of the quantiles that are given, which a distribution has."""
-        given = self._given.get("quantiles")
-        if given is None:
+        """Return the names of the listed quantiles of a distribution."""
+        quantiles = self._values.get("quantiles")
+        if quantiles is None:
             return None
         if metric.shape is not Shape.DISTRIBUTION:
             self.refuse("quantiles", f"none: metric {metric.name!r} is of kind {metric.kind!r}")
-        if not given:
+        if not quantiles:
             self.refuse("quantiles", "one quantile or more, or nothing: those of the definition")
         try:
-            return metric.domain.select(given)[0]
+            return metric.domain.select(quantiles)[0]
         except ValueError as error:
             self.refuse("quantiles", str(error))
 
     def below(self, metric: LocalMetric) -> tuple[float, ...]:
-        """Return the edges of a distribution whose shares are watched; none of other kinds."""
-        given = tuple(self._given["below"])
-        if not given and metric.shape is Shape.DISTRIBUTION:
+        """Return the edges of a distribution whose shares are watched."""
+        edges = tuple(self._values["below"])
+        if not edges and metric.shape is Shape.DISTRIBUTION:
             self.refuse("below", "edges between bins, as in [250]: the shares below are watched")
         try:
-            limits_of((metric, metric), given, self._given.get("categories"), ratio=False)
+            limit_indices((metric, metric), edges, self._values.get("categories"), ratio=False)
         except ValueError as error:
             self.refuse("below", str(error).rpartition(": expected ")[2])
-        return given
+        return edges
 
     def duration(self, key: str, unit_ms: int, unit: str) -> int:
-        """Return a duration in ms, a multiple of a unit and above zero.
+        """Return a duration in ms, a positive multiple of a unit.
 
         Parameters
         ----------
@@ -165,32 +161,32 @@ class Checks:
             The unit in words.
         """
         try:
-            found = milliseconds(self._given[key])
+            duration_ms = milliseconds(self._values[key])
         except ValueError as error:
             self.refuse(key, str(error))
-        if not found or found % unit_ms:
+        if not duration_ms or duration_ms % unit_ms:
             self.refuse(key, f"a multiple of {unit}")
-        return found
+        return duration_ms
 
     def start(self, unit_ms: int, unit: str) -> int:
-        """Return where it begins, in ms since the epoch."""
-        found: Any = self._given["start"]
+        """Return the start in ms since the epoch."""
+        start: Any = self._values["start"]
         expected = "a date and time with its offset, such as 2026-11-20T00:00:00Z"
-        if isinstance(found, str):
+        if isinstance(start, str):
             try:
-                found = datetime.datetime.fromisoformat(found)
+                start = datetime.datetime.fromisoformat(start)
             except ValueError:
                 self.refuse("start", expected)
-        if not isinstance(found, datetime.datetime) or found.tzinfo is None:
+        if not isinstance(start, datetime.datetime) or start.tzinfo is None:
             self.refuse("start", expected)
-        moment = round(found.timestamp() * 1000)
+        moment = round(start.timestamp() * 1000)
         if moment < 0 or moment % unit_ms:
             self.refuse("start", f"a moment at which a stretch of {unit} begins")
         return moment
 
 
 def grain_ms(metric: LocalMetric, *, sliced: bool) -> tuple[int, str]:
-    """Return the shortest stretch of which there are sums, in ms and in words."""
+    """Return the shortest interval that has sums, in ms and in words."""
     if sliced and metric.slicing is not None:
         return metric.slicing.pane_ms, f"by_pane of metric {metric.name!r}"
     return metric.pane_ms, f"the pane of metric {metric.name!r}, {metric.pane}"
@@ -202,11 +198,10 @@ class TableKind(Generic[Table, Definition]):
 
     Attributes
     ----------
-    kind : str
     keys : struct
-        The keys of a table, as TOML has them.
+        The keys of a table in TOML.
     define : callable
-        Makes a definition of a name, a table and checks of its values.
+        Makes a definition from a name, a table and the checks of its values.
     """
 
     kind: str
@@ -216,54 +211,54 @@ class TableKind(Generic[Table, Definition]):
     def read(
         self, document: Mapping[str, Any], metrics: Mapping[str, Metric], source: str
     ) -> dict[str, Definition]:
-        """Return the definitions of this kind in a file, by name.
+        """Return the definitions of this kind in a file by name.
 
         Parameters
         ----------
         document : mapping
-            The file.
         metrics : mapping of str to Metric
-            Those of the file.
         source : str
-            The file's path, for messages.
+            The file's path.
 
         Raises
         ------
         DefinitionError
-            With the file, the key, the value and what was expected.
+            If a definition is invalid.
         """
         tables = document.get(self.kind, {})
         if not isinstance(tables, dict):
             raise DefinitionError(self.kind, tables, f"tables [{self.kind}.NAME]", source)
         definitions = {}
-        for name, given in tables.items():
-            place = f"{self.kind}.{name}"
+        for name, table_values in tables.items():
+            table_name = f"{self.kind}.{name}"
             try:
                 check_name(name)
             except ValueError as error:
-                raise DefinitionError(place, name, f"as its name {error}", source) from None
+                raise DefinitionError(table_name, name, f"as its name {error}", source) from None
             try:
-                table = _converted(self.keys, place, given)
-                checks = Checks(place, structs.asdict(table), metrics)
+                table = _converted(self.keys, table_name, table_values)
+                checks = Checks(table_name, structs.asdict(table), metrics)
                 definitions[name] = self.define(name, table, checks)
             except DefinitionError as error:
                 raise DefinitionError(error.key, error.value, error.expected, source) from None
         return definitions
 
 
-def _converted(keys: type[Table], place: str, given: Any) -> Table:
-    """Return a table with the types that its keys have."""
-    if not isinstance(given, dict):
-        raise DefinitionError(place, given, f"a table [{place}]")
+def _converted(keys: type[Table], table_name: str, table_values: Any) -> Table:
+    """Return a table converted to the types of its keys."""
+    if not isinstance(table_values, dict):
+        raise DefinitionError(table_name, table_values, f"a table [{table_name}]")
     types = get_type_hints(keys)
-    for key, value in given.items():
+    for key, value in table_values.items():
         if key not in types:
-            raise DefinitionError(f"{place}.{key}", value, f"a known key: {nearest(key, types)}")
+            raise DefinitionError(
+                f"{table_name}.{key}", value, f"a known key: {nearest(key, types)}"
+            )
         try:
             msgspec.convert(value, types[key])
         except msgspec.ValidationError as error:
-            raise DefinitionError(f"{place}.{key}", value, readable(error)) from None
+            raise DefinitionError(f"{table_name}.{key}", value, readable(error)) from None
     for field in structs.fields(keys):
-        if field.required and field.name not in given:
-            raise DefinitionError(f"{place}.{field.name}", None, "a value")
-    return msgspec.convert(given, keys)
+        if field.required and field.name not in table_values:
+            raise DefinitionError(f"{table_name}.{field.name}", None, "a value")
+    return msgspec.convert(table_values, keys)

@@ -1,7 +1,4 @@
-"""The file of definitions: the metrics, and the tables that features have beside them.
-
-Devices need the metrics alone, so the other tables are read here and not with the metrics.
-"""
+"""The file of definitions: the metrics, which devices read too, and the tables of features."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from estimators import Metric
 from estimators.metrics.loading import metrics_of, read_document
 
 
-class Definitions(dict[str, Metric]):
+class MetricDefinitions(dict[str, Metric]):
     """The metrics of a file by name, and the definitions in its other tables.
 
     Parameters
@@ -35,53 +32,40 @@ class Definitions(dict[str, Metric]):
     def load(cls, path: str | Path) -> Self:
         """Read a file of definitions.
 
-        Parameters
-        ----------
-        path : path
-
         Raises
         ------
         DefinitionError
-            With the file, the key, the value found and what was expected.
+            If a definition is invalid.
         FileNotFoundError
-            If there is no such file.
+            If the file is missing.
         """
-        document, source = read_document(path), str(path)  # once: the file may be changed meanwhile
+        document, source = read_document(path), str(path)  # read once: the file may change
         metrics = metrics_of(document, source)
         kinds = [kind for feature in features() for kind in feature.tables()]
         tables = {kind.kind: kind.read(document, metrics, source) for kind in kinds}
         return cls(metrics, **tables)
 
-    def is_same(self, other: Definitions) -> bool:
-        """Return whether another file's definitions say the same."""
-        return self == other and self.tables == other.tables
+    def is_same(self, definitions: MetricDefinitions) -> bool:
+        """Return whether another file has the same definitions."""
+        return self == definitions and self.tables == definitions.tables
 
 
-def load_definitions(path: str | os.PathLike[str]) -> Definitions:
-    """Return what a deployment's file of definitions says now.
-
-    Parameters
-    ----------
-    path : path
+def load_definitions(path: str | os.PathLike[str]) -> MetricDefinitions:
+    """Return the current definitions of a deployment's file.
 
     Raises
     ------
     DitherError
-        If there is no such file.
+        If the file is missing.
     DefinitionError
-        With the file, the key, the value found and what was expected.
+        If a definition is invalid.
     """
     require_file(path)
-    return Definitions.load(os.fspath(path))
+    return MetricDefinitions.load(os.fspath(path))
 
 
 def require_file(path: str | os.PathLike[str]) -> None:
-    """Raise DitherError if there is no such file of definitions.
-
-    Parameters
-    ----------
-    path : path
-    """
+    """Raise DitherError if the file of definitions is missing."""
     if not Path(path).exists():
         raise DitherError(
             f"no metrics file {masked_path(path)!r}: write one with a table [metrics.NAME] for "

@@ -1,7 +1,6 @@
-"""``DITHER_*`` variables as settings: values, and secrets in files that variables name.
+"""``DITHER_<SECTION>_<KEY>`` variables as settings.
 
-``DITHER_<SECTION>_<KEY>`` has a value, ``DITHER_<SECTION>_<KEY>_FILE`` the path of a file that has
-it: Docker and Kubernetes mount secrets as files.
+``DITHER_<SECTION>_<KEY>_FILE`` is the path of a file with the value, such as a mounted secret.
 """
 
 from __future__ import annotations
@@ -14,30 +13,29 @@ from pathlib import Path
 from aggregator.errors import SettingsError
 from aggregator.secrets import HIDDEN
 
-PREFIX = "DITHER_"
-FILE = "_FILE"
+VARIABLE_PREFIX = "DITHER_"
+FILE_SUFFIX = "_FILE"
 KAFKA_FILES = (
     "sasl.oauthbearer.assertion.file",
     "sasl.oauthbearer.assertion.jwt.template.file",
     "sasl.oauthbearer.assertion.private.key.file",
 )
-"""Properties of librdkafka whose own names end like a variable that names a file."""
+"""Properties of librdkafka whose names end like a variable with a path."""
 NAMES_FILE = re.compile(r"metrics|serve\.tls_\w+|kafka\..*\.location")
-"""Settings that are the name of a file themselves."""
+"""Settings whose values are paths."""
 KAFKA_LIKELY = ("bootstrap.servers", "sasl.username", "sasl.password", "security.protocol")
-LINKED = re.compile(
+LINK_VARIABLE = re.compile(
     r"\w*(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
-LINK = re.compile(r"(tcp|udp|sctp)://")
-"""Kubernetes tells every container of every service, by variables named after them: one that is
-called dither-serve must not be mistaken for settings."""
-OTHERS = re.compile(r"DITHER_(TEST_\w*|REQUIRE_REAL|CONFIG)")
-ALIKE = 0.8
-"""How much a variable must be like a setting's to be taken for a mistyped one."""
+LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
+"""Kubernetes sets variables named after each service: dither-serve is not a section."""
+OTHER_VARIABLES = re.compile(r"DITHER_(TEST_\w*|REQUIRE_REAL|CONFIG)")
+MIN_SIMILARITY = 0.8
+"""A variable that is this similar to a setting's is a mistyped one."""
 
 
 Variable = tuple[str, str, str]
-"""A setting from the environment: the variable's name, the setting's dotted key, and the value."""
+"""The variable's name, the setting's dotted key, and the value."""
 
 
 def variables(environ: Mapping[str, str], keys: Mapping[str, list[str]]) -> Iterator[Variable]:
@@ -47,64 +45,77 @@ def variables(environ: Mapping[str, str], keys: Mapping[str, list[str]]) -> Iter
     ----------
     environ : mapping
     keys : mapping of str to list of str
-        The keys of each section; any are taken for [kafka], and any tokens for [access].
+        The keys of each section; [kafka] takes any key, and [access] any token.
 
     Raises
     ------
     SettingsError
-        If a variable seems mistyped, is given twice, or names a file that cannot be used.
+        If a variable seems mistyped, is set twice, or names an unusable file.
     """
     for name, text in sorted(environ.items()):
-        if not name.startswith(PREFIX) or _is_of_others(name, text):
+        if not name.startswith(VARIABLE_PREFIX) or _belongs_to_others(name, text):
             continue
-        key = _key(name, keys)
+        key = _setting_of(name, keys)
         if key is None:
             _refuse_mistyped(name, keys)
-        elif name.endswith(FILE) and key.removeprefix("kafka.") not in KAFKA_FILES:
-            plain = _key(name.removesuffix(FILE), keys) or key
+        elif name.endswith(FILE_SUFFIX) and key.removeprefix("kafka.") not in KAFKA_FILES:
+            plain = _setting_of(name.removesuffix(FILE_SUFFIX), keys) or key
             yield name, plain, _from_file(name, text, plain, environ)
         else:
             yield name, key, text
 
 
-def _key(name: str, keys: Mapping[str, list[str]]) -> str | None:
-    """Return the setting that a variable is for; None where its section is unknown."""
-    section, _, rest = name.removeprefix(PREFIX).lower().partition("_")
-    if section == "metrics" and rest in ("", "file"):
+def _setting_of(name: str, keys: Mapping[str, list[str]]) -> str | None:
+    """Return the setting of a variable; None if its section is unknown."""
+    section, _, key = name.removeprefix(VARIABLE_PREFIX).lower().partition("_")
+    if section == "metrics" and key in ("", "file"):
         return section
     if section == "kafka":
-        return f"kafka.{rest.replace('_', '.')}"
-    if section == "access" and rest.startswith("tokens_"):
-        return f"access.tokens.{rest.removeprefix('tokens_')}"
-    return f"{section}.{rest}" if section in keys else None
+        return f"kafka.{key.replace('_', '.')}"
+    if section == "access" and key.startswith("tokens_"):
+        return f"access.tokens.{key.removeprefix('tokens_')}"
+    return f"{section}.{key}" if section in keys else None
 
 
-def _is_of_others(name: str, text: str) -> bool:
-    is_link = name.endswith("_PORT") and LINK.match(text)
-    return bool(is_link or OTHERS.fullmatch(name) or LINKED.fullmatch(name))
+def _belongs_to_others(name: str, text: str) -> bool:
+    is_link = name.endswith("_PORT") and LINK_ADDRESS.match(text)
+    return bool(is_link or OTHER_VARIABLES.fullmatch(name) or LINK_VARIABLE.fullmatch(name))
 
 
 def _refuse_mistyped(name: str, keys: Mapping[str, list[str]]) -> None:
-    """Raise if a variable is much like a setting's; one that is not is somebody else's."""
-    known = [f"{PREFIX}{section}_{key}".upper() for section in keys for key in keys[section]]
-    known += [f"{PREFIX}KAFKA_{key}".upper().replace(".", "_") for key in KAFKA_LIKELY]
-    known += [*(f"{PREFIX}{key}".upper() for key in keys), f"{PREFIX}KAFKA", f"{PREFIX}METRICS"]
-    plain = name.removesuffix(FILE)
-    section = "_".join(plain.split("_")[:2])
-    close = difflib.get_close_matches(plain, known, n=1, cutoff=ALIKE) or [
-        f"{match}_..." for match in difflib.get_close_matches(section, known, n=1, cutoff=ALIKE)
+    """Raise if a variable resembles a setting's; others belong to other programs."""
+    known_names = [
+        f"{VARIABLE_PREFIX}{section}_{key}".upper() for section in keys for key in keys[section]
     ]
-    key = plain.removeprefix(PREFIX)
-    bare = [f"{PREFIX}{section}_{key}".upper() for section in keys if key.lower() in keys[section]]
-    short = [full for full in known if full.endswith(f"_{key}")]
-    if guess := " or ".join(bare) or "".join([*short, *close][:1]):
+    known_names += [
+        f"{VARIABLE_PREFIX}KAFKA_{key}".upper().replace(".", "_") for key in KAFKA_LIKELY
+    ]
+    known_names += [
+        *(f"{VARIABLE_PREFIX}{key}".upper() for key in keys),
+        f"{VARIABLE_PREFIX}KAFKA",
+        f"{VARIABLE_PREFIX}METRICS",
+    ]
+    plain = name.removesuffix(FILE_SUFFIX)
+    section = "_".join(plain.split("_")[:2])
+    similar_names = difflib.get_close_matches(plain, known_names, n=1, cutoff=MIN_SIMILARITY) or [
+        f"{match}_..."
+        for match in difflib.get_close_matches(section, known_names, n=1, cutoff=MIN_SIMILARITY)
+    ]
+    key = plain.removeprefix(VARIABLE_PREFIX)
+    bare = [
+        f"{VARIABLE_PREFIX}{section}_{key}".upper()
+        for section in keys
+        if key.lower() in keys[section]
+    ]
+    short = [full for full in known_names if full.endswith(f"_{key}")]
+    if guess := " or ".join(bare) or "".join([*short, *similar_names][:1]):
         expected = f"a variable of a known section: {guess}? (known: kafka, {', '.join(keys)})"
         raise SettingsError(name, HIDDEN, expected, "environment")
 
 
 def _from_file(name: str, path: str, key: str, environ: Mapping[str, str]) -> str:
-    """Return what is in a secret's file, without the line's end that editors add."""
-    plain, shown = name.removesuffix(FILE), _shown(path)
+    """Return the content of a secret's file without the final line break."""
+    plain, shown = name.removesuffix(FILE_SUFFIX), _masked_path(path)
     if plain in environ:
         raise SettingsError(name, shown, f"one of {plain} and {name}, not both", "environment")
     if NAMES_FILE.fullmatch(key):
@@ -121,14 +132,14 @@ def _from_file(name: str, path: str, key: str, environ: Mapping[str, str]) -> st
     return text
 
 
-def _shown(path: str) -> str:
-    """Return a path; hidden where it may be the secret itself, which the variable should not have.
+def _masked_path(path: str) -> str:
+    """Return a path, hidden if it may be the secret itself.
 
-    One in a folder that there is, other than the present one and the root, is a path.
+    A text in an existing folder, other than the present one and the root, is a path.
     """
     folder = Path(path).parent
     try:
         is_path = len(folder.parts) > 1 and folder.is_dir()
-    except (OSError, ValueError):  # too long for a path, or with a null
+    except (OSError, ValueError):  # too long, or with a null byte
         is_path = False
     return path if is_path else HIDDEN

@@ -1,4 +1,4 @@
-"""Reads the file of definitions again when it changes."""
+"""Metrics that follow the file of definitions."""
 
 from __future__ import annotations
 
@@ -11,42 +11,37 @@ from typing import Any
 
 import structlog
 
-from aggregator.config.definitions import Definitions
+from aggregator.config.definitions import MetricDefinitions
 from estimators import DefinitionError, Metric
 
 LOOK_SECONDS = 1.0
-UNUSABLE = "unusable"
-"""In a partition's owner's hash: why its worker cannot use its file as it is now."""
+UNUSABLE_FIELD = "unusable"
+"""Field of a partition's owner: the reason why its worker cannot use its file."""
 
 log = structlog.get_logger("dither.definitions")
 
 
 class LiveMetrics(Mapping[str, Metric]):
-    """Metrics by name, as a file defines them; :meth:`refresh` takes a change over.
+    """Metrics of a file by name; :meth:`refresh` applies changes.
 
-    Whoever iterates sees the definitions of one moment. A file that cannot be used changes nothing:
-    the error is logged and kept, and the definitions before it stay in force.
-
-    Parameters
-    ----------
-    path : path
-        Of a ``metrics.toml``.
+    An iteration sees the definitions of one moment. An unusable file changes nothing but
+    `unusable`: the error is logged, and the last definitions stay in force.
 
     Attributes
     ----------
     unusable : str
-        Why the file as it is now cannot be used; empty while it can.
+        The reason why the file is unusable, or empty.
 
     Raises
     ------
     DefinitionError, FileNotFoundError
-        If the file cannot be used at first.
+        If the file is unusable at the start.
     """
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        self._stamp = self._look()
-        self._metrics = Definitions.load(self._path)
+        self._stamp = self._read_stamp()
+        self._metrics = MetricDefinitions.load(self._path)
         self._lock = threading.Lock()
         self._is_forced = False
         self.unusable = ""
@@ -56,26 +51,26 @@ class LiveMetrics(Mapping[str, Metric]):
         return self._metrics[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names of now."""
+        """Iterate over the current names."""
         return iter(self._metrics)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of metrics."""
         return len(self._metrics)
 
-    def ask(self, *_: object) -> None:
-        """Have the next :meth:`refresh` read the file in any case; safe in a signal handler."""
+    def force_refresh(self, *_: object) -> None:
+        """Force the next :meth:`refresh` to read the file; safe in a signal handler."""
         self._is_forced = True
 
     def refresh(self) -> bool:
-        """Look at the file, and take over what changed in it; return whether anything did."""
+        """Apply changes of the file; return whether there were any."""
         with self._lock:
-            stamp = self._look()
+            stamp = self._read_stamp()
             if stamp == self._stamp and not self._is_forced:
                 return False
             self._stamp, self._is_forced = stamp, False
             try:
-                fresh = Definitions.load(self._path)
+                fresh = MetricDefinitions.load(self._path)
             except (DefinitionError, OSError) as error:
                 reason = f"{self._path}: {error.strerror}" if isinstance(error, OSError) else error
                 self.unusable = str(reason)
@@ -86,9 +81,9 @@ class LiveMetrics(Mapping[str, Metric]):
                 return False
             added, gone = fresh.keys() - self._metrics.keys(), self._metrics.keys() - fresh.keys()
             changed = {name for name in fresh.keys() - added if fresh[name] != self._metrics[name]}
-            before, self._metrics = self._metrics, fresh
-        redefined = {n for n in changed if fresh[n].revision != before[n].revision}
-        tell = log.warning if gone or redefined else log.info  # reports of these are refused
+            replaced, self._metrics = self._metrics, fresh
+        redefined = {n for n in changed if fresh[n].revision != replaced[n].revision}
+        tell = log.warning if gone or redefined else log.info  # their reports are refused
         tell(
             "definitions reloaded",
             file=str(self._path),
@@ -98,55 +93,52 @@ class LiveMetrics(Mapping[str, Metric]):
         )
         return True
 
-    def _look(self) -> tuple[int, int, int] | None:
-        """Return what tells one content of the file from another; None: it is not there now."""
+    def _read_stamp(self) -> tuple[int, int, int] | None:
+        """Return the file's modification time, size and inode; None if it is missing."""
         try:
-            found = self._path.stat()
+            file_status = self._path.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return file_status.st_mtime_ns, file_status.st_size, file_status.st_ino
 
     def watch(self) -> threading.Thread:
-        """Refresh every second in a thread of its own, which ends with the process."""
+        """Refresh every second in a daemon thread."""
 
-        def look() -> None:
+        def refresh_repeatedly() -> None:
             pause = threading.Event()
             while not pause.wait(LOOK_SECONDS):
                 self.refresh()
 
-        thread = threading.Thread(target=look, name="definitions", daemon=True)
+        thread = threading.Thread(target=refresh_repeatedly, name="definitions", daemon=True)
         thread.start()
         return thread
 
 
 def current(metrics: Mapping[str, Metric]) -> Mapping[str, Metric]:
-    """Return the definitions of this moment, which do not change: the same until they do."""
+    """Return the current definitions, an immutable snapshot: the same object until a change."""
     return metrics._metrics if isinstance(metrics, LiveMetrics) else metrics
 
 
 def table(metrics: Mapping[str, Metric], kind: str) -> Mapping[str, Any]:
-    """Return what the definitions of this moment have in the tables of a kind, by name."""
+    """Return the current definitions in the tables of a kind by name."""
     definitions = current(metrics)
-    return definitions.tables.get(kind, {}) if isinstance(definitions, Definitions) else {}
+    return definitions.tables.get(kind, {}) if isinstance(definitions, MetricDefinitions) else {}
 
 
 def unusable(metrics: Mapping[str, Metric]) -> str:
-    """Return why the file of definitions cannot be used as it is now; empty if it can."""
+    """Return the reason why the file of definitions is unusable, or an empty text."""
     return metrics.unusable if isinstance(metrics, LiveMetrics) else ""
 
 
-def on_hangup(call: Callable[[], object]) -> None:
-    """Call something at SIGHUP, besides whatever was called before.
-
-    Where a terminal started the process, SIGHUP says that the terminal is gone: it still ends it.
-    """
-    before = signal.getsignal(signal.SIGHUP)
-    if before == signal.SIG_DFL and os.isatty(0):
+def add_hangup_handler(callback: Callable[[], object]) -> None:
+    """Add a handler of SIGHUP; in a terminal, SIGHUP still ends the process."""
+    previous_handler = signal.getsignal(signal.SIGHUP)
+    if previous_handler == signal.SIG_DFL and os.isatty(0):
         return
 
-    def called(number: int, frame: object) -> None:
-        if callable(before):
-            before(number, frame)  # type: ignore[arg-type]
-        call()
+    def handle_hangup(number: int, frame: object) -> None:
+        if callable(previous_handler):
+            previous_handler(number, frame)  # type: ignore[arg-type]
+        callback()
 
-    signal.signal(signal.SIGHUP, called)
+    signal.signal(signal.SIGHUP, handle_hangup)

@@ -1,4 +1,4 @@
-"""Logging of the long-running commands: one event a line, to standard error."""
+"""Logging of the long-running commands: an event per line, to standard error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def configure(level: str = "info", as_json: bool = False) -> None:
         if as_json
         else structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(),
-            exception_formatter=structlog.dev.plain_traceback,  # others show what variables hold
+            exception_formatter=structlog.dev.plain_traceback,  # others print variables
         )
     )
     processors: list[structlog.types.Processor] = [
@@ -44,7 +44,7 @@ def configure(level: str = "info", as_json: bool = False) -> None:
 
 
 def tell_failure(message: str) -> None:
-    """Say why a command ends, in the form of its log."""
+    """Log the reason why a command ends."""
     if isinstance(structlog.get_config()["processors"][-1], structlog.processors.JSONRenderer):
         structlog.get_logger().error(message)
     else:

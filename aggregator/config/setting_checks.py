@@ -1,4 +1,4 @@
-"""Checks of settings. Each raises a ValueError that says what was expected."""
+"""Checks of settings; their ValueErrors say what was expected."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from estimators.durations import milliseconds
 from estimators.errors import nearest
 
 MAX_PORT = 65_535
-PORTS = ("serve.port", "serve.worker_port", "aggregate.health_port", "coordinate.health_port")
-SCOPES = ("read", "report", "admin")
-DURATIONS = (
+PORT_SETTINGS = (
+    "serve.port",
+    "serve.worker_port",
+    "aggregate.health_port",
+    "coordinate.health_port",
+)
+ACCESS_SCOPES = ("read", "report", "admin")
+DURATION_SETTINGS = (
     "aggregate.commit_interval",
     "aggregate.deadletter_span",
     "aggregate.future",
@@ -35,26 +40,26 @@ SHORTEST_MS = {
     "publish.lease": 500,
     "coordinate.lease": 500,
 }
-SMALLEST = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 0}
+SMALLEST_VALUES = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 0}
 BROKERS_CHOICE = ("topics.replication", -1)
-PLACE = re.compile(r"(\d{1,9}):(\d{1,18})")
-NAMINGS = ("topic", "record", "topic_record")
-CHOICES = {"aggregate.on_gap": ("stop", "skip"), "schemas.naming": NAMINGS}
+SKIPPED_PLACE = re.compile(r"(\d{1,9}):(\d{1,18})")
+SUBJECT_NAMINGS = ("topic", "record", "topic_record")
+ALLOWED_CHOICES = {"aggregate.on_gap": ("stop", "skip"), "schemas.naming": SUBJECT_NAMINGS}
 GROUP_PROTOCOL = "kafka.group.protocol"
-GROUPINGS = ("publish.slices", "serve.slices")
+GROUPING_SETTINGS = ("publish.slices", "serve.slices")
 
 
 def check(key: str, value: Any) -> None:
-    """Refuse a value that a setting cannot have.
+    """Refuse an invalid value of a setting.
 
     Raises
     ------
     ValueError
-        Saying what was expected.
+        If the value is invalid.
     """
-    if key in web_settings.CHECKS:
-        web_settings.CHECKS[key](value)
-    elif key in DURATIONS:
+    if key in web_settings.SETTING_CHECKS:
+        web_settings.SETTING_CHECKS[key](value)
+    elif key in DURATION_SETTINGS:
         if milliseconds(value) < (shortest := SHORTEST_MS.get(key, 0)):
             raise ValueError(f"a duration of {shortest}ms or more")
     elif key == GROUP_PROTOCOL:
@@ -66,49 +71,49 @@ def check(key: str, value: Any) -> None:
     elif key == "aggregate.skip":
         for text in value:
             parse_place(text)
-    elif key in GROUPINGS:
+    elif key in GROUPING_SETTINGS:
         parse_groupings(value)
     elif key == "publish.since":
         publish_since_ms(value)
-    elif key in CHOICES and value not in CHOICES[key]:
-        raise ValueError(f"one of {', '.join(CHOICES[key])}")
+    elif key in ALLOWED_CHOICES and value not in ALLOWED_CHOICES[key]:
+        raise ValueError(f"one of {', '.join(ALLOWED_CHOICES[key])}")
     elif key == "access.anonymous":
         for scope in value:
-            if scope not in SCOPES:
-                raise ValueError(f"scopes: {nearest(scope, SCOPES)}")
-    elif key in PORTS:
+            if scope not in ACCESS_SCOPES:
+                raise ValueError(f"scopes: {nearest(scope, ACCESS_SCOPES)}")
+    elif key in PORT_SETTINGS:
         if not 0 <= value <= MAX_PORT:
             raise ValueError(f"a port, 0 to {MAX_PORT}")
     elif key == "aggregate.deadletter_ratio":
         if not 0 <= value < 1:
             raise ValueError("a share from 0 (never) to less than 1")
-    elif key in SMALLEST:
-        if value < SMALLEST[key]:
-            raise ValueError(f"a number of {SMALLEST[key]} or more")
+    elif key in SMALLEST_VALUES:
+        if value < SMALLEST_VALUES[key]:
+            raise ValueError(f"a number of {SMALLEST_VALUES[key]} or more")
     elif type(value) is int and value < 1 and (key, value) != BROKERS_CHOICE:
         raise ValueError("a number of 1 or more")
 
 
 def split(key: str, text: str) -> list[str]:
-    """Return the items of a list that stands in one text: with commas, groupings with semicolons.
+    """Split a list in one text, at commas; groupings at semicolons.
 
     Examples
     --------
     >>> split("access.anonymous", "read,report"), split("serve.slices", "late: country, version")
     (['read', 'report'], ['late: country, version'])
     """
-    if key in GROUPINGS:
+    if key in GROUPING_SETTINGS:
         return [item for part in text.split(";") if (item := part.strip())]
     return text.replace(",", " ").split()
 
 
 def check_token(value: Any) -> str:
-    """Return what is kept of a token: its hash, and its scopes.
+    """Return the hash and the scopes of a token.
 
     Raises
     ------
     ValueError
-        Saying what was expected.
+        If the value is invalid.
     """
     if not isinstance(value, str) or not HASHED_TOKEN.fullmatch(value):
         raise ValueError("sha256:<64 hex digits> and scopes, as `dither tokens new` prints it")
@@ -116,12 +121,12 @@ def check_token(value: Any) -> str:
 
 
 def publish_since_ms(text: str) -> int:
-    """Return `publish.since` in ms since the epoch; 0 where it is empty.
+    """Return `publish.since` in ms since the epoch; 0 if it is empty.
 
     Raises
     ------
     ValueError
-        If it is no time.
+        If it is not a time.
 
     Examples
     --------
@@ -137,46 +142,46 @@ def publish_since_ms(text: str) -> int:
 
 
 def parse_place(text: str) -> tuple[int, int]:
-    """Return the partition and the offset that `aggregate.skip` names.
+    """Return the partition and the offset of an item of `aggregate.skip`.
 
     Raises
     ------
     ValueError
-        If it is nothing of the kind.
+        If the text is neither.
 
     Examples
     --------
     >>> parse_place("3:8812")
     (3, 8812)
     """
-    found = PLACE.fullmatch(text)
-    if found is None:
+    match = SKIPPED_PLACE.fullmatch(text)
+    if match is None:
         raise ValueError("places as PARTITION:OFFSET, as in 3:8812")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def parse_groupings(texts: Sequence[str]) -> dict[str, list[tuple[str, ...]]]:
-    """Return the attributes by which each metric's slices are published, by metric.
+    """Return the attributes of each metric's published slices, by metric.
 
     Raises
     ------
     ValueError
-        If a text names none, or one twice.
+        If a text has no attributes, or one twice.
 
     Examples
     --------
     >>> parse_groupings(["late: country", "late: country, version"])
     {'late': [('country',), ('country', 'version')]}
     """
-    found: dict[str, list[tuple[str, ...]]] = {}
+    groupings: dict[str, list[tuple[str, ...]]] = {}
     for text in texts:
         name, _, attributes = text.partition(":")
         by = tuple(word.strip() for word in attributes.split(","))
-        known = found.setdefault(name.strip(), [])
-        if not name.strip() or not all(by) or len({*by}) < len(by) or by in known:
+        metric_groupings = groupings.setdefault(name.strip(), [])
+        if not name.strip() or not all(by) or len({*by}) < len(by) or by in metric_groupings:
             raise ValueError(
                 "METRIC: ATTRIBUTE, as in 'late: country' or 'late: country, version', each once, "
                 f"not {text!r}"
             )
-        known.append(by)
-    return found
+        metric_groupings.append(by)
+    return groupings

@@ -1,8 +1,4 @@
-"""The settings of a deployment: ``dither.toml``, ``DITHER_*`` variables and flags.
-
-Flags override the environment, which overrides the file, which overrides the defaults; each value
-remembers where it came from, for ``--show-settings``.
-"""
+"""The settings of a deployment, in this order: flags, ``DITHER_*`` variables, ``dither.toml``."""
 
 from __future__ import annotations
 
@@ -17,16 +13,16 @@ from typing import Any, get_type_hints
 import msgspec
 
 from aggregator.config import container
-from aggregator.config.environment import FILE, PREFIX, variables
+from aggregator.config.environment import FILE_SUFFIX, VARIABLE_PREFIX, variables
 from aggregator.config.setting_checks import (
-    DURATIONS,
+    DURATION_SETTINGS,
     GROUP_PROTOCOL,
-    SMALLEST,
+    SMALLEST_VALUES,
     check,
     check_token,
     split,
 )
-from aggregator.config.temporary_settings import is_left_over
+from aggregator.config.temporary_settings import is_abandoned
 from aggregator.errors import DitherError, SettingsError
 from aggregator.secrets import HIDDEN, KAFKA_ADDRESSES, is_secret, masked_path
 from aggregator.secrets import masked as masked
@@ -38,10 +34,10 @@ DEFAULT_FILE = "dither.toml"
 
 
 class Topics(msgspec.Struct, forbid_unknown_fields=True):
-    """Names of the Kafka topics, and how they are created where they are missing.
+    """Names of the Kafka topics, and how missing ones are created.
 
-    `managed` says whether Dither may administer them: create those that are missing, and ask for
-    the id by which a topic that was deleted and created again is recognised.
+    If they are `managed`, Dither creates missing topics, and reads their ids to recognise a topic
+    that was deleted and created again.
     """
 
     reports: str = "dither.reports"
@@ -54,19 +50,19 @@ class Topics(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Redis(msgspec.Struct, forbid_unknown_fields=True):
-    """The address of Redis, which keeps the sums."""
+    """The address of Redis."""
 
     url: str = "redis://localhost:6379/0"
 
 
 class Serve(msgspec.Struct, forbid_unknown_fields=True):
-    """The HTTP server; with a certificate and its key, in PEM files, it speaks TLS alone.
+    """The HTTP server; with a certificate and its key, in PEM files, it speaks only TLS.
 
-    `workers` processes share the port. Each of them also listens on a port of its own, from
-    `worker_port` on, for what asks after each of them, as Prometheus does; 0: no such ports.
+    `workers` processes share the port. Each also listens on a port of its own, from `worker_port`
+    on, for Prometheus; 0: no such ports.
 
-    `slices` are exported to Prometheus, as ``METRIC: ATTRIBUTE, ATTRIBUTE``: of each the
-    `top_slices` with most reports.
+    `slices`, ``METRIC: ATTRIBUTE, ATTRIBUTE``, are exported to Prometheus: the `top_slices` with
+    most reports.
     """
 
     host: str = "127.0.0.1"
@@ -94,12 +90,11 @@ class Access(msgspec.Struct, forbid_unknown_fields=True):
     tokens: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Gateway(msgspec.Struct, forbid_unknown_fields=True):
-    """Where devices report over HTTP; sizes are in bytes.
+class GatewaySettings(msgspec.Struct, forbid_unknown_fields=True):
+    """The gateway of devices; sizes are in bytes.
 
-    `rate_limit` (posts), `rate_limit_bytes` and `rate_limit_reports` are of each client.
-
-    `trusted_without_tls` lets in true values (metrics with ``trust = "central"``) over plain HTTP.
+    `rate_limit` (posts), `rate_limit_bytes` and `rate_limit_reports` apply to each client.
+    `trusted_without_tls` admits true values (``trust = "central"``) over plain HTTP.
     """
 
     rate_limit: str = "100/second"
@@ -114,13 +109,12 @@ class Gateway(msgspec.Struct, forbid_unknown_fields=True):
 class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
     """The counting workers.
 
-    `memory` is in bytes, of what a worker has fetched and of its open panes; where it is not set,
-    it is half of the container's limit, if that is less. `skip` names what may be passed if it
-    cannot be counted, as PARTITION:OFFSET. Above one of the limits `deadletter_consecutive`
-    (messages in a row, over `deadletter_span` of Kafka's time at least) and `deadletter_ratio` (a
-    share of the last `deadletter_window` messages) a partition halts; 0: never. A worker that is in
-    one step for `stuck_after` says so, and ends after `stuck_exit`; 0s: never. `health_port`
-    answers whether it works; 0: no port.
+    `memory` in bytes is for fetched messages and open panes; by default at most half of the
+    container's limit. `skip` lists messages, PARTITION:OFFSET, that may be skipped if they cannot
+    be counted. A partition halts above `deadletter_consecutive` (messages in a row, over at least
+    `deadletter_span` of Kafka's time) or `deadletter_ratio` (a share of the last
+    `deadletter_window` messages); 0: never. A worker that is in one step for `stuck_after` reports
+    it, and ends after `stuck_exit`; 0s: never. `health_port` 0: no port.
     """
 
     group: str = "dither"
@@ -143,11 +137,10 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Publish(msgspec.Struct, forbid_unknown_fields=True):
-    """The events on the estimates topic: published by one of the `serve` processes.
+    """The events on the estimates topic, which one of the `serve` processes publishes.
 
-    Final events have `slices`, as ``METRIC: ATTRIBUTE, ATTRIBUTE``, and the frequent strings of
-    metrics that discover them, but for those in `unsearched`. With `connect_schemas` each event has
-    a schema for typed sinks of Kafka Connect.
+    Final events have `slices`, ``METRIC: ATTRIBUTE, ATTRIBUTE``, and discovered strings, except of
+    metrics in `unsearched`. `connect_schemas` adds a schema for typed sinks of Kafka Connect.
     """
 
     enabled: bool = True
@@ -164,9 +157,9 @@ class Schemas(msgspec.Struct, forbid_unknown_fields=True):
     """The schema registry, for `dither schemas`, and frames for it.
 
     `url` is that of the registry's Confluent-compatible API. Access is by `user` and `password`,
-    or by `token`; `ca` is a PEM file with the authority of its certificate. `naming` says what
-    subjects are called: after the ``topic``, the ``record``, or both (``topic_record``). With
-    `schema_id` the gateway, `dither produce` and heartbeats frame their batches; 0: they do not.
+    or by `token`; `ca` is a PEM file with the authority of its certificate. `naming` of subjects is
+    by ``topic``, ``record``, or both (``topic_record``). With `schema_id` the gateway, `dither
+    produce` and heartbeats frame their batches; 0: they do not.
     """
 
     url: str = ""
@@ -179,20 +172,17 @@ class Schemas(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Coordinate(msgspec.Struct, forbid_unknown_fields=True):
-    """Opening and deciding the rounds of minimum and maximum: one `dither coordinate` at a time.
-
-    `health_port` answers whether it works; 0: no port.
-    """
+    """The coordinator of the rounds of minimum and maximum; `health_port` 0: no port."""
 
     lease: str = "10s"
     health_port: int = 0
 
 
 class Otlp(msgspec.Struct, forbid_unknown_fields=True):
-    """Where `dither serve` sends its metrics by OTLP over HTTP; nowhere without an `endpoint`.
+    """The collector that gets the metrics of `dither serve` by OTLP over HTTP, if any.
 
-    The endpoint is a collector's address without the path of a signal. With `traces`, spans go
-    there, too: of each request, commit of a worker, publish, and round of a coordinator.
+    `endpoint` is its address without the path of a signal. With `traces` it also gets spans of
+    requests, commits, publishing and rounds.
     """
 
     endpoint: str = ""
@@ -201,7 +191,7 @@ class Otlp(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
-    """Everything that is configurable, with its defaults."""
+    """All settings, with their defaults."""
 
     metrics: str = "metrics.toml"
     kafka: dict[str, str | int | float | bool] = msgspec.field(
@@ -214,21 +204,21 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     publish: Publish = msgspec.field(default_factory=Publish)
     coordinate: Coordinate = msgspec.field(default_factory=Coordinate)
     access: Access = msgspec.field(default_factory=Access)
-    gateway: Gateway = msgspec.field(default_factory=Gateway)
+    gateway: GatewaySettings = msgspec.field(default_factory=GatewaySettings)
     otlp: Otlp = msgspec.field(default_factory=Otlp)
     schemas: Schemas = msgspec.field(default_factory=Schemas)
     sources: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-SECTIONS: dict[str, type[msgspec.Struct]] = {
+SECTION_TYPES: dict[str, type[msgspec.Struct]] = {
     name: kind
     for name, kind in get_type_hints(Settings).items()
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 }
 KAFKA_NAME = re.compile("[a-z0-9._-]*")
-PLAIN = re.compile("[a-z._-]{1,40}")
-"""A key that may be a mistyped one; of letters alone no token is."""
-CONTAINER = "half of the container's limit"
+PLAIN_KEY = re.compile("[a-z._-]{1,40}")
+"""A key that may be mistyped; a token has other characters."""
+CONTAINER_SOURCE = "half of the container's limit"
 
 
 def load_settings(
@@ -241,54 +231,57 @@ def load_settings(
     Parameters
     ----------
     path : str, optional
-        A TOML file; by default DITHER_CONFIG, else ``dither.toml`` where there is one.
+        A TOML file; by default DITHER_CONFIG, else ``dither.toml`` if it exists.
     flags : mapping of dotted key to value, optional
-        From the command line; None values are passed over.
+        From the command line; None values are ignored.
     environ : mapping, optional
         ``os.environ`` by default.
 
     Raises
     ------
     SettingsError
-        Naming the source, the key, the value and what was expected.
+        If a value is invalid.
     DitherError
-        If the file was left by a `dither up` that was killed.
+        If the file was left by a killed `dither up`.
     """
     environ = os.environ if environ is None else environ
     settings = Settings()
     if path is not None:
-        named, by = path, ("--config", "command line")
+        config_path, by = path, ("--config", "command line")
     else:
-        named, by = environ.get("DITHER_CONFIG", ""), ("file", "DITHER_CONFIG")
-    if named and not Path(named).exists():
-        raise SettingsError(by[0], masked_path(named), "a file that exists", by[1])
-    if is_left_over(Path(named or DEFAULT_FILE)):
+        config_path, by = environ.get("DITHER_CONFIG", ""), ("file", "DITHER_CONFIG")
+    if config_path and not Path(config_path).exists():
+        raise SettingsError(by[0], masked_path(config_path), "a file that exists", by[1])
+    if is_abandoned(Path(config_path or DEFAULT_FILE)):
         raise DitherError(
-            f"{named or DEFAULT_FILE} was left by a `dither up` that was killed. Its servers have "
-            "ended and their data are lost. Run `dither up` again, or delete the file"
+            f"{config_path or DEFAULT_FILE} was left by a `dither up` that was killed. Its servers "
+            "have ended and their data are lost. Run `dither up` again, or delete the file"
         )
-    for key, value in _file(Path(named or DEFAULT_FILE)):
-        _put(settings, key, value, named or DEFAULT_FILE)
-    keys = {section: list(get_type_hints(known)) for section, known in SECTIONS.items()}
+    for key, value in _read_file(Path(config_path or DEFAULT_FILE)):
+        _set(settings, key, value, config_path or DEFAULT_FILE)
+    keys = {
+        section: list(get_type_hints(section_type))
+        for section, section_type in SECTION_TYPES.items()
+    }
     for variable, key, text in variables(environ, keys):
-        _put(settings, key, text, variable)
+        _set(settings, key, text, variable)
     for key, value in (flags or {}).items():
         if value is not None:
             _refuse_visible(key, value)
-            _put(settings, key, value, "command line")
+            _set(settings, key, value, "command line")
     _fit_container(settings)
     return settings
 
 
 def _fit_container(settings: Settings) -> None:
-    """Let a worker use half of what its container may, unless somebody said how much."""
+    """Limit a worker to half of its container's memory, unless it is set."""
     limit = container.memory_limit()
     if "aggregate.memory" in settings.sources or limit is None:
         return
-    fitting = max(SMALLEST["aggregate.memory"], limit.bytes // 2)
+    fitting = max(SMALLEST_VALUES["aggregate.memory"], limit.bytes // 2)
     if fitting < settings.aggregate.memory:
         settings.aggregate.memory = fitting
-        settings.sources["aggregate.memory"] = f"{CONTAINER}, {limit.file}"
+        settings.sources["aggregate.memory"] = f"{CONTAINER_SOURCE}, {limit.file}"
 
 
 def in_force(settings: Settings) -> Iterator[tuple[str, Any, str]]:
@@ -298,103 +291,107 @@ def in_force(settings: Settings) -> Iterator[tuple[str, Any, str]]:
 
 
 def values(settings: Settings) -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) for every setting, secrets as they are."""
+    """Yield (dotted key, value) for every setting, with secrets."""
     plain = msgspec.to_builtins(settings)
     del plain["sources"]
-    yield from _flat(plain)
+    yield from _flatten(plain)
 
 
 def container_share(settings: Settings, workers: int) -> int | None:
-    """Return the memory of each of several workers in one container; None: what is set holds."""
-    if not settings.sources.get("aggregate.memory", "").startswith(CONTAINER):
+    """Return the memory of each of several workers in one container; None if it is set."""
+    if not settings.sources.get("aggregate.memory", "").startswith(CONTAINER_SOURCE):
         return None
-    return max(SMALLEST["aggregate.memory"], settings.aggregate.memory // workers)
+    return max(SMALLEST_VALUES["aggregate.memory"], settings.aggregate.memory // workers)
 
 
-def _file(file: Path) -> Iterator[tuple[str, Any]]:
+def _read_file(file: Path) -> Iterator[tuple[str, Any]]:
     if not file.exists():
         return
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         # the message may quote a table or a key, which may be a secret that stands there
-        said = re.sub(r"\('.*'\)|'.{2,}'", "a name", str(error), flags=re.DOTALL)
-        raise SettingsError("TOML", said, "a file that parses as TOML", str(file)) from None
+        syntax_error = re.sub(r"\('.*'\)|'.{2,}'", "a name", str(error), flags=re.DOTALL)
+        raise SettingsError("TOML", syntax_error, "a file that parses as TOML", str(file)) from None
     except UnicodeDecodeError as error:
         raise SettingsError("text", str(error), "a file in UTF-8", str(file)) from None
     except OSError as error:
         raise SettingsError("file", error.strerror, "a file that can be read", str(file)) from None
-    yield from _flat(document)
+    yield from _flatten(document)
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
 
 
 def _refuse_visible(key: str, value: Any) -> None:
     """Refuse a secret on the command line, which every user of the machine can see."""
-    if is_secret(key, value) and not key.startswith("access."):  # hashes are kept of tokens
-        shown = _shown(key)
-        variable = f"{PREFIX}{shown}".upper().replace(".", "_")
+    if is_secret(key, value) and not key.startswith("access."):  # tokens are hashed
+        shown = _masked_key(key)
+        variable = f"{VARIABLE_PREFIX}{shown}".upper().replace(".", "_")
         raise SettingsError(
             shown,
             masked(key, value),
-            f"a secret in dither.toml, in {variable}, or in a file that {variable}{FILE} names: "
-            "everyone who lists this machine's processes sees a command line",
+            f"a secret in dither.toml, in {variable}, or in a file that {variable}{FILE_SUFFIX} "
+            "names: everyone who lists this machine's processes sees a command line",
             "command line",
         )
 
 
-def _put(settings: Settings, key: str, value: Any, source: str) -> None:
+def _set(settings: Settings, key: str, value: Any, source: str) -> None:
     try:
         _assign(settings, key, value)
     except ValueError as error:
         expected = readable(error) if isinstance(error, msgspec.ValidationError) else str(error)
-        shown = masked(key, value) if _is_known(key) and not source.endswith(FILE) else HIDDEN
+        shown = (
+            masked(key, value) if _is_known(key) and not source.endswith(FILE_SUFFIX) else HIDDEN
+        )
         if shown != value:
             items = [value, *split(key, value)] if isinstance(value, str) else [value]
             for text in value if isinstance(value, list) else items:
                 expected = expected.replace(repr(text), HIDDEN)
-        raise SettingsError(_shown(key, value), shown, expected, source) from None
+        raise SettingsError(_masked_key(key, value), shown, expected, source) from None
     settings.sources[key] = source
 
 
-def _shown(key: str, value: Any = None) -> str:
-    """Return a key without what may be a secret: who swaps the two sides of = has it there."""
+def _masked_key(key: str, value: Any = None) -> str:
+    """Return a key without a possible secret, which swapped sides of = put there."""
     section, _, name = key.partition(".")
     if key.startswith("access.tokens."):
         return key if str(value).startswith("sha256:") else f"access.tokens.{HIDDEN}"
     if _is_known(key) and KAFKA_NAME.fullmatch(name):
         return key
-    known = ["metrics", "kafka", *SECTIONS]
-    if section not in known:
-        return key if PLAIN.fullmatch(key) and get_close_matches(section, known) else HIDDEN
-    names = [*get_type_hints(SECTIONS[section])] if section in SECTIONS else []
-    is_meant = not name or (PLAIN.fullmatch(name) and get_close_matches(name, names))
+    sections = ["metrics", "kafka", *SECTION_TYPES]
+    if section not in sections:
+        return key if PLAIN_KEY.fullmatch(key) and get_close_matches(section, sections) else HIDDEN
+    names = [*get_type_hints(SECTION_TYPES[section])] if section in SECTION_TYPES else []
+    is_meant = not name or (PLAIN_KEY.fullmatch(name) and get_close_matches(name, names))
     return key if is_meant else f"{section}.{HIDDEN}"
 
 
 def _is_known(key: str) -> bool:
-    """Return whether there is such a setting; what stands at any other may be a secret."""
+    """Return whether a setting exists; others may contain a secret."""
     section, _, name = key.partition(".")
-    if section in SECTIONS:
-        return name in get_type_hints(SECTIONS[section]) or key.startswith("access.tokens.")
+    if section in SECTION_TYPES:
+        return name in get_type_hints(SECTION_TYPES[section]) or key.startswith("access.tokens.")
     return key == "metrics" or (section == "kafka" and bool(name))
 
 
 def _assign(settings: Settings, key: str, value: Any) -> None:
-    """Set a value; a ValueError says what was expected instead."""
+    """Set a value, or raise a ValueError."""
     section, _, name = key.partition(".")
     if section == "metrics":
         if name:
             raise ValueError("one value for metrics: the file with the definitions")
         settings.metrics = msgspec.convert(value, str)
-    elif section not in ("kafka", *SECTIONS):
-        raise ValueError(f"a known section: {nearest(section, ['metrics', 'kafka', *SECTIONS])}")
+    elif section not in ("kafka", *SECTION_TYPES):
+        raise ValueError(
+            f"a known section: {nearest(section, ['metrics', 'kafka', *SECTION_TYPES])}"
+        )
     elif not name:
         raise ValueError(f"a table [{section}]")
     elif section == "kafka" and not KAFKA_NAME.fullmatch(name):
@@ -417,13 +414,13 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
     elif key.startswith("access.tokens."):
         settings.access.tokens[key.removeprefix("access.tokens.")] = check_token(value)
     else:
-        types = get_type_hints(SECTIONS[section])
+        types = get_type_hints(SECTION_TYPES[section])
         if name not in types:
             raise ValueError(f"a known key of [{section}]: {nearest(name, types)}")
         if types[name] == list[str] and isinstance(value, str):
             value = split(key, value)
-        if key in DURATIONS and not isinstance(value, str):
-            raise ValueError(durations.EXPECTED)
+        if key in DURATION_SETTINGS and not isinstance(value, str):
+            raise ValueError(durations.EXPECTED_DURATION)
         converted = msgspec.convert(value, types[name], strict=False)
         check(key, converted)
         setattr(getattr(settings, section), name, converted)

@@ -7,41 +7,38 @@ import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
-MARK = "# Written by `dither up`, and removed when it ends: where its servers are.\n"
+FILE_MARK = "# Written by `dither up`, and removed when it ends: where its servers are.\n"
 
 
-def is_ours(file: Path) -> bool:
+def is_written_by_up(file: Path) -> bool:
     """Return whether `dither up` wrote a file."""
-    with contextlib.suppress(OSError), file.open("rb") as found:
-        return found.read(len(MARK.encode())) == MARK.encode()
+    with contextlib.suppress(OSError), file.open("rb") as settings_file:
+        return settings_file.read(len(FILE_MARK.encode())) == FILE_MARK.encode()
     return False
 
 
-def is_left_over(file: Path) -> bool:
-    """Return whether `dither up` wrote a file and has ended since, without removing it.
-
-    It holds a lock on the file for as long as it lives, however it ends.
-    """
-    if not is_ours(file):
+def is_abandoned(file: Path) -> bool:
+    """Return whether a killed `dither up` left a file: a running one locks it."""
+    if not is_written_by_up(file):
         return False
-    with contextlib.suppress(OSError), file.open("rb") as found:
-        fcntl.flock(found, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    with contextlib.suppress(OSError), file.open("rb") as settings_file:
+        fcntl.flock(settings_file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return True
     return False
 
 
 @contextlib.contextmanager
-def written(file: Path, text: str) -> Iterator[None]:
-    """Have a file with the mark and a text, locked, until this ends.
+def write_locked(file: Path, text: str) -> Iterator[None]:
+    """Write a locked file with the mark and a text, and remove it at the end.
 
     Raises
     ------
     FileExistsError
-        If there is one already.
+        If the file exists.
     """
     with file.open("x", encoding="utf-8") as fresh:
-        fcntl.flock(fresh, fcntl.LOCK_EX)  # before the mark is there
-        fresh.write(MARK + text)
+        fcntl.flock(fresh, fcntl.LOCK_EX)  # before the mark is written
+        fresh.write(FILE_MARK + text)
         fresh.flush()
         try:
             yield

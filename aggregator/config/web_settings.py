@@ -7,24 +7,24 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aggregator.secrets import REGISTRY
+from aggregator.secrets import REGISTRY_URL
 
-ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
-HOST = re.compile(r"\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\]")
-ENDPOINT = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?(?<!/v1/metrics)(?<!/v1/traces)")
+ORIGIN_PATTERN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
+HOST_NAME = re.compile(r"\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\]")
+ENDPOINT_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?(?<!/v1/metrics)(?<!/v1/traces)")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def check_origins(origins: list[str]) -> None:
-    """Refuse what is no origin.
+    """Refuse invalid origins.
 
     Raises
     ------
     ValueError
-        If one is none.
+        If one is invalid.
     """
-    if not all(ORIGIN.fullmatch(origin) for origin in origins):
+    if not all(ORIGIN_PATTERN.fullmatch(origin) for origin in origins):
         raise ValueError(
             "origins as browsers send them, as in https://app.example or "
             "http://localhost:3000: in lower case and without a path; or * for all"
@@ -32,27 +32,27 @@ def check_origins(origins: list[str]) -> None:
 
 
 def check_hosts(hosts: list[str]) -> None:
-    """Refuse what no request can name as its host.
+    """Refuse invalid names of hosts.
 
     Raises
     ------
     ValueError
-        If one is none.
+        If one is invalid.
     """
-    if not all(HOST.fullmatch(host) for host in hosts):
+    if not all(HOST_NAME.fullmatch(host) for host in hosts):
         raise ValueError(
             "host names without scheme and port, as in dither.example, 127.0.0.1 or [::1]; "
             "*.example for all below example, or * for all"
         )
 
 
-def networks(proxies: list[str]) -> list[Network]:
+def parse_networks(proxies: list[str]) -> list[Network]:
     """Return the networks of trusted proxies.
 
     Raises
     ------
     ValueError
-        If one is neither an address nor a network, or is everybody's.
+        If one is neither an address nor a network, or contains all addresses.
 
     Examples
     --------
@@ -60,26 +60,26 @@ def networks(proxies: list[str]) -> list[Network]:
     ['127.0.0.1/32', '10.1.0.0/16', '::1/128']
     """
     try:
-        found = [ipaddress.ip_network(proxy) for proxy in proxies]
+        parsed = [ipaddress.ip_network(proxy) for proxy in proxies]
     except ValueError:
-        found = None
-    if found is None or any(not network.prefixlen for network in found):
+        parsed = None
+    if parsed is None or any(not network.prefixlen for network in parsed):
         raise ValueError(
             "addresses or networks of the proxies, as in 127.0.0.1 or 10.0.3.0/24, never all: a "
             "client that is trusted as a proxy can claim any address"
         )
-    return found
+    return parsed
 
 
 def check_endpoint(endpoint: str) -> None:
-    """Refuse what is no address of a collector.
+    """Refuse an invalid address of a collector.
 
     Raises
     ------
     ValueError
-        If it is none.
+        If it is invalid.
     """
-    if endpoint and not ENDPOINT.fullmatch(endpoint):
+    if endpoint and not ENDPOINT_URL.fullmatch(endpoint):
         raise ValueError(
             "a collector's address without user, query and the path of a signal, as in "
             "http://localhost:4318; headers belong in OTEL_EXPORTER_OTLP_HEADERS"
@@ -87,14 +87,14 @@ def check_endpoint(endpoint: str) -> None:
 
 
 def check_registry(url: str) -> None:
-    """Refuse what is no address of a schema registry.
+    """Refuse an invalid address of a schema registry.
 
     Raises
     ------
     ValueError
-        If it is none.
+        If it is invalid.
     """
-    if url and not REGISTRY.fullmatch(url):
+    if url and not REGISTRY_URL.fullmatch(url):
         raise ValueError(
             "http:// or https://, a host and perhaps a path, as in http://localhost:8081; user and "
             "password belong in schemas.user and schemas.password"
@@ -115,10 +115,10 @@ def _check_rate(rate: str) -> None:
         raise ValueError("a rate such as 100/second or 5000 per hour, or nothing") from None
 
 
-CHECKS: Mapping[str, Callable[[Any], object]] = {
+SETTING_CHECKS: Mapping[str, Callable[[Any], object]] = {
     "serve.cors_origins": check_origins,
     "serve.hosts": check_hosts,
-    "serve.trusted_proxies": networks,
+    "serve.trusted_proxies": parse_networks,
     "otlp.endpoint": check_endpoint,
     "schemas.url": check_registry,
     "schemas.schema_id": _check_schema_id,
@@ -126,4 +126,4 @@ CHECKS: Mapping[str, Callable[[Any], object]] = {
     "gateway.rate_limit_bytes": _check_rate,
     "gateway.rate_limit_reports": _check_rate,
 }
-"""By setting: a ValueError says what was expected instead."""
+"""Checks by setting, which raise a ValueError."""

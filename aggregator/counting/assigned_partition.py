@@ -7,12 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aggregator.clock import SYSTEM, Clock
-from aggregator.config.live_metrics import UNUSABLE
+from aggregator.config.live_metrics import UNUSABLE_FIELD
 from aggregator.config.settings import Aggregate
-from aggregator.counting.continuity import VANISHED, KnownProgress, Log, Mark, broken, is_another
+from aggregator.counting.continuity import (
+    VANISHED_FIELD,
+    KnownProgress,
+    Log,
+    Mark,
+    find_break,
+    is_another,
+)
 from aggregator.counting.measurements import Measurements
 from aggregator.counting.rejection_limits import RejectionWindow
-from aggregator.counting.retirement import retire
+from aggregator.counting.retirement import retire_panes
 from aggregator.errors import (
     OtherCluster,
     OtherDeployment,
@@ -21,85 +28,54 @@ from aggregator.errors import (
     recount_command,
 )
 from aggregator.kafka.headers import message_bytes
-from aggregator.kafka.obstacles import SKIPPED, Obstacle, Trouble
+from aggregator.kafka.obstacles import SKIPPED_FIELD, Obstacle, Trouble
 from aggregator.state import definition_history
 from aggregator.state.decoder import Rejection
-from aggregator.state.definition_history import Definitions, rules
+from aggregator.state.definition_history import CountingDefinitions, counting_rules
 from aggregator.state.partition import Partition
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.store import Store
 from estimators import Metric
 from estimators.durations import milliseconds
 
-REMEDIES = (
+GAP_REMEDIES = (
     "Bring the log back, or accept the loss with `dither aggregate --set aggregate.on_gap=skip`",
     "Restore Redis from a backup, or accept the loss and count the rest of the log with "
     "`dither aggregate --set aggregate.on_gap=skip`",
 )
-"""Where Redis has the partition's sums, and where it does not."""
+"""For a Redis that has the partition's sums, and for one that does not."""
 
 
 @dataclasses.dataclass
 class AssignedPartition:
-    """A partition in a worker's hands.
-
-    Attributes
-    ----------
-    epoch : int
-        Raised at every change of owner; the store refuses commits of an older one.
-    state : Partition
-        The sums in memory.
-    committed : int
-        The next offset in the store.
-    facts : dict
-        What else the store should know of this partition: where counting began, lost offsets, and
-        the last message that was counted, by which the log is known again.
-    begin : int
-        The first offset that was ever counted.
-    measured : Measurements
-        How counting it went so far, under whichever owner.
-    halted : str
-        Why nothing is counted, for a person to act on; empty when all is well.
-    fences : int
-        How often in a row another owner took it.
-    rejections : list of Rejection
-        What could not be counted since the last commit: sent to the dead letters just before the
-        next one, so that nothing is diverted that is not passed.
-    refused_bytes : int
-        Their size.
-    refused : RejectionWindow
-        How much was refused lately.
-    excess : str
-        Why the next owner, if it is this worker, must not go on: a limit was reached.
-    must_seek : bool
-        Whether the consumer is still to be sent to the next offset.
-    trouble : Trouble
-        What was met in the log that cannot be counted.
-    """
+    """A partition that this worker owns."""
 
     number: int
-    epoch: int
+    epoch: int  # grows with each change of owner; the store refuses older ones
     state: Partition
-    committed: int
-    facts: dict[str, str | int]
-    begin: int = 0
-    measured: Measurements = dataclasses.field(default_factory=Measurements)
-    halted: str = ""
-    fences: int = 0
+    committed: int  # the next offset in the store
+    facts: dict[str, str | int]  # what else the store shall know, such as `begin`, `gap` and `last`
+    begin: int = 0  # the first counted offset
+    measured: Measurements = dataclasses.field(default_factory=Measurements)  # over all owners
+    halted: str = ""  # why nothing is counted, for a person to act on; or empty
+    fences: int = 0  # consecutive fences by another owner
     retry_at: float = 0.0
     is_fenced: bool = False
+    # Since the last commit. They become dead letters just before the next one, when counting has
+    # passed them.
     rejections: list[Rejection] = dataclasses.field(default_factory=list)
     refused_bytes: int = 0
+    # Recent rejections.
     refused: RejectionWindow = dataclasses.field(default_factory=RejectionWindow)
-    excess: str = ""
-    must_seek: bool = False
+    excess: str = ""  # the limit that was reached, so that it halts when acquired again
+    must_seek: bool = False  # whether a seek to the next offset failed
     trouble: Trouble = dataclasses.field(default_factory=Trouble)
     _expects: bool = True
     _last: Any = None
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether what the store has cannot be counted on from, until somebody mends it."""
+        """Whether counting cannot continue from the stored state until a person repairs it."""
         return self.committed == TORN
 
     @property
@@ -114,98 +90,95 @@ class AssignedPartition:
 
     @property
     def progress(self) -> tuple[KnownProgress, ...]:
-        """How far it was counted, should Redis forget: nothing if nothing was committed."""
+        """The committed progress, in case Redis forgets it; empty before the first commit."""
         if self.committed < 0:
             return ()
-        topic_id, vanished = str(self.facts.get("topic_id", "")), int(self.facts.get(VANISHED, 0))
+        topic_id, vanished = (
+            str(self.facts.get("topic_id", "")),
+            int(self.facts.get(VANISHED_FIELD, 0)),
+        )
         name = str(self.facts.get("deployment", ""))
         return (KnownProgress(self.begin, self.committed, topic_id, vanished, name),)
 
     @property
     def open_bytes(self) -> int:
-        """About how much memory the open panes and what waits for the next commit take."""
+        """About the memory of the open panes and of uncommitted rejections, in bytes."""
         return self.state.open_bytes + self.refused_bytes
 
     def count(self, messages: Sequence[Any], settings: Aggregate) -> list[Rejection]:
-        """Count messages; return those that could not be, which are then kept for the dead letters.
+        """Count messages; return the rejections, which become dead letters at the next commit.
 
-        Where a limit is reached, `excess` says so: what is in memory must then be dropped.
+        If a limit is reached, `excess` names it: the uncommitted state must then be dropped.
         """
-        before = len(self.state.arrivals)
+        arrivals_before = len(self.state.arrivals)
         if messages[-1].offset() >= self.state.next_offset:
             self._last = messages[-1]
         rejections = self.state.count(messages)
-        passed = len(self.state.arrivals) - before
-        found: list[tuple[int, str]] = []
+        passed = len(self.state.arrivals) - arrivals_before
+        refused: list[tuple[int, str]] = []
         if rejections:
             fresh = messages[len(messages) - passed :]
             index = {message.offset(): i for i, message in enumerate(fresh)}
-            found = [(index.get(r.message.offset(), 0), r.reason) for r in rejections]
+            refused = [(index.get(r.message.offset(), 0), r.reason) for r in rejections]
         if passed:
-            self.excess = self.refused.add(self.state.arrivals[before:], found, settings)
+            self.excess = self.refused.add(self.state.arrivals[arrivals_before:], refused, settings)
         self.rejections += rejections
         for rejection in rejections:
             self.refused_bytes += message_bytes(rejection.message)
-            self.measured = self.measured.refused(rejection.reason)
+            self.measured = self.measured.with_refusal(rejection.reason)
         return rejections
 
-    def jumped(self, first: int, last: int) -> bool:
-        """Whether the first messages after taking over are further on than they should be.
+    def has_jumped(self, first: int, last: int) -> bool:
+        """Return whether the first messages after a takeover begin too late.
 
-        Offsets have gaps (transactions, compaction), so only asking again from the expected offset
-        can tell a gap from messages that were still queued for an earlier assignment.
+        Offsets have gaps (transactions, compaction). Only a second fetch from the expected offset
+        tells such a gap from messages that were queued for an earlier assignment.
         """
         if not self._expects or last < self.state.next_offset:
             return False
         self._expects = False
         return first > self.state.next_offset
 
-    def unconfirm(self) -> None:
-        """Check the next message's offset again."""
+    def recheck_offset(self) -> None:
+        """Check the offset of the next message again."""
         self._expects = True
 
     def skip_obstacle(self, obstacle: Obstacle) -> None:
-        """Go on behind what cannot be counted; the next commit says which offsets were given up."""
+        """Continue after an obstacle; the next commit stores which offsets were skipped."""
         following = obstacle.end + 1
         self.facts["gap"] = int(self.facts.get("gap", 0)) + following - obstacle.first
         passed = f"{obstacle.first}-{obstacle.end}"
-        self.facts[SKIPPED] = f"{self.facts.get(SKIPPED, '')},{passed}".lstrip(",")
+        self.facts[SKIPPED_FIELD] = f"{self.facts.get(SKIPPED_FIELD, '')},{passed}".lstrip(",")
         self.state.next_offset = following
         self.trouble = Trouble()
-        self.unconfirm()
+        self.recheck_offset()
 
     def fence(self, retry_at: float) -> None:
         """Stop counting until `retry_at` (monotonic seconds), when the state is read again."""
         self.is_fenced, self.retry_at = True, retry_at
-        self.state.release()
+        self.state.drop_panes()
 
     def commit(self, store: Store, high: int, clock: Clock = SYSTEM) -> int:
-        """Write everything counted so far; return the bytes written.
+        """Write everything counted so far; return the written bytes.
 
         Parameters
         ----------
         store : Store
-            Where it was acquired.
         high : int
-            The end of the partition's log, so that readers can show the lag.
+            The end of the partition's log, from which readers derive the lag.
         clock : Clock
-
-        Raises
-        ------
-        Fenced
-            If the store is not where this state came from.
         """
         if self.is_unreadable:
             return 0
         now = clock.now_ms()
         if self._last is not None:
             self.facts["last"], self._last = str(Mark.of(self._last)), None
-        measured = self.measured.arrived(self.state.arrivals, now)
+        measured = self.measured.with_arrivals(self.state.arrivals, now)
         halted = self.halted or self.trouble.shown
         facts = {**self.facts, "halted": halted, "high": high, "updated": now}
         facts |= measured.facts() | self.refused.facts()
         written = store.partition.commit(self.number, self.epoch, self.committed, self.state, facts)
-        if written is None:  # what an earlier attempt measured is in the store
+        if written is None:  # the store has the measurements of an earlier attempt
             measured = Measurements.stored(store.owner(self.number))
         self.measured = measured
         self.committed, self.fences = self.state.next_offset, 0
@@ -223,43 +196,37 @@ def acquire_partition(
     excess: str = "",
     origin: Callable[[], dict[str, str | int]] = dict,
 ) -> AssignedPartition:
-    """Take a partition over and decide where to continue counting.
+    """Take a partition over and decide where counting continues.
 
     Parameters
     ----------
     store : Store
-        Where the partition's state is.
     number : int
-        The partition's.
     worker : str
         Name of this worker, for people.
     log : Log
-        What can be asked about the partition's log.
     topic_id : str
-        Kafka's id of the topic; empty where the cluster does not tell.
+        Kafka's id of the topic; empty if unknown.
     metrics : mapping of str to Metric
-        By name, as they are defined now.
     settings : Aggregate
-        Which times are refused, what to do about a gap, and the consumer group.
     excess : str
-        Why it must not be counted: a limit was reached.
+        The limit that was reached, so that the partition must not be counted; or empty.
     origin : callable
-        Returns what the owner shall say of its origin, or refuses the partition; see
+        Returns the owner's facts of its origin, or refuses the partition; see
         :class:`aggregator.counting.origin.OriginCheck`.
 
     Returns
     -------
     AssignedPartition
-        Halted, with the reason and without panes, if there is an excess; if the log no longer has
-        what comes next and the settings say ``on_gap = "stop"``; or if what is stored cannot be
-        counted on from.
+        Halted, with the reason and without panes, if there is an excess, if the log lacks the next
+        messages and ``on_gap = "stop"``, or if the stored state is unusable.
     """
     future_ms, past_ms = milliseconds(settings.future), milliseconds(settings.past)
     counted: Mapping[str, Metric] = {} if excess else metrics
     try:
         facts = origin()
         snapshot = store.partition.acquire(number, worker, settings.group, counted)
-        if not excess and retire(store, number, worker, settings.group, snapshot, metrics):
+        if not excess and retire_panes(store, number, worker, settings.group, snapshot, metrics):
             snapshot = store.partition.acquire(number, worker, settings.group, counted)
         state = snapshot.partition(counted, future_ms, past_ms)
     except (OtherGroup, OtherDeployment, OtherCluster, StateUnreadable) as error:
@@ -269,9 +236,11 @@ def acquire_partition(
             number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error), excess=excess
         )
     topic_id = topic_id or snapshot.owner.get("topic_id", "")
-    facts |= {"topic_id": topic_id, UNUSABLE: ""}
+    facts |= {"topic_id": topic_id, UNUSABLE_FIELD: ""}
     facts |= {
-        key: snapshot.owner[key] for key in ("gap", VANISHED, SKIPPED) if key in snapshot.owner
+        key: snapshot.owner[key]
+        for key in ("gap", VANISHED_FIELD, SKIPPED_FIELD)
+        if key in snapshot.owner
     }
     begin = int(snapshot.owner.get("begin", 0))
     halted = ""
@@ -283,28 +252,30 @@ def acquire_partition(
         )
     else:
         low, high = log.range()
-        problem = broken(snapshot, log, low, high, topic_id)
+        problem = find_break(snapshot, log, low, high, topic_id)
         if problem is not None and settings.on_gap != "skip":
             state.next_offset = snapshot.next_offset
             facts["topic_id"] = snapshot.owner.get("topic_id", "")
-            halted = f"{problem.reason}. {REMEDIES[snapshot.next_offset == UNSET]}"
+            halted = f"{problem.reason}. {GAP_REMEDIES[snapshot.next_offset == UNSET]}"
         elif problem is not None:
             facts["gap"] = int(snapshot.owner.get("gap", 0)) + problem.missing
             if problem.vanished:
-                facts[VANISHED] = int(snapshot.owner.get(VANISHED, 0)) + problem.vanished
+                facts[VANISHED_FIELD] = (
+                    int(snapshot.owner.get(VANISHED_FIELD, 0)) + problem.vanished
+                )
             facts["last"] = ""  # the next message that is counted will be the last
             if is_another(snapshot.owner.get("topic_id", ""), topic_id):
-                facts[SKIPPED], facts["begin"] = "", low
+                facts[SKIPPED_FIELD], facts["begin"] = "", low
                 begin = low
-                facts |= definition_history.forgotten(snapshot.owner)
+                facts |= definition_history.cleared_history(snapshot.owner)
             state.next_offset = problem.resume
         if snapshot.next_offset == UNSET and not halted:
             facts["begin"] = begin = state.next_offset = low
     halted = halted or excess
     if halted:
-        state.release()
+        state.drop_panes()
     else:
-        facts |= _keep_definitions(store, snapshot.owner | facts, state, settings)
+        facts |= _store_definitions(store, snapshot.owner | facts, state, settings)
     return AssignedPartition(
         number=number,
         epoch=int(snapshot.owner["epoch"]),
@@ -319,12 +290,12 @@ def acquire_partition(
     )
 
 
-def _keep_definitions(
+def _store_definitions(
     store: Store, owner: Mapping[str, Any], state: Partition, settings: Aggregate
 ) -> dict[str, str]:
-    """Have the store keep the definitions, and return what to say of them with the next commit."""
-    definitions = Definitions(state.metrics, rules(settings))
-    facts = definition_history.changed(owner, state.next_offset, definitions.digest)
+    """Store new definitions; return their facts for the next commit."""
+    definitions = CountingDefinitions(state.metrics, counting_rules(settings))
+    facts = definition_history.changed_definitions(owner, state.next_offset, definitions.digest)
     if facts:
-        store.registry.keep_definitions(definitions.digest, definitions.encode())
+        store.registry.store_definitions(definitions.digest, definitions.encode())
     return facts

@@ -1,4 +1,4 @@
-"""The partitions that the consumer group assigns to a worker: acquired, sought, released."""
+"""The partitions that the consumer group assigns to a worker: acquire, seek, release."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from aggregator.clock import Clock
 from aggregator.config.settings import Settings
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
-from aggregator.counting.backoff import TRANSIENT, Backoff
+from aggregator.counting.backoff import TRANSIENT_ERRORS, Backoff
 from aggregator.counting.log_inspector import LogInspector
 from aggregator.counting.memory_limit import limit_memory
 from aggregator.counting.origin import OriginCheck
@@ -21,35 +21,25 @@ from aggregator.kafka import worker_clients
 from aggregator.storage.store import Store
 from estimators import Metric
 
-LOOK_AGAIN_SECONDS = 15.0
-"""At a partition whose stored state could not be read: somebody may have mended it."""
-IDLE_SECONDS = 15.0
-"""Between two looks of a worker that owns nothing at whether partitions have no owner."""
+UNREADABLE_RETRY_SECONDS = 15.0
+"""Between two reads of an unreadable stored state, which a person may repair."""
+IDLE_CHECK_SECONDS = 15.0
+"""Between two checks, by a worker without partitions, for partitions without an owner."""
 
 log = structlog.get_logger("dither.worker")
 
 
 class Assignment:
-    """Acquires what the group assigns, and has it fetched from where counting stands.
+    """Acquires the assigned partitions, and fetches them from their next offsets.
 
     Parameters
     ----------
-    settings : Settings
-    store : Store
     worker : str
         Shown as the owner of its partitions.
-    clients : worker_clients.Clients
     definitions : callable
         Returns the metrics that are counted now.
     commit : callable
         Commits partitions that are about to be revoked.
-    backoff : Backoff
-    watchdog : Watchdog
-    clock : Clock
-
-    Attributes
-    ----------
-    owned : dict of int to AssignedPartition
     """
 
     def __init__(
@@ -57,7 +47,7 @@ class Assignment:
         settings: Settings,
         store: Store,
         worker: str,
-        clients: worker_clients.Clients,
+        clients: worker_clients.WorkerClients,
         definitions: Callable[[], Mapping[str, Metric]],
         commit: Callable[[Collection[AssignedPartition]], None],
         backoff: Backoff,
@@ -83,14 +73,14 @@ class Assignment:
         )
 
     def rejoin_if_idle(self) -> None:
-        """Join the group again if it has given this worker nothing, and some partitions to nobody.
+        """Join the group again if it left this worker idle and some partitions without owner.
 
-        A group's leader that finds a topic without partitions divides nothing, and may keep to it.
+        A group leader that saw a topic without partitions may never assign any.
 
         Raises
         ------
         OwnsNothing
-            If that did not help.
+            If joining again did not help.
         """
         now = self._clock.monotonic()
         if self.owned or self._pending:
@@ -98,38 +88,40 @@ class Assignment:
             self._is_idle = self._has_rejoined = False
             return
         if self._look_at == float("inf"):
-            self._look_at = now + IDLE_SECONDS
+            self._look_at = now + IDLE_CHECK_SECONDS
         if now < self._look_at:
             return
-        self._look_at = now + IDLE_SECONDS
+        self._look_at = now + IDLE_CHECK_SECONDS
         self._watchdog.enter("looking for partitions without an owner")
         total = self._partitions()
         unowned = self._unowned(range(total)) if total else None
         if unowned and self._has_rejoined:
             raise OwnsNothing(unowned)
         if unowned:
-            log.warning("owns nothing: joins the group again", partitions_without_owner=unowned)
+            log.warning(
+                "owns no partitions, joining the group again", partitions_without_owner=unowned
+            )
             self._consumer.unsubscribe()
             self.subscribe()
             self._has_rejoined = True
         elif unowned is not None and not self._is_idle:
-            log.info("owns nothing: all partitions have owners", partitions=total)
+            log.info("owns no partitions, all have owners", partitions=total)
             self._is_idle = True
 
     def close(self) -> None:
-        """Leave the group; what is still owned is committed first."""
+        """Leave the group, after committing the owned partitions."""
         self._consumer.close()
         self._inspector.close()
 
     def acquire_pending(self) -> None:
-        """Acquire what the group has assigned and the store did not give so far."""
+        """Acquire assigned partitions that the store could not give before."""
         if not self._pending:
             return
         positions, failure = [], None
         for number in sorted(self._pending):
             try:
                 owned = self._acquire(number)
-            except TRANSIENT as error:
+            except TRANSIENT_ERRORS as error:
                 failure = error
                 break
             self.owned[number] = owned
@@ -137,59 +129,59 @@ class Assignment:
         self._pending -= {position.partition for position in positions}
         self._consumer.incremental_assign(positions)
         halted = [p for p in positions if self.owned[p.partition].halted]
-        self._consumer.pause(halted)  # one that was paused when it was revoked comes back paused
+        self._consumer.pause(halted)  # a partition paused at its revocation returns paused
         self._consumer.resume([p for p in positions if p not in halted])
         if failure is not None:
             raise failure
 
     def reacquire_fenced(self) -> None:
-        """Acquire again what was fenced, unless the group has revoked it meanwhile."""
+        """Acquire fenced partitions again, unless the group revoked them."""
         for owned in list(self.owned.values()):
             if owned.is_fenced and self._clock.monotonic() >= owned.retry_at:
                 self._reacquire(owned)
 
     def fence_beside_rival(self) -> None:
-        """Fence what is counted if another deployment commits to the group, too."""
+        """Fence counting partitions if another deployment commits to the group."""
         if self.owned and self._origins.finds_rival():
             for owned in self.owned.values():
                 if owned.is_counting:
                     owned.fence(self._clock.monotonic())
 
     def pause(self, numbers: Collection[int]) -> None:
-        """Fetch nothing of these partitions for now."""
+        """Stop fetching these partitions for now."""
         self._consumer.pause([TopicPartition(self._topic, number) for number in numbers])
 
     def resume(self) -> None:
-        """Fetch again, from where counting stands, what was paused while Redis was away."""
+        """Fetch the partitions that were paused while Redis was unreachable."""
         for owned in self.owned.values():
             if owned.is_counting:
                 self._consumer.resume([TopicPartition(self._topic, owned.number)])
                 self.seek(owned)
 
     def seek(self, owned: AssignedPartition) -> None:
-        """Fetch a partition from where counting stands."""
+        """Fetch a partition from its next offset."""
         position = TopicPartition(self._topic, owned.number, owned.position)
         try:
             self._consumer.seek(position)
         except KafkaException as error:
             log.debug("seek failed", partition=owned.number, error=str(error))
-            owned.unconfirm()
+            owned.recheck_offset()
             owned.must_seek = True
         else:
             owned.must_seek = False
 
     def seek_again(self) -> None:
-        """Repeat what failed: an idle partition has no message that would show the wrong place."""
+        """Repeat failed seeks, as an idle partition has no message that shows a wrong position."""
         for owned in self.owned.values():
             if owned.must_seek and owned.is_counting:
                 self.seek(owned)
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        """Acquire partitions; those for which Redis does not answer now, as soon as it does."""
+        """Acquire partitions, or try again later if Redis does not answer."""
         self._pending.update(assigned.partition for assigned in partitions)
         try:
             self.acquire_pending()
-        except TRANSIENT as error:
+        except TRANSIENT_ERRORS as error:
             self._backoff.fail(error)
         if partitions:
             log.info("assigned", partitions=[p.partition for p in partitions])
@@ -198,7 +190,7 @@ class Assignment:
         numbers = [p.partition for p in partitions]
         try:
             self._commit([self.owned[n] for n in numbers if n in self.owned])
-        except TRANSIENT as error:
+        except TRANSIENT_ERRORS as error:
             self._backoff.fail(error)
             log.warning("revoked uncommitted", partitions=numbers)  # they will be read again
         self._drop(partitions)
@@ -218,24 +210,28 @@ class Assignment:
 
     def _acquire(self, number: int) -> AssignedPartition:
         self._watchdog.enter("taking over", number)
-        known = self.owned.get(number)
+        previous = self.owned.get(number)
         owned = acquire_partition(
             self._store,
             number,
             self._worker,
-            self._inspector.log(number, known.progress if known else ()),
+            self._inspector.log(number, previous.progress if previous else ()),
             self._topic_id(),
             self._definitions(),
             self._settings,
-            excess=known.excess if known else "",
+            excess=previous.excess if previous else "",
             origin=functools.partial(self._origins.check, number),
         )
-        if owned.halted and (known is None or known.halted != owned.halted):
+        if owned.halted and (previous is None or previous.halted != owned.halted):
             log.error("halted", partition=number, reason=owned.halted)
         if owned.is_unreadable:
-            owned.fence(self._clock.monotonic() + LOOK_AGAIN_SECONDS)
-        others = [one for one in self.owned.values() if one is not known]
-        limit_memory([*others, owned], self._settings.memory, self._clock.monotonic())
+            owned.fence(self._clock.monotonic() + UNREADABLE_RETRY_SECONDS)
+        other_partitions = [
+            other_partition
+            for other_partition in self.owned.values()
+            if other_partition is not previous
+        ]
+        limit_memory([*other_partitions, owned], self._settings.memory, self._clock.monotonic())
         return owned
 
     def _reacquire(self, owned: AssignedPartition) -> None:

@@ -10,28 +10,23 @@ from aggregator.dead_letters.writer import DeadLettersUndelivered
 from aggregator.errors import BrokerUnreachable, OtherDeploymentSuspected
 from aggregator.storage.failures import explain_redis_error
 
-TRANSIENT = (redis.RedisError, BrokerUnreachable, DeadLettersUndelivered, OtherDeploymentSuspected)
+TRANSIENT_ERRORS = (
+    redis.RedisError,
+    BrokerUnreachable,
+    DeadLettersUndelivered,
+    OtherDeploymentSuspected,
+)
 """Failures that may pass."""
 FIRST_RETRY_SECONDS = 0.2
 LAST_RETRY_SECONDS = 5.0
 REPEAT_SECONDS = 60.0
-"""Between log lines that say the same."""
+"""Between equal log lines."""
 
 log = structlog.get_logger("dither.worker")
 
 
 class Backoff:
-    """The times at which a failed operation is tried again.
-
-    Parameters
-    ----------
-    clock : Clock
-
-    Attributes
-    ----------
-    retry_at : float
-        When to try again (monotonic seconds); never before anything failed.
-    """
+    """The retry times of a failed operation; `retry_at` is in monotonic seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -47,11 +42,11 @@ class Backoff:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to try, or nothing failed."""
+        """Whether it is time to retry, or nothing failed."""
         return self._clock.monotonic() >= self.retry_at
 
     def fail(self, error: Exception) -> None:
-        """Note that an attempt failed: the next one is later, and later still."""
+        """Note that an attempt failed, and double the delay."""
         now = self._clock.monotonic()
         why = explain_redis_error(error)
         if why != self._logged or now >= self._logged_at + REPEAT_SECONDS:

@@ -20,43 +20,30 @@ from aggregator.counting.watchdog import Watchdog
 from aggregator.dead_letters.writer import DeadLetters
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
 from aggregator.kafka import worker_clients
-from aggregator.state.definition_history import Definitions, rules
+from aggregator.state.definition_history import CountingDefinitions, counting_rules
 from aggregator.storage.eviction import EvictionWatch
 from aggregator.storage.store import Store
-from aggregator.tracing.commit_trace import REFUSED, REPORTS, WRITTEN, CommitTrace
+from aggregator.tracing.commit_trace import BYTES_WRITTEN, REFUSED_COUNT, REPORT_COUNT, CommitTrace
 from aggregator.tracing.spans import Span
 from estimators import Metric
 
 DEAD_LETTER_SECONDS = 10.0
-KEEP_SECONDS = 30.0
-"""The definitions in force are written again so often: somebody may have deleted them."""
-MOST_DOUBLINGS = 5
-"""After so many fences in a row by other owners the pause, then up to 64 s, grows no longer."""
+DEFINITIONS_SECONDS = 30.0
+"""Between two writes of the definitions in force, which somebody may have deleted."""
+MAX_FENCE_DOUBLINGS = 5
+"""Consecutive fences after which the pause, up to 64 s, grows no longer."""
 
 log = structlog.get_logger("dither.worker")
 
 
 class Committer:
-    """Commits the partitions of a worker.
-
-    Parameters
-    ----------
-    settings : Settings
-    store : Store
-    clients : worker_clients.Clients
-    definitions : callable
-        Returns the metrics that are counted now.
-    isolator : Isolator
-    watchdog : Watchdog
-    clock : Clock
-    trace : CommitTrace
-    """
+    """Commits the partitions of a worker."""
 
     def __init__(
         self,
         settings: Settings,
         store: Store,
-        clients: worker_clients.Clients,
+        clients: worker_clients.WorkerClients,
         definitions: Callable[[], Mapping[str, Metric]],
         isolator: Isolator,
         watchdog: Watchdog,
@@ -71,36 +58,35 @@ class Committer:
         self._keep_at, self._trace = float("-inf"), trace
 
     def commit_all(self, partitions: Collection[AssignedPartition]) -> None:
-        """Check what a commit relies on, then commit everything that a worker owns."""
+        """Check the preconditions of a commit, then commit all owned partitions."""
         with self._trace.step("check", any(owned.state.unsaved for owned in partitions)):
             limit_memory(partitions, self._settings.memory, self._clock.monotonic())
             self._check_topic(partitions)
             self._check_eviction(partitions)
-            if total := self._clients.partitions():  # readers must know whether all are there
+            if total := self._clients.partitions():  # readers check that no partition is missing
                 for owned in partitions:
                     owned.facts["partitions"] = total
         for owned in partitions:
             self._commit(owned)
         if partitions:
-            self._keep_definitions()
+            self._store_definitions()
 
     def commit_revoked(self, partitions: Collection[AssignedPartition]) -> None:
-        """Commit partitions that are about to be given back."""
+        """Commit partitions that are about to be revoked."""
         self._check_topic(partitions)
         for owned in partitions:
             self._commit(owned)
 
-    def check_eviction_again(self) -> None:
-        """Look at Redis before the next commit: it was away, and may be another one."""
-        self._eviction.look_again()
+    def recheck_eviction(self) -> None:
+        """Check Redis before the next commit: after an outage it may be another one."""
+        self._eviction.recheck()
 
     # -- Checks -------------------------------------------------------------------------------
 
     def _check_topic(self, partitions: Collection[AssignedPartition]) -> None:
-        """Fence what was counted if the topic was made anew, before it is committed.
+        """Fence partitions, before their commit, if the topic was recreated or is compacted.
 
-        Kafka's client goes on in the new topic as if it were the same: whatever it brought was
-        brought before this look. A topic that is compacted by now halts its partitions.
+        Kafka's client silently goes on in a recreated topic.
         """
         counting = [owned for owned in partitions if owned.is_counting]
         if not counting:
@@ -113,7 +99,7 @@ class Committer:
                 owned.fence(self._clock.monotonic())
 
     def _check_eviction(self, partitions: Collection[AssignedPartition]) -> None:
-        """Halt what is counted if Redis may evict it by now."""
+        """Halt counting partitions if Redis may evict their keys."""
         counting = [owned for owned in partitions if owned.is_counting]
         if counting and (why := self._eviction()):
             for owned in counting:
@@ -123,12 +109,9 @@ class Committer:
     # -- One partition ------------------------------------------------------------------------
 
     def _commit(self, owned: AssignedPartition) -> None:
-        """Write a partition's sums and next offset; on a fence drop them.
+        """Write a partition's sums and next offset, or drop them if it is fenced.
 
-        Raises
-        ------
-        TRANSIENT
-            If Redis, or the dead-letter topic, does not answer: nothing is lost, try again.
+        A transient error loses nothing: the commit is tried again.
         """
         if owned.is_fenced:
             return
@@ -136,7 +119,9 @@ class Committer:
         with self._trace.step("store", reports > 0 or refused > 0, owned.number) as span:
             written = self._write(owned, span)
             if written is not None:
-                self._trace.add(span, {REPORTS: reports, REFUSED: refused, WRITTEN: written})
+                self._trace.add(
+                    span, {REPORT_COUNT: reports, REFUSED_COUNT: refused, BYTES_WRITTEN: written}
+                )
         if written is not None:
             self._commit_to_group(owned)
 
@@ -163,7 +148,7 @@ class Committer:
             owned.fence(self._clock.monotonic())
             return None
         seconds = self._clock.monotonic() - started
-        owned.measured = owned.measured.committed(seconds, written)
+        owned.measured = owned.measured.with_commit(seconds, written)
         log.debug(
             "committed",
             partition=owned.number,
@@ -174,10 +159,7 @@ class Committer:
         return written
 
     def _send_dead_letters(self, owned: AssignedPartition) -> bool:
-        """Send what was refused since the last commit, and wait until it is safe.
-
-        Returns whether all of it could be sent: else the partition is fenced.
-        """
+        """Send the rejections since the last commit; return False if the partition is fenced."""
         if owned.rejections:
             first, reasons = owned.rejections[0], Counter(r.reason for r in owned.rejections)
             log.warning(
@@ -189,7 +171,7 @@ class Committer:
             )
             for rejection in owned.rejections:
                 try:
-                    self._dead_letters.send(rejection)
+                    self._dead_letters.enqueue(rejection)
                 except Exception as error:
                     self._isolator.block_unsendable(owned, rejection, error)
                     return False
@@ -199,11 +181,13 @@ class Committer:
         return True
 
     def _commit_to_group(self, owned: AssignedPartition) -> None:
-        """Write Kafka's own committed offset: for lag tools, and should Redis forget."""
+        """Commit the offset to Kafka: for lag tools, and in case Redis forgets it."""
         if owned.committed >= 0 and not owned.halted:
             try:
-                known = dataclasses.replace(owned.progress[0], at=self._clock.now_ms())
-                position = TopicPartition(self._topic, owned.number, known.next, known.metadata)
+                progress = dataclasses.replace(owned.progress[0], at=self._clock.now_ms())
+                position = TopicPartition(
+                    self._topic, owned.number, progress.next, progress.metadata
+                )
                 self._clients.consumer.commit(offsets=[position], asynchronous=True)
             except KafkaException as error:
                 log.debug("group commit failed", partition=owned.number, error=str(error))
@@ -214,23 +198,23 @@ class Committer:
         return max(marks[1], owned.position) if marks else owned.position
 
     def _fence(self, owned: AssignedPartition, fence: Fenced) -> None:
-        """Drop what was counted; acquire it again later if another worker has it now."""
+        """Drop the uncommitted state; wait longer if another worker owns the partition."""
         log.warning(
             "fenced", partition=owned.number, detail=str(fence), other_owner=fence.has_other_owner
         )
         pause = 0.0
         if fence.has_other_owner:
-            pause = random.uniform(1, 2) * 2 ** min(owned.fences, MOST_DOUBLINGS)  # noqa: S311
+            pause = random.uniform(1, 2) * 2 ** min(owned.fences, MAX_FENCE_DOUBLINGS)  # noqa: S311
             owned.fences += 1
         owned.fence(self._clock.monotonic() + pause)
 
-    def _keep_definitions(self) -> None:
-        """Have the store keep the definitions in force, for `dither verify`."""
+    def _store_definitions(self) -> None:
+        """Store the definitions in force, for `dither verify`."""
         if self._clock.monotonic() < self._keep_at:
             return
-        definitions = Definitions(self._definitions(), rules(self._settings))
+        definitions = CountingDefinitions(self._definitions(), counting_rules(self._settings))
         try:
-            self._store.registry.keep_definitions(definitions.digest, definitions.encode())
+            self._store.registry.store_definitions(definitions.digest, definitions.encode())
         except StateUnreadable as error:  # counting goes on
             log.warning("definitions not stored", error=str(error))
-        self._keep_at = self._clock.monotonic() + KEEP_SECONDS
+        self._keep_at = self._clock.monotonic() + DEFINITIONS_SECONDS

@@ -1,8 +1,8 @@
-"""Decides whether a partition's log continues where its sums end, from all the evidence.
+"""Decides whether a partition's log continues where its sums end.
 
 The log is compared with the next offset in Redis, and with the last counted message, which must
 still be at its offset. If Redis has nothing, it is compared with the progress that the worker and
-Kafka remember.
+the consumer group remember.
 """
 
 from __future__ import annotations
@@ -17,85 +17,61 @@ from aggregator.storage.progress import UNSET
 from aggregator.storage.snapshot import Snapshot
 
 DIGEST_BYTES = 8
-MARK = re.compile(r"(\d{1,19}):(-?\d{1,10}):([0-9a-f]{16})")
+MARK_PATTERN = re.compile(r"(\d{1,19}):(-?\d{1,10}):([0-9a-f]{16})")
 GROUP_METADATA = re.compile(
     r"dither begin=(\d{1,19}) topic=(\S*)(?: vanished=(\d{1,19}))?"
     r"(?: deployment=([0-9a-f]{16}) at=(\d{1,19}))?"
 )
-VANISHED = "vanished"
-"""The owner's field with the number of counted offsets whose loss from the log was accepted."""
+VANISHED_FIELD = "vanished"
+"""Field of the owner's hash: the counted offsets whose loss from the log was accepted."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """A message of a log, by which it is known again.
-
-    Attributes
-    ----------
-    offset : int
-    epoch : int
-        Of the leader that took it; -1 where the broker does not tell. A log that was cut off and
-        written again has new messages of a higher epoch.
-    digest : str
-        Of its key, value and timestamp: a log that was restored from an older copy may have others
-        of the same epoch.
-    """
+    """The position and digest of a message, which identify it in its log."""
 
     offset: int
+    # Of the leader that took it; -1 if unknown. A log that was truncated and written again has
+    # messages of a higher epoch.
     epoch: int
+    # Of key, value and timestamp, as a log restored from an older copy may repeat an epoch.
     digest: str
 
     @classmethod
     def of(cls, message: Any) -> Self:
         """Return the mark of a message."""
-        found = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
         for part in (message.key() or b"", message.value() or b""):
-            found.update(len(part).to_bytes(8, "big") + part)
-        found.update(message.timestamp()[1].to_bytes(8, "big", signed=True))
+            digest.update(len(part).to_bytes(8, "big") + part)
+        digest.update(message.timestamp()[1].to_bytes(8, "big", signed=True))
         epoch = message.leader_epoch()
-        return cls(message.offset(), -1 if epoch is None else epoch, found.hexdigest())
+        return cls(message.offset(), -1 if epoch is None else epoch, digest.hexdigest())
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return what :meth:`__str__` has written; None if it is something else.
+        """Return the mark that :meth:`__str__` wrote, or None.
 
-        Examples
-        --------
         >>> str(Mark.parse("7:3:00112233445566aa")), Mark.parse("")
         ('7:3:00112233445566aa', None)
         """
-        found = MARK.fullmatch(text)
-        return cls(int(found[1]), int(found[2]), found[3]) if found else None
+        match = MARK_PATTERN.fullmatch(text)
+        return cls(int(match[1]), int(match[2]), match[3]) if match else None
 
     def __str__(self) -> str:
-        """Return it as the store keeps it."""
+        """Return the stored form."""
         return f"{self.offset}:{self.epoch}:{self.digest}"
 
 
 @dataclasses.dataclass(frozen=True)
 class KnownProgress:
-    """The progress of a partition, as a worker or the consumer group remembers it.
+    """The progress of a partition that a worker or the consumer group remembers."""
 
-    Attributes
-    ----------
-    begin, next : int
-        The offsets in [begin, next) were counted.
-    topic_id : str
-        Of the topic; empty where nobody told.
-    vanished : int
-        How many offsets were counted besides, and had left the log by then.
-    deployment : str
-        Whose Redis has the sums; empty where nobody told.
-    at : int
-        When this was committed, in ms since the epoch: only to tell one commit from the next.
-    """
-
-    begin: int
+    begin: int  # the offsets in [begin, next) were counted
     next: int
-    topic_id: str = ""
-    vanished: int = 0
-    deployment: str = ""
-    at: int = 0
+    topic_id: str = ""  # empty if unknown
+    vanished: int = 0  # further counted offsets that had left the log
+    deployment: str = ""  # whose Redis has the sums; empty if unknown
+    at: int = 0  # ms since the epoch, to tell commits apart
 
     @property
     def metadata(self) -> str:
@@ -106,107 +82,85 @@ class KnownProgress:
 
     @classmethod
     def of_group(cls, offset: int, metadata: str | None) -> Self | None:
-        """Return what a group's committed offset says; None if the group has none.
+        """Return the progress in a group's committed offset; None without one.
 
-        Examples
-        --------
         >>> KnownProgress.of_group(9, "dither begin=4 topic=abc vanished=3")
         KnownProgress(begin=4, next=9, topic_id='abc', vanished=3, deployment='', at=0)
         >>> KnownProgress.of_group(9, None) == KnownProgress(begin=0, next=9)
         True
         """
-        found = GROUP_METADATA.fullmatch(metadata or "")
+        match = GROUP_METADATA.fullmatch(metadata or "")
         if offset < 0:
             return None
-        if not found:
+        if not match:
             return cls(0, offset)
-        vanished, at = int(found[3] or 0), int(found[5] or 0)
-        return cls(int(found[1]), offset, found[2], vanished, found[4] or "", at)
+        vanished, at = int(match[3] or 0), int(match[5] or 0)
+        return cls(int(match[1]), offset, match[2], vanished, match[4] or "", at)
 
 
 @dataclasses.dataclass(frozen=True)
 class Log:
-    """Queries about a partition's log.
+    """Queries about a partition's log."""
 
-    Attributes
-    ----------
-    range : callable
-        Returns its first and its next offset.
-    mark : callable
-        Returns the first message from an offset on; None if there is none.
-    known_progress : callable
-        Returns how far it was counted, as far as anybody but Redis remembers.
-    """
-
-    range: Callable[[], tuple[int, int]]
+    range: Callable[[], tuple[int, int]]  # returns its first and its next offset
+    # Returns the first message from an offset on.
     mark: Callable[[int], Mark | None] = lambda _: None
+    # Returns what others than Redis remember.
     known_progress: Callable[[], tuple[KnownProgress, ...]] = lambda: ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Break:
-    """A log that does not go on where the sums stand.
-
-    Attributes
-    ----------
-    reason : str
-    resume : int
-        Where counting would go on, if the loss is accepted.
-    missing : int
-        How many offsets would then be counted and gone, or neither counted nor there.
-    vanished : int
-        How many of the counted offsets have left the log, so that their reports are only in the
-        sums; without those that left its beginning, as the log's first offset tells of them.
-    """
+    """A log that does not continue where the sums end."""
 
     reason: str
-    resume: int
-    missing: int
-    vanished: int = 0
+    resume: int  # where counting continues if the loss is accepted
+    missing: int  # offsets then counted and gone, or neither counted nor there
+    vanished: int = 0  # counted offsets that left the log elsewhere than at its beginning
 
 
-def broken(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str) -> Break | None:
-    """Return how a log fails to go on from where the sums stand; None if it does.
+def find_break(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str) -> Break | None:
+    """Return how a log fails to continue where the sums end, or None.
 
     Parameters
     ----------
     snapshot : Snapshot
-        What the store has of the partition.
     log : Log
-        What can be asked about the partition's log.
     low, high : int
         The log's first and next offset.
     topic_id : str
-        Kafka's id of the topic; empty where the cluster does not tell.
+        Kafka's id of the topic; empty if unknown.
     """
-    following, known = snapshot.next_offset, snapshot.owner.get("topic_id", "")
+    following, stored_topic_id = snapshot.next_offset, snapshot.owner.get("topic_id", "")
     if following == UNSET:
-        return _forgotten(log.known_progress(), low, topic_id)
-    if is_another(known, topic_id):
+        return _find_forgotten(log.known_progress(), low, topic_id)
+    if is_another(stored_topic_id, topic_id):
         # as far as the old log was known to reach
         missing = max(0, int(snapshot.owner.get("high", 0)) - following)
-        reason = f"the topic was deleted and created again (id {known}, now {topic_id})"
+        reason = f"the topic was deleted and created again (id {stored_topic_id}, now {topic_id})"
         return Break(reason, low, missing, following - int(snapshot.owner.get("begin", 0)))
     if following < low:
         lost = low - following
         reason = f"{lost} offsets are gone: counted up to {following}, log begins at {low}"
         return Break(reason, low, lost)
-    return _truncated(snapshot, log, low, high)
+    return _find_truncation(snapshot, log, low, high)
 
 
-def is_another(known: str, topic_id: str) -> bool:
-    """Whether two ids are of different topics; one that is empty tells nothing."""
-    return bool(known and topic_id and known != topic_id)
+def is_another(stored_id: str, current_id: str) -> bool:
+    """Return whether two ids are of different topics; an empty id may be any."""
+    return bool(stored_id and current_id and stored_id != current_id)
 
 
-def _forgotten(known_progress: tuple[KnownProgress, ...], low: int, topic_id: str) -> Break | None:
-    """Return what of a partition that Redis has nothing of was counted and cannot be again."""
+def _find_forgotten(
+    known_progress: tuple[KnownProgress, ...], low: int, topic_id: str
+) -> Break | None:
+    """Return the loss of a partition that Redis forgot, though it was counted."""
     lost = 0
-    for known in known_progress:
-        gone = known.vanished
-        if known.next > known.begin:
-            end = known.next if is_another(known.topic_id, topic_id) else low
-            gone += max(0, end - known.begin)
+    for progress in known_progress:
+        gone = progress.vanished
+        if progress.next > progress.begin:
+            end = progress.next if is_another(progress.topic_id, topic_id) else low
+            gone += max(0, end - progress.begin)
         lost = max(lost, gone)
     if not lost:
         return None
@@ -217,13 +171,13 @@ def _forgotten(known_progress: tuple[KnownProgress, ...], low: int, topic_id: st
     return Break(reason, low, lost)
 
 
-def _truncated(snapshot: Snapshot, log: Log, low: int, high: int) -> Break | None:
-    """Return where a log was cut off below the next offset, also if it has grown past it since."""
+def _find_truncation(snapshot: Snapshot, log: Log, low: int, high: int) -> Break | None:
+    """Return where a log was truncated below the next offset, even if it has grown since."""
     following, last = snapshot.next_offset, Mark.parse(snapshot.owner.get("last", ""))
     if following <= high and (last is None or last.offset < low or log.mark(last.offset) == last):
         return None
     end = min(following, high)
-    fork = _fork(log, last.epoch, low, end) if last is not None and last.epoch >= 0 else end
+    fork = _find_fork(log, last.epoch, low, end) if last is not None and last.epoch >= 0 else end
     if following > high:
         reason = f"the log ends at {high}, before the counted {following}: it was truncated"
         return Break(reason, fork, following - fork, following - fork)
@@ -235,17 +189,17 @@ def _truncated(snapshot: Snapshot, log: Log, low: int, high: int) -> Break | Non
     return Break(reason, following, following - low, following - low)
 
 
-def _fork(log: Log, epoch: int, low: int, end: int) -> int:
-    """Return the first offset from which on messages are of a later epoch; `end` if none is.
+def _find_fork(log: Log, epoch: int, low: int, end: int) -> int:
+    """Return the first offset with messages of a later epoch; `end` if there is none.
 
-    Epochs never fall in a log: about 20 looks find it among a million.
+    Epochs never fall in a log, so a bisection finds it.
     """
     first, last = low, end
     while first < last:
         middle = (first + last) // 2
-        found = log.mark(middle)
-        if found is None or found.offset >= last or found.epoch > epoch:
+        mark = log.mark(middle)
+        if mark is None or mark.offset >= last or mark.epoch > epoch:
             last = middle
         else:
-            first = found.offset + 1
+            first = mark.offset + 1
     return first

@@ -17,21 +17,16 @@ from aggregator.state.decoder import Rejection
 from producers.kafka.kafka_errors import describe_kafka_error
 
 PIECE_BYTES = 8_000_000
-"""Of messages that are counted together: what they become in memory is a multiple of it."""
-DEFECT = "this is a defect of Dither: report it with the worker's log"
+"""Bytes of messages counted together, whose memory is a multiple of it."""
+DEFECT_NOTICE = "this is a defect of Dither: report it with the worker's log"
 
 log = structlog.get_logger("dither.worker")
 
 
 class Isolator:
-    """Counts the messages of partitions, and finds out what cannot be counted.
+    """Counts the messages of partitions, and isolates those that cannot be counted.
 
-    Parameters
-    ----------
-    settings : Aggregate
-    clock : Clock
-    probe : callable
-        Starts looking for the end of a record batch, given a partition and the first offset.
+    `probe` starts the search for the end of a record batch, given partition and first offset.
     """
 
     def __init__(
@@ -40,16 +35,16 @@ class Isolator:
         self._settings, self._clock, self._probe = settings, clock, probe
 
     def count(self, owned: AssignedPartition, messages: Sequence[Any]) -> bool:
-        """Count messages in log order, up to the first that cannot be; return whether all were.
+        """Count messages in log order; return whether all could be counted.
 
-        What fails together is dropped, read again and counted one by one, until the message that
-        fails alone is known. Then the partition stands before it.
+        Messages that fail together are dropped, read again and counted one by one until one fails
+        alone; the partition then stands before it.
         """
         for piece in _pieces(messages, owned.trouble):
             first = piece[0].offset()
             culprit = owned.trouble.culprit
             if culprit is not None and owned.state.next_offset <= culprit.first == first:
-                if self._pass_named(owned, culprit):
+                if self._skip_named(owned, culprit):
                     continue
                 self._halt(owned, culprit)
                 owned.trouble.is_blocked = True
@@ -60,7 +55,7 @@ class Isolator:
                 self._drop_failed(owned, first, piece[-1].offset(), error)
                 return False
             if owned.excess:
-                owned.fence(self._clock.monotonic())  # dropped, taken again, and halted
+                owned.fence(self._clock.monotonic())  # drop it; the next acquisition halts it
                 return False
         trouble = owned.trouble
         if trouble.stall is not None or 0 <= trouble.suspect_until < owned.state.next_offset:
@@ -70,12 +65,12 @@ class Isolator:
     def _drop_failed(
         self, owned: AssignedPartition, first: int, last: int, error: Exception
     ) -> None:
-        """Drop what was counted since the last commit, in part or whole, and know better."""
+        """Drop the uncommitted state, and narrow the search for the failing message."""
         trouble = owned.trouble
-        place = {"partition": owned.number, "first": first, "last": last}
-        log.error("counting failed", **place, stack=_stack(error))
+        log_fields = {"partition": owned.number, "first": first, "last": last}
+        log.error("counting failed", **log_fields, stack=_stack(error))
         if first == last <= trouble.suspect_until:
-            why = f"checking it fails ({type(error).__name__}); {DEFECT}"
+            why = f"checking it fails ({type(error).__name__}); {DEFECT_NOTICE}"
             trouble.culprit = Obstacle(first, first, why)
         trouble.suspect_until = max(trouble.suspect_until, last)
         owned.fence(self._clock.monotonic())
@@ -83,31 +78,23 @@ class Isolator:
     def block_unsendable(
         self, owned: AssignedPartition, rejection: Rejection, error: Exception
     ) -> None:
-        """Stop before a message that can neither be counted nor made a dead letter of.
+        """Stop before a message that can neither be counted nor become a dead letter.
 
         Parameters
         ----------
         owned : AssignedPartition
-            The message's partition.
         rejection : Rejection
-            The message, and why it was not counted.
         error : Exception
-            What making the dead letter raised.
+            What the dead letter raised.
         """
         offset = rejection.message.offset()
         log.error("dead letter failed", partition=owned.number, offset=offset, stack=_stack(error))
-        why = f"its dead letter cannot be made ({type(error).__name__}); {DEFECT}"
+        why = f"its dead letter cannot be made ({type(error).__name__}); {DEFECT_NOTICE}"
         owned.trouble.culprit = Obstacle(offset, offset, why)
         owned.fence(self._clock.monotonic())
 
-    def pass_stall(self, owned: AssignedPartition, message: Any) -> bool:
-        """Note that Kafka's client cannot read what stands at an offset, for now.
-
-        Returns
-        -------
-        bool
-            Whether it was passed, so that the consumer has to be sent behind it.
-        """
+    def skip_stall(self, owned: AssignedPartition, message: Any) -> bool:
+        """Note an unreadable offset; return whether it was skipped and the client must seek."""
         trouble, now = owned.trouble, self._clock.monotonic()
         at, base = owned.state.next_offset, message.offset()
         stall = trouble.stall
@@ -124,15 +111,15 @@ class Isolator:
         if probe is None or (probe.is_over and probe.last is None):
             probe = trouble.probe = self._probe(owned.number, base)
         obstacle = Obstacle(max(base, at), probe.last, stall.why)
-        if probe.last is not None and self._pass_named(owned, obstacle):
+        if probe.last is not None and self._skip_named(owned, obstacle):
             return True
         if stall.is_lasting(now):
             self._halt(owned, obstacle)
         return False
 
-    def _pass_named(self, owned: AssignedPartition, obstacle: Obstacle) -> bool:
+    def _skip_named(self, owned: AssignedPartition, obstacle: Obstacle) -> bool:
         """Skip an obstacle if the settings name it; return whether they do."""
-        if not obstacle.may_pass(owned.number, self._settings.skip):
+        if not obstacle.is_skippable(owned.number, self._settings.skip):
             return False
         owned.skip_obstacle(obstacle)
         log.warning(
@@ -152,13 +139,13 @@ class Isolator:
 
 
 def _stack(error: Exception) -> str:
-    """Return where something failed: no values, which may be those of a person."""
+    """Return the stack of an error without values, which may be personal."""
     lines = traceback.format_tb(error.__traceback__)
     return "".join([*lines, type(error).__name__])
 
 
 def _pieces(messages: Sequence[Any], trouble: Trouble) -> Iterator[Sequence[Any]]:
-    """Yield messages in pieces that are counted together; those that are suspected, alone."""
+    """Yield messages in pieces that are counted together; suspects are alone."""
     wall = trouble.culprit.first if trouble.culprit else -1
     is_suspect = messages[0].offset() <= max(trouble.suspect_until, wall)
     if not is_suspect and sum(map(len, messages)) <= PIECE_BYTES:

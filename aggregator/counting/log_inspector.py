@@ -1,4 +1,4 @@
-"""Queries Kafka about a partition's log, before a worker counts any of it."""
+"""Queries Kafka about a partition's log, before a worker counts it."""
 
 from __future__ import annotations
 
@@ -17,25 +17,18 @@ from aggregator.kafka.renewed_consumer import RenewedConsumer
 from producers.kafka.kafka_errors import describe_kafka_error
 
 
-class Place(NamedTuple):
-    """The id of a topic's Kafka cluster (empty where it does not tell), and its partitions."""
+class ClusterTopic(NamedTuple):
+    """The id of a topic's Kafka cluster, or empty, and its partitions."""
 
     cluster: str
     partitions: list[int]
 
 
 class LogInspector:
-    """Asks through a consumer of its own: questions would queue behind a fetch that waits.
+    """Asks through a consumer of its own, as questions would queue behind a waiting fetch.
 
-    Every question raises :class:`BrokerUnreachable` where no broker answers it in time.
-
-    Parameters
-    ----------
-    consumer : RenewedConsumer
-        Of the workers' group, which it does not join. Without an answer it is replaced.
-    settings : Settings
-    clock : callable
-        Monotonic seconds.
+    The consumer does not join the workers' group; it is replaced when it gets no answer. Each
+    question without an answer in time raises :class:`BrokerUnreachable`.
     """
 
     def __init__(
@@ -49,64 +42,58 @@ class LogInspector:
         self._servers = str(settings.kafka.get("bootstrap.servers", ""))
 
     def log(self, number: int, known_progress: tuple[KnownProgress, ...] = ()) -> Log:
-        """Return what can be asked about a partition's log.
-
-        Parameters
-        ----------
-        number : int
-            The partition's.
-        known_progress : tuple of KnownProgress
-            What this worker itself remembers of it.
-        """
+        """Return the queries of a partition's log; `known_progress` is the worker's own."""
         return Log(
             lambda: self._range(number),
             lambda offset: self._mark(number, offset),
-            lambda: (*known_progress, *self.committed([number]).values()),
+            lambda: (*known_progress, *self.committed_progress([number]).values()),
         )
 
-    def place(self) -> Place:
-        """Return where the reports topic is."""
+    def cluster_topic(self) -> ClusterTopic:
+        """Return the cluster and the partitions of the reports topic."""
         try:
-            found = self._consumer.current.list_topics(self._topic, clients.ANSWER_SECONDS)
+            metadata = self._consumer.current.list_topics(self._topic, clients.ANSWER_SECONDS)
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from None
-        return Place(found.cluster_id or "", sorted(found.topics[self._topic].partitions))
+        return ClusterTopic(
+            metadata.cluster_id or "", sorted(metadata.topics[self._topic].partitions)
+        )
 
-    def committed(self, numbers: Sequence[int]) -> dict[int, KnownProgress]:
-        """Return what the group has committed of partitions; nothing of those it has not."""
+    def committed_progress(self, numbers: Sequence[int]) -> dict[int, KnownProgress]:
+        """Return the group's committed progress by partition, where there is one."""
         if not numbers:
             return {}
-        places = [TopicPartition(self._topic, number) for number in numbers]
+        positions = [TopicPartition(self._topic, number) for number in numbers]
         try:
-            committed = self._consumer.current.committed(places, timeout=clients.ANSWER_SECONDS)
+            committed = self._consumer.current.committed(positions, timeout=clients.ANSWER_SECONDS)
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from None
-        found = {}
-        for place in committed:
-            if place.error is not None:
-                raise self._unreachable(place.error)
-            if progress := KnownProgress.of_group(place.offset, place.metadata):
-                found[place.partition] = progress
-        return found
+        progress_by_partition = {}
+        for position in committed:
+            if position.error is not None:
+                raise self._unreachable(position.error)
+            if progress := KnownProgress.of_group(position.offset, position.metadata):
+                progress_by_partition[position.partition] = progress
+        return progress_by_partition
 
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close()
 
     def _range(self, number: int) -> tuple[int, int]:
-        place = TopicPartition(self._topic, number)
+        position = TopicPartition(self._topic, number)
         try:
             return self._consumer.current.get_watermark_offsets(
-                place, timeout=clients.ANSWER_SECONDS
+                position, timeout=clients.ANSWER_SECONDS
             )
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from None
 
     def _mark(self, number: int, offset: int) -> Mark | None:
-        place = TopicPartition(self._topic, number, offset)
+        position = TopicPartition(self._topic, number, offset)
         consumer, last = self._consumer.current, None
         deadline = self._clock() + clients.ANSWER_SECONDS
-        consumer.incremental_assign([place])
+        consumer.incremental_assign([position])
         try:
             while (left := deadline - self._clock()) > 0 and not _was_cut(last):
                 for event in consumer.consume(1, timeout=left):
@@ -121,7 +108,7 @@ class LogInspector:
         raise self._unreachable(last)
 
     def _unreachable(self, error: KafkaError | None) -> BrokerUnreachable:
-        if error is not None and error.code() in topic_admin.NO_TOPIC:
+        if error is not None and error.code() in topic_admin.NO_TOPIC_CODES:
             return TopicGone(self._topic)
         self._consumer.renew()
         why = "no answer in time" if error is None else describe_kafka_error(error, self._topic)
@@ -129,5 +116,5 @@ class LogInspector:
 
 
 def _was_cut(error: KafkaError | None) -> bool:
-    """Whether a log was cut below the offset that is asked for, just now."""
+    """Return whether a log was just cut below the queried offset."""
     return error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET

@@ -1,7 +1,7 @@
 """Measurements of counting in a partition: durations, and numbers of refused reports.
 
-The partition's owner measures them. The commit that writes the sums writes them into the owner's
-hash. They are not part of the state that the log determines, and a replay does not have them.
+The owner writes them to its hash with each commit. The log does not determine them, and a replay
+does not have them.
 """
 
 from __future__ import annotations
@@ -19,29 +19,21 @@ from numpy.typing import NDArray
 
 from producers.wire.decoding import decode_json
 
-FIELD = "measured"
-"""Where they are in the owner's hash."""
+MEASURED_FIELD = "measured"
+"""Their field in the owner's hash."""
 COMMIT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
 LATENCY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
-"""Upper bounds of histograms' buckets, in seconds; the last bucket has none."""
+"""Upper bounds of the buckets, in seconds; the last bucket has none."""
 
 Buckets = tuple[float, ...]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """A cumulative histogram of durations.
+    """A cumulative histogram of durations."""
 
-    Attributes
-    ----------
-    counts : tuple of int
-        Observations per bucket, each bucket without the ones below it; the last has no upper bound.
-    seconds : float
-        The sum of all observations.
-    """
-
-    counts: tuple[Count, ...]
-    seconds: float = 0.0
+    counts: tuple[Count, ...]  # observations per bucket, not cumulative
+    seconds: float = 0.0  # the sum of all observations
 
     @classmethod
     def of(cls, buckets: Buckets) -> Self:
@@ -49,16 +41,16 @@ class Histogram(msgspec.Struct, frozen=True):
         return cls((0,) * (len(buckets) + 1))
 
     def fits(self, buckets: Buckets) -> bool:
-        """Whether it has these buckets: another version may have stored others."""
+        """Return whether it has these buckets, as the stored one may have others."""
         return len(self.counts) == len(buckets) + 1
 
-    def observed(self, buckets: Buckets, seconds: float) -> Self:
-        """Return the histogram with one observation more."""
+    def with_observation(self, buckets: Buckets, seconds: float) -> Self:
+        """Return the histogram with another observation."""
         bucket = bisect_left(buckets, seconds)
         head, tail = self.counts[:bucket], self.counts[bucket + 1 :]
         return type(self)((*head, self.counts[bucket] + 1, *tail), self.seconds + seconds)
 
-    def observed_all(self, buckets: Buckets, seconds: NDArray[np.float64]) -> Self:
+    def with_observations(self, buckets: Buckets, seconds: NDArray[np.float64]) -> Self:
         """Return the histogram with more observations."""
         new = np.bincount(np.searchsorted(buckets, seconds), minlength=len(self.counts))
         return type(self)(tuple((new + self.counts).tolist()), self.seconds + float(seconds.sum()))
@@ -77,41 +69,33 @@ NO_COMMITS, NO_LATENCIES = Histogram.of(COMMIT_BUCKETS), Histogram.of(LATENCY_BU
 
 
 class Measurements(msgspec.Struct, frozen=True):
-    """The measurements of a partition, over all its owners.
+    """The measurements of a partition, over all its owners."""
 
-    Attributes
-    ----------
-    commits : Histogram
-        Seconds that commits took; without those that were not followed by another one yet.
-    commit_bytes : int
-        What they wrote.
-    latencies : Histogram
-        Seconds from Kafka's timestamp of each message to the commit that counts it.
-    deadletters : dict of str to int
-        Messages by the reason for which they were refused.
-    """
-
-    commits: Histogram = NO_COMMITS
+    commits: Histogram = NO_COMMITS  # durations, without a commit that no other followed yet
     commit_bytes: Count = 0
-    latencies: Histogram = NO_LATENCIES
-    deadletters: dict[str, Count] = msgspec.field(default_factory=dict)
+    latencies: Histogram = NO_LATENCIES  # from each message's Kafka timestamp to its commit
+    deadletters: dict[str, Count] = msgspec.field(default_factory=dict)  # messages by reason
 
     @classmethod
     def stored(cls, owner: Mapping[str, str]) -> Self:
-        """Return what the facts of a partition's owner have, with nothing for what they lack."""
+        """Return the measurements in an owner's facts, empty where these lack them."""
         try:
-            found = decode_json(owner.get(FIELD, "{}"), cls)
+            measurements = decode_json(owner.get(MEASURED_FIELD, "{}"), cls)
         except ValueError:  # it says nothing about the sums: it begins anew
-            found = cls()
+            measurements = cls()
         return msgspec.structs.replace(
-            found,
-            commits=found.commits if found.commits.fits(COMMIT_BUCKETS) else NO_COMMITS,
-            latencies=found.latencies if found.latencies.fits(LATENCY_BUCKETS) else NO_LATENCIES,
+            measurements,
+            commits=measurements.commits
+            if measurements.commits.fits(COMMIT_BUCKETS)
+            else NO_COMMITS,
+            latencies=measurements.latencies
+            if measurements.latencies.fits(LATENCY_BUCKETS)
+            else NO_LATENCIES,
         )
 
     def facts(self) -> dict[str, str]:
-        """Return it as a field of the owner's hash."""
-        return {FIELD: msgspec.json.encode(self).decode()}
+        """Return the field of the owner's hash."""
+        return {MEASURED_FIELD: msgspec.json.encode(self).decode()}
 
     def __add__(self, other: Measurements) -> Measurements:
         """Return the measurements of two partitions together."""
@@ -122,25 +106,25 @@ class Measurements(msgspec.Struct, frozen=True):
             dict(Counter(self.deadletters) + Counter(other.deadletters)),
         )
 
-    def committed(self, seconds: float, size: int) -> Measurements:
-        """Return the measurements after a commit: the next one stores them."""
-        commits = self.commits.observed(COMMIT_BUCKETS, seconds)
+    def with_commit(self, seconds: float, size: int) -> Measurements:
+        """Return the measurements after a commit; the next commit stores them."""
+        commits = self.commits.with_observation(COMMIT_BUCKETS, seconds)
         return msgspec.structs.replace(self, commits=commits, commit_bytes=self.commit_bytes + size)
 
-    def arrived(self, arrivals: array[int], now: int) -> Measurements:
-        """Return the measurements with messages that a commit at `now` counts (both in ms).
+    def with_arrivals(self, arrivals: array[int], now: int) -> Measurements:
+        """Return the measurements with the messages of a commit at `now` (ms).
 
-        `arrivals` are Kafka's timestamps, an array of type ``q``.
-        Messages without a timestamp are left out; one from a clock that is ahead has no latency.
+        `arrivals` are Kafka's timestamps in ms, of type ``q``. A negative one is ignored; a future
+        one has no latency.
         """
         if not arrivals:
             return self
-        known = np.frombuffer(arrivals, dtype=np.int64)
-        seconds = np.maximum(now - known[known >= 0], 0) / 1000
-        latencies = self.latencies.observed_all(LATENCY_BUCKETS, seconds)
+        timestamps = np.frombuffer(arrivals, dtype=np.int64)
+        seconds = np.maximum(now - timestamps[timestamps >= 0], 0) / 1000
+        latencies = self.latencies.with_observations(LATENCY_BUCKETS, seconds)
         return msgspec.structs.replace(self, latencies=latencies)
 
-    def refused(self, reason: str) -> Measurements:
-        """Return the measurements with one refused message more."""
+    def with_refusal(self, reason: str) -> Measurements:
+        """Return the measurements with another refused message."""
         counts = {**self.deadletters, reason: self.deadletters.get(reason, 0) + 1}
         return msgspec.structs.replace(self, deadletters=counts)

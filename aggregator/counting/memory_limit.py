@@ -9,24 +9,22 @@ from aggregator.kafka.worker_clients import QUEUE_SHARE
 
 
 def limit_memory(partitions: Iterable[AssignedPartition], memory: int, now: float) -> None:
-    """Halt the partitions with the largest open panes until those of the others fit.
-
-    A halted partition has no panes in memory: it is fenced here, and acquired without them.
+    """Halt the partitions with the largest open panes until the others fit.
 
     Parameters
     ----------
     partitions : iterable of AssignedPartition
-        All of a worker.
+        All partitions of a worker.
     memory : int
         `aggregate.memory`, in bytes.
     now : float
         Monotonic seconds.
     """
     allowed = memory * (QUEUE_SHARE - 1) // QUEUE_SHARE
-    found = [owned for owned in partitions if not (owned.is_fenced or owned.halted)]
-    found.sort(key=lambda owned: owned.open_bytes)
-    while (total := sum(owned.open_bytes for owned in found)) > allowed:
-        largest = found.pop()
+    counting = [owned for owned in partitions if not (owned.is_fenced or owned.halted)]
+    counting.sort(key=lambda owned: owned.open_bytes)
+    while (total := sum(owned.open_bytes for owned in counting)) > allowed:
+        largest = counting.pop()
         largest.excess = (
             f"the open panes of this worker take {total >> 20} MB, and aggregate.memory "
             f"leaves {allowed >> 20} MB for them. Start more workers, send larger batches, "

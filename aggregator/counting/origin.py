@@ -1,8 +1,7 @@
-"""Refuses to count what another deployment counts, or the log of another Kafka cluster.
+"""Refuses partitions that another deployment counts, and logs of another Kafka cluster.
 
 A deployment is the workers of one Redis. Its name is in the owner's hash of each partition, and in
-the metadata of what its workers commit to the consumer group. A Redis that has lost everything gets
-another name: nobody commits under the old one any more.
+the metadata of the offsets that its workers commit. An emptied Redis gets a new name.
 """
 
 from __future__ import annotations
@@ -19,45 +18,29 @@ from aggregator.errors import OtherCluster, OtherDeployment, OtherDeploymentSusp
 from aggregator.storage.store import Store
 from estimators.durations import milliseconds
 
-DEPLOYMENT, CLUSTER = "deployment", "cluster"
+DEPLOYMENT_FIELD, CLUSTER_FIELD = "deployment", "cluster"
 """Fields of a partition's owner."""
 NAME_BYTES = 8
 WATCHED_INTERVALS = 5
-"""Of commits, for which a name that is not ours is watched for new ones."""
-COMMITS = 3
-"""Of one partition under another name: more than a worker may have had under way when Redis lost
-everything."""
-LOOK_SECONDS = 15.0
-"""Between two looks at all commits of the group."""
+"""Commit intervals for which a foreign name is watched for new commits."""
+RIVAL_COMMITS = 3
+"""Commits of one partition that prove a rival; a worker whose Redis was emptied makes fewer."""
+RIVAL_CHECK_SECONDS = 15.0
+"""Between two checks of all commits of the group."""
 
 
 @dataclasses.dataclass
-class Watched:
-    """The commits under another deployment's name.
+class RivalCommits:
+    """The commits under another deployment's name."""
 
-    Attributes
-    ----------
-    since, changed_at : float
-        Monotonic seconds: of the first look, and of the last one with a new commit.
-    commits : dict of int to set of int
-        When each partition was committed.
-    """
-
-    since: float
-    changed_at: float
+    since: float  # monotonic seconds of the first check
+    changed_at: float  # monotonic seconds of the last check with a new commit
+    # Commit times by partition.
     commits: dict[int, set[int]] = dataclasses.field(default_factory=dict)
 
 
 class OriginCheck:
-    """Finds out whose commits and which cluster's log a worker meets.
-
-    Parameters
-    ----------
-    store : Store
-    inspector : LogInspector
-    settings : Aggregate
-    clock : Clock
-    """
+    """Checks whose commits and which cluster's log a worker meets."""
 
     def __init__(
         self, store: Store, inspector: LogInspector, settings: Aggregate, clock: Clock
@@ -66,78 +49,73 @@ class OriginCheck:
         self._group, self._name, self._rival = settings.group, "", ""
         self._patience = WATCHED_INTERVALS * milliseconds(settings.commit_interval) / 1000
         self._look_at = float("-inf")
-        self._watched: dict[str, Watched] = {}
+        self._watched: dict[str, RivalCommits] = {}
 
     def check(self, number: int) -> dict[str, str | int]:
-        """Return what the partition's owner shall say of its origin.
-
-        Parameters
-        ----------
-        number : int
-            The partition's.
+        """Return the owner's facts of a partition's origin.
 
         Raises
         ------
         OtherCluster
-            If its sums are of another Kafka cluster.
+            If the sums are of another Kafka cluster.
         OtherDeployment
-            If another deployment commits to the consumer group. From then on no partition is
-            counted: whose they are is for a person to decide.
+            If another deployment commits to the group; from then on every partition is refused,
+            until a person decides.
         OtherDeploymentSuspected
-            If it did: to be asked again, until it is known whether it still does.
+            If another deployment committed to the group, and may still do so.
         """
-        owner, (cluster, partitions) = self._store.owner(number), self._inspector.place()
-        if is_another(owner.get(CLUSTER, ""), cluster):
-            raise OtherCluster(number, owner[CLUSTER], cluster)
-        names = self._names(owner, partitions)
+        owner, (cluster, partitions) = self._store.owner(number), self._inspector.cluster_topic()
+        if is_another(owner.get(CLUSTER_FIELD, ""), cluster):
+            raise OtherCluster(number, owner[CLUSTER_FIELD], cluster)
+        names = self._deployment_names(owner, partitions)
         self._refuse_rival()
-        known = self._inspector.committed([number]).get(number)
-        if known and known.deployment and known.deployment not in names:
-            self._look(names, partitions)
+        progress = self._inspector.committed_progress([number]).get(number)
+        if progress and progress.deployment and progress.deployment not in names:
+            self._note_rival_commits(names, partitions)
             self._refuse_rival()
-            watched = self._watched.get(known.deployment)
+            watched = self._watched.get(progress.deployment)
             if watched is None or self._clock.monotonic() < watched.since + self._patience:
-                raise OtherDeploymentSuspected(known.deployment, self._patience)
-        origin: dict[str, str | int] = {DEPLOYMENT: self._name}
-        return origin | ({CLUSTER: cluster} if cluster else {})
+                raise OtherDeploymentSuspected(progress.deployment, self._patience)
+        origin: dict[str, str | int] = {DEPLOYMENT_FIELD: self._name}
+        return origin | ({CLUSTER_FIELD: cluster} if cluster else {})
 
     def finds_rival(self) -> bool:
-        """Return whether another deployment commits to the group; look every now and then."""
+        """Return whether another deployment commits to the group; check now and then."""
         now = self._clock.monotonic()
         if not self._rival and now >= self._look_at:
-            self._look_at = now + LOOK_SECONDS
-            partitions = self._inspector.place().partitions
-            self._look(self._names({}, partitions), partitions)
+            self._look_at = now + RIVAL_CHECK_SECONDS
+            partitions = self._inspector.cluster_topic().partitions
+            self._note_rival_commits(self._deployment_names({}, partitions), partitions)
         return bool(self._rival)
 
     def _refuse_rival(self) -> None:
         if self._rival:
             raise OtherDeployment(self._group, self._rival, self._name)
 
-    def _names(self, owner: Mapping[str, str], partitions: Sequence[int]) -> set[str]:
-        """Return the names that this Redis has, and this worker's; choose that if need be."""
+    def _deployment_names(self, owner: Mapping[str, str], partitions: Sequence[int]) -> set[str]:
+        """Return the deployment names of this Redis; choose this worker's if need be."""
         names = self._store.partition.deployments(partitions)
-        if own := owner.get(DEPLOYMENT):
-            self._name = own
+        if stored_name := owner.get(DEPLOYMENT_FIELD):
+            self._name = stored_name
         elif names and self._name not in names:
             self._name = min(names)
         self._name = self._name or os.urandom(NAME_BYTES).hex()
         return {*names, self._name}
 
-    def _look(self, names: set[str], partitions: Sequence[int]) -> None:
-        """Note the commits under other names; those that do not go on are forgotten."""
+    def _note_rival_commits(self, names: set[str], partitions: Sequence[int]) -> None:
+        """Note commits under other names; drop names without new commits."""
         now = self._clock.monotonic()
-        for number, progress in self._inspector.committed(partitions).items():
+        for number, progress in self._inspector.committed_progress(partitions).items():
             name = progress.deployment
             if not name or name in names:
                 continue
-            watched = self._watched.setdefault(name, Watched(now, now))
+            watched = self._watched.setdefault(name, RivalCommits(now, now))
             commits = watched.commits.setdefault(number, set())
             if progress.at not in commits:
                 commits.add(progress.at)
                 watched.changed_at = now
-            if len(commits) >= COMMITS:
+            if len(commits) >= RIVAL_COMMITS:
                 self._rival = name
         for name, watched in list(self._watched.items()):
-            if now > watched.changed_at + 2 * max(self._patience, LOOK_SECONDS):
+            if now > watched.changed_at + 2 * max(self._patience, RIVAL_CHECK_SECONDS):
                 del self._watched[name]

@@ -1,9 +1,8 @@
-"""Delete what was counted of a partition, so that workers count it again from its log.
+"""Deletes the counts of a partition, so that workers count it again from its log.
 
-Deleting takes a while, and workers may run. So the partition is marked first, as one whose sums
-cannot be trusted: whoever owns it is fenced, and nobody counts it. The mark goes last. Whatever is
-deleted is deleted under this run's own mark: it stops where another run has marked the partition,
-or has finished it, or where Redis has lost the mark.
+Workers may run meanwhile. So the partition is first marked as one whose sums cannot be trusted: its
+owner is fenced, and nobody counts it. The mark is deleted last. The deletion stops if another run
+has marked or finished the partition, or if Redis has lost the mark.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from aggregator.counting.continuity import VANISHED, is_another
+from aggregator.counting.continuity import VANISHED_FIELD, is_another
 from aggregator.errors import DitherError, StateUnreadable, recount_command
 from aggregator.storage.commands import script
 from aggregator.storage.partition_store import TOKEN_BYTES
@@ -30,15 +29,15 @@ UNDER_WAY = (
 
 
 def read_owner(store: Store, number: int) -> dict[str, str]:
-    """Return what is known of how far a partition is counted; nothing if it cannot be read."""
+    """Return the owner's facts of a partition; empty if they are unreadable."""
     try:
         return store.owner(number)
     except StateUnreadable:
         return {}
 
 
-def loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) -> str:
-    """Return what of a partition could not be counted again, in words; empty if all can.
+def describe_loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) -> str:
+    """Return which offsets of a partition could not be counted again; empty if all could.
 
     Parameters
     ----------
@@ -47,28 +46,28 @@ def loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) -> str:
     low, high : int
         The log's first and next offset.
     topic_id : str
-        Kafka's id of the topic; empty where the cluster does not tell.
+        Kafka's id of the topic; empty if unknown.
 
     Examples
     --------
-    >>> loss({"begin": "0", "next": "90"}, 0, 100, "")
+    >>> describe_loss({"begin": "0", "next": "90"}, 0, 100, "")
     ''
-    >>> loss({"begin": "0", "next": "90"}, 10, 100, "")
+    >>> describe_loss({"begin": "0", "next": "90"}, 10, 100, "")
     'the offsets 0 to 9 are gone from the log, which begins at 10'
-    >>> loss({"begin": "10", "next": "90"}, 10, 80, "")
+    >>> describe_loss({"begin": "10", "next": "90"}, 10, 80, "")
     'the log ends at 80, before the counted 90'
-    >>> loss({"begin": "0", "next": "90", "vanished": "7"}, 0, 100, "")
+    >>> describe_loss({"begin": "0", "next": "90", "vanished": "7"}, 0, 100, "")
     '7 offsets that were counted had left the log before (aggregate.on_gap=skip accepted it)'
     """
     begin, following = int(owner.get("begin", 0)), int(owner.get("next", UNSET))
-    known = owner.get("topic_id", "")
-    if is_another(known, topic_id):
-        return f"the topic was deleted and created again (id {known}, now {topic_id})"
+    stored_topic_id = owner.get("topic_id", "")
+    if is_another(stored_topic_id, topic_id):
+        return f"the topic was deleted and created again (id {stored_topic_id}, now {topic_id})"
     if begin < low:
         return f"the offsets {begin} to {low - 1} are gone from the log, which begins at {low}"
     if following > high:
         return f"the log ends at {high}, before the counted {following}"
-    if vanished := int(owner.get(VANISHED, 0)):
+    if vanished := int(owner.get(VANISHED_FIELD, 0)):
         return (
             f"{vanished} offsets that were counted had left the log before (aggregate.on_gap=skip "
             "accepted it)"
@@ -76,21 +75,17 @@ def loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) -> str:
     return ""
 
 
-def delete(store: Store, number: int) -> int:
-    """Delete all that was counted of a partition; return how many keys that were.
+def delete_counts(store: Store, number: int) -> int:
+    """Delete all counts of a partition; return the number of deleted keys.
 
-    If it is interrupted, the partition stays halted until it is called again.
-
-    Raises
-    ------
-    Overtaken
-        If the partition is no longer marked by this call: nothing was deleted since.
+    An interrupted deletion leaves the partition halted until this is called again. Overtaken is
+    raised once the partition is no longer marked by this call; from then on nothing is deleted.
     """
     return _Deletion(store, number).run()
 
 
 class Overtaken(DitherError):  # noqa: N818
-    """The mark under which a partition is deleted is gone, or is another's."""
+    """The mark of a deletion is gone, or another deletion's."""
 
     def __init__(self, topic: str, number: int) -> None:
         super().__init__(
@@ -110,24 +105,26 @@ class _Deletion:
         self._script = store.client.register_script(script("recount"))
 
     def run(self) -> int:
-        """Mark the partition, and delete all of it; the mark last."""
+        """Mark the partition, and delete all of it, the mark last."""
         self._mark()
         indexes: list[str] = []
         with contextlib.suppress(StateUnreadable):
-            found = self._store.panes.indexed(self._number)
-            indexes = [f"{self._prefix}:index:{grain}:{key}" for grain, key in found]
+            indexed = self._store.panes.indexed(self._number)
+            indexes = [f"{self._prefix}:index:{grain}:{key}" for grain, key in indexed]
         first = [
             f"{self._prefix}:{name}"
             for name in ("watermarks", "counts", "open", "indexed", "sizes")
         ]
-        deleted = self._pass([*first, *indexes])  # readers then find nothing, instead of a part
+        deleted = self._delete_keys(
+            [*first, *indexes]
+        )  # readers then find nothing, instead of a part
         client: Any = self._store.client
-        while more := self._pass(client.scan_iter(f"{self._prefix}:*", count=CHUNK_KEYS)):
+        while more := self._delete_keys(client.scan_iter(f"{self._prefix}:*", count=CHUNK_KEYS)):
             deleted += more
         return deleted + self._unlink([self._owner])
 
     def _mark(self) -> None:
-        """Fence whoever owns the partition, or deletes it, and have nobody count it."""
+        """Fence the partition's owner or another deletion, and halt the partition."""
         facts = ("token", self._token, "recount", self._token, "next", TORN, "halted", UNDER_WAY)
         mark = ("HSET", self._owner, *facts)
         try:
@@ -135,11 +132,11 @@ class _Deletion:
         except StateUnreadable:  # another type
             self._store.ask([("UNLINK", self._owner), mark])
 
-    def _pass(self, keys: Iterable[bytes | str]) -> int:
-        """Delete the keys but the owner's; return how many there were."""
-        own, deleted = (self._owner, self._owner.encode()), 0
-        others = (key for key in keys if key not in own)
-        while chunk := [*itertools.islice(others, CHUNK_KEYS)]:
+    def _delete_keys(self, keys: Iterable[bytes | str]) -> int:
+        """Delete the keys except the owner's; return their number."""
+        owner_keys, deleted = (self._owner, self._owner.encode()), 0
+        other_keys = (key for key in keys if key not in owner_keys)
+        while chunk := [*itertools.islice(other_keys, CHUNK_KEYS)]:
             deleted += self._unlink(chunk)
         return deleted
 

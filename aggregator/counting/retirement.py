@@ -1,11 +1,11 @@
 """Closes open panes whose definition has long been out of force.
 
-A pane closes when reports move its watermark. Nobody counts reports of a definition that is no
-longer in force, so its last panes would stay open for ever, with the ids of their batches, and
-beyond the metric's `retention`. A takeover closes them as their watermark would have. Until then
-the definition can come back, and counting goes on in them.
+A pane closes when reports move its watermark. Without reports of its definition, a pane would stay
+open for ever, with the ids of its batches, and beyond the metric's `retention`. A takeover closes
+such panes as their watermark would have. Until then the definition may come back, and counting
+continues in them.
 
-When that was is no function of the log. So the owner's hash says at which offset it was done, and
+The log does not determine that time, so the owner's hash has the offset at which it was done;
 `dither verify` does the same there.
 """
 
@@ -16,23 +16,26 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
-from aggregator.state.definition_history import Definitions, add_retired, in_force
-from aggregator.state.pane_keys import counted_metric, kept_ms, metric_key, rollups, width_ms
-from aggregator.state.watermark import NEVER
+from aggregator.state.definition_history import (
+    CountingDefinitions,
+    add_retired,
+    definitions_by_offset,
+)
+from aggregator.state.pane_keys import counted_metric, metric_key, retention_ms, rollups, width_ms
+from aggregator.state.watermark import NO_TIME
 from aggregator.storage import parsing
 from aggregator.storage.snapshot import Snapshot
 from aggregator.storage.store import Store
 from estimators import Metric
 
-AWAY_MS = 7 * 86_400_000
-"""So long after the last report of a pane's definition, and after the pane's end and its lateness,
-the definition may come back: by Kafka's timestamps. Or as long as `retention`, if that is shorter.
-"""
+MAX_ABSENCE_MS = 7 * 86_400_000
+"""How long, in Kafka's timestamps, an absent definition may come back: after its last report, and
+after the end and lateness of the pane. A shorter `retention` shortens it."""
 
 log = structlog.get_logger("dither.worker")
 
 
-def retire(
+def retire_panes(
     store: Store,
     number: int,
     worker: str,
@@ -42,53 +45,48 @@ def retire(
 ) -> bool:
     """Close the panes of a partition whose definition has been out of force for too long.
 
+    Returns whether the partition was taken over for that, and must be acquired again.
+
     Parameters
     ----------
     store : Store
     number : int
-        The partition's.
     worker, group : str
-        Who takes the partition over, as for
-        :meth:`aggregator.storage.partition_store.PartitionStore.acquire`.
+        As for :meth:`aggregator.storage.partition_store.PartitionStore.acquire`.
     snapshot : Snapshot
         What this worker has acquired.
     metrics : mapping of str to Metric
-        By name, as they are defined now.
-
-    Returns
-    -------
-    bool
-        Whether the partition was taken over for that: it is then to be acquired again.
+        The current definitions, by name.
     """
     if snapshot.next_offset < 0 or not snapshot.uncounted:
         return False
     is_taken = False
     try:
-        for metric, until in _due(store, snapshot, metrics):
+        for metric, ends in _due_definitions(store, snapshot, metrics):
             is_taken = True
-            _close(store, number, worker, group, metric, until)
-            log.info("retired", partition=number, metric=metric.name, panes=[*until])
+            _close_panes(store, number, worker, group, metric, ends)
+            log.info("retired", partition=number, metric=metric.name, panes=[*ends])
     except (Fenced, StateUnreadable, CommitTooLarge) as error:  # whoever acquires it sees why
         log.warning("open panes not retired", partition=number, error=str(error))
     return is_taken
 
 
-def _due(
+def _due_definitions(
     store: Store, snapshot: Snapshot, metrics: Mapping[str, Metric]
 ) -> list[tuple[Metric, dict[str, int]]]:
-    """Return old definitions, and until when to close the panes of each question of them."""
+    """Return old definitions, each with the end of the panes to close by question."""
     marks = snapshot.watermarks
-    now = max((mark.arrived for mark in marks.values()), default=NEVER)
-    place = f"{snapshot.prefix}:open"
-    keys = [parsing.opened(place, member)[0] for member in snapshot.uncounted]
+    now = max((mark.arrived for mark in marks.values()), default=NO_TIME)
+    open_key = f"{snapshot.prefix}:open"
+    keys = [parsing.opened(open_key, member)[0] for member in snapshot.uncounted]
     keys = [
         key
         for key in keys
         if not key.grain.endswith("total") and counted_metric(metrics, key.question) is None
     ]
     tables = _tables(store, snapshot) if keys else []
-    defined = {key: _latest(tables, key) for key in {key.metric for key in keys}}
-    found: dict[str, tuple[Metric, dict[str, int]]] = {}
+    defined = {key: _latest_definition(tables, key) for key in {key.metric for key in keys}}
+    due: dict[str, tuple[Metric, dict[str, int]]] = {}
     for key in keys:
         metric = defined[key.metric]
         if metric is None:
@@ -97,40 +95,45 @@ def _due(
         for pane in (key, *rollups(metric, key)):
             if (width := width_ms(pane.grain, metric)) is None:
                 continue
-            away, end = min(AWAY_MS, kept_ms(pane.grain, metric) or AWAY_MS), pane.start + width
+            away, end = (
+                min(MAX_ABSENCE_MS, retention_ms(pane.grain, metric) or MAX_ABSENCE_MS),
+                pane.start + width,
+            )
             if max(end + metric.lateness_ms, counted) + away <= now:
                 name = metric_key(metric.name, metric.revision)
-                _, until = found.setdefault(name, (metric, {}))
-                until[key.question] = max(end, until.get(key.question, end))
-    return [*found.values()]
+                _, ends = due.setdefault(name, (metric, {}))
+                ends[key.question] = max(end, ends.get(key.question, end))
+    return [*due.values()]
 
 
-def _latest(tables: Sequence[Mapping[str, Metric]], key: str) -> Metric | None:
-    """Return the last definition under which a key was counted, if it is known."""
-    found = (counted_metric(metrics, key) for metrics in tables)
-    return next((metric for metric in found if metric is not None), None)
+def _latest_definition(tables: Sequence[Mapping[str, Metric]], key: str) -> Metric | None:
+    """Return the last definition under which a key was counted, if known."""
+    definitions = (counted_metric(metrics, key) for metrics in tables)
+    return next((metric for metric in definitions if metric is not None), None)
 
 
 def _tables(store: Store, snapshot: Snapshot) -> list[Mapping[str, Metric]]:
-    """Return the definitions that were in force, the last ones first, as far as they are known."""
+    """Return the known definitions that were in force, the last ones first."""
     documents, tables = store.registry.definitions(), []
-    for digest in dict.fromkeys(digest for _, digest in reversed(in_force(snapshot.owner))):
+    for digest in dict.fromkeys(
+        digest for _, digest in reversed(definitions_by_offset(snapshot.owner))
+    ):
         try:
-            tables.append(Definitions.decode(documents[digest]).metrics)
+            tables.append(CountingDefinitions.decode(documents[digest]).metrics)
         except (KeyError, ValueError):
             continue
     return tables
 
 
-def _close(
-    store: Store, number: int, worker: str, group: str, metric: Metric, until: dict[str, int]
+def _close_panes(
+    store: Store, number: int, worker: str, group: str, metric: Metric, ends: dict[str, int]
 ) -> None:
     """Close panes of a definition, in a commit of its own."""
-    own = {metric.name: metric}
-    taken = store.partition.acquire(number, worker, group, own)
-    state = taken.partition(own, 0)
-    for question, end in until.items():
+    retired_metrics = {metric.name: metric}
+    snapshot = store.partition.acquire(number, worker, group, retired_metrics)
+    state = snapshot.partition(retired_metrics, 0)
+    for question, end in ends.items():
         state.close_until(question, end)
-    facts = add_retired(taken.owner, taken.next_offset, until)
-    epoch = int(taken.owner["epoch"])
-    store.partition.commit(number, epoch, taken.next_offset, state, facts)
+    facts = add_retired(snapshot.owner, snapshot.next_offset, ends)
+    epoch = int(snapshot.owner["epoch"])
+    store.partition.commit(number, epoch, snapshot.next_offset, state, facts)

@@ -19,34 +19,29 @@ POLL_SECONDS = 0.5
 RESTART_SECONDS = 2.0
 LEAVE_SECONDS = 30.0
 ORPHAN_SECONDS = 5
-"""That a worker has to commit and leave when its supervisor has ended without a word."""
+"""The time for a worker to commit and leave after its supervisor was killed."""
 
 log = structlog.get_logger("dither.supervisor")
 
 
 def single_worker_command(arguments: list[str], memory: int | None) -> list[str]:
-    """Return the command line of one worker, given that of several, and its memory if it is set.
+    """Return the command line of one worker, given that of several, and its memory if set.
 
-    Of an option that is given twice the last one counts. The port that answers whether the workers
-    work is the supervisor's.
+    The last one of repeated options counts. The health port belongs to the supervisor.
 
-    Examples
-    --------
     >>> single_worker_command(["aggregate", "--workers", "3"], None)[3:]
     ['aggregate', '--workers', '3', '--set', 'aggregate.health_port=0', '--workers', '1']
     """
-    own = ["--set", "aggregate.health_port=0"]
+    worker_options = ["--set", "aggregate.health_port=0"]
     if memory is not None:
-        own += ["--set", f"aggregate.memory={memory}"]
-    return [sys.executable, "-m", "aggregator", *arguments, *own, "--workers", "1"]
+        worker_options += ["--set", f"aggregate.memory={memory}"]
+    return [sys.executable, "-m", "aggregator", *arguments, *worker_options, "--workers", "1"]
 
 
-def own_instance(instance: str, number: int) -> list[str]:
-    """Return the option that makes a worker's `group.instance.id` its own, if there is one.
+def instance_option(instance: str, number: int) -> list[str]:
+    """Return the option that makes a worker's `group.instance.id` unique, if there is one.
 
-    Examples
-    --------
-    >>> own_instance("east", 1), own_instance("", 1)
+    >>> instance_option("east", 1), instance_option("", 1)
     (['--set', 'kafka.group.instance.id=east-1'], [])
     """
     return ["--set", f"kafka.group.instance.id={instance}-{number}"] if instance else []
@@ -57,13 +52,12 @@ class Supervisor:
 
     Parameters
     ----------
-    workers : int
     command : list of str
-        What one worker is started with.
+        Starts one worker.
     died : callable
-        Called whenever a worker has died, before it is started again.
-    own_arguments : callable, optional
-        Returns what the worker of a number, from 0 on, gets after `command`.
+        Called when a worker has died, before it is restarted.
+    worker_arguments : callable, optional
+        Returns the further arguments of a worker, by its number from 0 on.
     """
 
     def __init__(
@@ -71,10 +65,10 @@ class Supervisor:
         workers: int,
         command: list[str],
         died: Callable[[], object] = lambda: None,
-        own_arguments: Callable[[int], list[str]] = lambda _: [],
+        worker_arguments: Callable[[int], list[str]] = lambda _: [],
     ) -> None:
         self.workers, self.command, self.died = workers, command, died
-        self._own_arguments = own_arguments
+        self._own_arguments = worker_arguments
         self._processes: list[subprocess.Popen[bytes]] = []
         self._stopping = False  # no Event: its lock is not safe in a signal handler
 
@@ -82,19 +76,19 @@ class Supervisor:
         """Ask every worker to drain, commit and leave; safe in a signal handler."""
         self._stopping = True
 
-    def hang_up(self) -> None:
-        """Have every worker read the definitions again."""
+    def reload_definitions(self) -> None:
+        """Make every worker reload the definitions."""
         for process in self._processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGHUP)
 
     def trouble(self) -> str:
-        """Return in a few words whether workers do not run; "" if all do."""
+        """Return in a few words how many workers do not run, or ""."""
         ended = sum(process.poll() is not None for process in self._processes)
         return f"{ended} of {self.workers} workers do not run" if ended else ""
 
     def run(self) -> None:
-        """Start the workers, and again whichever dies, until :meth:`stop`."""
+        """Start the workers, and restart dead ones, until :meth:`stop`."""
         self._processes = [self._start(number) for number in range(self.workers)]
         started = [time.monotonic()] * self.workers
         while not self._stopping:

@@ -1,4 +1,4 @@
-"""Detects a stalled worker, logs its step and its stack, then ends it."""
+"""Detects a stalled worker, logs its step and its stack, then ends the process."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ import structlog
 TICK_SECONDS = 1.0
 REPEAT_SECONDS = 10.0
 EXIT_CODE = 70
-"""Of a process that was ended for being stuck (EX_SOFTWARE)."""
+"""Of a process that was ended because it was stuck (EX_SOFTWARE)."""
 
 log = structlog.get_logger("dither.watchdog")
 
 
 class Watchdog:
-    """Watches the thread that enters it, from another one.
+    """Watches the thread that enters it, from another thread.
 
-    Only time in which the process ran counts: one that was stopped (SIGSTOP, a suspended machine)
+    Only the time in which the process ran counts: a stopped process (SIGSTOP, a suspended machine)
     is not stuck.
 
     Parameters
     ----------
-    after, end_after : float
+    stuck_seconds, exit_seconds : float
         Seconds in one step until it is logged, with the stack, and until the process ends.
         0: never.
     report : callable
-        Called with the step and the seconds in it, again and again while it is stuck, and with
-        (step, 0) when it resumes.
+        Called with the step and the seconds in it while it is stuck, and with (step, 0) when it
+        resumes.
     end : callable
         Ends the process.
     """
 
     def __init__(
         self,
-        after: float,
-        end_after: float,
+        stuck_seconds: float,
+        exit_seconds: float,
         report: Callable[[str, float], object] = lambda *_: None,
         end: Callable[[int], object] = os._exit,
     ) -> None:
-        self._after, self._end_after = after, end_after
+        self._stuck_seconds, self._exit_seconds = stuck_seconds, exit_seconds
         self._report, self._end = report, end
         self._step: tuple[str, int | None, int | None] = ("starting", None, None)
         self._beats, self._entered_at = 0, time.monotonic()
@@ -54,40 +54,39 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def enter(self, step: str, partition: int | None = None, offset: int | None = None) -> None:
-        """Say which step begins now.
+        """Note the step that begins now.
 
         Parameters
         ----------
         step : str
-            What it is called in logs and metrics.
+            Its name in logs and metrics.
         partition : int, optional
-            On which it works.
         offset : int, optional
-            Of the message on which it works.
+            Of the message at hand.
         """
         self._step = step, partition, offset
         self._entered_at = time.monotonic()
         self._beats += 1
 
     def trouble(self) -> str:
-        """Return in a few words where the thread is stuck, as somebody outside would judge it.
+        """Return in a few words where the thread is stuck, or "".
 
-        That is for whoever restarts a process in which even the watchdog stands still: the time in
-        a step counts, whether the process ran or not. "" if it is not stuck.
+        This is for a supervisor of the process, in which even the watchdog may hang: the time in a
+        step counts, whether the process ran or not.
         """
         seconds = time.monotonic() - self._entered_at
-        is_stuck = self._end_after and seconds > self._end_after
+        is_stuck = self._exit_seconds and seconds > self._exit_seconds
         return f"{self._step[0]} for {seconds:.0f} seconds" if is_stuck else ""
 
     def __enter__(self) -> Self:
-        """Begin to watch this thread."""
+        """Start watching this thread."""
         self._watched = threading.get_ident()
-        if self._after or self._end_after:
+        if self._stuck_seconds or self._exit_seconds:
             self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End watching."""
+        """Stop watching."""
         self._done.set()
         if self._thread.is_alive():
             self._thread.join(TICK_SECONDS)
@@ -105,14 +104,18 @@ class Watchdog:
                 beats, silent, reported_at = self._beats, 0.0, 0.0
                 continue
             silent += ran
-            place = {"step": step, "partition": partition, "offset": offset}
-            if self._end_after and silent >= self._end_after:
-                log.error("terminated", **place, seconds=round(silent), stack=self._stack())
+            log_fields = {"step": step, "partition": partition, "offset": offset}
+            if self._exit_seconds and silent >= self._exit_seconds:
+                log.error("terminated", **log_fields, seconds=round(silent), stack=self._stack())
                 self._end(EXIT_CODE)
                 return
-            if self._after and silent >= self._after and silent >= reported_at + REPEAT_SECONDS:
+            if (
+                self._stuck_seconds
+                and silent >= self._stuck_seconds
+                and silent >= reported_at + REPEAT_SECONDS
+            ):
                 if not reported_at:
-                    log.error("stuck", **place, seconds=round(silent), stack=self._stack())
+                    log.error("stuck", **log_fields, seconds=round(silent), stack=self._stack())
                 reported_at = silent
                 self._report(step, silent)
 

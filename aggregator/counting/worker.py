@@ -12,11 +12,11 @@ import structlog
 from confluent_kafka import KafkaError
 
 from aggregator.clock import SYSTEM, Clock
-from aggregator.config.live_metrics import UNUSABLE, LiveMetrics, current
+from aggregator.config.live_metrics import UNUSABLE_FIELD, LiveMetrics, current
 from aggregator.config.settings import Settings
 from aggregator.counting.assigned_partition import AssignedPartition
 from aggregator.counting.assignment import Assignment
-from aggregator.counting.backoff import TRANSIENT, Backoff
+from aggregator.counting.backoff import TRANSIENT_ERRORS, Backoff
 from aggregator.counting.committer import Committer
 from aggregator.counting.isolation import Isolator
 from aggregator.counting.watchdog import Watchdog
@@ -35,21 +35,17 @@ from producers.kafka.kafka_errors import describe_kafka_error, without_secrets
 LEAVE_RETRY_SECONDS = 0.2
 LEAVE_SECONDS = 20.0
 OTHER_DEFINITIONS = frozenset({"unknown_metric", "wrong_revision"})
-"""Reasons to look, before a message becomes a dead letter, whether the definitions have changed."""
+"""Reasons to reload the definitions before a message becomes a dead letter."""
 OUT_OF_LOG = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
-"""The log is not what it was: to be looked at again before anything more is counted."""
+"""The log has changed: it is inspected before anything more is counted."""
 
 SLICE_MESSAGES, MANY_PANES, PANE_KEYS = 16_000, 10_000, 7
-"""Messages are counted in slices; beyond so many changed panes a commit comes before the next one.
+"""Messages are counted in slices; after so many changed panes a commit comes before the next slice.
 
 Three panes a message (its own, an hour and a day) of 15 words each, and a message key of 2 words,
-then fit into a commit: seven changed keys are as many words as a pane.
-"""
+then fit into a commit: seven changed keys are as many words as a pane."""
 CHANGED_SHARE = 8
-"""What changed takes an eighth of `aggregate.memory` at most before a commit comes.
-
-One slice can add as much to it again.
-"""
+"""Changes take at most an eighth of `aggregate.memory`, or a quarter with the last slice."""
 
 log = structlog.get_logger("dither.worker")
 
@@ -59,23 +55,16 @@ class Worker:
 
     Parameters
     ----------
-    settings : Settings
     metrics : mapping of str to Metric
-        Those of :class:`LiveMetrics` may change while it runs.
-    store : Store
+        :class:`LiveMetrics` may change while it runs.
     name : str
         Shown as the owner of its partitions.
-    clients : worker_clients.Clients, optional
-        Those of the settings' cluster if left out.
-    clock : Clock
+    clients : worker_clients.WorkerClients, optional
+        By default those of the settings' cluster.
     end : callable
         Ends the process if the worker is stuck for good.
     tracer : Tracer, optional
-        Of the spans of commits; none are recorded if it is left out.
-
-    Attributes
-    ----------
-    owned : dict of int to AssignedPartition
+        Of the spans of commits.
     """
 
     def __init__(
@@ -84,14 +73,14 @@ class Worker:
         metrics: Mapping[str, Metric],
         store: Store,
         name: str,
-        clients: worker_clients.Clients | None = None,
+        clients: worker_clients.WorkerClients | None = None,
         clock: Clock = SYSTEM,
         end: Callable[[int], object] = os._exit,
         tracer: Tracer | None = None,
     ) -> None:
         self.metrics, self.store, self.name = metrics, store, name
         self.topic, self._settings = settings.topics.reports, settings.aggregate
-        self._instance = str(settings.kafka.get(worker_clients.INSTANCE, ""))
+        self._instance = str(settings.kafka.get(worker_clients.INSTANCE_PROPERTY, ""))
         self._defined = current(metrics)
         self._slice = slice_messages(self._defined, self._settings.memory)
         self._stopping = False  # no Event: its lock is not safe in a signal handler
@@ -99,15 +88,15 @@ class Worker:
         self._interval = milliseconds(self._settings.commit_interval) / 1000
         self._clock = clock
         self._next_commit = clock.monotonic() + self._interval
-        clients = clients or worker_clients.Clients.of(settings)
+        clients = clients or worker_clients.WorkerClients.of(settings)
         self._consumer = clients.consumer
         self._isolator = Isolator(self._settings, clock, clients.probe)
         self._backoff = Backoff(clock)
-        after, end_after = (
+        stuck_seconds, exit_seconds = (
             milliseconds(text) / 1000
             for text in (self._settings.stuck_after, self._settings.stuck_exit)
         )
-        self._watchdog = Watchdog(after, end_after, self._report_stuck, end)
+        self._watchdog = Watchdog(stuck_seconds, exit_seconds, self._report_stuck, end)
         self._trace = CommitTrace(tracer or Tracer(), self.topic)
         self._committer = Committer(
             settings,
@@ -138,11 +127,11 @@ class Worker:
         self._stopping = True
 
     def trouble(self) -> str:
-        """Return in a few words where the worker is stuck for good; "" if it works."""
+        """Return in a few words where the worker is stuck for good, or ""."""
         return self._watchdog.trouble()
 
     def run(self) -> None:
-        """Count until :meth:`stop`; then commit what was counted and leave the group."""
+        """Count until :meth:`stop`; then commit and leave the group."""
         self._assignment.subscribe()
         log.info("started", worker=self.name, topic=self.topic, metrics=len(self.metrics))
         with self._watchdog:
@@ -151,7 +140,7 @@ class Worker:
                     self._step()
                 self._leave()
             except BaseException:
-                self.owned.clear()  # leaving commits what is owned, and this may be half done
+                self.owned.clear()  # leaving would commit half-done work
                 raise
             finally:
                 self._watchdog.enter("leaving")
@@ -174,7 +163,7 @@ class Worker:
             self._sync()
 
     def _sync(self) -> None:
-        """Do what needs Redis; while that is away, only listen to the group."""
+        """Do what needs Redis; while it is unreachable, only poll for the group."""
         try:
             self._assignment.acquire_pending()
             self._assignment.reacquire_fenced()
@@ -184,22 +173,24 @@ class Worker:
                 self._commit_all()
                 self._refresh_definitions()
                 self._assignment.reacquire_fenced()
-        except TRANSIENT as error:
+        except TRANSIENT_ERRORS as error:
             self._backoff.fail(error)
             self._assignment.pause(self.owned)
         else:
             if self._backoff.is_waiting:
                 self._backoff.recover()
-                self._committer.check_eviction_again()
+                self._committer.recheck_eviction()
                 self._assignment.resume()
 
     def _commit_all(self) -> None:
         with self._trace.committing():
             self._committer.commit_all(list(self.owned.values()))
-        self._next_commit = _next_beat(self._next_commit, self._clock.monotonic(), self._interval)
+        self._next_commit = _next_commit_time(
+            self._next_commit, self._clock.monotonic(), self._interval
+        )
 
     def _is_full(self) -> bool:
-        """Whether what was counted, or refused, since the last commit should be saved."""
+        """Return whether the uncommitted state is large enough to commit."""
         settings, partitions = self._settings, self.owned.values()
         return (
             sum(owned.state.unsaved for owned in partitions) >= settings.commit_reports
@@ -213,7 +204,7 @@ class Worker:
         while True:
             try:
                 self._commit_all()
-            except TRANSIENT as error:
+            except TRANSIENT_ERRORS as error:
                 self._backoff.fail(error)
             else:
                 return
@@ -229,26 +220,26 @@ class Worker:
             self.store.registry.note_stuck(self.name, step, seconds, self._clock.now_ms())
 
     def _count(self, events: Sequence[Any], fetch: Span) -> None:
-        messages, ends, errors = worker_clients.sort_out(events)
+        messages, ends, errors = worker_clients.sort_events(events)
         for event in errors:
             self._handle_error(event)
         if messages:
-            self._trace.fetched(fetch, len(events) - len(errors))
+            self._trace.end_fetch(fetch, len(events) - len(errors))
         with self._trace.step("count", bool(messages)):
             for number, batch in messages.items():
-                if not self._follows(number, batch[0].offset(), batch[-1].offset()):
+                if not self._is_expected(number, batch[0].offset(), batch[-1].offset()):
                     ends.pop(number, None)
                     continue
                 if not self._count_batch(self.owned[number], batch):
                     ends.pop(number, None)
         for number, end in ends.items():
-            if self._follows(number, end, end):
+            if self._is_expected(number, end, end):
                 self.owned[number].state.advance_to(end)
 
     def _count_batch(self, owned: AssignedPartition, batch: Sequence[Any]) -> bool:
-        """Count what came of a partition; return whether all of it was counted.
+        """Count the messages of a partition; return whether all were counted.
 
-        What is left is fetched again, once the panes that changed so far are committed.
+        The others are fetched again after the changed panes are committed.
         """
         for first in range(0, len(batch), self._slice):
             if is_filled(owned.state, self._settings.memory):
@@ -256,9 +247,12 @@ class Worker:
                 return False
             part = batch[first : first + self._slice]
             self._watchdog.enter("counting", owned.number, part[0].offset())
-            known = len(owned.rejections)
+            rejections_before = len(owned.rejections)
             is_counted = self._isolator.count(owned, part)
-            if any(rejection.reason in OTHER_DEFINITIONS for rejection in owned.rejections[known:]):
+            if any(
+                rejection.reason in OTHER_DEFINITIONS
+                for rejection in owned.rejections[rejections_before:]
+            ):
                 self._refresh_definitions()
             if not is_counted and owned.trouble.is_blocked:
                 self._assignment.pause([owned.number])
@@ -267,11 +261,11 @@ class Worker:
         return True
 
     def _refresh_definitions(self) -> None:
-        """Where the definitions have changed, count on from the last commit by the new ones."""
+        """If the definitions changed, continue from the last commit by the new ones."""
         if isinstance(self.metrics, LiveMetrics):
             self.metrics.refresh()
             for owned in self.owned.values():
-                owned.facts[UNUSABLE] = self.metrics.unusable
+                owned.facts[UNUSABLE_FIELD] = self.metrics.unusable
         if current(self.metrics) is self._defined:
             return
         self._defined = current(self.metrics)
@@ -281,12 +275,12 @@ class Worker:
                 owned.excess = ""
                 owned.fence(self._clock.monotonic())
 
-    def _follows(self, number: int, first: int, last: int) -> bool:
-        """Whether what came of a partition may be counted; it is sought again if it jumped."""
+    def _is_expected(self, number: int, first: int, last: int) -> bool:
+        """Return whether a partition's messages may be counted; seek it if they jumped."""
         owned = self.owned.get(number)
         if owned is None or not owned.is_counting:
             return False
-        if owned.jumped(first, last):
+        if owned.has_jumped(first, last):
             self._assignment.seek(owned)
             return False
         return True
@@ -301,44 +295,40 @@ class Worker:
             raise ConsumerEnded(without_secrets(error.str()), self._instance)
         elif number in self.owned and is_of_data(error, message.offset()):
             owned = self.owned[number]
-            if owned.is_counting and self._isolator.pass_stall(owned, message):
+            if owned.is_counting and self._isolator.skip_stall(owned, message):
                 self._assignment.seek(owned)
         elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT):
             why = describe_kafka_error(error, message.topic())
             log.warning("kafka error", partition=number, error=why)
 
 
-def _next_beat(due: float, now: float, interval: float) -> float:
-    """Return when to commit again, after a commit that was due then and is done now.
+def _next_commit_time(due: float, now: float, interval: float) -> float:
+    """Return when to commit next, after a commit that was due at `due` and is done now.
 
-    Examples
-    --------
-    On the beat, whatever a commit takes, but counting has half of the time at least:
+    Commits follow the interval, but counting gets at least half of the time:
 
-    >>> _next_beat(10.0, 10.2, 1.0), _next_beat(10.0, 10.9, 1.0)
+    >>> _next_commit_time(10.0, 10.2, 1.0), _next_commit_time(10.0, 10.9, 1.0)
     (11.0, 11.4)
 
-    After one that came early, because much had been counted, an interval later:
+    After an early commit, of much data, the next one is an interval later:
 
-    >>> _next_beat(10.0, 9.25, 1.0)
+    >>> _next_commit_time(10.0, 9.25, 1.0)
     10.25
     """
     return max(min(due, now) + interval, now + interval / 2)
 
 
 def is_filled(state: Partition, memory: int) -> bool:
-    """Return whether what changed in a partition is to be committed before more is counted."""
+    """Return whether the changes of a partition must be committed before more is counted."""
     panes = len(state.changed) + state.changed_keys // PANE_KEYS
     return panes > MANY_PANES or state.changed_bytes > memory // CHANGED_SHARE
 
 
 def slice_messages(metrics: Mapping[str, Metric], memory: int) -> int:
-    """Return how many messages are counted between two looks at what they changed.
+    """Return how many messages are counted between two checks of the changes.
 
-    Each may open a pane, and a chunk of slices, of the metric that has the largest ones.
+    Each may open a pane, and a chunk of slices, of the metric with the largest ones.
 
-    Examples
-    --------
     >>> slice_messages({}, 2**31)
     16000
     """

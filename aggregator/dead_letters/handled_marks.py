@@ -6,41 +6,33 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from aggregator.dead_letters.reader import Place
+from aggregator.dead_letters.reader import MessagePosition
 from aggregator.storage.redis_keys import handled_key
 from aggregator.storage.store import Store
 
-CHUNK = 1 << 16
-"""Letters in one bitmap: 8 kB at most."""
+LETTERS_PER_BITMAP = 1 << 16
+"""Letters in one bitmap, of at most 8 kB."""
 
 
-class Marked(Container[Place]):
-    """The places that were marked when it was read."""
+class Marked(Container[MessagePosition]):
+    """The positions that were marked when it was read."""
 
     def __init__(self, chunks: Mapping[tuple[int, int], bytes]) -> None:
         self._chunks = chunks
 
-    def __contains__(self, place: object) -> bool:
-        """Whether a place was marked."""
-        if not isinstance(place, Place):
+    def __contains__(self, position: object) -> bool:
+        """Return whether a position was marked."""
+        if not isinstance(position, MessagePosition):
             return False
-        chunk, bit = divmod(place.offset, CHUNK)
-        bits = self._chunks.get((place.partition, chunk), b"")
+        chunk, bit = divmod(position.offset, LETTERS_PER_BITMAP)
+        bits = self._chunks.get((position.partition, chunk), b"")
         return bit // 8 < len(bits) and bool(bits[bit // 8] >> 7 - bit % 8 & 1)
 
 
 class HandledMarks:
     """The marks of one dead-letter topic.
 
-    A topic that is deleted and created again has another id, and marks of its own.
-
-    Parameters
-    ----------
-    store : Store
-    topic : str
-        The dead-letter topic.
-    topic_id : str
-        Kafka's; empty where the cluster does not tell.
+    A topic that is deleted and created again has another id, and other marks.
     """
 
     def __init__(self, store: Store, topic: str, topic_id: str) -> None:
@@ -52,16 +44,24 @@ class HandledMarks:
         wanted = [
             (number, chunk)
             for number, (low, high) in ranges.items()
-            for chunk in range(low // CHUNK, -(-high // CHUNK))
+            for chunk in range(low // LETTERS_PER_BITMAP, -(-high // LETTERS_PER_BITMAP))
         ]
-        found = self._client.mget([self._key(*one) for one in wanted]) if wanted else []
-        return Marked({one: bits for one, bits in zip(wanted, found, strict=True) if bits})
+        bitmaps = (
+            self._client.mget([self._key(*chunk_number) for chunk_number in wanted])
+            if wanted
+            else []
+        )
+        return Marked(
+            {chunk_number: bits for chunk_number, bits in zip(wanted, bitmaps, strict=True) if bits}
+        )
 
-    def mark(self, places: Iterable[Place]) -> None:
-        """Mark places; marking one twice is no harm."""
+    def mark(self, positions: Iterable[MessagePosition]) -> None:
+        """Mark positions; marking one again changes nothing."""
         by_chunk: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-        for place in places:
-            by_chunk[place.partition, place.offset // CHUNK].append(place.offset % CHUNK)
+        for position in positions:
+            by_chunk[position.partition, position.offset // LETTERS_PER_BITMAP].append(
+                position.offset % LETTERS_PER_BITMAP
+            )
         with self._client.pipeline(transaction=False) as pipeline:
             for (number, chunk), bits in by_chunk.items():
                 pipeline.sadd(self._prefix, f"{number}:{chunk}")
@@ -69,11 +69,11 @@ class HandledMarks:
                     pipeline.setbit(self._key(number, chunk), bit, 1)
             pipeline.execute()
 
-    def forget(self, ranges: Mapping[int, tuple[int, int]]) -> None:
-        """Delete the marks of what retention has deleted."""
+    def delete_expired(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+        """Delete the marks of letters that retention has deleted."""
         for member in self._client.smembers(self._prefix):
             number, chunk = map(int, member.split(b":"))
-            if number in ranges and (chunk + 1) * CHUNK <= ranges[number][0]:
+            if number in ranges and (chunk + 1) * LETTERS_PER_BITMAP <= ranges[number][0]:
                 self._client.delete(self._key(number, chunk))
                 self._client.srem(self._prefix, member)
 

@@ -12,7 +12,12 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import Consumer
 
 from aggregator.config.settings import Settings
-from aggregator.dead_letters.writer import ARRIVED, CONTEXT, REPLAYS, TRUNCATED
+from aggregator.dead_letters.writer import (
+    ARRIVED_HEADER,
+    HEADER_PREFIX,
+    REPLAYS_HEADER,
+    TRUNCATED_HEADER,
+)
 from aggregator.errors import DitherError
 from aggregator.kafka import clients
 from aggregator.kafka.headers import Header, read
@@ -23,36 +28,35 @@ from producers.wire.framing import unframed
 from producers.wire.reports_pb2 import ReportBatch
 
 NAME_TAG = 0x0A
-"""The first byte of a batch that names its metric: field 1, a string."""
-MOST = 2**63
-"""Kafka's offsets, sizes and timestamps are less."""
+"""The first byte of a batch with a metric's name: field 1, a string."""
+MAX_INTEGER = 2**63
+"""Kafka's offsets, sizes and timestamps are below it."""
 SHORT_NAME = 0x80
-"""Names of fewer bytes than that have their length in one byte."""
+"""The length of a shorter name is one byte."""
 
 
-class Place(NamedTuple):
-    """The place of a message in a topic, written ``PARTITION:OFFSET``."""
+class MessagePosition(NamedTuple):
+    """The position of a message in a topic, written ``PARTITION:OFFSET``."""
 
     partition: int
     offset: int
 
     def __str__(self) -> str:
-        """Return it as people write it."""
+        """Return the written form."""
         return f"{self.partition}:{self.offset}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read back what ``str`` wrote.
+        """Return the position that ``str`` wrote.
 
         Raises
         ------
         ValueError
-            If it is nothing of the kind.
 
         Examples
         --------
-        >>> Place.parse("3:8812")
-        Place(partition=3, offset=8812)
+        >>> MessagePosition.parse("3:8812")
+        MessagePosition(partition=3, offset=8812)
         """
         partition, colon, offset = text.partition(":")
         if not (colon and partition.isdecimal() and offset.isdecimal()):
@@ -62,86 +66,67 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DeadLetter:
-    """A message that was refused.
+    """A refused message."""
 
-    Attributes
-    ----------
-    place : Place
-        In the dead-letter topic.
-    topic : str
-        The reports topic it came from,
-    origin : Place
-        and where it was there.
-    reason, detail : str
-        Why it was refused.
-    key, value : bytes or None
-        As they came, unless it was truncated.
-    headers : list of (str, bytes)
-        Those that it came with.
-    arrived : int
-        Kafka's timestamp of the message as it came, in ms since the epoch. That of the dead letter
-        if the message had none.
-    whole_bytes : int or None
-        The size of the original's value if the broker would not take it whole.
-    """
-
-    place: Place
-    topic: str
-    origin: Place
+    position: MessagePosition  # in the dead-letter topic
+    topic: str  # of the original
+    origin: MessagePosition  # in the reports topic
     reason: str
     detail: str
-    key: bytes | None
+    key: bytes | None  # of the original, unless truncated
     value: bytes | None
-    headers: list[Header]
-    arrived: int
-    whole_bytes: int | None = None
+    headers: list[Header]  # of the original
+    arrived: int  # Kafka's timestamp of the original, else of the letter, in ms
+    whole_bytes: int | None = None  # the original size of a truncated value
 
     @classmethod
     def parse(cls, message: Any) -> Self | None:
-        """Return the dead letter that a message is; None if nobody says what was refused."""
+        """Return the dead letter in a message; None if its headers name no original."""
         headers = read(message) or []
         named = [name for name, _ in headers]
-        if CONTEXT + "topic" not in named:
+        if HEADER_PREFIX + "topic" not in named:
             return None
         # The last ones are ours: the message may have been in such a topic before.
-        begin = len(named) - 1 - named[::-1].index(CONTEXT + "topic")
+        begin = len(named) - 1 - named[::-1].index(HEADER_PREFIX + "topic")
         why = {name: _text(value) for name, value in headers[begin:]}
         try:
-            origin = Place(int(why[CONTEXT + "partition"]), int(why[CONTEXT + "offset"]))
-            whole = int(why[TRUNCATED]) if TRUNCATED in why else None
-            arrived = int(why[ARRIVED]) if ARRIVED in why else message.timestamp()[1]
+            origin = MessagePosition(
+                int(why[HEADER_PREFIX + "partition"]), int(why[HEADER_PREFIX + "offset"])
+            )
+            whole_bytes = int(why[TRUNCATED_HEADER]) if TRUNCATED_HEADER in why else None
+            arrived = int(why[ARRIVED_HEADER]) if ARRIVED_HEADER in why else message.timestamp()[1]
         except (KeyError, ValueError):
             return None
-        counts = origin.partition, origin.offset, whole or 0
-        if not all(0 <= count < MOST for count in counts) or abs(arrived) >= MOST:
+        counts = origin.partition, origin.offset, whole_bytes or 0
+        if not all(0 <= count < MAX_INTEGER for count in counts) or abs(arrived) >= MAX_INTEGER:
             return None
         return cls(
-            place=Place(message.partition(), message.offset()),
-            topic=why[CONTEXT + "topic"],
+            position=MessagePosition(message.partition(), message.offset()),
+            topic=why[HEADER_PREFIX + "topic"],
             origin=origin,
-            reason=why.get(CONTEXT + "exception.class.name", ""),
-            detail=why.get(CONTEXT + "exception.message", ""),
+            reason=why.get(HEADER_PREFIX + "exception.class.name", ""),
+            detail=why.get(HEADER_PREFIX + "exception.message", ""),
             key=message.key(),
             value=message.value(),
             headers=headers[:begin],
             arrived=arrived,
-            whole_bytes=whole,
+            whole_bytes=whole_bytes,
         )
 
     @property
     def identity(self) -> int:
-        """The same for all copies of one original, and for nothing else in one process."""
+        """A hash that is the same for all letters of one original."""
         return hash((self.topic, self.origin, self.key, self.value))
 
     @property
     def replays(self) -> int:
-        """The number of times that the message was sent again before this refusal."""
-        count = _text(dict(self.headers).get(REPLAYS))[:9]  # anybody can have written it
+        """The number of replays before this refusal."""
+        count = _text(dict(self.headers).get(REPLAYS_HEADER))[:9]  # anybody can have written it
         return int(count) if count.isdecimal() else 0
 
     @functools.cached_property
     def batch(self) -> ReportBatch | None:
-        """The batch of reports that it is, if it is one."""
+        """The batch of reports, if the value is one."""
         if self.value is None or self.whole_bytes is not None:
             return None
         try:
@@ -151,7 +136,7 @@ class DeadLetter:
 
     @functools.cached_property
     def metric(self) -> str:
-        """The metric that it claims to be of, printable; empty where it names none."""
+        """The claimed metric, printable; empty if the value names none."""
         if self.batch is not None:
             return printable(self.batch.metric)
         try:
@@ -166,26 +151,20 @@ class DeadLetter:
 class DeadLetterTopic:
     """The dead letters of a deployment, in order, each original once.
 
-    Reading changes nothing, for nobody: no group is joined and no offset is committed.
-
-    Parameters
-    ----------
-    settings : Settings
+    Reading joins no group and commits no offset.
 
     Attributes
     ----------
-    ranges : dict of int to (int, int)
-        The first and the next offset of each partition, as of the beginning.
-    others : int
-        Messages that were read and are no dead letters of this deployment.
-    copies : list of (Place, Place)
-        Dead letters, and further ones of the same originals.
+    foreign_messages : int
+        Messages that are no dead letters of this deployment.
+    copies : list of (MessagePosition, MessagePosition)
+        Dead letters, and further letters of the same originals.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.topic = settings, settings.topics.deadletters
-        self.others = 0
-        self.copies: list[tuple[Place, Place]] = []
+        self.foreign_messages = 0
+        self.copies: list[tuple[MessagePosition, MessagePosition]] = []
         self._consumer: Consumer = clients.consumer(
             settings,
             f"dither-deadletters-{uuid.uuid4()}",
@@ -206,74 +185,73 @@ class DeadLetterTopic:
 
     @functools.cached_property
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """The first and the next offset of each partition.
+        """The first and the next offset of each partition at the beginning.
 
         Raises
         ------
         DitherError
             If there is no such topic.
         """
-        found = log_ranges(self._consumer, self.topic)
-        if not found:
+        log_ranges_by_partition = log_ranges(self._consumer, self.topic)
+        if not log_ranges_by_partition:
             raise DitherError(
                 f"no topic {self.topic!r}, or this user may not see it: nothing was refused yet, "
                 "or it has another name (--set topics.deadletters=NAME)"
             )
-        return found
+        return log_ranges_by_partition
 
     def letters(self, progress: Callable[[int], None] = lambda _: None) -> Iterator[DeadLetter]:
         """Yield the dead letters of this deployment up to the present end of the topic.
 
-        Parameters
-        ----------
-        progress : callable
-            Told of how many messages more were read.
+        `progress` is called with each number of further messages that were read.
         """
-        known: dict[int, Place] = {}
+        first_positions: dict[int, MessagePosition] = {}
         batches = read_ranges(self._consumer, self.topic, self.ranges)
         for message in itertools.chain.from_iterable(batches):
             progress(1)
             letter = DeadLetter.parse(message)
             if letter is None or letter.topic != self.settings.topics.reports:
-                self.others += 1
-            elif (first := known.setdefault(letter.identity, letter.place)) != letter.place:
-                self.copies.append((first, letter.place))
+                self.foreign_messages += 1
+            elif (
+                first := first_positions.setdefault(letter.identity, letter.position)
+            ) != letter.position:
+                self.copies.append((first, letter.position))
             else:
                 yield letter
 
-    def letter(self, place: Place) -> DeadLetter:
-        """Return one dead letter.
+    def letter(self, position: MessagePosition) -> DeadLetter:
+        """Return the dead letter at a position.
 
         Raises
         ------
         DitherError
-            If there is none at this place.
+            If there is none.
         """
-        low, high = self.ranges.get(place.partition, (0, 0))
-        if low <= place.offset < high:
-            one = {place.partition: (place.offset, place.offset + 1)}
-            for (message,) in read_ranges(self._consumer, self.topic, one):
+        low, high = self.ranges.get(position.partition, (0, 0))
+        if low <= position.offset < high:
+            letter_range = {position.partition: (position.offset, position.offset + 1)}
+            for (message,) in read_ranges(self._consumer, self.topic, letter_range):
                 if letter := DeadLetter.parse(message):
                     return letter
-                raise DitherError(f"{place} of {self.topic!r} is no dead letter: no such headers")
-        there = ", ".join(
+                raise DitherError(
+                    f"{position} of {self.topic!r} is no dead letter: no such headers"
+                )
+        offset_ranges = ", ".join(
             f"{n}:{low} to {n}:{high - 1}" for n, (low, high) in self.ranges.items() if low < high
         )
         raise DitherError(
-            f"no dead letter at {place}: {self.topic!r} "
-            + (f"has {there}" if there else "is empty")
+            f"no dead letter at {position}: {self.topic!r} "
+            + (f"has {offset_ranges}" if offset_ranges else "is empty")
         )
 
 
-def printable(text: str, most: int = 80) -> str:
-    r"""Return what a stranger wrote as one short line that a terminal can show.
+def printable(text: str, max_length: int = 80) -> str:
+    r"""Return foreign text as one short line that a terminal can show.
 
-    Examples
-    --------
     >>> printable("delay\x1b[2J")
     'delay?[2J'
     """
-    return "".join(c if c.isprintable() else "?" for c in text[:most])
+    return "".join(c if c.isprintable() else "?" for c in text[:max_length])
 
 
 def _text(value: str | bytes | None) -> str:

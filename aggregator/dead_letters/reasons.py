@@ -1,4 +1,4 @@
-"""The reasons why messages are refused, each with an explanation and what to do."""
+"""The reasons for refused messages, each with an explanation and a remedy."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import NamedTuple
 
 
 class Remedy(NamedTuple):
-    """A reason in words, and what a person can do."""
+    """The meaning of a reason, and what a person can do."""
 
     means: str
     do: str
 
 
-_FOREIGN = (
+_REPAIR_WRITER = (
     "Repair or stop the program that writes it. `dither deadletters drop` removes it from this "
     "list."
 )
-_DEVICE = (
+_INSPECT_DEVICE = (
     "No device that uses Dither's library sends this: look for another implementation, or for "
     "tampering. The report cannot be saved. `dither deadletters drop` removes it from this list."
 )
-REMEDIES = {
-    "malformed": Remedy("the message is not a ReportBatch", _FOREIGN),
+REMEDY_BY_REASON = {
+    "malformed": Remedy("the message is not a ReportBatch", _REPAIR_WRITER),
     "bad_frame": Remedy(
         "the message begins with the frame of a schema registry, for another message than "
         "ReportBatch",
@@ -39,14 +39,19 @@ REMEDIES = {
         "wrong_revision`; or give the devices the new one. Reports of an old definition can never "
         "be added to sums of a new one.",
     ),
-    "empty": Remedy("the batch has no reports", _DEVICE),
-    "bad_batch_id": Remedy("the batch's id is not 16 bytes", _DEVICE),
-    "bad_length": Remedy("levels and values do not have the same number of reports", _DEVICE),
-    "bad_level": Remedy("a report claims a privacy level that the metric does not have", _DEVICE),
-    "bad_value": Remedy("a report has a value that the mechanism cannot produce", _DEVICE),
-    "bad_round": Remedy("it answers a round, and the metric has none", _DEVICE),
+    "empty": Remedy("the batch has no reports", _INSPECT_DEVICE),
+    "bad_batch_id": Remedy("the batch's id is not 16 bytes", _INSPECT_DEVICE),
+    "bad_length": Remedy(
+        "levels and values do not have the same number of reports", _INSPECT_DEVICE
+    ),
+    "bad_level": Remedy(
+        "a report claims a privacy level that the metric does not have", _INSPECT_DEVICE
+    ),
+    "bad_value": Remedy("a report has a value that the mechanism cannot produce", _INSPECT_DEVICE),
+    "bad_round": Remedy("it answers a round, and the metric has none", _INSPECT_DEVICE),
     "bad_time": Remedy(
-        "its event time is before 1970, or Kafka's timestamp is beyond the year 9999", _DEVICE
+        "its event time is before 1970, or Kafka's timestamp is beyond the year 9999",
+        _INSPECT_DEVICE,
     ),
     "late": Remedy(
         "its pane was closed before it arrived",
@@ -106,9 +111,9 @@ REMEDIES = {
         "Look at it with `dither deadletters explain`; then drop it, or raise --rounds.",
     ),
 }
-UNKNOWN = Remedy("refused by another version of Dither", "Ask that version's documentation.")
+UNKNOWN_REASON = Remedy("refused by another version of Dither", "Ask that version's documentation.")
 
 
 def remedy(reason: str) -> Remedy:
-    """Return what a reason means and what to do."""
-    return REMEDIES.get(reason, UNKNOWN)
+    """Return the meaning of a reason and its remedy."""
+    return REMEDY_BY_REASON.get(reason, UNKNOWN_REASON)

@@ -1,4 +1,4 @@
-"""Describes one dead letter in full: its content, why it was refused, and what to do."""
+"""Describes one dead letter in full: its content, the refusal, and the remedy."""
 
 from __future__ import annotations
 
@@ -15,29 +15,28 @@ from estimators import Metric
 SHOWN_BYTES = 64
 
 
-def facts(
+def letter_facts(
     letter: DeadLetter,
     metrics: Mapping[str, Metric],
     refused: tuple[str, str] | None,
     *,
     handled: bool,
 ) -> dict[str, Any]:
-    """Return what is known of a dead letter, ready for JSON.
+    """Return all facts of a dead letter, ready for JSON.
 
     Parameters
     ----------
     letter : DeadLetter
-        As it was read.
     metrics : mapping of str to Metric
-        As they are defined now.
+        The current definitions, by name.
     refused : (str, str) or None
-        Reason and detail for which it would not be counted now.
+        Reason and detail with which it would be refused now.
     handled : bool
         Whether it was sent again or dropped.
     """
     means, do = remedy(letter.reason)
-    found: dict[str, Any] = {
-        "place": str(letter.place),
+    fields: dict[str, Any] = {
+        "place": str(letter.position),
         "topic": letter.topic,
         "origin": str(letter.origin),
         "arrived": iso(letter.arrived),
@@ -54,58 +53,58 @@ def facts(
         "now": "counted, unless a copy of it was" if refused is None else ": ".join(refused),
     }
     if (batch := letter.batch) is None:
-        found["begins_with"] = (letter.value or b"")[:SHOWN_BYTES].hex()
-        return found
+        fields["begins_with"] = (letter.value or b"")[:SHOWN_BYTES].hex()
+        return fields
     metric = metrics.get(batch.metric)
-    found["revision"] = f"{batch.revision:08x}"
-    found["revision_here"] = None if metric is None else f"{metric.revision:08x}"
-    found["batch_id"] = batch.batch_id[:SHOWN_BYTES].hex()
-    found["event_time"] = iso(batch.time_ms or letter.arrived)
-    found["reports"] = len(batch.levels)
+    fields["revision"] = f"{batch.revision:08x}"
+    fields["revision_here"] = None if metric is None else f"{metric.revision:08x}"
+    fields["batch_id"] = batch.batch_id[:SHOWN_BYTES].hex()
+    fields["event_time"] = iso(batch.time_ms or letter.arrived)
+    fields["reports"] = len(batch.levels)
     counts = np.bincount(np.frombuffer(batch.levels, dtype=np.uint8), minlength=1)
-    found["levels"] = {
+    fields["levels"] = {
         _level(metric, int(index)): int(counts[index]) for index in np.flatnonzero(counts)
     }
-    return found
+    return fields
 
 
 def _level(metric: Metric | None, index: int) -> str:
-    """Return a privacy level as its epsilon, or as the index that the batch has."""
+    """Return a privacy level's epsilon, or the index in the batch."""
     if metric is None or index >= len(metric.levels):
         return f"level {index}"
     return f"{metric.levels[index]:g}"
 
 
-def lines(found: Mapping[str, Any]) -> list[str]:
+def letter_lines(fields: Mapping[str, Any]) -> list[str]:
     """Return the facts as text."""
     revision = ""
-    if "revision" in found:
-        here = found["revision_here"]
-        notes = {None: " (not defined here)", found["revision"]: ""}
-        revision = f", revision {found['revision']}{notes.get(here, f' (here: {here})')}"
+    if "revision" in fields:
+        current = fields["revision_here"]
+        notes = {None: " (not defined here)", fields["revision"]: ""}
+        revision = f", revision {fields['revision']}{notes.get(current, f' (here: {current})')}"
     rows = [
-        ("dead letter", found["place"] + (", dealt with" if found["handled"] else "")),
-        ("came from", f"{found['topic']}, partition {found['origin'].replace(':', ', offset ')}"),
-        ("arrived", found["arrived"]),
-        ("reason", f"{found['reason']}: {found['means']}"),
-        ("detail", found["detail"]),
-        ("metric", (found["metric"] or "none that can be read") + revision),
+        ("dead letter", fields["place"] + (", dealt with" if fields["handled"] else "")),
+        ("came from", f"{fields['topic']}, partition {fields['origin'].replace(':', ', offset ')}"),
+        ("arrived", fields["arrived"]),
+        ("reason", f"{fields['reason']}: {fields['means']}"),
+        ("detail", fields["detail"]),
+        ("metric", (fields["metric"] or "none that can be read") + revision),
     ]
-    if "reports" in found:
-        levels = ", ".join(f"{n} at {level}" for level, n in found["levels"].items())
+    if "reports" in fields:
+        levels = ", ".join(f"{n} at {level}" for level, n in fields["levels"].items())
         rows += [
-            ("event time", found["event_time"]),
-            ("reports", f"{found['reports']}" + (f" ({levels})" if levels else "")),
-            ("batch id", found["batch_id"] or "none"),
+            ("event time", fields["event_time"]),
+            ("reports", f"{fields['reports']}" + (f" ({levels})" if levels else "")),
+            ("batch id", fields["batch_id"] or "none"),
         ]
     else:
-        rows.append(("begins with", found["begins_with"] or "nothing"))
-    cut = ", of which this letter has the beginning" if found["truncated"] else ""
+        rows.append(("begins with", fields["begins_with"] or "nothing"))
+    cut = ", of which this letter has the beginning" if fields["truncated"] else ""
     rows += [
-        ("size", f"{found['bytes']} bytes{cut}"),
-        ("key", found["key"] or "none"),
-        ("sent again", f"{found['replays']} times"),
-        ("now", found["now"]),
-        ("what to do", found["do"]),
+        ("size", f"{fields['bytes']} bytes{cut}"),
+        ("key", fields["key"] or "none"),
+        ("sent again", f"{fields['replays']} times"),
+        ("now", fields["now"]),
+        ("what to do", fields["do"]),
     ]
     return [f"{name:<12} {text}" for name, text in rows]

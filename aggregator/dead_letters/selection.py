@@ -6,38 +6,29 @@ import dataclasses
 import itertools
 from collections.abc import Container, Iterable, Iterator
 
-from aggregator.dead_letters.reader import DeadLetter, Place
+from aggregator.dead_letters.reader import DeadLetter, MessagePosition
 
-MOST_KINDS = 1_000
-"""Anybody can make up names of metrics: those beyond are counted together."""
-OTHERS = "(others)"
+MAX_KINDS = 1_000
+"""The number of kinds counted apart, as anybody can make up names of metrics."""
+OTHER_KINDS = "(others)"
 
 
 @dataclasses.dataclass(frozen=True)
 class Filters:
-    """The fields that a dead letter must have to be selected; None or empty: any.
-
-    Attributes
-    ----------
-    reasons, metrics : tuple of str
-    since, until : float or None
-        Seconds since the epoch: when the message reached Kafka, `until` excluded.
-    partitions : tuple of int
-        Of the reports topic.
-    """
+    """The fields of the selected dead letters; None or empty: any."""
 
     reasons: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
-    since: float | None = None
-    until: float | None = None
-    partitions: tuple[int, ...] = ()
+    since: float | None = None  # seconds since the epoch of the arrival in Kafka
+    until: float | None = None  # excluded
+    partitions: tuple[int, ...] = ()  # of the reports topic
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Return whether there is any filter."""
         return self != Filters()
 
     def admits(self, letter: DeadLetter) -> bool:
-        """Whether a dead letter is selected."""
+        """Return whether a dead letter is selected."""
         seconds = letter.arrived / 1000
         return (
             (not self.reasons or letter.reason in self.reasons)
@@ -49,37 +40,35 @@ class Filters:
 
 
 @dataclasses.dataclass
-class Kind:
-    """Dead letters of one reason and metric: how many, and when they reached Kafka, in ms."""
+class LetterKind:
+    """Dead letters of one reason and metric: their number and arrival times in Kafka, in ms."""
 
     letters: int
     oldest: int
     newest: int
 
     def add(self, timestamp: int) -> None:
-        """Count one more."""
+        """Count another letter."""
         self.letters += 1
         self.oldest, self.newest = min(self.oldest, timestamp), max(self.newest, timestamp)
 
 
 class Selection:
-    """The selected dead letters, without those that were replayed or dropped.
-
-    Iterating over it counts what goes by.
+    """The selected dead letters that were not replayed or dropped, counted while iterating.
 
     Attributes
     ----------
-    kinds : dict of (str, str) to Kind
+    kinds : dict of (str, str) to LetterKind
         By reason and metric.
     handled : int
-        Dead letters that the filters admit, and that were replayed or dropped.
+        Matching dead letters that were replayed or dropped.
     """
 
     def __init__(
-        self, letters: Iterable[DeadLetter], filters: Filters, marked: Container[Place]
+        self, letters: Iterable[DeadLetter], filters: Filters, marked: Container[MessagePosition]
     ) -> None:
         self._letters, self._filters, self._marked = letters, filters, marked
-        self.kinds: dict[tuple[str, str], Kind] = {}
+        self.kinds: dict[tuple[str, str], LetterKind] = {}
         self.handled = 0
 
     def __iter__(self) -> Iterator[DeadLetter]:
@@ -87,34 +76,34 @@ class Selection:
         for letter in self._letters:
             if not self._filters.admits(letter):
                 continue
-            if letter.place in self._marked:
+            if letter.position in self._marked:
                 self.handled += 1
                 continue
             self._count(letter)
             yield letter
 
-    def first(self, most: int) -> list[DeadLetter]:
-        """Go through all of them and return the first ones."""
+    def first(self, limit: int) -> list[DeadLetter]:
+        """Iterate over all letters, and return the first ones."""
         everything = iter(self)
-        found = list(itertools.islice(everything, most))
+        first_letters = list(itertools.islice(everything, limit))
         for _ in everything:
             pass
-        return found
+        return first_letters
 
     @property
     def total(self) -> int:
         """The number of dead letters."""
         return sum(kind.letters for kind in self.kinds.values())
 
-    def largest(self) -> list[tuple[str, str, Kind]]:
-        """Return reason, metric and how many, the largest first."""
+    def largest(self) -> list[tuple[str, str, LetterKind]]:
+        """Return reason, metric and kind, the largest kinds first."""
         order = sorted(self.kinds.items(), key=lambda item: (-item[1].letters, item[0]))
         return [(reason, metric, kind) for (reason, metric), kind in order]
 
     def _count(self, letter: DeadLetter) -> None:
         name = letter.reason, letter.metric
         if name not in self.kinds:
-            if len(self.kinds) >= MOST_KINDS:
-                name = letter.reason, OTHERS
-            self.kinds.setdefault(name, Kind(0, letter.arrived, letter.arrived))
+            if len(self.kinds) >= MAX_KINDS:
+                name = letter.reason, OTHER_KINDS
+            self.kinds.setdefault(name, LetterKind(0, letter.arrived, letter.arrived))
         self.kinds[name].add(letter.arrived)

@@ -1,8 +1,8 @@
 """Writes messages that could not be counted to the dead-letter topic, with the reason.
 
 The headers are those of Kafka Connect's dead-letter queue, so that existing tools read them. A dead
-letter has the time at which it is written, as its topic's retention counts from there. A header has
-the time of the original.
+letter has the time of its writing, from which its topic's retention runs; a header has the time of
+the original.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from aggregator.kafka.headers import Header, read
 from aggregator.state.decoder import Message, Rejection
 from producers.kafka.kafka_errors import describe_kafka_error, of_topic
 
-CONTEXT = "__connect.errors."
-STAGE = "VALUE_CONVERTER"
-ARRIVED = "dither.arrived"
+HEADER_PREFIX = "__connect.errors."
+CONVERSION_STAGE = "VALUE_CONVERTER"
+ARRIVED_HEADER = "dither.arrived"
 """Header with Kafka's timestamp of the original, in ms since the epoch, if it had one."""
-TRUNCATED = "dither.truncated.from"
-"""Header with the original size of a message that the broker would not take whole."""
-REPLAYS = "dither.replays"
-"""Header with how often a message was sent again from the dead letters."""
-UNREADABLE = "dither.headers.unreadable"
-"""Header of a letter without those of its original, which could not be read."""
+TRUNCATED_HEADER = "dither.truncated.from"
+"""Header with the original size of a message that the broker would not take as a whole."""
+REPLAYS_HEADER = "dither.replays"
+"""Header with the number of replays of a dead letter."""
+UNREADABLE_HEADER = "dither.headers.unreadable"
+"""Header of a letter that lacks the unreadable headers of its original."""
 KEPT_BYTES = 100_000
 POLL_SECONDS = 0.1
 
@@ -38,13 +38,13 @@ class RefusedMessage(Message, Protocol):
     """The part of a Kafka message that a dead letter keeps."""
 
     def topic(self) -> str | None:
-        """Return the topic it came from."""
+        """Return the topic."""
 
     def partition(self) -> int | None:
-        """Return the partition it came from."""
+        """Return the partition."""
 
     def headers(self) -> list[Header] | None:
-        """Return its headers."""
+        """Return the headers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,41 +56,40 @@ class Letter:
     headers: list[Header]
 
 
-def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
-    """Return what to send: the message as it came, then what is left if that is too large.
+def letter_alternatives(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
+    """Return the message as a dead letter, then shorter ones in case that is too large.
 
-    The second keeps the key and the beginning of the payload, the last one nothing but the reason
-    and the place of the original. Headers that cannot be read are left out, and a header says so.
-    What is larger than any message that is looked at is not kept whole.
+    The second one has the key and the beginning of the value, the last one only the reason and the
+    position of the original. A header stands for unreadable headers. A message beyond the size
+    limit of counting is not kept whole.
 
     Parameters
     ----------
     message : RefusedMessage
-        As it was consumed.
     reason : str
-        One of those in `aggregator.dead_letters.reasons`.
+        One of `aggregator.dead_letters.reasons`.
     detail : str
-        What was found in it, and what was expected.
+        The finding, and the expectation.
     """
     key, value, headers = message.key(), message.value(), read(message)
     why: list[Header] = [
-        (CONTEXT + "topic", (message.topic() or "").encode()),
-        (CONTEXT + "partition", str(message.partition()).encode()),
-        (CONTEXT + "offset", str(message.offset()).encode()),
-        (CONTEXT + "stage", STAGE.encode()),
-        (CONTEXT + "class.name", b"aggregator.state.partition.Partition"),
-        (CONTEXT + "exception.class.name", reason.encode()),
-        (CONTEXT + "exception.message", detail.encode()),
+        (HEADER_PREFIX + "topic", (message.topic() or "").encode()),
+        (HEADER_PREFIX + "partition", str(message.partition()).encode()),
+        (HEADER_PREFIX + "offset", str(message.offset()).encode()),
+        (HEADER_PREFIX + "stage", CONVERSION_STAGE.encode()),
+        (HEADER_PREFIX + "class.name", b"aggregator.state.partition.Partition"),
+        (HEADER_PREFIX + "exception.class.name", reason.encode()),
+        (HEADER_PREFIX + "exception.message", detail.encode()),
     ]
     if (arrived := message.timestamp()[1]) >= 0:
-        why.append((ARRIVED, str(arrived).encode()))
+        why.append((ARRIVED_HEADER, str(arrived).encode()))
     if headers is None:
-        headers, why = [], [*why, (UNREADABLE, b"a name is not UTF-8")]
-    whole = Letter(key, value, [*headers, *why])
-    why = [*why, (TRUNCATED, str(len(value or b"")).encode())]
+        headers, why = [], [*why, (UNREADABLE_HEADER, b"a name is not UTF-8")]
+    whole_letter = Letter(key, value, [*headers, *why])
+    why = [*why, (TRUNCATED_HEADER, str(len(value or b"")).encode())]
     short = Letter(key, value and value[:KEPT_BYTES], why)
-    least = [short, Letter(None, None, why)]
-    return least if reason == "too_large" else [whole, *least]
+    shorter_letters = [short, Letter(None, None, why)]
+    return shorter_letters if reason == "too_large" else [whole_letter, *shorter_letters]
 
 
 class DeadLettersUndelivered(DitherError):  # noqa: N818
@@ -98,14 +97,7 @@ class DeadLettersUndelivered(DitherError):  # noqa: N818
 
 
 class DeadLetters:
-    """Sends refused messages to the dead-letter topic.
-
-    Parameters
-    ----------
-    producer : confluent_kafka.Producer
-    topic : str
-    clock : Clock
-    """
+    """Sends refused messages to the dead-letter topic."""
 
     def __init__(self, producer: Producer, topic: str, clock: Clock = SYSTEM) -> None:
         self.topic = topic
@@ -114,19 +106,16 @@ class DeadLetters:
         self._waiting: deque[list[Letter]] = deque()
         self._error: KafkaError | None = None
 
-    def send(self, rejection: Rejection) -> None:
-        """Take a refused message without waiting; :meth:`flush` sends it."""
+    def enqueue(self, rejection: Rejection) -> None:
+        """Queue a refused message; :meth:`flush` sends it."""
         message: Any = rejection.message
         self._undelivered += 1
-        self._waiting.append(letters(message, rejection.reason, rejection.detail))
+        self._waiting.append(letter_alternatives(message, rejection.reason, rejection.detail))
 
     def _produce(self, alternatives: list[Letter]) -> None:
-        """Send the first alternative, or the next one if it turns out to be too large.
+        """Send the first alternative, or the next one if it is too large.
 
-        Raises
-        ------
-        BufferError
-            If the producer's queue is full.
+        A full queue of the producer raises BufferError.
         """
         letter, *smaller = alternatives
 
@@ -148,19 +137,19 @@ class DeadLetters:
             self._produce(smaller)
 
     def _produce_waiting(self) -> None:
-        """Give the producer as many as it takes now."""
+        """Pass letters to the producer until its queue is full."""
         with contextlib.suppress(BufferError):
             for _ in range(len(self._waiting)):
                 self._produce(self._waiting[0])
                 self._waiting.popleft()
 
     def flush(self, seconds: float) -> None:
-        """Wait until everything sent so far has been acknowledged.
+        """Wait until all letters are acknowledged.
 
         Raises
         ------
         DeadLettersUndelivered
-            If that takes longer than `seconds`; what is left stays queued.
+            After `seconds`; the other letters stay queued.
         """
         deadline = self._clock.monotonic() + seconds
         while self._undelivered:

@@ -11,24 +11,18 @@ from confluent_kafka import KafkaError
 from producers.kafka.kafka_errors import REFUSAL_CODES, describe_kafka_error
 
 REPEAT_SECONDS = 60.0
-"""Between log lines that say the same."""
-BROKEN = "in state UP"
-"""Part of librdkafka's error about a connection that was open, not about one that it opens."""
+"""Between equal log lines."""
+OPEN_CONNECTION_STATE = "in state UP"
+"""Part of librdkafka's error about a connection that was open, not about an attempt to connect."""
 
 log = structlog.get_logger("dither.kafka")
 
 
 class ThrottledErrorLog:
-    """An ``error_cb``: tells that no broker is there, or that one refuses us, once a minute each.
+    """An ``error_cb`` that logs an unreachable cluster, or a refusal, once a minute each.
 
-    A connection that breaks is none of these: brokers close those whose token has expired, which
-    may be all at once, and the client opens others. So no broker is there only if one of these
-    fails, too.
-
-    Parameters
-    ----------
-    now : callable
-        Returns seconds that only grow.
+    A broken connection is no such error: brokers close connections whose token has expired, maybe
+    all at once, and the client opens others. The cluster is unreachable if one of these fails, too.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -38,7 +32,7 @@ class ThrottledErrorLog:
         self._logged_at: dict[int, float] = {}
 
     def __call__(self, error: KafkaError) -> None:
-        """Take in what the client says."""
+        """Handle an error of the client."""
         now = self._now()
         if error.code() in REFUSAL_CODES:
             self._tell(error, now)
@@ -46,7 +40,7 @@ class ThrottledErrorLog:
             self._down, self._down_at = error, now
         elif (
             self._down is not None
-            and BROKEN not in error.str()
+            and OPEN_CONNECTION_STATE not in error.str()
             and now - self._down_at <= 2 * REPEAT_SECONDS
         ):
             self._tell(self._down, now, cause=describe_kafka_error(error))

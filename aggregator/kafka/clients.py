@@ -21,17 +21,17 @@ from producers.kafka.kafka_errors import (
     without_secrets,
 )
 
-QUIET = logging.getLogger("aggregator.librdkafka")
-"""librdkafka's own lines, hundreds while a broker is away: for whoever adds a handler. What matters
-of them comes as an error, or from :class:`aggregator.kafka.client_log.ThrottledErrorLog`."""
-QUIET.addHandler(logging.NullHandler())
-QUIET.addFilter(WithoutSecrets())
-QUIET.propagate = False
+LIBRDKAFKA_LOG = logging.getLogger("aggregator.librdkafka")
+"""librdkafka's own lines, hundreds while a broker is unreachable, for whoever adds a handler. The
+relevant errors are logged by :class:`aggregator.kafka.client_log.ThrottledErrorLog`."""
+LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
+LIBRDKAFKA_LOG.addFilter(WithoutSecrets())
+LIBRDKAFKA_LOG.propagate = False
 
 ANSWER_SECONDS = 10.0
-LOOK_SECONDS = 1.0
+REFUSAL_CHECK_SECONDS = 1.0
 
-CONSUMER: dict[str, Any] = {
+CONSUMER_DEFAULTS: dict[str, Any] = {
     "enable.auto.offset.store": False,
     "session.timeout.ms": 10_000,
     "fetch.queue.backoff.ms": 1,
@@ -41,31 +41,30 @@ CONSUMER: dict[str, Any] = {
 }
 """Defaults that [kafka] may override.
 
-A response is expanded as a whole, up to 1,032 times, before anything of it is counted: small ones
-bound the memory, and are as fast.
+A response is decompressed as a whole, up to 1,032 times its size, before any message is counted:
+small responses bound the memory, and are as fast.
 
-Measured: the backoff of 1 ms is five times faster. A broker that holds a request for partitions in
-which nothing is new holds up those that the next request will ask for: of one that is assigned
-beside idle ones the first message comes after 50 ms, for 340 with librdkafka's 500. More than a
-thousand messages in the queue are no faster; one alone takes half of the speed of large ones.
-"""
+Measured: a backoff of 1 ms is five times faster. A broker that waits for new messages in idle
+partitions delays newly assigned ones: their first message comes after 50 ms, or after 340 ms with
+librdkafka's wait of 500 ms. More than a thousand queued messages are no faster; a single one halves
+the speed of large messages."""
 
-MANDATORY: dict[str, Any] = {
+MANDATORY_PROPERTIES: dict[str, Any] = {
     "enable.auto.commit": False,
     "auto.offset.reset": "error",
     "partition.assignment.strategy": "cooperative-sticky",
 }
 """Needed for exact sums: offsets are stored with the sums, and never jump silently."""
-TRANSIENT = (
+TRANSIENT_CODES = (
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
-"""Answers of a cluster that may tell a topic's id later."""
-FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
-CONSUMER_ONLY = (*CONSUMER, *MANDATORY)
+"""Errors after which a cluster may return a topic's id later."""
+FILE_PROPERTIES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+CONSUMER_ONLY = (*CONSUMER_DEFAULTS, *MANDATORY_PROPERTIES)
 
 
 def consumer(settings: Settings, group: str, **properties: Any) -> Consumer:
@@ -74,34 +73,38 @@ def consumer(settings: Settings, group: str, **properties: Any) -> Consumer:
     Parameters
     ----------
     settings : Settings
-        Where Kafka is, and librdkafka's properties.
     group : str
-        The consumer group.
     **properties
-        Of librdkafka, above all others.
+        Of librdkafka; they override all others.
     """
-    own = {k: v for k, v in settings.kafka.items() if k not in PRODUCER_ONLY}
-    own["message.max.bytes"] = 1_000  # a producer's, and fetch.max.bytes may not be below it
-    config = {**CONSUMER, **own, "group.id": group, **MANDATORY, **properties}
-    return Consumer(config, logger=QUIET)
+    configured = {k: v for k, v in settings.kafka.items() if k not in PRODUCER_ONLY}
+    configured["message.max.bytes"] = 1_000  # a producer's, and fetch.max.bytes may not be below it
+    config = {
+        **CONSUMER_DEFAULTS,
+        **configured,
+        "group.id": group,
+        **MANDATORY_PROPERTIES,
+        **properties,
+    }
+    return Consumer(config, logger=LIBRDKAFKA_LOG)
 
 
 def producer(settings: Settings, **properties: Any) -> Producer:
     """Return an idempotent producer to the deployment's cluster."""
-    own = {k: v for k, v in settings.kafka.items() if k not in CONSUMER_ONLY}
-    config = {**own, **properties, "enable.idempotence": True, "acks": "all"}
-    return ExplainingProducer(config, logger=QUIET)
+    configured = {k: v for k, v in settings.kafka.items() if k not in CONSUMER_ONLY}
+    config = {**configured, **properties, "enable.idempotence": True, "acks": "all"}
+    return ExplainingProducer(config, logger=LIBRDKAFKA_LOG)
 
 
-def reporting(settings: Settings) -> dict[str, Any]:
+def reporter_properties(settings: Settings) -> dict[str, Any]:
     """Return the properties of [kafka] for a reporter."""
     return {k: v for k, v in settings.kafka.items() if k not in CONSUMER_ONLY}
 
 
-def administrative(settings: Settings) -> dict[str, Any]:
-    """Return the properties of [kafka] for whoever only asks."""
-    others = (*CONSUMER_ONLY, *PRODUCER_ONLY)
-    return {k: v for k, v in settings.kafka.items() if k not in others}
+def admin_properties(settings: Settings) -> dict[str, Any]:
+    """Return the properties of [kafka] for an administrative client."""
+    client_properties = (*CONSUMER_ONLY, *PRODUCER_ONLY)
+    return {k: v for k, v in settings.kafka.items() if k not in client_properties}
 
 
 def admin(settings: Settings, *topics: str) -> AdminClient:
@@ -110,25 +113,21 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
     Parameters
     ----------
     settings : Settings
-        Where Kafka is.
     topics : str
-        Must be there, and this user have rights on them.
+        Topics that must exist, and that this user must be allowed to describe.
 
     Raises
     ------
     BrokerUnreachable
-        If none does.
     BrokerRefused
-        If one turns us away: wrong password, certificate, and so on.
-    SettingsError
-        If a file that a property names cannot be read.
+        For example for a wrong password or certificate.
     DitherError
-        If one of the topics is not there, or may not be described.
+        If a topic does not exist, or must not be described.
     """
     _check_files(settings)
     errors: list[KafkaError] = []
-    config: dict[str, Any] = {"error_cb": errors.append, **administrative(settings)}
-    client = AdminClient(config, logger=QUIET)
+    config: dict[str, Any] = {"error_cb": errors.append, **admin_properties(settings)}
+    client = AdminClient(config, logger=LIBRDKAFKA_LOG)
     deadline = time.monotonic() + ANSWER_SECONDS
     while not _answers(client, deadline):
         client.poll(0)
@@ -147,9 +146,9 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
 
 
 def _answers(client: AdminClient, deadline: float) -> bool:
-    """Return whether a broker answers; look every now and then whether one has refused."""
+    """Return whether a broker answers within a second."""
     try:
-        left = max(0.05, min(LOOK_SECONDS, deadline - time.monotonic()))
+        left = max(0.05, min(REFUSAL_CHECK_SECONDS, deadline - time.monotonic()))
         client.list_topics(timeout=left)
     except KafkaException:
         return False
@@ -157,8 +156,8 @@ def _answers(client: AdminClient, deadline: float) -> bool:
 
 
 def _check_files(settings: Settings) -> None:
-    """Refuse names of files that cannot be read: librdkafka would not say which."""
-    for name in FILES:
+    """Refuse names of unreadable files, which librdkafka would not name."""
+    for name in FILE_PROPERTIES:
         file = settings.kafka.get(name)
         if isinstance(file, str) and file != "probe" and not os.access(file, os.R_OK):
             key = f"kafka.{name}"

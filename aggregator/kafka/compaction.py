@@ -1,4 +1,4 @@
-"""Checks whether the reports topic is compacted, since Kafka then deletes reports."""
+"""Checks whether the reports topic is compacted, so that Kafka deletes reports."""
 
 from __future__ import annotations
 
@@ -15,20 +15,14 @@ from aggregator.config.settings import Settings
 from aggregator.errors import TopicCompacted
 from aggregator.kafka import clients
 
-LOOK_SECONDS = 60.0
-"""Between two looks at a topic that is counted."""
+POLICY_CHECK_SECONDS = 60.0
+"""Between two checks of a topic that is counted."""
 
 
 def refuse_compaction(settings: Settings) -> None:
-    """Raise TopicCompacted if the reports topic is; nothing where the cluster does not tell.
+    """Raise TopicCompacted if the cluster says that the reports topic is compacted.
 
-    It does not if it must not be asked (``topics.managed = false``), or if this user lacks
-    DescribeConfigs on the topic.
-
-    Raises
-    ------
-    TopicCompacted
-        If it is.
+    It does not say so if ``topics.managed = false``, or without DescribeConfigs on the topic.
     """
     watch = CompactionWatch(settings)
     watch()
@@ -39,14 +33,9 @@ def refuse_compaction(settings: Settings) -> None:
 
 
 class CompactionWatch:
-    """Looks now and then, without waiting for the answer.
+    """Checks the topic's policy now and then, without waiting for the answer.
 
-    Calling it returns why the topic must not be counted, as it was when it was looked at last;
-    empty where nothing is known against it.
-
-    Parameters
-    ----------
-    settings : Settings
+    Calling it returns why the topic must not be counted, by the last answer, or "".
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -57,12 +46,12 @@ class CompactionWatch:
         self.answer: Future[Any] | None = None
 
     def __call__(self) -> str:
-        """Return what the last answer says; ask again if that is long ago."""
+        """Return the last answer; ask again if it is old."""
         if self.answer is not None and self.answer.done():
             self._why = self._read(self.answer)
             self.answer = None
         elif self.answer is None and time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + LOOK_SECONDS
+            self._next_look = time.monotonic() + POLICY_CHECK_SECONDS
             self._ask()
         return self._why
 

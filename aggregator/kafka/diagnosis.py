@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from producers.kafka.kafka_errors import REFUSAL_CODES, describe_kafka_error
 
 PROBE_SECONDS = 3.0
-CERTIFICATES = {
+CERTIFICATE_PROBLEMS = {
     "unable to get local issuer": "which is not signed by an authority of {ca}",
     "self-signed": "which is not signed by an authority of {ca}",
     "self signed": "which is not signed by an authority of {ca}",
@@ -25,14 +25,12 @@ CERTIFICATES = {
 
 
 def certificate(reason: str, ca: str) -> str:
-    """Return what is wrong with a server's certificate, given OpenSSL's reason, and what to do.
+    """Return the problem of a server's certificate, given OpenSSL's reason, and the remedy.
 
-    Examples
-    --------
     >>> certificate("certificate has expired", "ssl.ca.location")
     'shows a certificate which has expired: renew it (certificate has expired)'
     """
-    for sign, meaning in CERTIFICATES.items():
+    for sign, meaning in CERTIFICATE_PROBLEMS.items():
         if sign in reason:
             return f"shows a certificate {meaning.format(ca=ca)} ({reason})"
     return f"shows a certificate that cannot be verified ({reason}): check it, and {ca}"
@@ -41,18 +39,18 @@ def certificate(reason: str, ca: str) -> str:
 def diagnose_kafka(
     properties: Mapping[str, Any], errors: Iterable[KafkaError], *, probe: bool = True
 ) -> str:
-    """Return why no broker lets us in, and what to do; empty if none was reached.
+    """Return why no broker accepts this client, and the remedy; "" if none was reached.
 
-    librdkafka says that a certificate is not good but not why: a handshake of our own tells.
+    librdkafka does not say what is wrong with a certificate; a handshake does.
 
     Parameters
     ----------
     properties : mapping
         librdkafka's.
     errors : iterable of KafkaError
-        The errors that its client has received so far.
+        The client's errors so far.
     probe : bool
-        Whether to find out if the broker speaks TLS, where none was asked for.
+        Whether to check if the broker speaks TLS, where none is configured.
     """
     servers = str(properties.get("bootstrap.servers", "")).split(",")
     protocol = str(properties.get("security.protocol", "PLAINTEXT")).upper()
@@ -70,7 +68,7 @@ def diagnose_kafka(
 
 
 def _handshake(server: str, ca: str | None, *, verify: bool = True) -> str | None:
-    """Return what is wrong with a server's certificate; empty: nothing; None: no TLS there."""
+    """Return the problem of a server's certificate; "": none; None: the server speaks no TLS."""
     host, _, port = server.rpartition(":")
     context = ssl.create_default_context()
     if not verify:

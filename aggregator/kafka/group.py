@@ -1,4 +1,4 @@
-"""Asks Kafka which partitions no member of a consumer group owns."""
+"""Asks Kafka which partitions have no owner in a consumer group."""
 
 from __future__ import annotations
 
@@ -12,37 +12,32 @@ from aggregator.kafka import clients
 
 
 class GroupWatch:
-    """Returns the partitions of the reports topic that the workers' group has given to nobody.
-
-    Parameters
-    ----------
-    settings : Settings
-    """
+    """Returns the partitions of the reports topic that the workers' group assigned to nobody."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._client: AdminClient | None = None
 
     def __call__(self, partitions: Iterable[int]) -> list[int] | None:
-        """Return those of `partitions`, ascending; None while that is open, or cannot be known."""
+        """Return the unassigned ones of `partitions`, ascending; None if that is unknown."""
         group, topic = self._settings.aggregate.group, self._settings.topics.reports
         if self._client is None:
-            config = clients.administrative(self._settings)
-            self._client = AdminClient(config, logger=clients.QUIET)
+            config = clients.admin_properties(self._settings)
+            self._client = AdminClient(config, logger=clients.LIBRDKAFKA_LOG)
         try:
             answer = self._client.describe_consumer_groups(
                 [group], request_timeout=clients.ANSWER_SECONDS
             )[group]
-            found = answer.result(timeout=clients.ANSWER_SECONDS)
+            group_description = answer.result(timeout=clients.ANSWER_SECONDS)
         except (KafkaException, TimeoutError):
             self._client = None
             return None
-        if found.state != ConsumerGroupState.STABLE:
+        if group_description.state != ConsumerGroupState.STABLE:
             return None
         owned = {
-            place.partition
-            for member in found.members
-            for place in member.assignment.topic_partitions
-            if place.topic == topic
+            assigned.partition
+            for member in group_description.members
+            for assigned in member.assignment.topic_partitions
+            if assigned.topic == topic
         }
         return sorted({*partitions} - owned)

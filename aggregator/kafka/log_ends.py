@@ -1,4 +1,4 @@
-"""The ends of a topic's partitions, for those who show how much is not counted yet."""
+"""The ends of a topic's partitions, for those who show how much is not counted."""
 
 from __future__ import annotations
 
@@ -15,67 +15,54 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from aggregator.config.settings import Settings
 from aggregator.kafka import clients
 
-ANSWER_SECONDS, MOST_ANSWER_SECONDS = 5.0, 20.0
-"""The patience with a question: at first, and at most. It doubles whenever it was too short."""
-TIMES_TAKEN = 4
-"""The patience afterwards, in answers as slow as the last one."""
+ANSWER_SECONDS, MAX_ANSWER_SECONDS = 5.0, 20.0
+"""The first and the longest timeout of a query; it doubles after each timeout."""
+PATIENCE_FACTOR = 4
+"""The timeout afterwards, as a multiple of the last answer's time."""
 FRESH_SECONDS = 1.0
-"""For so long an answer is not asked for again."""
+"""The age up to which an answer is not asked for again."""
 STALE_SECONDS = 5.0
-"""An older answer is none, unless the broker takes longer than a quarter of this."""
-PATIENCE_SECONDS, MOST_PATIENCE_SECONDS = 0.5, 5.0
-"""That somebody waits for an answer, unless the last question had none: where the answer before is
-not stale, and where it is, if the broker needs that long."""
+"""The age from which on an answer is unknown, unless the broker needs a quarter of this time."""
+PATIENCE_SECONDS, MAX_PATIENCE_SECONDS = 0.5, 5.0
+"""How long a caller waits for an answer, unless the last query had none: if the last answer is not
+stale, and if it is."""
 COUNT_SECONDS = 30.0
-"""Partitions may be added to a topic."""
-LOOK_SECONDS = 0.1
-"""Until the first look whether the client has found no broker; each look takes twice as long as the
-one before, because a broker that is far away answers none that is shorter than its round trip."""
+"""Between two counts of the topic's partitions, which may grow."""
+FIRST_TIMEOUT_SECONDS = 0.1
+"""The first timeout of a metadata query. It doubles each time, as a distant broker answers no query
+whose timeout is shorter than its round trip."""
 CERTAIN_SECONDS = 0.5
-"""After which Kafka's client is believed that no broker is there: it tries each address once."""
+"""The time after which Kafka's client has tried each address, and no broker is there."""
 
 RENEW_SECONDS = 30.0
-"""A client that finds no broker for so long is replaced; a sooner one may be about to connect."""
+"""The time without a broker after which a client is replaced."""
 
-SPECS: Any = OffsetSpec
+OFFSET_SPECS: Any = OffsetSpec
 NO_ANSWER = "Kafka does not answer"
-EARLY = "Kafka has not answered yet"
-UNSEEN = "Kafka shows no topic of reports: it is missing, or this user has no permission to see it"
-REFUSED = "Kafka refuses this user's query for the end of the log"
+NO_ANSWER_YET = "Kafka has not answered yet"
+NO_VISIBLE_TOPIC = (
+    "Kafka shows no topic of reports: it is missing, or this user has no permission to see it"
+)
+QUERY_REFUSED = "Kafka refuses this user's query for the end of the log"
 
 
 @dataclasses.dataclass(frozen=True)
 class LogEnds:
-    """The first and the next offset of each partition's log, as far as they are known.
-
-    Attributes
-    ----------
-    ranges : mapping of int to (int, int)
-    unknown : str
-        Why they are not known; empty if they are.
-    asked_at : float
-        When Kafka was asked, in monotonic seconds: the logs may have grown since.
-    """
+    """The known first and next offsets of each partition's log."""
 
     ranges: Mapping[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
-    unknown: str = NO_ANSWER
-    asked_at: float = float("-inf")
+    unknown: str = NO_ANSWER  # why they are unknown, or empty
+    asked_at: float = float("-inf")  # monotonic seconds; the logs may have grown since
 
     def ends(self, partitions: int) -> dict[int, int | None]:
-        """Return the next offset of each of so many partitions; None where it is not known."""
+        """Return the next offset of each of so many partitions; None if unknown."""
         return {n: self.ranges[n][1] if n in self.ranges else None for n in range(partitions)}
 
     def lag(self, partition: int, next_offset: int) -> int | None:
-        """Return how many messages of a partition are not counted; None if that is not known.
+        """Return how many messages of a partition are not counted; None if unknown.
 
-        Parameters
-        ----------
-        partition : int
-        next_offset : int
-            The first that is not counted; below zero where none was.
+        `next_offset` is the first uncounted offset, or below zero.
 
-        Examples
-        --------
         >>> ends = LogEnds({0: (10, 50)}, "")
         >>> ends.lag(0, 48), ends.lag(0, -1), ends.lag(1, 48)
         (2, 40, None)
@@ -87,20 +74,14 @@ class LogEnds:
 
 
 Ends = Callable[[], LogEnds]
-"""Returns what is known now."""
+"""Returns the last known ends."""
 
 
 class KafkaLog:
-    """The reports topic, as Kafka knows it; calling it returns where its partitions end.
+    """The ends of the reports topic's partitions, asked of Kafka; call it for the last answer.
 
-    One question is for all partitions. It is asked in a thread of its own, at most once a second,
-    so that a Kafka that is away holds up nobody.
-
-    Parameters
-    ----------
-    settings : Settings
-    clock : callable
-        Seconds that only grow.
+    A thread asks for all partitions at once, at most once a second, so that an unreachable Kafka
+    delays nobody.
     """
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
@@ -110,58 +91,56 @@ class KafkaLog:
         self._down = threading.Event()
         self._partitions: list[int] = []
         self._counted_at = float("-inf")
-        self._patience, self._taken = ANSWER_SECONDS, 0.0
-        self._known, self._known_at = LogEnds({}, ""), float("-inf")
+        self._patience, self._seconds_taken = ANSWER_SECONDS, 0.0
+        self._log_ends, self._answered_at = LogEnds({}, ""), float("-inf")
         self._asking: threading.Event | None = None
         self._lock = threading.Lock()
 
     def __call__(self) -> LogEnds:
-        """Return what is known now, soon."""
+        """Return the last answer, or wait shortly for a new one."""
         with self._lock:
-            if self._clock() - self._known_at < FRESH_SECONDS:
-                return self._known
+            if self._clock() - self._answered_at < FRESH_SECONDS:
+                return self._log_ends
             if self._asking is None or self._asking.is_set():
                 self._asking = threading.Event()
                 threading.Thread(
                     target=self._refresh, args=[self._asking], name="log-ends", daemon=True
                 ).start()
-            asking, had_answer = self._asking, not self._known.unknown
+            asking, had_answer = self._asking, not self._log_ends.unknown
         if had_answer:
             asking.wait(self._wait())
         with self._lock:
-            if self._known_at == float("-inf"):
-                return LogEnds({}, EARLY)
-            return LogEnds() if self._is_stale() else self._known
+            if self._answered_at == float("-inf"):
+                return LogEnds({}, NO_ANSWER_YET)
+            return LogEnds() if self._is_stale() else self._log_ends
 
     def _wait(self) -> float:
-        """Return how long it is worth to wait for the answer that is under way."""
+        """Return how long to wait for the answer under way."""
         if not self._is_stale():
             return PATIENCE_SECONDS
-        if self._known_at == float("-inf"):
-            return MOST_PATIENCE_SECONDS
-        return min(max(PATIENCE_SECONDS, TIMES_TAKEN * self._taken), MOST_PATIENCE_SECONDS)
+        if self._answered_at == float("-inf"):
+            return MAX_PATIENCE_SECONDS
+        return min(
+            max(PATIENCE_SECONDS, PATIENCE_FACTOR * self._seconds_taken), MAX_PATIENCE_SECONDS
+        )
 
     def _is_stale(self) -> bool:
-        limit = max(STALE_SECONDS, TIMES_TAKEN * self._taken)
-        return self._clock() - self._known_at > limit
+        limit = max(STALE_SECONDS, PATIENCE_FACTOR * self._seconds_taken)
+        return self._clock() - self._answered_at > limit
 
     def ask(self, seconds: float | None = None) -> LogEnds:
-        """Ask Kafka now, and wait for its answer.
-
-        Parameters
-        ----------
-        seconds : float, optional
-            At most so long. If it is left out, it depends on how long answers took so far.
-        """
+        """Ask Kafka now, and wait for at most `seconds`; by default as long as its answers took."""
         began = self._clock()
-        found = self._ask(began, began + (self._patience if seconds is None else seconds))
-        taken = self._clock() - began
-        if not found.unknown:
-            self._taken = taken
-            self._patience = max(ANSWER_SECONDS, min(TIMES_TAKEN * taken, MOST_ANSWER_SECONDS))
-        elif taken >= self._patience:
-            self._patience = min(2 * self._patience, MOST_ANSWER_SECONDS)
-        return found
+        log_ends = self._ask(began, began + (self._patience if seconds is None else seconds))
+        seconds_taken = self._clock() - began
+        if not log_ends.unknown:
+            self._seconds_taken = seconds_taken
+            self._patience = max(
+                ANSWER_SECONDS, min(PATIENCE_FACTOR * seconds_taken, MAX_ANSWER_SECONDS)
+            )
+        elif seconds_taken >= self._patience:
+            self._patience = min(2 * self._patience, MAX_ANSWER_SECONDS)
+        return log_ends
 
     def _ask(self, began: float, deadline: float) -> LogEnds:
         try:
@@ -174,25 +153,25 @@ class KafkaLog:
             self._lost_at = began if self._lost_at is None else self._lost_at
             if self._clock() - self._lost_at > RENEW_SECONDS:
                 self._client, self._lost_at = None, None
-            return LogEnds({}, _in_words(error))
+            return LogEnds({}, _explain_failure(error))
         self._lost_at = None
         if not self._partitions:
-            return LogEnds({}, UNSEEN)
+            return LogEnds({}, NO_VISIBLE_TOPIC)
         try:
             low, high = self._offsets(self._client, deadline)
         except (KafkaException, TimeoutError) as error:
-            self._client, self._partitions = None, []  # it keeps what it knows of old leaders
-            return LogEnds({}, _in_words(error))
+            self._client, self._partitions = None, []  # the client remembers old leaders
+            return LogEnds({}, _explain_failure(error))
         return LogEnds({number: (low[number], high[number]) for number in high}, "", began)
 
     def _refresh(self, answered: threading.Event) -> None:
         try:
-            found = self.ask()
+            log_ends = self.ask()
         except Exception as error:
-            clients.QUIET.warning("where the log ends: %s", error)
-            found = LogEnds({}, REFUSED)
+            clients.LIBRDKAFKA_LOG.warning("where the log ends: %s", error)
+            log_ends = LogEnds({}, QUERY_REFUSED)
         with self._lock:
-            self._known, self._known_at = found, self._clock()
+            self._log_ends, self._answered_at = log_ends, self._clock()
         answered.set()
 
     def _connected(self) -> AdminClient:
@@ -202,12 +181,12 @@ class KafkaLog:
             if error.code() == KafkaError._ALL_BROKERS_DOWN:
                 self._down.set()
 
-        config: dict[str, Any] = {**clients.administrative(self._settings), "error_cb": complain}
-        return AdminClient(config, logger=clients.QUIET)
+        config: dict[str, Any] = {**clients.admin_properties(self._settings), "error_cb": complain}
+        return AdminClient(config, logger=clients.LIBRDKAFKA_LOG)
 
     def _count(self, client: AdminClient, deadline: float) -> list[int]:
-        """Return the topic's partitions; asking for one topic alone might create it."""
-        began, look = self._clock(), LOOK_SECONDS
+        """Return the topic's partitions; a query for this topic alone might create it."""
+        began, look = self._clock(), FIRST_TIMEOUT_SECONDS
         while True:
             try:
                 topics = client.list_topics(timeout=look).topics
@@ -216,39 +195,39 @@ class KafkaLog:
                 client.poll(0)
                 now = self._clock()
                 is_down = self._down.is_set() and now - began > CERTAIN_SECONDS
-                look = min(look, max(LOOK_SECONDS, deadline - now))
+                look = min(look, max(FIRST_TIMEOUT_SECONDS, deadline - now))
                 if is_down or now > deadline:
                     raise
             else:
                 self._down.clear()
-                found = topics.get(self._topic)
-                return [] if found is None or found.error is not None else sorted(found.partitions)
+                topic = topics.get(self._topic)
+                return [] if topic is None or topic.error is not None else sorted(topic.partitions)
 
     def _offsets(self, client: AdminClient, deadline: float) -> list[dict[int, int]]:
-        """Return the first offsets, and the next ones, by partition."""
-        left = max(LOOK_SECONDS, deadline - self._clock())
-        asked = [
+        """Return the first and the next offsets, by partition."""
+        left = max(FIRST_TIMEOUT_SECONDS, deadline - self._clock())
+        requests = [
             client.list_offsets(
                 {TopicPartition(self._topic, number): spec for number in self._partitions},
                 isolation_level=IsolationLevel.READ_UNCOMMITTED,
                 request_timeout=left,
             )
-            for spec in (SPECS.earliest(), SPECS.latest())
+            for spec in (OFFSET_SPECS.earliest(), OFFSET_SPECS.latest())
         ]
         return [
             {
-                partition.partition: future.result(timeout=left + LOOK_SECONDS).offset
+                partition.partition: future.result(timeout=left + FIRST_TIMEOUT_SECONDS).offset
                 for partition, future in futures.items()
             }
-            for futures in asked
+            for futures in requests
         ]
 
 
-def _in_words(error: Exception) -> str:
-    """Return why Kafka has not said it; addresses and users are nobody's business outside."""
+def _explain_failure(error: Exception) -> str:
+    """Return why Kafka has not answered, without addresses and users."""
     code = error.args[0].code() if isinstance(error, KafkaException) else KafkaError._TIMED_OUT
-    if code in clients.TRANSIENT or code == KafkaError._ALL_BROKERS_DOWN:
-        return UNSEEN if code == KafkaError.UNKNOWN_TOPIC_OR_PART else NO_ANSWER
+    if code in clients.TRANSIENT_CODES or code == KafkaError._ALL_BROKERS_DOWN:
+        return NO_VISIBLE_TOPIC if code == KafkaError.UNKNOWN_TOPIC_OR_PART else NO_ANSWER
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return UNSEEN
-    return f"{REFUSED}: {KafkaError(code).str()}"
+        return NO_VISIBLE_TOPIC
+    return f"{QUERY_REFUSED}: {KafkaError(code).str()}"

@@ -16,16 +16,16 @@ READ_MESSAGES = 1_000
 READ_SECONDS = 0.1
 SILENCE_SECONDS = 60.0
 TRANSACTION_SECONDS = 5.0
-"""Until a reader that waits before the end of a log, of committed messages, says why."""
+"""Time after which a reader that waits for the end of a transaction says so."""
 
 Ranges = Mapping[int, tuple[int, int]]
 """By partition: the first offset and the next one."""
 
 
 def log_ranges(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
-    """Return where the log of each partition begins and ends; empty if there is no such topic.
+    """Return the range of offsets of each partition; empty if the topic does not exist.
 
-    Where transactions are under way, a consumer that reads committed messages sees an earlier end.
+    A consumer of committed messages sees an earlier end during transactions.
     """
     about = consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
     return {
@@ -37,7 +37,7 @@ def log_ranges(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
 
 
 def read_ranges(consumer: Consumer, topic: str, ranges: Ranges) -> Iterator[list[Any]]:
-    """Yield the messages in ranges of a topic's partitions, some at a time.
+    """Yield the messages in ranges of a topic's partitions, batch by batch.
 
     Parameters
     ----------
@@ -45,21 +45,21 @@ def read_ranges(consumer: Consumer, topic: str, ranges: Ranges) -> Iterator[list
         With ``enable.partition.eof``; it is assigned these partitions.
     topic : str
     ranges : mapping of int to (int, int)
-        By partition: the first offset, and the first one beyond.
+        By partition: the first offset, and the end.
 
     Raises
     ------
     DitherError
-        If a partition cannot be read, or nothing comes for a while before the ends are reached.
+        If a partition cannot be read, or stays silent before its end.
     TransactionOpen
-        If that is because of a transaction that is open.
+        If an open transaction is the reason.
     """
     left = {number: end for number, (start, end) in ranges.items() if start < end}
     consumer.assign([TopicPartition(topic, number, ranges[number][0]) for number in left])
     heard = time.monotonic()
     stopped: dict[int, int] = {}  # where nothing more could be read
     while left:
-        found = []
+        messages = []
         for message in consumer.consume(READ_MESSAGES, timeout=READ_SECONDS):
             heard = time.monotonic()
             number, offset, error = message.partition(), message.offset() or 0, message.error()
@@ -71,12 +71,12 @@ def read_ranges(consumer: Consumer, topic: str, ranges: Ranges) -> Iterator[list
             if error is not None:
                 stopped[number] = offset
             if error is None and offset < left[number]:
-                found.append(message)
+                messages.append(message)
             if offset + (error is None) >= left[number]:
                 del left[number]
                 consumer.pause([TopicPartition(topic, number)])
-        if found:
-            yield found
+        if messages:
+            yield messages
         if left.keys() == stopped.keys() and time.monotonic() - heard > TRANSACTION_SECONDS:
             raise TransactionOpen(topic, stopped)
         if time.monotonic() - heard > SILENCE_SECONDS:

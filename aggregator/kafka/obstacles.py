@@ -1,9 +1,9 @@
-"""Obstacles: messages that cannot be counted, and which offsets may be skipped.
+"""Obstacles: messages that cannot be counted, and the offsets that may be skipped.
 
-There are two kinds. Kafka's client cannot read a record batch that expands beyond the receive limit
-or is damaged: it returns the same error again and again. A message that was read can make counting
-fail: this is a defect of Dither. Neither is skipped silently. The partition halts, the others
-continue, and `aggregate.skip` names the offsets that may be skipped.
+There are two kinds. A record batch that is damaged, or expands beyond the receive limit, makes
+Kafka's client return the same error again and again. A message at which counting fails is a defect
+of Dither. Neither is skipped silently: the partition halts, the others continue, and
+`aggregate.skip` names the offsets that may be skipped.
 """
 
 from __future__ import annotations
@@ -22,34 +22,26 @@ from aggregator.config.setting_checks import parse_place
 from producers.kafka.kafka_errors import REFUSAL_CODES
 
 HALT_SECONDS = 20.0
-"""An error that repeats at one offset for so long halts the partition."""
-HALT_TIMES = 3
+"""Time after which an error that repeats at one offset halts the partition."""
+MIN_HALT_ERRORS = 3
 PROBE_SECONDS = 10.0
-"""Until a broker that is asked about one offset is taken to be away."""
-SKIPPED = "skipped"
-"""Field of the owner's hash: the spans of offsets that were passed, as ``8812-8911,9000-9000``."""
-PASSING = (
+"""Time after which a broker that is asked about one offset counts as unreachable."""
+SKIPPED_FIELD = "skipped"
+"""Field of the owner's hash: the skipped offsets, as ``8812-8911,9000-9000``."""
+NON_DATA_CODES = (
     frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE}) | REFUSAL_CODES
 )
-"""Errors of a cluster or of a right, not of what stands at an offset."""
+"""Errors of a cluster or of a right, not of the data at an offset."""
 
 log = structlog.get_logger("dither.worker")
 
 
 @dataclasses.dataclass(frozen=True)
 class Obstacle:
-    """Offsets that cannot be counted.
-
-    Attributes
-    ----------
-    first : int
-    last : int or None
-        None: not known yet.
-    why : str
-    """
+    """Offsets that cannot be counted."""
 
     first: int
-    last: int | None
+    last: int | None  # None if unknown
     why: str
 
     @property
@@ -58,7 +50,7 @@ class Obstacle:
         return self.first if self.last is None else self.last
 
     def reason(self, partition: int) -> str:
-        """Return what to show, with the remedy."""
+        """Return the reason to show, with the remedy."""
         offsets = f"offset {self.first}"
         if self.end > self.first:
             offsets = f"offsets {self.first} to {self.end}"
@@ -70,8 +62,8 @@ class Obstacle:
             "docs/operations.md#an-offset-cannot-be-counted"
         )
 
-    def may_pass(self, partition: int, skip: Iterable[str]) -> bool:
-        """Whether the settings name it."""
+    def is_skippable(self, partition: int, skip: Iterable[str]) -> bool:
+        """Return whether the settings name it."""
         return any(
             number == partition and self.first <= offset <= self.end
             for number, offset in map(parse_place, skip)
@@ -80,60 +72,49 @@ class Obstacle:
 
 @dataclasses.dataclass
 class Stall:
-    """An error of Kafka's client that repeats where counting stands.
+    """An error of Kafka's client that repeats at the next offset."""
 
-    Attributes
-    ----------
-    at : int
-        The next offset that was to be counted.
-    base : int
-        Where the client says that the trouble begins.
-    since : float
-        Monotonic seconds.
-    """
-
-    at: int
-    base: int
+    at: int  # the next offset to count
+    base: int  # where the client's error begins
     why: str
-    since: float
+    since: float  # monotonic seconds
     times: int = 0
 
     def is_lasting(self, now: float) -> bool:
-        """Whether it repeats for long enough to say that it will not pass by itself."""
-        return self.times >= HALT_TIMES and now - self.since >= HALT_SECONDS
+        """Return whether it has repeated for too long to pass by itself."""
+        return self.times >= MIN_HALT_ERRORS and now - self.since >= HALT_SECONDS
 
 
 def is_of_data(error: KafkaError, offset: int | None) -> bool:
-    """Whether an error is about the data at an offset, not about the cluster."""
-    transient = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, *PASSING)
+    """Return whether an error is about the data at an offset, not about the cluster."""
+    transient = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, *NON_DATA_CODES)
     return offset is not None and offset >= 0 and error.code() not in transient
 
 
-def spans(owner: Mapping[str, str]) -> list[tuple[int, int]]:
-    """Return the spans of offsets that a partition's owners have passed, ascending.
+def skipped_spans(owner: Mapping[str, str]) -> list[tuple[int, int]]:
+    """Return the spans of offsets that a partition's owners skipped, ascending.
 
-    Examples
-    --------
-    >>> spans({"skipped": "8812-8911,9000-9000"})
+    >>> skipped_spans({"skipped": "8812-8911,9000-9000"})
     [(8812, 8911), (9000, 9000)]
     """
-    found = re.findall(r"(\d+)-(\d+)", owner.get(SKIPPED, ""))
-    return sorted((int(first), int(last)) for first, last in found)
+    matches = re.findall(r"(\d+)-(\d+)", owner.get(SKIPPED_FIELD, ""))
+    return sorted((int(first), int(last)) for first, last in matches)
 
 
-def between(begin: int, end: int, passed: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the stretches [start, stop) of [begin, end) that were not passed.
+def unskipped_ranges(
+    begin: int, end: int, passed: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Yield the stretches [start, stop) of [begin, end) that were not skipped.
 
     Parameters
     ----------
     begin, end : int
-        Offsets; `end` is the first one outside.
     passed : iterable of (int, int)
-        First and last offset of each stretch that was passed, ascending.
+        First and last offset of each skipped span, ascending.
 
     Examples
     --------
-    >>> list(between(0, 20, [(5, 9), (19, 30)]))
+    >>> list(unskipped_ranges(0, 20, [(5, 9), (19, 30)]))
     [(0, 5), (10, 19)]
     """
     for first, last in passed:
@@ -145,39 +126,38 @@ def between(begin: int, end: int, passed: Iterable[tuple[int, int]]) -> Iterator
 
 
 def last_offset(consumer: Consumer, topic: str, partition: int, base: int) -> int | None:
-    """Return the last offset of the record batch at `base`, which cannot be read.
+    """Return the last offset of the unreadable record batch at `base`; None without an answer.
 
-    The client tells where a batch begins, not where it ends: reading is tried from offsets at
-    growing distances, then by bisection. Each attempt within the batch expands it once more, and a
-    batch of one record takes one attempt, however long the log is. None if the broker does not
-    answer.
+    The client tells where a batch begins, not where it ends. Reads at growing distances, then a
+    bisection, find the first readable offset. Each read within the batch expands it again; a batch
+    of one record takes one read, however long the log is.
 
     Parameters
     ----------
     consumer : Consumer
-        A consumer with no other use; it is assigned the partition.
+        Without another use; it is assigned the partition.
     topic : str
-        Its name.
     partition : int
-        Its number.
     base : int
-        Where the batch begins.
     """
     end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PROBE_SECONDS)
-    inside, outside, step = base, int(end[1]), 1
-    while outside - inside > 1:
-        tried = min(inside + step, (inside + outside) // 2)
-        is_inside = _is_inside(consumer, TopicPartition(topic, partition, tried), base)
-        if is_inside is None:
+    last_unreadable, first_readable, step = base, int(end[1]), 1
+    while first_readable - last_unreadable > 1:
+        probed = min(last_unreadable + step, (last_unreadable + first_readable) // 2)
+        is_unreadable = _is_in_batch(consumer, TopicPartition(topic, partition, probed), base)
+        if is_unreadable is None:
             return None
-        inside, outside = (tried, outside) if is_inside else (inside, tried)
+        if is_unreadable:
+            last_unreadable = probed
+        else:
+            first_readable = probed
         step *= 2
-    return inside
+    return last_unreadable
 
 
-def _is_inside(consumer: Consumer, place: TopicPartition, base: int) -> bool | None:
-    """Return whether an offset is in the batch at `base`; None if the broker does not answer."""
-    consumer.assign([place])
+def _is_in_batch(consumer: Consumer, position: TopicPartition, base: int) -> bool | None:
+    """Return whether an offset is in the batch at `base`; None without an answer."""
+    consumer.assign([position])
     deadline = time.monotonic() + PROBE_SECONDS
     while time.monotonic() <= deadline:
         for message in consumer.consume(1, timeout=0.5):
@@ -191,42 +171,20 @@ def _is_inside(consumer: Consumer, place: TopicPartition, base: int) -> bool | N
 
 @dataclasses.dataclass
 class Trouble:
-    """The obstacles that a worker has met in a partition.
+    """The obstacles that a worker has met in a partition."""
 
-    Attributes
-    ----------
-    suspect_until : int
-        Up to this offset messages are counted one at a time: together they failed.
-    culprit : Obstacle or None
-        The one of them that fails by itself.
-    stall : Stall or None
-    probe : Probe or None
-    shown : str
-        Why the partition is halted; empty where it is not.
-    is_blocked : bool
-        Whether nothing is to be counted any more: it stands before the culprit.
-    """
-
-    suspect_until: int = -1
-    culprit: Obstacle | None = None
+    suspect_until: int = -1  # up to this offset messages are counted one at a time
+    culprit: Obstacle | None = None  # the message that fails alone
     stall: Stall | None = None
     probe: Probe | None = None
-    shown: str = ""
-    is_blocked: bool = False
+    shown: str = ""  # why the partition is halted, or empty
+    is_blocked: bool = False  # whether counting stands before the culprit
 
 
 class Probe:
     """Finds the end of a record batch in a thread of its own, while others are counted.
 
-    Parameters
-    ----------
-    find : callable
-        Returns the last offset, or None if it could not be found.
-
-    Attributes
-    ----------
-    last : int or None
-        None: not found, or not yet.
+    `find` returns the last offset, or None. It is then in `last`.
     """
 
     def __init__(self, find: Callable[[], int | None]) -> None:
@@ -237,7 +195,7 @@ class Probe:
 
     @property
     def is_over(self) -> bool:
-        """Whether no answer will come any more."""
+        """Whether the thread has ended."""
         return not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -250,16 +208,14 @@ class Probe:
 def start_probe(
     open_consumer: Callable[[], Consumer], topic: str, partition: int, base: int
 ) -> Probe:
-    """Start looking for the end of a record batch.
+    """Start the search for the end of the record batch at `base`.
 
     Parameters
     ----------
     open_consumer : callable
-        Makes the consumer that looks.
+        Returns the consumer for the search.
     topic : str
-    partition : int
-    base : int
-        The first offset of the record batch.
+    partition, base : int
     """
 
     def find() -> int | None:

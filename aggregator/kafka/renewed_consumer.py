@@ -1,4 +1,4 @@
-"""A consumer that answers questions about logs, and is replaced when it could not."""
+"""A consumer for queries of logs, which is replaced after a query without answer."""
 
 from __future__ import annotations
 
@@ -8,15 +8,10 @@ from confluent_kafka import Consumer
 
 
 class RenewedConsumer:
-    """Holds a consumer; whoever got no answer from it has it replaced before the next question.
+    """Holds a consumer, and replaces it after a query without answer.
 
-    librdkafka 2.16 has kept a client for more than 20 minutes in "all broker connections are down",
-    after a broker was frozen and came back, while other clients of the same process worked.
-
-    Parameters
-    ----------
-    connect : callable
-        Returns a new consumer.
+    librdkafka 2.16 has stayed in "all broker connections are down" for more than 20 minutes after a
+    broker was frozen and came back, while other clients of the process worked.
     """
 
     def __init__(self, connect: Callable[[], Consumer]) -> None:
@@ -25,13 +20,13 @@ class RenewedConsumer:
 
     @property
     def current(self) -> Consumer:
-        """The consumer that is to be asked now."""
+        """The consumer for the next query."""
         if self._current is None:
             self._current = self._connect()
         return self._current
 
     def renew(self) -> None:
-        """Close the consumer; the next question goes to a new one."""
+        """Close the consumer; the next query gets a new one."""
         if self._current is not None:
             self._current.close()
         self._current = None

@@ -1,4 +1,4 @@
-"""Creates missing topics, and queries the ids and partitions of existing ones."""
+"""Creates missing topics, and queries the ids and partitions of topics."""
 
 from __future__ import annotations
 
@@ -9,39 +9,33 @@ from confluent_kafka.cimpl import NewTopic
 
 from aggregator.config.settings import Settings
 from aggregator.errors import BrokerUnreachable, DitherError, TopicGone
-from aggregator.kafka.clients import ANSWER_SECONDS, TRANSIENT, admin
+from aggregator.kafka.clients import ANSWER_SECONDS, TRANSIENT_CODES, admin
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka.kafka_errors import describe_kafka_error
 
 COUNT_SECONDS = 2.0
-"""Partitions are never fewer: without an answer in time, the last one holds."""
-LARGEST_BATCH = 262_144
-"""The max.message.bytes of the reports topic where we create it: of what may then be expanded."""
-NO_TOPIC = (
+"""Timeout of the count of partitions; without an answer the last count holds, as it never falls."""
+MAX_RECORD_BATCH_BYTES = 262_144
+"""The max.message.bytes of a reports topic that Dither creates: it bounds decompression."""
+NO_TOPIC_CODES = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
 )
-"""A broker answers, and knows no such topic, or no such partition of it."""
+"""A broker knows no such topic, or no such partition of it."""
 
 
 def ensure_topics(settings: Settings, *needed: str) -> list[str]:
-    """Create the topics that are missing, with the configured number of partitions.
+    """Create the missing topics with the configured partitions; return the created ones.
 
-    Topics that are not ours to manage (``topics.managed = false``) are left alone. Reports have the
-    broker's timestamps: what is from the future is judged by them, and a producer could lie.
+    With ``topics.managed = false`` nothing is created. Reports get the broker's timestamps, by
+    which future event times are refused; a producer's could lie.
 
     Parameters
     ----------
     settings : Settings
-        Where Kafka is, and what its topics are called.
     needed : str
-        The topics that the caller uses, and needs rights for; by default, all.
-
-    Returns
-    -------
-    list of str
-        Those that were created.
+        The topics that the caller uses, and has rights for; by default all.
 
     Raises
     ------
@@ -51,12 +45,15 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     client = admin(settings)
     if not settings.topics.managed:
         return []
-    there = client.list_topics(timeout=ANSWER_SECONDS).topics
+    existing_topics = client.list_topics(timeout=ANSWER_SECONDS).topics
     topics = settings.topics
     wanted: dict[str, tuple[int, dict[str, str]]] = {
         topics.reports: (
             topics.partitions,
-            {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(LARGEST_BATCH)},
+            {
+                "message.timestamp.type": "LogAppendTime",
+                "max.message.bytes": str(MAX_RECORD_BATCH_BYTES),
+            },
         ),
         topics.deadletters: (1, {}),
         topics.estimates: (1, {"cleanup.policy": "compact"}),
@@ -65,7 +62,7 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     missing = [
         NewTopic(name, partitions, topics.replication, config=config)
         for name, (partitions, config) in wanted.items()
-        if name not in there and (not needed or name in needed)
+        if name not in existing_topics and (not needed or name in needed)
     ]
     if not missing:
         return []
@@ -88,12 +85,10 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
 
 
 class TopicId:
-    """Asks for the id of a topic, which changes when it is deleted and created again.
+    """Asks for the id of a topic, which changes when the topic is deleted and created again.
 
-    Calling it returns the id; it is empty where the cluster does not tell, or must not be asked
-    (``topics.managed = false``). One client serves all calls, until one fails: a client goes on
-    asking the broker that it took for the controller, and knows no other for minutes after that one
-    has died.
+    Calling it returns the id, or "" if the cluster does not tell it or ``topics.managed = false``.
+    A client that failed is replaced: it would go on asking a dead controller for minutes.
     """
 
     def __init__(self, settings: Settings, topic: str) -> None:
@@ -106,9 +101,8 @@ class TopicId:
         Raises
         ------
         BrokerUnreachable
-            If no broker answers.
         TopicGone
-            If the topic is not there just now.
+            If the topic does not exist at the moment.
         """
         if not self._settings.topics.managed:
             return ""
@@ -124,27 +118,27 @@ class TopicId:
             raise BrokerUnreachable(servers, "no answer in time") from None
         except KafkaException as error:
             code = error.args[0].code()
-            if code in (*TRANSIENT, *NO_TOPIC):
+            if code in (*TRANSIENT_CODES, *NO_TOPIC_CODES):
                 self._client = None
-                if code in NO_TOPIC:
+                if code in NO_TOPIC_CODES:
                     raise TopicGone(self._topic) from None
                 raise BrokerUnreachable(servers, describe_kafka_error(error.args[0])) from None
             return ""
 
 
 def topic_id(settings: Settings, topic: str) -> str:
-    """Return the id of a topic, asked for once; see :class:`TopicId`."""
+    """Return the id of a topic with a client of its own; see :class:`TopicId`."""
     return TopicId(settings, topic)()
 
 
 def partition_count(settings: Settings, topic: str) -> int:
-    """Return how many partitions a topic has; 0 if there is no such topic."""
-    found = admin(settings).list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
-    return 0 if found.error is not None else len(found.partitions)
+    """Return the number of a topic's partitions; 0 if there is no such topic."""
+    metadata = admin(settings).list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+    return 0 if metadata.error is not None else len(metadata.partitions)
 
 
 def ask_partition_count(consumer: Consumer, topic: str) -> int:
-    """Return how many partitions a topic has; 0 if no broker says so soon."""
+    """Return the number of a topic's partitions; 0 without an answer in time."""
     try:
         about = consumer.list_topics(topic, timeout=COUNT_SECONDS)
     except KafkaException:
@@ -153,13 +147,10 @@ def ask_partition_count(consumer: Consumer, topic: str) -> int:
 
 
 def stamps_messages(settings: Settings, topic: str) -> bool | None:
-    """Whether a topic overrides the timestamps of messages by the time at which they are appended.
-
-    None where the cluster does not tell, or must not be asked (``topics.managed = false``).
-    """
+    """Return whether a topic replaces the timestamps of messages by its own; None if unknown."""
     if not settings.topics.managed:
         return None
-    client = admin(settings)  # to be kept: no answer comes to one that is gone
+    client = admin(settings)  # keep a reference until the answer comes
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
         future = client.describe_configs([resource])[resource]

@@ -11,23 +11,19 @@ from collections.abc import Mapping, Sequence
 
 from aggregator import child_guard
 
-LINES = 10
-"""Last lines of a process that are shown when it has ended."""
-REST_SECONDS = 1.0
-"""Time for its last lines to arrive."""
+MAX_SHOWN_LINES = 10
+LAST_LINES_SECONDS = 1.0
 
 
 class Child:
-    """A process whose errors are copied to our error output, and whose end can be described.
+    """A child process whose error output is copied to this one's, and whose end is described.
 
     Parameters
     ----------
     name : str
         For people.
-    command : sequence of str
-    grace : int
-        As :func:`aggregator.child_guard.start` has it.
-    env : mapping of str to str
+    command, grace, env
+        As for :func:`aggregator.child_guard.start`.
     """
 
     def __init__(
@@ -37,7 +33,7 @@ class Child:
         self.process = child_guard.start(
             command, grace, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        self._last: deque[str] = deque(maxlen=LINES)
+        self._last: deque[str] = deque(maxlen=MAX_SHOWN_LINES)
         self._reader = threading.Thread(target=self._read, name=f"errors of {name}", daemon=True)
         self._reader.start()
 
@@ -49,18 +45,18 @@ class Child:
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
 
-    def ended(self) -> str:
-        """Return how it ended, with its last lines; empty while it runs."""
+    def describe_end(self) -> str:
+        """Describe how the process ended, with its last lines; empty while it runs."""
         code = self.process.poll()
         if code is None:
             return ""
-        self._reader.join(REST_SECONDS)
+        self._reader.join(LAST_LINES_SECONDS)
         lines = "".join(f"\n  {line}" for line in list(self._last))
         output = f"; its last lines:{lines}" if lines else ", without any output"
         return f"{self.name} (process {self.process.pid}) {describe_exit(code)}{output}"
 
     def stop(self, seconds: float) -> None:
-        """Ask it to end, and kill it if it has not after so many seconds."""
+        """Terminate the process, and kill it if it still runs after this time."""
         self.process.terminate()
         try:
             self.process.wait(seconds)
@@ -71,7 +67,7 @@ class Child:
 
 
 def describe_exit(code: int) -> str:
-    """Return how a process ended, given its exit code as :mod:`subprocess` has it.
+    """Describe how a process ended, from its exit code as in :mod:`subprocess`.
 
     Examples
     --------

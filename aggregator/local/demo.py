@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from aggregator.config.definitions import Definitions
+from aggregator.config.definitions import MetricDefinitions
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.features.trusted.releases import Releases
@@ -41,13 +41,13 @@ from producers.populations.truth import RunningTruth, Truth
 
 REFRESH_SECONDS = 0.5
 ANSWERING_SHARE = 0.8
-"""Of the replay, in which the flights answer rounds."""
+"""Of the replay: the flights answer rounds in it."""
 DECIDING_SECONDS = 1.5
-"""About how long a round takes from its last answer to the first one of the next."""
+"""Approximate time from the last answer of a round to the first one of the next."""
 DRAIN_SECONDS = 180.0
-"""Without any progress."""
-NEAR = 0.9
-"""Share of the counted reports that a truth beside their estimate is of, at least."""
+"""Time without progress before the demo gives up."""
+MIN_TRUTH_SHARE = 0.9
+"""A truth beside an estimate covers at least this share of the counted reports."""
 
 
 class Demonstration:
@@ -56,18 +56,18 @@ class Demonstration:
     Parameters
     ----------
     settings : Settings
-        A broker or a store named here is used; what is not named is started inside this machine.
+        Names a broker or a store to use; missing ones are started on this machine.
     seconds : float
-        How long the year takes.
+        Duration of the year's replay.
     workers : int
-        Counting processes.
+        Number of counting processes.
     seed : int
         Of the flights' choice of levels; their reports are random in any case.
     """
 
     def __init__(self, settings: Settings, seconds: float, workers: int, seed: int) -> None:
         self.seconds, self.workers, self.seed = seconds, workers, seed
-        self.settings = _named(settings)
+        self.settings = _isolate_settings(settings)
         allow_any_past(self.settings)
         self._stack = contextlib.ExitStack()
         self._stop = threading.Event()
@@ -78,19 +78,20 @@ class Demonstration:
         self._began = time.monotonic()
 
     def __enter__(self) -> Self:
-        """Start the servers that are missing, the workers and the HTTP server."""
         flight_table()  # or say what to install, before anything is started
         with self._stack:
             local = LocalDeployment(self.settings, self.workers, searches=True)
             self._deployment = self._stack.enter_context(local)
             self._population = flights()  # while the processes start
-            definitions = Definitions.load(self.settings.metrics)
+            definitions = MetricDefinitions.load(self.settings.metrics)
             self._searches = {
-                name: one for name, one in definitions.items() if isinstance(one, SearchMetric)
+                name: metric
+                for name, metric in definitions.items()
+                if isinstance(metric, SearchMetric)
             }
             self.metrics = {n: m for n, m in definitions.items() if n not in self._searches}
             self._extremes = {
-                name: _truth_of(one, self._population) for name, one in self._searches.items()
+                name: _truth_of(metric, self._population) for name, metric in self._searches.items()
             }
             store = Store(connect(self.settings.redis.url), self.settings.topics.reports)
             self._store = self._stack.enter_context(store)
@@ -100,7 +101,6 @@ class Demonstration:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop everything that was started here, and nothing else."""
         self._stack.close()
 
     @property
@@ -139,7 +139,7 @@ class Demonstration:
         Raises
         ------
         DitherError
-            If not everything is counted in time.
+            If reports are still uncounted after the wait.
         """
         assert self._produced is not None  # noqa: S101
         sent = self._produced.reports
@@ -151,7 +151,7 @@ class Demonstration:
                 counted_at = time.monotonic()
             if counted >= sent and looks.are_complete and self._is_released(overview):
                 break
-            _, events = self._store.registry.publishing()
+            _, events = self._store.registry.publisher_status()
             if (now := (counted, looks.until, events["final"])) != reached:
                 reached, deadline = now, time.monotonic() + DRAIN_SECONDS
             if time.monotonic() > deadline:
@@ -173,9 +173,9 @@ class Demonstration:
         )
 
     def view(self) -> View:
-        """Read the estimates as they are now: running totals, with bounds for all times.
+        """Read the current estimates: running totals, with bounds for all times.
 
-        The last view has the same bounds: Ctrl-C ends the demo when whoever watches it likes.
+        The last view needs such bounds, too: Ctrl-C may end the demo at any time.
         """
         overview = self._store.overview()
         windows = {
@@ -188,10 +188,10 @@ class Demonstration:
         return View(
             progress=self._progress,
             truths={
-                name: self._truth(name, found.reports)
-                if found.privacy is None
+                name: self._truth(name, estimate.reports)
+                if estimate.privacy is None
                 else self._truth_of_pane(windows[name])
-                for name, found in estimates.items()
+                for name, estimate in estimates.items()
             },
             windows=windows,
             estimates=estimates,
@@ -207,18 +207,18 @@ class Demonstration:
         )
 
     def _counted(self, overview: TopicProgress) -> int:
-        """Return how many reports are counted of what devices send without being asked."""
+        """Return how many reports are counted, without answers to rounds."""
         outcomes = overview.outcomes()
         return sum(outcomes[name, "accepted"] for name in self.metrics)
 
     def _truth(self, name: str, counted: int) -> Truth:
-        """Return the truth when as many reports had been sent as are counted now."""
+        """Return the truth of the reports that are counted."""
         if name in self._searches:
             return self._extremes[name]
         return truth_when(self._truths[name], counted) or RunningTruth(self.metrics[name]).now()
 
     def _answer(self, metric: SearchMetric) -> None:
-        """Let the flights answer rounds, spread over the replay, for as long as it goes on."""
+        """Let the flights answer rounds, spread over the replay, until it ends."""
         pause = ANSWERING_SHARE * self.seconds / metric.search.rounds - DECIDING_SECONDS
         try:
             respond(
@@ -236,34 +236,34 @@ class Demonstration:
             self._failure = error
 
     def _truth_of_pane(self, window: Window) -> Truth:
-        """Return the truth of the pane of a release; of none before the first one."""
+        """Return the truth of a release's pane; an empty one before the first release."""
         if window.start_ms is None or window.end_ms is None:
             return RunningTruth(window.metric).now()
         edges = np.searchsorted(self._population.time_ms, [window.start_ms, window.end_ms])
         return _truth_of(window.metric, self._population.part(*edges.tolist()))
 
     def _is_released(self, overview: TopicProgress) -> bool:
-        """Whether every pane that is closed and collected in trust is released."""
+        """Return whether every closed pane with trusted collection is released."""
         store = self._store
         closed_everywhere = self.reader.finality_watermarks(overview, len(overview.partitions))
         for name, closed in closed_everywhere.items():
             metric, key = self.metrics[name], metric_key(name, self.metrics[name].revision)
             if not isinstance(metric, TrustedMetric):
                 continue
-            last = store.panes.latest(key, [*overview.partitions], closed - metric.pane_ms)
-            there = Releases(store).latest(metric, key)
-            if last is not None and (there is None or (there.start_ms or 0) < last):
+            last = store.panes.latest_start(key, [*overview.partitions], closed - metric.pane_ms)
+            release = Releases(store).latest(metric, key)
+            if last is not None and (release is None or (release.start_ms or 0) < last):
                 return False
         return True
 
     @property
     def _reporting(self) -> dict[str, Any]:
-        """Kafka's properties for devices: each batch goes to a partition by chance.
+        """Kafka's properties for devices: each batch goes to a random partition.
 
-        A burst is not sent to one partition, as Kafka's client does by default: every partition
-        has to get some batches after the end of a pane to close it.
+        By default Kafka's client sends a burst to one partition, but each partition needs batches
+        after the end of a pane to close it.
         """
-        return clients.reporting(self.settings) | {"sticky.partitioning.linger.ms": 0}
+        return clients.reporter_properties(self.settings) | {"sticky.partitioning.linger.ms": 0}
 
     def _report(self) -> None:
         def progress(now: ReplayProgress, truths: dict[str, Truth]) -> None:
@@ -288,17 +288,14 @@ class Demonstration:
 
 
 def truth_when(history: list[Truth], counted: int) -> Truth | None:
-    """Return the last truth of at most so many reports; None if it is of less than 0.9 of them.
+    """Return the last truth of at most `counted` reports; None if it covers less than 0.9 of them.
 
-    Parameters
-    ----------
-    history : list of Truth
-        In the order of their reports.
-    counted : int
+    `history` is in ascending order of reports.
     """
     later = bisect.bisect_right(history, counted, key=lambda truth: truth.reports)
-    found = history[later - 1] if later else None
-    return found if found is not None and found.reports >= NEAR * counted else None
+    if not later or history[later - 1].reports < MIN_TRUTH_SHARE * counted:
+        return None
+    return history[later - 1]
 
 
 def _truth_of(metric: Metric, part: Population) -> Truth:
@@ -308,8 +305,8 @@ def _truth_of(metric: Metric, part: Population) -> Truth:
     return truth.now()
 
 
-def _named(settings: Settings) -> Settings:
-    """Return the settings with topics, group, metrics and port of this demo's own."""
+def _isolate_settings(settings: Settings) -> Settings:
+    """Give the settings this demo's own topics, group, metrics and port."""
     topic = f"dither.demo.{uuid.uuid4().hex[:8]}"
     settings.topics.reports, settings.topics.deadletters = topic, f"{topic}.deadletters"
     settings.topics.estimates = f"{topic}.estimates"

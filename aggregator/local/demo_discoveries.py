@@ -15,27 +15,25 @@ from aggregator.timestamps import iso
 from estimators import LocalMetric, Metric
 from producers.populations.population import Population
 
-BETA = 0.05
-SHOWN = 4
-"""Strings of a metric that are named in a line."""
+DISCOVERY_BETA = 0.05
+MAX_SHOWN_STRINGS = 4
 
 
 def discovers(metric: Metric) -> bool:
-    """Return whether the answer of a metric is a list of strings that it does not name."""
+    """Return whether a metric's answer is a list of strings that its definition does not name."""
     return isinstance(metric, LocalMetric) and metric.randomizer.discovers and not metric.labels
 
 
 @dataclasses.dataclass(frozen=True)
 class TrueDiscovery:
-    """The strings that were found in a metric's closed panes, and the shares of the same devices.
+    """The strings discovered in a metric's closed panes, and their true shares.
 
     Attributes
     ----------
-    discovered : Discovered
     truth : dict of str to float
-        The share of the devices that hold each string: of all that any device holds.
+        The share of devices with each string that any of them holds.
     last_ms : int or None
-        When the last of these devices reported; None if there are none.
+        When the last of these devices reported.
     """
 
     discovered: Discovered
@@ -44,17 +42,18 @@ class TrueDiscovery:
 
     @property
     def note(self) -> str:
-        """What was found, in words, beside the truth."""
-        name, found = self.discovered.window.metric.name, list(self.discovered.found)
+        """The discovery in words, beside the truth."""
+        name, strings = self.discovered.window.metric.name, list(self.discovered.found)
         if self.discovered.status != "final":
-            return f"{name}: strings are found in closed panes, of which there are none yet"
+            return f"{name}: no pane is closed yet, so that no string can be found"
         first = ", ".join(
             f"{row.string} {row.value:.1%} (truth: {self.truth.get(row.string, 0):.1%})"
-            for row in found[:SHOWN]
+            for row in strings[:MAX_SHOWN_STRINGS]
         )
-        more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        hidden = len(strings) - MAX_SHOWN_STRINGS
+        more = f", and {hidden} more" if hidden > 0 else ""
         return (
-            f"{name}: {len(found)} strings found until {str(iso(self.last_ms))[:10]}, of "
+            f"{name}: {len(strings)} strings found until {str(iso(self.last_ms))[:10]}, of "
             f"{len(self.truth)} that devices hold: {first}{more}"
         )
 
@@ -80,34 +79,27 @@ class TrueDiscovery:
 
 
 class TrueDiscoveries:
-    """The discoveries of a demo: each is made again when another pane is closed.
-
-    Parameters
-    ----------
-    reader : MetricReader
-    population : Population
-        The devices.
-    """
+    """The discoveries of a demo, repeated whenever another pane is closed."""
 
     def __init__(self, reader: MetricReader, population: Population) -> None:
         self._reader, self._population = reader, population
-        self._found: dict[str, TrueDiscovery] = {}
+        self._discoveries: dict[str, TrueDiscovery] = {}
 
     def now(self) -> tuple[TrueDiscovery, ...]:
-        """Return what is found now, a discovery a metric."""
+        """Return the current discovery of each metric."""
         for name, metric in self._reader.metrics.items():
             if not discovers(metric):
                 continue
             described, reading = describe_discovery(self._reader, name)
-            known = self._found.get(name)
-            if known is None or known.discovered.window.end_ms != described.end_ms:
-                answer = discover_strings(self._reader.read(described), BETA, reading)
+            discovery = self._discoveries.get(name)
+            if discovery is None or discovery.discovered.window.end_ms != described.end_ms:
+                answer = discover_strings(self._reader.read(described), DISCOVERY_BETA, reading)
                 part = self._reported(name, described.end_ms)
-                self._found[name] = TrueDiscovery(answer, *part)
-        return tuple(self._found.values())
+                self._discoveries[name] = TrueDiscovery(answer, *part)
+        return tuple(self._discoveries.values())
 
     def _reported(self, name: str, end_ms: int | None) -> tuple[dict[str, float], int | None]:
-        """Return the true shares of what is reported before a time, and when the last report is."""
+        """Return the true shares of the reports before a time, and the time of the last one."""
         times = self._population.time_ms
         rows = 0 if end_ms is None else int(np.searchsorted(times, end_ms))
         part = self._population.part(0, rows)

@@ -1,4 +1,4 @@
-"""What the demo shows: estimates beside the truth, at one moment and at the end."""
+"""The demo's view: estimates beside the truth, during the replay and at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from estimators import Estimate, Metric, SearchMetric, TrustedMetric
 from producers.populations.population_replay import ReplayProgress
 from producers.populations.truth import Truth
 
-NOTES: dict[type[Metric], str] = {
+KIND_NOTES: dict[type[Metric], str] = {
     TrustedMetric: "trusted collection: the latest release, beside the truth of the same weeks",
     SearchMetric: "found in rounds; the few values beyond the certified one are hidden by noise",
 }
@@ -28,27 +28,20 @@ class View:
 
     Attributes
     ----------
-    windows : dict of str to Window
-        What was read of each metric.
-    estimates : dict of str to Estimate
-    truths : dict of str to Truth
-        What the devices hold whose reports are counted; known only because they are simulated.
+    windows, estimates, truths : dict of str to Window, Estimate or Truth
+        By metric; the truth is that of the counted reports' devices.
     devices : int
-        That report, in all.
-    counted : int
-        Reports, of all metrics but the searches.
-    answers : int
-        Reports of the searches: answers to rounds.
+        Number of devices that report in all.
+    counted, answers : int
+        Counted reports of metrics without and with rounds.
     seconds : float
         Since the replay began.
-    url : str
-        Where the estimates are served.
     alarms : tuple of TrueAlarm
-        What was raised, the first one first.
+        In the order in which they were raised.
     comparisons : tuple of TrueComparison
         Those that have looked at a pane.
     discoveries : tuple of TrueDiscovery
-        Of the metrics whose answer is a list of strings, which have no estimate here.
+        Of the metrics whose answer is a list of strings: they have no estimate.
     """
 
     progress: ReplayProgress | None
@@ -67,16 +60,16 @@ class View:
 
     @property
     def findings(self) -> list[str]:
-        """What was discovered, decided and raised, beside the truth."""
-        found = [one.note for one in self.discoveries]
-        return [*found, *watch_notes(self.alarms, self.comparisons)]
+        """Discoveries, comparisons and alarms in words, beside the truth."""
+        notes = [discovery.note for discovery in self.discoveries]
+        return [*notes, *watch_notes(self.alarms, self.comparisons)]
 
     @property
     def notes(self) -> list[str]:
-        """On metrics whose numbers are not what one would expect."""
+        """Explanations of metrics whose numbers need one."""
         return [
             f"{name}: {_round(window)}{note}"
-            for kind, note in NOTES.items()
+            for kind, note in KIND_NOTES.items()
             for name, window in self.windows.items()
             if isinstance(window.metric, kind)
         ]
@@ -86,7 +79,7 @@ class View:
         return self.windows[name].metric.labels or ("",)
 
     def domain(self, name: str) -> tuple[float, float]:
-        """Return between which ends a metric's numbers lie, whatever is reported."""
+        """Return the ends of the domain of a metric's numbers."""
         return self.windows[name].metric.domain.ends
 
     def unit(self, name: str) -> str:
@@ -94,21 +87,20 @@ class View:
         return self.windows[name].metric.unit
 
     def statement(self, name: str) -> str:
-        """Return what is certain of a minimum or maximum; empty if there is no search."""
-        found, metric = search_progress(self.windows[name]), self.windows[name].metric
-        if found is None:
+        """Return the certified statement about an extreme; empty if there is no search."""
+        search, metric = search_progress(self.windows[name]), self.windows[name].metric
+        if search is None:
             return ""
-        return certified_number(SearchMetric.require(metric), found.certified)
+        return certified_number(SearchMetric.require(metric), search.certified)
 
     def is_uninformative(self, name: str, lower: float, upper: float) -> bool:
-        """Return whether bounds are vacuous: all that a metric's numbers can be.
+        """Return whether bounds of a number are vacuous: they cover its domain.
 
         Parameters
         ----------
         name : str
             The metric's.
         lower, upper : float
-            Bounds of one of its numbers.
         """
         lowest, highest = self.domain(name)
         return bool(lower <= lowest and upper >= highest)
@@ -135,13 +127,13 @@ class Outcome:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return truth, estimate and bounds for every metric and category, or coordinate."""
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         for name, estimate in self.view.estimates.items():
             numbers = (self.view.truths[name].value, estimate.shown, estimate.lower, estimate.upper)
             columns = (np.atleast_1d(column).tolist() for column in numbers)
-            rows = zip(self.view.labels(name), *columns, strict=True)
-            for category, truth, value, lower, upper in rows:
-                found.append(
+            numbered = zip(self.view.labels(name), *columns, strict=True)
+            for category, truth, value, lower, upper in numbered:
+                rows.append(
                     {
                         "metric": name,
                         "category": category or None,
@@ -153,7 +145,7 @@ class Outcome:
                         "vacuous": self.view.is_uninformative(name, lower, upper),
                     }
                 )
-        return found
+        return rows
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -162,7 +154,7 @@ class Outcome:
             "reports_per_second": round(self.reports_per_second, 1),
             "verified": self.verified,
             "metrics": self.rows(),
-            "alarms": [one.as_dict() for one in self.view.alarms],
-            "comparisons": [one.as_dict() for one in self.view.comparisons],
-            "discoveries": [one.as_dict() for one in self.view.discoveries],
+            "alarms": [watch.as_dict() for watch in self.view.alarms],
+            "comparisons": [watch.as_dict() for watch in self.view.comparisons],
+            "discoveries": [watch.as_dict() for watch in self.view.discoveries],
         }

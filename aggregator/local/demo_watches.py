@@ -1,4 +1,4 @@
-"""Alarms and living comparisons of the demo, beside the truth that only its devices know."""
+"""Alarms and comparisons of the demo, beside the truth of its simulated devices."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class TrueAlarm:
 
     @property
     def note(self) -> str:
-        """What it says, in words, beside the truth."""
+        """A description beside the truth."""
         raised = self.raised
-        value, before = (
+        value, baseline = (
             math.nan if x is None else x for x in (raised.now.value, raised.baseline.value)
         )
         return (
             f"alarm {raised.alarm}: {raised.metric} went {raised.direction} since "
-            f"{raised.since[:10]}, from {before:.3f} to {value:.3f} "
+            f"{raised.since[:10]}, from {baseline:.3f} to {value:.3f} "
             f"(truth: from {self.baseline:.3f} to {self.now:.3f})"
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return plain values for JSON."""
         raised = self.raised
         return {
             "alarm": raised.alarm,
@@ -60,10 +60,7 @@ class TrueAlarm:
 
 @dataclasses.dataclass(frozen=True)
 class TrueComparison:
-    """A comparison at the end of a final pane, and the true difference of the same devices.
-
-    `decided_at` is since when it is decided; None if it is not.
-    """
+    """A comparison at the end of a final pane, and the true difference of the same devices."""
 
     definition: ComparisonDefinition
     look: Look
@@ -72,8 +69,8 @@ class TrueComparison:
 
     @property
     def note(self) -> str:
-        """What it says, in words, beside the truth."""
-        one, two = (
+        """A description beside the truth."""
+        first_slice, second_slice = (
             where if isinstance(where, str) else " ".join(f"{k}={v}" for k, v in where.items())
             for where in (self.definition.where, self.definition.against)
         )
@@ -81,14 +78,17 @@ class TrueComparison:
             f"{x:.3f}" if isinstance(x, float) else "unknown"
             for x in (self.look.value, self.look.lower, self.look.upper)
         )
-        since = "not decided" if self.decided_at is None else f"decided on {self.decided_at[:10]}"
+        decision = (
+            "not decided" if self.decided_at is None else f"decided on {self.decided_at[:10]}"
+        )
         return (
-            f"comparison {self.definition.name}: {self.definition.metric}, {one} less {two}: "
-            f"{value} in [{lower}, {upper}] (truth: {self.truth:.3f}), {since}"
+            f"comparison {self.definition.name}: {self.definition.metric}, "
+            f"{first_slice} less {second_slice}: {value} in [{lower}, {upper}] "
+            f"(truth: {self.truth:.3f}), {decision}"
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return plain values for JSON."""
         return {
             "comparison": self.definition.name,
             "at": self.look.at,
@@ -101,62 +101,52 @@ class TrueComparison:
 
 
 def true_alarms(reader: MetricReader, population: Population) -> Iterator[TrueAlarm]:
-    """Yield what was raised, the first one first, with the truth of the same days.
-
-    Parameters
-    ----------
-    reader : MetricReader
-    population : Population
-        The devices.
-    """
+    """Yield the raised alarms in order, with the truth of the same days."""
     for alarm in all_alarms(reader).alarms:
-        for one in reversed(alarm.raised):
-            edges = (one.baseline.start, one.baseline.end), (one.since, one.at)
-            before, now = (_true_mean(population, alarm.metric, *edge) for edge in edges)
-            yield TrueAlarm(one, before, now)
+        for raised in reversed(alarm.raised):
+            edges = (raised.baseline.start, raised.baseline.end), (raised.since, raised.at)
+            baseline_mean, current_mean = (
+                _true_mean(population, alarm.metric, *edge) for edge in edges
+            )
+            yield TrueAlarm(raised, baseline_mean, current_mean)
 
 
 def true_comparisons(reader: MetricReader, population: Population) -> Iterator[TrueComparison]:
-    """Yield how comparisons of two slices stand that have looked at a pane.
-
-    Parameters
-    ----------
-    reader : MetricReader
-    population : Population
-        The devices.
-    """
+    """Yield the last looks of comparisons of two slices, with the truth of the same devices."""
     for definition in comparisons_of(reader.metrics).values():
         run, against = ComparisonRun.resumed(reader, definition), definition.against
         if not run.history or isinstance(against, str):
             continue
-        look, at = run.history[-1], min((one.at for one in run.decided), default=None)
+        look, at = run.history[-1], min((decision.at for decision in run.decided), default=None)
         start = iso(definition.start_ms)
-        one, two = (
+        first_mean, second_mean = (
             _true_mean(population, definition.metric, start, look.at, where)
             for where in (definition.where, against)
         )
-        yield TrueComparison(definition, look, one - two, at)
+        yield TrueComparison(definition, look, first_mean - second_mean, at)
 
 
 def watch_notes(alarms: Sequence[TrueAlarm], comparisons: Sequence[TrueComparison]) -> list[str]:
-    """Return in words how comparisons stand, and what each alarm raised first and how often."""
-    notes = [one.note for one in comparisons]
-    for _, group in itertools.groupby(alarms, lambda one: one.raised.alarm):
-        first, *others = group
-        notes.append(first.note + (f"; {len(others)} more since then" if others else ""))
+    """Return the comparisons and the first event of each alarm in words."""
+    notes = [comparison.note for comparison in comparisons]
+    for _, group in itertools.groupby(alarms, lambda alarm: alarm.raised.alarm):
+        first, *later_alarms = group
+        notes.append(
+            first.note + (f"; {len(later_alarms)} more since then" if later_alarms else "")
+        )
     return notes
 
 
 @dataclasses.dataclass(frozen=True)
 class Looks:
-    """How far alarms and comparisons have looked.
+    """The progress of alarms and comparisons.
 
     Attributes
     ----------
     until : tuple of float
-        Of each of them: Unix seconds of an alarm, milliseconds of a comparison.
+        Unix seconds of each alarm, milliseconds of each comparison.
     are_complete : bool
-        Whether all have looked at all panes that are final.
+        Whether all have looked at all final panes.
     """
 
     until: tuple[float, ...]
@@ -164,29 +154,22 @@ class Looks:
 
 
 def read_looks(reader: MetricReader, overview: TopicProgress) -> Looks:
-    """Return how far alarms and comparisons have looked.
-
-    Parameters
-    ----------
-    reader : MetricReader
-    overview : TopicProgress
-        How far everything is counted, which says what is final.
-    """
+    """Return the progress of alarms and comparisons; `overview` tells which panes are final."""
     closed = reader.finality_watermarks(overview, len(overview.partitions))
-    until, behind = [], False
+    looked_until, behind = [], False
     for alarm in all_alarms(reader).alarms:
-        until.append(from_iso(alarm.until or alarm.start))
-        waiting_ms = closed.get(alarm.metric, 0) - 1000 * until[-1]
+        looked_until.append(from_iso(alarm.until or alarm.start))
+        waiting_ms = closed.get(alarm.metric, 0) - 1000 * looked_until[-1]
         behind |= waiting_ms >= 1000 * alarm.every_seconds
     for run in _runs(reader):
-        until.append(run.next_ms)
+        looked_until.append(run.next_ms)
         behind |= run.is_behind(closed)
-    return Looks(tuple(until), not behind)
+    return Looks(tuple(looked_until), not behind)
 
 
 def _runs(reader: MetricReader) -> list[ComparisonRun]:
     definitions = comparisons_of(reader.metrics).values()
-    return [ComparisonRun.resumed(reader, one) for one in definitions]
+    return [ComparisonRun.resumed(reader, definition) for definition in definitions]
 
 
 def _true_mean(
@@ -201,7 +184,7 @@ def _true_mean(
         return math.nan
     times = [1000 * from_iso(moment) for moment in (start, end)]
     part = population.part(*np.searchsorted(population.time_ms, times).tolist())
-    chosen = part.has_value(metric)
+    selected_rows = part.has_value(metric)
     for name, value in (where or {}).items():
-        chosen = chosen & (part.attributes[name] == value)
-    return float(part.columns[metric][chosen].mean())
+        selected_rows = selected_rows & (part.attributes[name] == value)
+    return float(part.columns[metric][selected_rows].mean())

@@ -1,4 +1,4 @@
-"""A whole deployment on one machine: servers that no setting names, workers, the HTTP server."""
+"""A deployment on one machine: embedded servers, workers and the HTTP server."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from typing import Self
 
-from aggregator.config.environment import FILE
-from aggregator.config.setting_checks import SCOPES
+from aggregator.config.environment import FILE_SUFFIX
+from aggregator.config.setting_checks import ACCESS_SCOPES
 from aggregator.config.settings import Settings, values
 from aggregator.errors import DitherError
 from aggregator.kafka import topic_admin
@@ -21,38 +21,35 @@ from aggregator.local.ports import refuse_taken
 
 LEAVE_SECONDS = 20.0
 ORPHAN_SECONDS = 5
-"""Time in which a process must end by itself after this one was killed."""
+"""A child process ends within this time after its parent was killed."""
 ANSWER_SECONDS = 30.0
 LOOK_SECONDS = 0.1
-LOOPBACK = "127.0.0.1"
-NAMES = {
+LOOPBACK_HOST = "127.0.0.1"
+PROCESS_NAMES = {
     "aggregate": "the worker, `dither aggregate`,",
     "serve": "the HTTP server, `dither serve`,",
     "coordinate": "the coordinator of rounds, `dither coordinate`,",
 }
 ANY_PAST = "36500d"
-"""The age that events may have if servers are started here: nobody else writes to them."""
+"""Largest age of events on embedded servers: nobody else writes to them."""
 
 
 class LocalDeployment:
-    """Workers, the HTTP server and a coordinator as processes: started on entering, then stopped.
+    """Runs workers, the HTTP server and a coordinator as child processes, as a context manager.
 
     Parameters
     ----------
     settings : Settings
-        A broker or a store named here is used; what is not named is started inside this machine,
-        for as long as this lives, and then named in the settings.
+        Names a broker or a store to use; a missing one is started, and its address is set.
     workers : int
-        Counting processes.
+        Number of counting processes.
     searches : bool
-        Whether a metric is asked in rounds, which somebody has to open.
+        Whether a metric needs a coordinator.
 
     Attributes
     ----------
     places : str
-        What it runs on, in words.
-    url : str
-        Where the HTTP server answers.
+        A description of the servers.
     """
 
     def __init__(self, settings: Settings, workers: int, *, searches: bool = False) -> None:
@@ -64,9 +61,9 @@ class LocalDeployment:
 
     @property
     def url(self) -> str:
-        """Where the HTTP server answers."""
+        """The address of the HTTP server."""
         scheme = "https" if self.settings.serve.tls_certificate else "http"
-        return f"{scheme}://{LOOPBACK}:{self.settings.serve.port}/"
+        return f"{scheme}://{LOOPBACK_HOST}:{self.settings.serve.port}/"
 
     def __enter__(self) -> Self:
         with self._stack:
@@ -74,7 +71,7 @@ class LocalDeployment:
                 allow_any_past(self.settings)
             self.places = f"{self._kafka()} and {self._redis()}"
             topic_admin.ensure_topics(self.settings)
-            refuse_taken(LOOPBACK, self.settings.serve.port)
+            refuse_taken(LOOPBACK_HOST, self.settings.serve.port)
             self._stack.enter_context(self._process("aggregate", f"--workers={self.workers}"))
             self._stack.enter_context(self._process("serve"))
             if self.searches:
@@ -86,13 +83,13 @@ class LocalDeployment:
         self._stack.close()
 
     def check(self) -> None:
-        """Raise if a process has ended, which none should; say which, and how.
+        """Raise if a process has ended; say which, and how.
 
         Raises
         ------
         DitherError
         """
-        ended = [reason for child in self._children if (reason := child.ended())]
+        ended = [reason for child in self._children if (reason := child.describe_end())]
         if self._embedded is not None and (code := self._embedded.exit_code) is not None:
             ended.append(f"the embedded Redis {describe_exit(code)}: all counts are lost")
         if ended:
@@ -107,7 +104,7 @@ class LocalDeployment:
             If it ended, or does not answer within 30 seconds.
         """
         deadline = time.monotonic() + ANSWER_SECONDS
-        address = (LOOPBACK, self.settings.serve.port)
+        address = (LOOPBACK_HOST, self.settings.serve.port)
         while time.monotonic() < deadline:
             self.check()
             with contextlib.suppress(OSError), socket.create_connection(address, timeout=1):
@@ -136,12 +133,14 @@ class LocalDeployment:
 
     @contextlib.contextmanager
     def _process(self, command: str, *arguments: str) -> Iterator[None]:
-        """Run a command of ours beside this process, out of Ctrl-C's reach."""
-        ours = _environment(self.settings)
-        others = {k: v for k, v in os.environ.items() if k.removesuffix(FILE) not in ours}
-        alone = (f"--config={os.devnull}", "--log-level=error")  # `ours` has all settings
-        line = [sys.executable, "-m", "aggregator", command, *arguments, *alone]
-        child = Child(NAMES[command], line, ORPHAN_SECONDS, {**others, **ours})
+        """Run a command of Dither as a child process that Ctrl-C does not reach."""
+        own_variables = _environment(self.settings)
+        inherited = {
+            k: v for k, v in os.environ.items() if k.removesuffix(FILE_SUFFIX) not in own_variables
+        }
+        options = (f"--config={os.devnull}", "--log-level=error")  # the variables have all settings
+        line = [sys.executable, "-m", "aggregator", command, *arguments, *options]
+        child = Child(PROCESS_NAMES[command], line, ORPHAN_SECONDS, {**inherited, **own_variables})
         self._children.append(child)
         try:
             yield
@@ -150,27 +149,27 @@ class LocalDeployment:
 
 
 def allow_any_past(settings: Settings) -> None:
-    """Let events be of any time, unless the settings say how old they may be."""
+    """Allow events of any age, unless the settings limit it."""
     if "aggregate.past" not in settings.sources:
         settings.aggregate.past = ANY_PAST
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
-    with socket.create_server((LOOPBACK, 0)) as server:
+    """Return a free port of the loopback interface."""
+    with socket.create_server((LOOPBACK_HOST, 0)) as server:
         return int(server.getsockname()[1])
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    """Return what is set or chosen here as variables, for child processes."""
-    settings.serve.host = LOOPBACK
+    """Return the settings as environment variables for child processes."""
+    settings.serve.host = LOOPBACK_HOST
     if "access.anonymous" not in settings.sources:
-        # whoever reaches it can do as much on this machine
-        settings.access.anonymous = list(SCOPES)
-    usual, found = dict(values(Settings())), {}
+        # local users can already do as much
+        settings.access.anonymous = list(ACCESS_SCOPES)
+    default_values, variables = dict(values(Settings())), {}
     for key, value in values(settings):
-        if key in settings.sources or value != usual.get(key):
+        if key in settings.sources or value != default_values.get(key):
             text = str(value).lower() if isinstance(value, bool) else str(value)
             text = " ".join(value) if isinstance(value, list) else text
-            found[f"DITHER_{key.upper().replace('.', '_')}"] = text
-    return found
+            variables[f"DITHER_{key.upper().replace('.', '_')}"] = text
+    return variables

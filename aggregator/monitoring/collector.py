@@ -178,15 +178,15 @@ class Exporter(Collector):
         self._counting(families, overview, ends)
         _measurements(families, overview.partitions.values())
         registry = self.reader.store.registry
-        families.put(metric_definitions.WORKER_DEATHS, registry.deaths())
-        for worker, (step, seconds) in registry.stuck(time.time_ns() // 10**6).items():
+        families.put(metric_definitions.WORKER_DEATHS, registry.worker_deaths())
+        for worker, (step, seconds) in registry.stuck_workers(time.time_ns() // 10**6).items():
             families.put(metric_definitions.WORKER_STUCK, seconds, worker, step)
-        has_leader, events = registry.publishing()
+        has_leader, events = registry.publisher_status()
         families.put(metric_definitions.PUBLISHER_LEADER, int(has_leader))
         for kind, count in sorted(events.items()):
             families.put(metric_definitions.PUBLISHED, count, kind)
         keys = [metric_key(name, metric.revision) for name, metric in self.reader.metrics.items()]
-        expired = registry.expired(keys)
+        expired = registry.expired_panes(keys)
         for name, count in zip(self.reader.metrics, expired, strict=True):
             families.put(metric_definitions.EXPIRED, count, name)
         for name, count in sorted(registry.failed_searches().items()):
@@ -194,7 +194,7 @@ class Exporter(Collector):
         for exporting in self._of_features:
             for sample in exporting.samples(overview):
                 families.put(sample.what, sample.value, *sample.labels)
-        families.put(metric_definitions.COORDINATOR_LEADER, int(registry.coordinating()))
+        families.put(metric_definitions.COORDINATOR_LEADER, int(registry.is_coordinator_running()))
 
     def _counting(self, families: Families, overview: TopicProgress, ends: LogEnds) -> None:
         """Add how far each partition is counted, and whether somebody counts."""

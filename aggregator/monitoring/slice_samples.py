@@ -14,7 +14,7 @@ from aggregator.reading.reader import MetricReader
 from aggregator.reading.slices.estimates import SliceEstimate
 from aggregator.storage.progress import TopicProgress
 from estimators import Metric
-from estimators.metrics.attributes import NONE
+from estimators.metrics.attributes import NO_VALUE
 
 MOST_SAMPLES = 1_000
 """Of the slices of a metric."""
@@ -90,4 +90,6 @@ def slice_label(values: Slice) -> str:
     >>> slice_label({"country": "DE", "version": None})
     'country=DE,version=none'
     """
-    return ",".join(f"{name}={NONE if value is None else value}" for name, value in values.items())
+    return ",".join(
+        f"{name}={NO_VALUE if value is None else value}" for name, value in values.items()
+    )

@@ -24,7 +24,7 @@ from aggregator.reading.slices.answers import FinalAnswer, final_answer
 from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.watermark import NEVER
+from aggregator.state.watermark import NO_TIME
 from aggregator.timestamps import iso
 from producers.wire.decoding import decode_json
 
@@ -155,7 +155,7 @@ def final(
     strings : DiscoveryAnswer, optional
         What was found in the pane.
     """
-    shown = dataclasses.replace(window, arrived_ms=NEVER)
+    shown = dataclasses.replace(window, arrived_ms=NO_TIME)
     data = _data(shown, MetricReader.answer(shown), top, slices, strings)
     return _final(window, window.policy, data, origin)
 

@@ -16,7 +16,7 @@ from aggregator.publishing.unpublished_panes import Unpublished
 from aggregator.reading.grouping import Groupings, queries
 from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Sums, Window
-from aggregator.state.watermark import NEVER
+from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
 from estimators.metrics.categories import CodedVocabulary
 from estimators.metrics.trusted import TrustedMetric
@@ -159,7 +159,7 @@ class PaneFinalizer:
                 status="final",
                 content=Sums(statistic),
                 policy=overview.policies.get(metric.name, DEFAULT_POLICY),
-                changed_ms=overview.changed_ms(metric.name),
+                changed_ms=overview.policy_changed_ms(metric.name),
             )
             if metric.name in unreadable:
                 continue
@@ -188,7 +188,7 @@ class PaneFinalizer:
         for query in queries(self._groupings, pane.metric, **edges):
             stretch = self.reader.describe(overview, pane.metric.name, query)
             window = self.reader.read(
-                dataclasses.replace(stretch, status="final", arrived_ms=NEVER)
+                dataclasses.replace(stretch, status="final", arrived_ms=NO_TIME)
             )
             if window.status != "final":
                 return None
@@ -201,7 +201,8 @@ class PaneFinalizer:
         changed = [
             total
             for total in totals
-            if total.arrived_ms != NEVER and total.version != self._versions.get(total.metric.name)
+            if total.arrived_ms != NO_TIME
+            and total.version != self._versions.get(total.metric.name)
         ]
         found = []
         for total, read in zip(changed, self.reader.read_totals(changed), strict=True):

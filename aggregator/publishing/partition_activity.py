@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 
-from aggregator.state.watermark import NEVER
+from aggregator.state.watermark import NO_TIME
 
 MOST_ASKED = 1_000
 """Answers that are kept of a partition whose counting is behind."""
@@ -115,7 +115,7 @@ class BrokerClocks:
     """
 
     asked_at: float = float("-inf")
-    _latest: tuple[int, float] = (NEVER, 0.0)
+    _latest: tuple[int, float] = (NO_TIME, 0.0)
     _own: dict[int, tuple[int, float]] = dataclasses.field(default_factory=dict)
 
     def seen(self, timestamp: int, now: float) -> None:
@@ -139,12 +139,12 @@ class BrokerClocks:
         self._own[number] = timestamp, now
 
     def at_least(self, number: int, now: float) -> int:
-        """Return milliseconds since the epoch for a partition's broker; NEVER: not known."""
+        """Return milliseconds since the epoch for a partition's broker; NO_TIME: not known."""
         latest = _since(self._latest, now)
-        own = _since(self._own.get(number, (NEVER, 0.0)), now)
+        own = _since(self._own.get(number, (NO_TIME, 0.0)), now)
         return own if own >= latest - MOST_SKEW_MS else latest
 
 
 def _since(seen: tuple[int, float], now: float) -> int:
     stamp, at = seen
-    return NEVER if stamp == NEVER else stamp + int(1000 * (now - at))
+    return NO_TIME if stamp == NO_TIME else stamp + int(1000 * (now - at))

@@ -19,7 +19,7 @@ from aggregator.publishing.partition_activity import (
     PartitionActivity,
 )
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.watermark import NEVER, Watermark
+from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage.progress import PartitionProgress, TopicProgress
 from aggregator.storage.store import Store
 from estimators import Metric, SearchMetric
@@ -115,7 +115,7 @@ class Closing:
         for number, end in ends.items():
             self._activity[number].note_log_ends(asked_at, end, self._idle * SHORT)
 
-    def delivered(self, beat: Beat, offset: int | None, timestamp: int = NEVER) -> None:
+    def delivered(self, beat: Beat, offset: int | None, timestamp: int = NO_TIME) -> None:
         """Note where a heartbeat is in the log, and its timestamp; None: it was not delivered.
 
         Parameters
@@ -147,7 +147,7 @@ class Closing:
             How many the topic has.
         """
         now = self._clock.monotonic()
-        found = overview.whole(partitions)
+        found = overview.intact_partitions(partitions)
         for number, progress in enumerate(found):
             self._activity[number].counted(progress.next_offset)
         if found:
@@ -158,7 +158,7 @@ class Closing:
         self, key: str, metric: Metric, found: list[PartitionProgress], now: float
     ) -> Iterator[Beat]:
         marks = [progress.watermarks.get(key, Watermark()) for progress in found]
-        if all(mark.arrived == NEVER for mark in marks):
+        if all(mark.arrived == NO_TIME for mark in marks):
             return
         counted = [one.counts.get(f"accepted:{metric.name}", 0) for one in found]
         signs = list(zip((mark.arrived for mark in marks), counted, strict=True))
@@ -169,7 +169,7 @@ class Closing:
         }
         starts = self._last_panes(key, metric, marks, signs, quiet)
         every = len(quiet) == len(marks)
-        latest = max(mark.latest for mark in marks) if every else NEVER
+        latest = max(mark.latest for mark in marks) if every else NO_TIME
         for number in sorted(quiet):
             open_ends = [
                 end for start in starts if marks[number].closed < (end := start + metric.pane_ms)
@@ -206,7 +206,7 @@ class Closing:
         if known != facts:
             starts, before = [], None if edge is None else edge - metric.pane_ms
             while len(starts) < 2:
-                start = self._store.panes.latest(key, range(len(marks)), before)
+                start = self._store.panes.latest_start(key, range(len(marks)), before)
                 if start is None:
                     break
                 starts.append(start)
@@ -225,7 +225,7 @@ class Closing:
         over = next((close for close in closing if reached >= close), None)
         if over is not None:
             return over
-        if latest == NEVER or now < self._brokers.asked_at + ASK_AGAIN_SECONDS:
+        if latest == NO_TIME or now < self._brokers.asked_at + ASK_AGAIN_SECONDS:
             return None
         self._brokers.asked_at = now
         return max(1, latest)  # 0 would stand for Kafka's timestamp

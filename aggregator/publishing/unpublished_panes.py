@@ -112,7 +112,7 @@ class Unpublished:
         panes = self._reader.store.panes
         begin, is_through = self._begin[name], True
         while begin <= last:
-            entries = panes.first(key, self._partitions, begin, last, limit)
+            entries = panes.first_starts(key, self._partitions, begin, last, limit)
             starts = sorted(set(entries))[:limit]
             if starts:
                 there = self._published.finals(key, starts[0], starts[-1])

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.config.setting_checks import GROUPINGS, parse_groupings
+from aggregator.config.setting_checks import GROUPING_SETTINGS, parse_groupings
 from aggregator.config.settings import Settings
 from aggregator.errors import SettingsError
 from aggregator.reading.query import Query
 from estimators import Metric
 from estimators.errors import meant
 from estimators.estimate import Counts
-from estimators.metrics.attributes import NONE, Codes, Slicing
+from estimators.metrics.attributes import NO_VALUE, Codes, Slicing
 
 Slice = Mapping[str, str | None]
 """The values of a slice by attribute: "other" for one that is not declared, None for none."""
@@ -158,7 +158,9 @@ def slice_name(one: Slice) -> str:
     >>> slice_name({"country": "DE", "version": None})
     'country=DE, version=none'
     """
-    return ", ".join(f"{name}={NONE if value is None else value}" for name, value in one.items())
+    return ", ".join(
+        f"{name}={NO_VALUE if value is None else value}" for name, value in one.items()
+    )
 
 
 Groupings = Mapping[str, Sequence[tuple[str, ...]]]
@@ -193,7 +195,7 @@ def check_groupings(settings: Settings, metrics: Mapping[str, Metric]) -> None:
     SettingsError
         Naming the setting, the value and what was expected.
     """
-    for key in GROUPINGS:
+    for key in GROUPING_SETTINGS:
         section, _, field = key.partition(".")
         texts = getattr(getattr(settings, section), field)
         for text in texts:
@@ -211,6 +213,6 @@ def _place(slicing: Slicing, name: str, value: str | None) -> int:
     """Return the place of a value among those of an attribute."""
     words = slicing.words(name)
     if value not in words:
-        known = [NONE if word is None else word for word in words]
+        known = [NO_VALUE if word is None else word for word in words]
         raise ValueError(f"{name} = {value!r}: {meant(str(value), known)}")
     return words.index(value)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from aggregator.errors import PaneExpired, StateUnreadable
 from aggregator.reading.windows import Window
-from aggregator.state.pane_cover import GRAINS, Span, spans
+from aggregator.state.pane_cover import COVER_GRAINS, PaneSpan, spans
 from aggregator.state.pane_keys import PaneKey, metric_key, round_key
 from aggregator.storage import parsing
 from aggregator.storage.pane_index import Total
@@ -62,7 +62,7 @@ class PaneSums:
         return statistic
 
     def find(
-        self, window: Window, grains: tuple[str, ...] = GRAINS, key: str | None = None
+        self, window: Window, grains: tuple[str, ...] = COVER_GRAINS, key: str | None = None
     ) -> list[Place]:
         """Return the panes that cover a window, the coarsest where they fit.
 
@@ -147,7 +147,7 @@ class PaneSums:
         StateUnreadable
             If something that was counted is not there, and does not expire.
         """
-        wanted = Span("pane", starts[0], starts[-1] + 1)
+        wanted = PaneSpan("pane", starts[0], starts[-1] + 1)
         sums: dict[int, Counts | None] = {start: metric.zero() for start in starts}
         failure: StateUnreadable | None = None
         try:
@@ -182,7 +182,7 @@ class PaneSums:
                 place = f"{tag(self.store.topic, number)}:{key}"
                 if value is not None:
                     yield key, parsing.statistic(place, value, metric)
-                elif metric.retention_ms is not None or self.store.panes.expires(
+                elif metric.retention_ms is not None or self.store.panes.has_expiring(
                     number, key.metric
                 ):
                     yield key, None
@@ -194,7 +194,7 @@ class PaneSums:
     def missing(self) -> list[str]:
         """Return which panes were found missing, of each metric one, and still are, in words."""
         for name, (number, key, _) in [*self._missing.items()]:
-            here = [(number, Span(key.grain, key.start, key.start + 1))]
+            here = [(number, PaneSpan(key.grain, key.start, key.start + 1))]
             is_counted = bool(self.store.panes.find(key.metric, here))
             if not is_counted or self.store.panes.statistics([(number, key)]) != [None]:
                 self._missing.pop(name, None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from aggregator.reading.steps import duration
 from aggregator.timestamps import to_seconds
 from estimators.durations import above_zero, is_duration
-from estimators.metrics.attributes import NONE
+from estimators.metrics.attributes import NO_VALUE
 
 MOST_WINDOWS = 1_000_000
 Progress = Callable[[float], None]
@@ -203,7 +203,7 @@ def conditions(texts: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
         name, equals, value = text.partition("=")
         if not equals:
             raise ValueError(f"where = {text!r}: expected ATTRIBUTE=VALUE, as in country=DE")
-        found.append((name, None if value == NONE else value))
+        found.append((name, None if value == NO_VALUE else value))
     return tuple(found)
 
 

@@ -12,11 +12,11 @@ from msgspec import UNSET, UnsetType
 
 from aggregator.reading.search_progress import SearchProgress, search_progress
 from aggregator.reading.windows import Window
-from aggregator.state.watermark import NEVER
+from aggregator.state.watermark import NO_TIME
 from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric
 from estimators.estimate import Floats
-from estimators.metrics.categories import OPEN, CodedVocabulary
+from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
 from estimators.shapes import Shape
 from producers.wire.decoding import decode_json
 
@@ -227,7 +227,7 @@ def answer(
         kind=metric.kind,
         start=iso(window.start_ms),
         end=iso(window.end_ms),
-        updated=iso(None if window.arrived_ms == NEVER else window.arrived_ms),
+        updated=iso(None if window.arrived_ms == NO_TIME else window.arrived_ms),
         value=plain(shown.shown),
         lower=plain(shown.lower),
         upper=plain(shown.upper),
@@ -380,7 +380,7 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
         policy=policy or metric.policies[0],
         policies=list(metric.policies),
         max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,
-        watch=list(metric.labels) if metric.categories == OPEN else UNSET,
+        watch=list(metric.labels) if metric.categories == OPEN_VOCABULARY else UNSET,
         quantiles=[*map(float, metric.labels)] if metric.domain.names == "quantiles" else UNSET,
         constants=metric.randomizer.public_constants or UNSET,
         code=_code(metric),

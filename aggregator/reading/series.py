@@ -29,7 +29,7 @@ from aggregator.reading.query import Progress, SeriesQuery, unwatched
 from aggregator.reading.serialization import Moment, Numbers, Status, named, plain
 from aggregator.reading.series_plan import SeriesPlan, Step
 from aggregator.reading.steps import duration
-from aggregator.state.pane_cover import COARSE
+from aggregator.state.pane_cover import COARSE_GRAINS
 from aggregator.state.pane_keys import GRAINS_MS
 from aggregator.timestamps import from_iso, iso
 from estimators import Estimate, Metric
@@ -285,7 +285,7 @@ class SeriesReader:
         None: some of the step has expired.
         """
         metric, step = plan.window.metric, plan.step_ms
-        grains = tuple(grain for grain in COARSE if step % GRAINS_MS[grain] == 0)
+        grains = tuple(grain for grain in COARSE_GRAINS if step % GRAINS_MS[grain] == 0)
         finest = min((GRAINS_MS[g] for g in grains), default=metric.pane_ms)
         panes = max(1, len(plan.window.watermarks)) * max(1, step // finest)
         size = max(1, min(PANES_AT_ONCE // panes, at_once(metric)))

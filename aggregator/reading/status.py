@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 import msgspec
 
-from aggregator.config.live_metrics import UNUSABLE, unusable
+from aggregator.config.live_metrics import UNUSABLE_FIELD, unusable
 from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.serialization import Moment
@@ -217,7 +217,7 @@ def unusable_definitions(
     They cover the file of this process, and those that workers have reported to Redis.
     """
     partitions = [] if overview is None else overview.partitions.values()
-    workers = {progress.owner.get(UNUSABLE, "") for progress in partitions} - {""}
+    workers = {progress.owner.get(UNUSABLE_FIELD, "") for progress in partitions} - {""}
     found = [f"this server cannot use {mine}" for mine in [unusable(metrics)] if mine]
     found += [f"a worker cannot use {theirs}" for theirs in sorted(workers)]
     return [f"{one}: the previous definitions stay in force" for one in found]

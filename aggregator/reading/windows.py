@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.query import Time
-from aggregator.state.watermark import NEVER, Watermark
+from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import format_time, to_seconds
 from estimators import Estimate, Metric
@@ -95,7 +95,7 @@ class Window:
     end_ms: int | None = None
     status: str
     content: Sums | SliceSums | Release | SearchState | None = None
-    arrived_ms: int = NEVER
+    arrived_ms: int = NO_TIME
     policy: str = DEFAULT_POLICY
     watermarks: Mapping[int, Watermark] = dataclasses.field(default_factory=dict)
     version: str = ""
@@ -176,8 +176,8 @@ class Window:
 
 def event_time(watermarks: Mapping[int, Watermark]) -> int | None:
     """Return the latest event time in any partition, confirmed or not; None: there is none yet."""
-    latest = max((mark.latest for mark in watermarks.values()), default=NEVER)
-    return None if latest == NEVER else latest
+    latest = max((mark.latest for mark in watermarks.values()), default=NO_TIME)
+    return None if latest == NO_TIME else latest
 
 
 class EventTimes:
@@ -193,7 +193,7 @@ class EventTimes:
         """Return the latest event time in any reading, ms; None if there is none in this one."""
         key, time = (metric.name, metric.revision), event_time(watermarks)
         if time is not None:
-            time = self._latest[key] = max(time, self._latest.get(key, NEVER))
+            time = self._latest[key] = max(time, self._latest.get(key, NO_TIME))
         return time
 
 

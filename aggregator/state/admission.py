@@ -1,20 +1,21 @@
 """Admission: the rules that a decoded batch must pass to be counted, in order.
 
-1. ``bad_time``: its event time is not before the epoch, nor Kafka's timestamp beyond the year 9999;
-2. ``future``: nor ahead of Kafka's timestamp by more than `aggregate.future`;
-3. ``too_old``: nor behind it by more than `aggregate.past`;
-4. ``late``: the watermark has not closed its pane;
-5. ``duplicate``: its id was not counted in the pane before;
-6. ``over_limit``: its key has room in the pane for all of its reports (`max_key_reports`).
+1. ``bad_time``: the event time is not before the epoch, Kafka's timestamp not after the year 9999.
+2. ``future``: the event time is ahead of Kafka's timestamp by at most `aggregate.future`.
+3. ``too_old``: it is behind Kafka's timestamp by at most `aggregate.past`.
+4. ``late``: the watermark has not closed the batch's pane.
+5. ``duplicate``: the batch's id was not counted in the pane before.
+6. ``over_limit``: the batch's key may add all its reports to the pane (`max_key_reports`).
 
-The first rule that a batch breaks is the reason for its refusal. The last three depend on earlier
-batches. Only counted batches move the watermark, are known as duplicates and use up a limit. A
-heartbeat opens no pane; it moves the watermark if it passes the first two rules.
+The first broken rule is the reason for the refusal. Rules 4 to 6 depend on earlier batches. Only
+counted batches move the watermark, make later copies duplicates and use up a limit. A heartbeat
+opens no pane; it moves the watermark if it passes the first two rules.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -27,42 +28,45 @@ from aggregator.state.decoded_batches import DecodedBatches
 from aggregator.state.decoder import Message
 from aggregator.state.pane import Pane, Uses
 from aggregator.state.pane_keys import PaneKey
-from aggregator.state.rows import Integers, Rows, by_start, distinct
-from aggregator.state.watermark import NEVER, Watermark
+from aggregator.state.rows import Integers, RowIndices, by_start, distinct
+from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.timestamps import LAST_MS, format_time
 from estimators import Metric, ReportError
 
 ANY_AGE = 2**62
-"""No limit for how old an event may be, in ms."""
+"""A maximum age of events in ms that allows any age."""
 DAY_MS = 86_400_000
 DIGEST_BYTES = 16
 
-ADMITTED, BAD_TIME, FUTURE, TOO_OLD, LATE, DUPLICATE, OVER_LIMIT = range(7)
+
+class Rule(enum.IntEnum):
+    """The first rule that a batch breaks."""
+
+    ADMITTED = 0
+    BAD_TIME = 1
+    FUTURE = 2
+    TOO_OLD = 3
+    LATE = 4
+    DUPLICATE = 5
+    OVER_LIMIT = 6
+
 
 Bools = NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True)
 class TimeLimits:
-    """The largest distance of a batch's event time from Kafka's timestamp.
-
-    Attributes
-    ----------
-    future_ms, past_ms : int
-        Ahead of it, and behind it.
-    """
+    """The largest distances of event times from Kafka's timestamps."""
 
     future_ms: int
     past_ms: int = ANY_AGE
 
 
 def digest(key: bytes | None) -> bytes:
-    """Return what is kept of a message's key; messages without one have the same.
+    """Return the digest of a message's key; messages without a key share one.
 
-    Of one length, however long a key somebody sends: a collision takes 2^64 attempts.
+    It has the same length for every key; a collision takes 2^64 attempts.
 
-    Examples
-    --------
     >>> len(digest(b"x" * 1_000_000)), digest(None) == digest(b"")
     (16, True)
     """
@@ -78,57 +82,55 @@ def admit(
     watermark: Watermark,
     panes: Mapping[PaneKey, Pane],
     key: str,
-) -> Admission:
-    """Judge a metric's batches in the log's order, and move its watermark by those that count.
+) -> BatchAdmission:
+    """Judge a metric's batches in the log's order; counted ones move its watermark.
 
     Parameters
     ----------
     metric : Metric
-        With its limits.
     batches : DecodedBatches
-        Of this metric alone, in the order of the log.
+        Of this metric alone.
     messages : sequence of Message
-        Those that `batches.index` refers to.
+        Those to which `batches.index` refers.
     arrived : ndarray of int64
         Their Kafka timestamps, in ms.
     limits : TimeLimits
     watermark : Watermark
-        As the batches before have left it behind.
+        After all earlier batches.
     panes : mapping of PaneKey to Pane
-        Those that are open; nothing in them is changed.
+        The open panes; they are not changed.
     key : str
-        The metric's, or its round's, in these.
+        The key of the metric, or of its round, in `panes`.
     """
     watermark.close(metric)  # it may have less lateness than before, or be held open no longer
-    found = Admission(metric, batches, arrived[batches.index], limits, watermark)
-    found.open_panes(panes, key)
-    found.apply_time_limits()
+    admission = BatchAdmission(metric, batches, arrived[batches.index], limits, watermark)
+    admission.open_panes(panes, key)
+    admission.apply_time_limits()
     if metric.max_key_reports is None:
-        found.apply_all_at_once()
+        admission.apply_all_at_once()
     else:
         keys = [digest(messages[i].key()) for i in batches.index.tolist()]
-        found.apply_in_turn(keys, metric.max_key_reports)
+        admission.apply_in_turn(keys, metric.max_key_reports)
     watermark.close(metric)
-    found.find_admitted()
-    return found
+    admission.set_admitted()
+    return admission
 
 
-class Admission:
-    """The outcome of a metric's batches, a row each, after all rules.
+class BatchAdmission:
+    """The outcome of all rules for a metric's batches, one row each.
 
     Attributes
     ----------
     admitted : ndarray of intp
-        The rows that are counted.
+        The counted rows.
     start : ndarray of int64
-        Of each row's pane.
+        Of each row's pane, in ms.
     uses : dict of int to Uses
-        By pane start: the new numbers of reports of the keys that added some.
+        By pane start: the new number of reports of each key that added some.
     rule : ndarray of uint8
         The first rule that each batch breaks.
     detail : dict of int to int
-        Of a late batch: the watermark before it. Of one over the limit: the reports that its key
-        has in the pane.
+        The watermark before a late batch; the reports in the pane of a key over its limit.
     """
 
     def __init__(
@@ -144,65 +146,67 @@ class Admission:
         self.time = np.where(batches.time_ms == 0, kafka_ms, batches.time_ms)
         self.start = self.time - self.time % metric.pane_ms
         self.reached = np.minimum(self.time, kafka_ms)
-        self.beats = batches.are_heartbeats()
+        self.is_heartbeat = batches.are_heartbeats()
         self.rule = np.zeros(len(self.time), dtype=np.uint8)
         self.detail: dict[int, int] = {}
-        self.seen: dict[int, BatchIds] = {}
+        self.counted_ids: dict[int, BatchIds] = {}
         self.used: dict[int, Uses] = {}
         self.uses: defaultdict[int, Uses] = defaultdict(dict)
 
     def open_panes(self, panes: Mapping[PaneKey, Pane], key: str) -> None:
-        """Take over what the open panes of the batches have counted."""
+        """Load the counted ids and uses of the batches' open panes."""
         for begin in distinct(self.start):
             if pane := panes.get(PaneKey("pane", key, begin)):
-                self.seen[begin], self.used[begin] = pane.seen, pane.used
+                self.counted_ids[begin], self.used[begin] = pane.batch_ids, pane.used
 
     def apply_time_limits(self) -> None:
-        """Apply the rules that look at a batch alone."""
-        self.rule[~self.beats & (self.time < self.kafka_ms - self.limits.past_ms)] = TOO_OLD
-        self.rule[self.time > self.kafka_ms + self.limits.future_ms] = FUTURE
-        self.rule[(self.time < 0) | (self.kafka_ms > LAST_MS)] = BAD_TIME
+        """Apply the rules that depend on a batch alone."""
+        self.rule[~self.is_heartbeat & (self.time < self.kafka_ms - self.limits.past_ms)] = (
+            Rule.TOO_OLD
+        )
+        self.rule[self.time > self.kafka_ms + self.limits.future_ms] = Rule.FUTURE
+        self.rule[(self.time < 0) | (self.kafka_ms > LAST_MS)] = Rule.BAD_TIME
 
     def apply_all_at_once(self) -> None:
-        """Apply the rules that look at the batches before, for a metric without a limit."""
-        passed = self.rule == ADMITTED
-        timely = passed & ~self.beats
+        """Apply the rules that depend on earlier batches, for a metric without a key limit."""
+        passed = self.rule == Rule.ADMITTED
+        timely = passed & ~self.is_heartbeat
         repeated = self._find_repeats(timely)
         moving = passed & ~repeated
-        late = self._late(timely, moving)
+        late = self._find_late(timely, moving)
         if late.any():
             moving &= ~late
-            along = self.watermark.along(self.reached[moving])
-            before = np.cumsum(moving)
+            along = self.watermark.times_along(self.reached[moving])
+            moving_counts = np.cumsum(moving)
             for row in np.flatnonzero(late).tolist():
-                self.detail[row] = int(along[before[row]])
+                self.detail[row] = int(along[moving_counts[row]])
         self.watermark.advance_all(self.reached[moving])
-        self.rule[repeated] = DUPLICATE
-        self.rule[late] = LATE
+        self.rule[repeated] = Rule.DUPLICATE
+        self.rule[late] = Rule.LATE
 
     def apply_in_turn(self, keys: Sequence[bytes], limit: int) -> None:
-        """Apply them batch by batch: what a key may add depends on which of its batches counted.
+        """Apply them batch by batch, as a key's limit depends on which of its batches counted.
 
-        A batch is counted whole or not at all. One that is over the limit is not remembered: it
-        moves no watermark, and a copy of it is over the limit again.
+        A batch is counted whole or not at all. A batch over the limit leaves no trace: it moves no
+        watermark, and a copy of it is over the limit again.
         """
         metric, watermark, batches = self.metric, self.watermark, self.batches
-        known = self._find_counted()
+        was_counted = self._find_counted()
         counted_now: defaultdict[int, set[bytes]] = defaultdict(set)
         for row, (begin, key, identity) in enumerate(
             zip(self.start.tolist(), keys, batches.ids.tolist(), strict=True)
         ):
             if self.rule[row]:
                 continue
-            if not self.beats[row]:
+            if not self.is_heartbeat[row]:
                 counted = self.uses[begin].get(key, self.used.get(begin, {}).get(key, 0))
                 reports = counted + batches.size(row)
                 if begin + metric.pane_ms <= watermark.closed:
-                    self.rule[row], self.detail[row] = LATE, watermark.time
-                elif known[row] or identity in counted_now[begin]:
-                    self.rule[row] = DUPLICATE
+                    self.rule[row], self.detail[row] = Rule.LATE, watermark.time
+                elif was_counted[row] or identity in counted_now[begin]:
+                    self.rule[row] = Rule.DUPLICATE
                 elif reports > limit:
-                    self.rule[row], self.detail[row] = OVER_LIMIT, counted
+                    self.rule[row], self.detail[row] = Rule.OVER_LIMIT, counted
                 if self.rule[row]:
                     continue
                 self.uses[begin][key] = reports
@@ -210,90 +214,94 @@ class Admission:
             watermark.advance(int(self.reached[row]))
             watermark.close(metric)
 
-    def refused(self) -> dict[int, ReportError]:
-        """Return why batches are refused, by row, ascending."""
+    def errors_by_row(self) -> dict[int, ReportError]:
+        """Return the errors of refused batches by row, ascending."""
         return {row: self._error(row) for row in np.flatnonzero(self.rule).tolist()}
 
-    def find_admitted(self) -> None:
-        """Find the rows that are counted; have the watermark know when the last of them arrived."""
-        self.admitted: Rows = np.flatnonzero((self.rule == ADMITTED) & ~self.beats)
+    def set_admitted(self) -> None:
+        """Set the admitted rows, and the arrival of the last one in the watermark."""
+        self.admitted: RowIndices = np.flatnonzero(
+            (self.rule == Rule.ADMITTED) & ~self.is_heartbeat
+        )
         arrived = self.kafka_ms[self.admitted]
-        self.watermark.arrived = max(self.watermark.arrived, int(arrived.max(initial=NEVER)))
+        self.watermark.arrived = max(self.watermark.arrived, int(arrived.max(initial=NO_TIME)))
 
-    def _late(self, timely: Bools, moving: Bools) -> Bools:
-        """Return which batches come after the watermark has closed their pane.
+    def _find_late(self, timely: Bools, moving: Bools) -> Bools:
+        """Return which batches come after the watermark closed their pane.
 
-        The oldest pane first: whether it closes depends on no batch of a later one being late.
+        From the oldest pane on: whether a pane closes depends on no late batch of a later pane.
         """
         metric, start, watermark = self.metric, self.start, self.watermark
         late: Bools = timely & (start + metric.pane_ms <= watermark.closed)
         open_still = timely & ~late
         if metric.hold_open or not open_still.any():
             return late
-        latest = max(watermark.latest, int(self.reached[moving].max(initial=NEVER)))
+        latest = max(watermark.latest, int(self.reached[moving].max(initial=NO_TIME)))
         for begin in distinct(start[open_still]):
             close = begin + metric.pane_ms + metric.lateness_ms
             rows = np.flatnonzero(moving & ~late)
-            place = None if latest < close else watermark.reaches(close, self.reached[rows])
-            if place is None:
+            confirming_index = (
+                None if latest < close else watermark.confirming_index(close, self.reached[rows])
+            )
+            if confirming_index is None:
                 break
-            inside = np.flatnonzero(open_still & (start == begin))
-            late[inside[inside > rows[place]]] = True
+            pane_rows = np.flatnonzero(open_still & (start == begin))
+            late[pane_rows[pane_rows > rows[confirming_index]]] = True
         return late
 
     def _find_repeats(self, timely: Bools) -> Bools:
-        """Return which batches were counted in their panes, or come again among these."""
+        """Return which batches were counted in their panes, or are repeated among these."""
         repeated = np.zeros(len(self.rule), dtype=np.bool_)
         rows = np.flatnonzero(timely)
-        for begin, inside in by_start(self.start[rows], rows):
-            repeated[inside] = self._ids(begin).find_repeats(self.batches.ids[inside])
+        for begin, pane_rows in by_start(self.start[rows], rows):
+            repeated[pane_rows] = self._ids(begin).find_repeats(self.batches.ids[pane_rows])
         return repeated
 
     def _find_counted(self) -> Bools:
-        """Return which batches were counted in their panes before these."""
+        """Return which batches were already counted in their panes."""
         counted = np.zeros(len(self.rule), dtype=np.bool_)
         for begin, rows in by_start(self.start, np.arange(len(self.rule))):
             counted[rows] = self._ids(begin).contains(self.batches.ids[rows])
         return counted
 
     def _ids(self, begin: int) -> BatchIds:
-        """Return the ids that were counted in a pane."""
-        return self.seen.get(begin) or BatchIds()
+        """Return the counted ids of a pane."""
+        return self.counted_ids.get(begin) or BatchIds()
 
     def _error(self, row: int) -> ReportError:
-        """Return which rule a batch breaks, and how."""
+        """Return the rule that a batch breaks, and how it does."""
         metric, rule, limits = self.metric, self.rule[row], self.limits
         time, kafka_ms = int(self.time[row]), int(self.kafka_ms[row])
         at, begin = format_time(time), format_time(int(self.start[row]))
-        if rule == BAD_TIME and kafka_ms > LAST_MS:
+        if rule == Rule.BAD_TIME and kafka_ms > LAST_MS:
             return ReportError(
                 "bad_time",
                 f"Kafka's timestamp {kafka_ms} ms is beyond the year 9999: the producer's clock "
                 "is wrong, or its unit",
             )
-        if rule == BAD_TIME:
+        if rule == Rule.BAD_TIME:
             return ReportError("bad_time", f"event time {at} is before the epoch")
-        if rule == FUTURE:
+        if rule == Rule.FUTURE:
             return ReportError(
                 "future",
                 f"event time {at} is {time - kafka_ms} ms ahead of Kafka's timestamp: "
                 f"at most {limits.future_ms} ms are allowed; the device's clock is wrong",
             )
-        if rule == TOO_OLD:
+        if rule == Rule.TOO_OLD:
             return ReportError(
                 "too_old",
                 f"event time {at} is {(kafka_ms - time) / DAY_MS:,.1f} days before "
                 f"Kafka's timestamp: at most {limits.past_ms / DAY_MS:,.1f} are allowed "
                 "(aggregate.past)",
             )
-        if rule == LATE:
+        if rule == Rule.LATE:
             return ReportError(
                 "late",
                 f"the pane that begins at {begin} was closed when event time reached "
                 f"{format_time(self.detail[row])}: {metric.name} allows a lateness of "
                 f"{metric.lateness}",
             )
-        if rule == DUPLICATE:
+        if rule == Rule.DUPLICATE:
             identity = self.batches.ids[row].tobytes().hex()
             return ReportError("duplicate", f"batch {identity} was counted before")
         return ReportError(

@@ -1,4 +1,4 @@
-"""The ids of the batches that were counted in a pane."""
+"""The ids of the batches counted in a pane."""
 
 from __future__ import annotations
 
@@ -7,134 +7,131 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.state.id_table import SCRAMBLER, Bools, IdTable
+from aggregator.state.id_table import ID_SCRAMBLER, Bools, IdTable
 from producers.wire.batch import BATCH_ID_BYTES
 
 Ids = NDArray[np.void]
-"""Ids of batches, shape (n,), of 16 bytes each."""
-ID = np.dtype(f"V{BATCH_ID_BYTES}")
-FEW = 256
-"""Ids that are kept as they are: for so many, or for so many new ones, a table costs more."""
+"""Batch ids, shape (n,), of 16 bytes each."""
+ID_DTYPE = np.dtype(f"V{BATCH_ID_BYTES}")
+MAX_RAW_IDS = 256
+"""Up to so many ids, or new ids, a table costs more than plain bytes."""
 
 
 def as_ids(data: bytes | Iterable[bytes]) -> Ids:
-    """Return ids that lie one behind the other, or one by one, as an array.
+    """Return ids as an array, from concatenated or separate bytes.
 
-    Examples
-    --------
     >>> as_ids([bytes(16), b"x" * 16]).tolist()[1]
     b'xxxxxxxxxxxxxxxx'
     """
-    return np.frombuffer(data if isinstance(data, bytes) else b"".join(data), dtype=ID)
+    return np.frombuffer(data if isinstance(data, bytes) else b"".join(data), dtype=ID_DTYPE)
 
 
 class BatchIds:
-    """An exact set of ids.
+    """An exact set of different ids.
 
-    A few are kept as they are, and many in a table (:class:`aggregator.state.id_table.IdTable`): a
-    Python set would take 150 bytes for each.
-
-    Parameters
-    ----------
-    ids : iterable of bytes
-        Different ones.
+    A few ids are plain bytes, many are in an :class:`aggregator.state.id_table.IdTable`: a Python
+    set would take 150 bytes for each.
     """
 
     def __init__(self, ids: Iterable[bytes] = ()) -> None:
-        self._few = b""
+        self._raw_ids = b""
         self._table: IdTable | None = None
         self.add(as_ids(ids))
 
     def __len__(self) -> int:
-        return len(self._few) // BATCH_ID_BYTES + (0 if self._table is None else len(self._table))
+        return len(self._raw_ids) // BATCH_ID_BYTES + (
+            0 if self._table is None else len(self._table)
+        )
 
     def __iter__(self) -> Iterator[bytes]:
-        yield from as_ids(self._few).tolist()
+        yield from as_ids(self._raw_ids).tolist()
         if self._table is not None:
-            yield from SCRAMBLER.restore(self._table.all()).tolist()
+            yield from ID_SCRAMBLER.restore(self._table.all()).tolist()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BatchIds):
             return NotImplemented
-        if len(self) != len(other) or not self._has_all(as_ids(other._few)):
+        if len(self) != len(other) or not self._has_all(as_ids(other._raw_ids)):
             return False
         if other._table is None:
             return True
-        return self._has_all(SCRAMBLER.restore(other._table.all()))
+        return self._has_all(ID_SCRAMBLER.restore(other._table.all()))
 
     __hash__ = None  # type: ignore[assignment]
 
     @property
     def nbytes(self) -> int:
-        """The memory of the ids."""
-        return len(self._few) + (0 if self._table is None else self._table.nbytes)
+        """The memory of the ids, in bytes."""
+        return len(self._raw_ids) + (0 if self._table is None else self._table.nbytes)
 
     def _has_all(self, ids: Ids) -> bool:
         return bool(self.contains(ids).all())
 
     def contains(self, ids: Ids) -> Bools:
-        """Return which ids are there."""
-        held = set(as_ids(self._few).tolist())
-        found = np.array([each in held for each in ids.tolist()], dtype=np.bool_)
+        """Return which ids are in the set."""
+        raw_id_set = set(as_ids(self._raw_ids).tolist())
+        is_present = np.array([batch_id in raw_id_set for batch_id in ids.tolist()], dtype=np.bool_)
         if self._table is not None:
-            found |= self._table.contains(SCRAMBLER.scramble(ids))
-        return found
+            is_present |= self._table.contains(ID_SCRAMBLER.scramble(ids))
+        return is_present
 
     def find_repeats(self, ids: Ids) -> Bools:
-        """Return which ids are there, or come a second time among these."""
-        if ids.size > FEW:
+        """Return which ids are in the set, or are repeated among these."""
+        if ids.size > MAX_RAW_IDS:
             return self._find_many(ids)
-        held = set(as_ids(self._few).tolist())
+        present_ids = set(as_ids(self._raw_ids).tolist())
         repeated = np.zeros(ids.size, dtype=np.bool_)
-        for row, each in enumerate(ids.tolist()):
-            if each in held:
+        for row, batch_id in enumerate(ids.tolist()):
+            if batch_id in present_ids:
                 repeated[row] = True
             else:
-                held.add(each)
+                present_ids.add(batch_id)
         if self._table is not None:
-            repeated |= self._table.contains(SCRAMBLER.scramble(ids))
+            repeated |= self._table.contains(ID_SCRAMBLER.scramble(ids))
         return repeated
 
     def add(self, ids: Ids) -> None:
-        """Add ids that are not there, each once."""
-        if len(self._few) // BATCH_ID_BYTES + ids.size <= FEW:
-            self._few += ids.tobytes()
+        """Add different ids that are not in the set."""
+        if len(self._raw_ids) // BATCH_ID_BYTES + ids.size <= MAX_RAW_IDS:
+            self._raw_ids += ids.tobytes()
             return
         if self._table is None:
             self._table = IdTable()
-        self._table.add(SCRAMBLER.scramble(np.concatenate([as_ids(self._few), ids])))
-        self._few = b""
+        self._table.add(ID_SCRAMBLER.scramble(np.concatenate([as_ids(self._raw_ids), ids])))
+        self._raw_ids = b""
 
     def load(self, ids: Ids) -> None:
-        """Add ids that were stored, best many at a time, without looking whether they are there."""
-        if self._table is None and len(self._few) // BATCH_ID_BYTES + ids.size <= FEW:
-            self._few += ids.tobytes()
+        """Add stored ids, best many at a time, without checking for repeated ones."""
+        if self._table is None and len(self._raw_ids) // BATCH_ID_BYTES + ids.size <= MAX_RAW_IDS:
+            self._raw_ids += ids.tobytes()
             return
         if self._table is None:
             self._table = IdTable()
-        self._table.load(SCRAMBLER.scramble(np.concatenate([as_ids(self._few), ids])))
-        self._few = b""
+        self._table.load(ID_SCRAMBLER.scramble(np.concatenate([as_ids(self._raw_ids), ids])))
+        self._raw_ids = b""
 
     def has_repeats(self) -> bool:
-        """Return whether an id that was loaded is there twice."""
-        few = as_ids(self._few).tolist()
-        return len(set(few)) < len(few) or (self._table is not None and self._table.has_repeats())
+        """Return whether an id was loaded twice."""
+        raw_ids = as_ids(self._raw_ids).tolist()
+        return len(set(raw_ids)) < len(raw_ids) or (
+            self._table is not None and self._table.has_repeats()
+        )
 
     def _find_many(self, ids: Ids) -> Bools:
-        few = as_ids(self._few)
-        both = np.concatenate([few, ids])
-        scrambled = SCRAMBLER.scramble(both)
+        raw_ids = as_ids(self._raw_ids)
+        all_ids = np.concatenate([raw_ids, ids])
+        scrambled = ID_SCRAMBLER.scramble(all_ids)
         ranks = np.sort(scrambled.rank)
         repeated = np.zeros(ids.size, dtype=np.bool_)
         if (ranks[1:] == ranks[:-1]).any():  # hardly ever, unless ids come again
-            repeated = _repeats(both)[few.size :]
+            repeated = _repeats(all_ids)[raw_ids.size :]
         if self._table is not None:
-            repeated |= self._table.contains(scrambled)[few.size :]
+            repeated |= self._table.contains(scrambled)[raw_ids.size :]
         return repeated
 
 
 def _repeats(ids: Ids) -> Bools:
-    """Return which ids come a second time among these."""
+    """Return which ids repeat an earlier one."""
     _, first = np.unique(ids.view(np.uint64).reshape(-1, 2), axis=0, return_index=True)
     repeated = np.ones(ids.size, dtype=np.bool_)
     repeated[first] = False

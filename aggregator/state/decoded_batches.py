@@ -1,4 +1,4 @@
-"""Decoded batches of one metric as columns, in the log's order."""
+"""The decoded batches of one metric as columns, in the log's order."""
 
 from __future__ import annotations
 
@@ -17,89 +17,64 @@ from producers.wire.reports_pb2 import ReportBatch
 NO_SLICES: Integers = np.zeros(0, dtype=np.int64)
 
 
-class Columns(NamedTuple):
-    """The levels and the values of some batches.
-
-    Attributes
-    ----------
-    levels, values : bytes
-    codes, sizes : ndarray of int64, shape (batches,)
-        The slice of each batch, and its number of reports; empty if the metric has no slices.
-    """
+class ReportColumns(NamedTuple):
+    """The levels and values of some batches."""
 
     levels: bytes
     values: bytes
-    codes: Integers = NO_SLICES
-    sizes: Integers = NO_SLICES
+    codes: Integers = NO_SLICES  # the slice of each batch; empty without slices
+    sizes: Integers = NO_SLICES  # the reports of each batch; empty without slices
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows(ABC):
-    """Batches of one metric that may be counted, a row each: the mechanism can have made them.
+class BatchRows(ABC):
+    """Batches of one metric, a row each, with reports that its mechanism can have made."""
 
-    Attributes
-    ----------
-    index : ndarray of int64, shape (n,)
-        Which of the messages each row is, ascending.
-    time_ms : ndarray of int64, shape (n,)
-        The event time that the batch names; 0: none.
-    ids : ndarray of void, shape (n,)
-        16 bytes each.
-    codes : ndarray of int64, shape (n,)
-        The slice of each row; None if the metric has no slices.
-    """
-
-    index: Integers
-    time_ms: Integers
-    ids: Ids
-    codes: Integers | None
+    index: Integers  # of each row's message, ascending
+    time_ms: Integers  # the event time in the batch, or 0
+    ids: Ids  # 16 bytes each
+    codes: Integers | None  # the slice of each row; None without slices
 
     @abstractmethod
     def size(self, row: int) -> int:
         """Return the number of reports in a row."""
 
     @abstractmethod
-    def sizes(self, which: NDArray[np.intp]) -> Integers:
+    def sizes(self, rows: NDArray[np.intp]) -> Integers:
         """Return the numbers of reports in some rows."""
 
     @abstractmethod
-    def columns(self, which: NDArray[np.intp]) -> tuple[bytes, bytes]:
-        """Return the levels and the values of some rows, one after the other."""
+    def columns(self, rows: NDArray[np.intp]) -> tuple[bytes, bytes]:
+        """Return the concatenated levels and values of some rows."""
 
 
 @dataclasses.dataclass(frozen=True)
-class MatrixRows(Rows):
-    """Rows of one size.
+class MatrixRows(BatchRows):
+    """Rows of equal size."""
 
-    Attributes
-    ----------
-    levels, values : bytes
-        Of all rows.
-    """
-
-    levels: bytes
+    levels: bytes  # of all rows
     values: bytes
 
     def size(self, row: int) -> int:
         """Return the number of reports in a row."""
         return len(self.levels) // len(self.ids)
 
-    def sizes(self, which: NDArray[np.intp]) -> Integers:
+    def sizes(self, rows: NDArray[np.intp]) -> Integers:
         """Return the numbers of reports in some rows."""
-        return np.full(which.size, self.size(0))
+        return np.full(rows.size, self.size(0))
 
-    def columns(self, which: NDArray[np.intp]) -> tuple[bytes, bytes]:
-        """Return the levels and the values of some rows, one after the other."""
-        if which.size == len(self.ids):
+    def columns(self, rows: NDArray[np.intp]) -> tuple[bytes, bytes]:
+        """Return the concatenated levels and values of some rows."""
+        if rows.size == len(self.ids):
             return self.levels, self.values
         parts = (np.frombuffer(x, np.uint8) for x in (self.levels, self.values))
-        levels, values = (part.reshape(len(self.ids), -1)[which].tobytes() for part in parts)
+        levels, values = (part.reshape(len(self.ids), -1)[rows].tobytes() for part in parts)
         return levels, values
 
 
 @dataclasses.dataclass(frozen=True)
-class ParsedRows(Rows):
-    """Rows that were parsed one by one."""
+class ParsedRows(BatchRows):
+    """Rows that protobuf parsed one by one."""
 
     batches: list[ReportBatch]
 
@@ -107,30 +82,23 @@ class ParsedRows(Rows):
         """Return the number of reports in a row."""
         return len(self.batches[row].levels)
 
-    def sizes(self, which: NDArray[np.intp]) -> Integers:
+    def sizes(self, rows: NDArray[np.intp]) -> Integers:
         """Return the numbers of reports in some rows."""
-        return np.array([self.size(row) for row in which.tolist()], dtype=np.int64)
+        return np.array([self.size(row) for row in rows.tolist()], dtype=np.int64)
 
-    def columns(self, which: NDArray[np.intp]) -> tuple[bytes, bytes]:
-        """Return the levels and the values of some rows, one after the other."""
-        batches = [self.batches[i] for i in which]
+    def columns(self, rows: NDArray[np.intp]) -> tuple[bytes, bytes]:
+        """Return the concatenated levels and values of some rows."""
+        batches = [self.batches[i] for i in rows]
         return b"".join([b.levels for b in batches]), b"".join([b.values for b in batches])
 
 
 class DecodedBatches:
     """The batches of one metric in a stretch of a log, in the log's order.
 
-    Parameters
-    ----------
-    blocks : sequence of Rows
-
-    Attributes
-    ----------
-    index, time_ms, ids
-        As :class:`Rows` has them.
+    `index`, `time_ms` and `ids` are as in :class:`BatchRows`.
     """
 
-    def __init__(self, blocks: Sequence[Rows]) -> None:
+    def __init__(self, blocks: Sequence[BatchRows]) -> None:
         self._blocks = blocks
         sizes = [len(block.ids) for block in blocks]
         self.index, self.time_ms, self.ids = blocks[0].index, blocks[0].time_ms, blocks[0].ids
@@ -145,29 +113,29 @@ class DecodedBatches:
         self._block = np.repeat(np.arange(len(blocks)), sizes)[order]
         self._row = np.concatenate([np.arange(size) for size in sizes])[order]
 
-    def size(self, which: int) -> int:
+    def size(self, row: int) -> int:
         """Return the number of reports in a batch."""
-        return self._blocks[int(self._block[which])].size(int(self._row[which]))
+        return self._blocks[int(self._block[row])].size(int(self._row[row]))
 
     def are_heartbeats(self) -> NDArray[np.bool_]:
-        """Return which batches have no report: see :func:`producers.wire.batch.heartbeat`."""
+        """Return which batches have no reports: see :func:`producers.wire.batch.heartbeat`."""
         empty = np.zeros(len(self.ids), dtype=np.bool_)
         for number, block in enumerate(self._blocks):
-            if isinstance(block, ParsedRows):  # those that are read as a matrix have reports
-                mine = self._block == number
+            if isinstance(block, ParsedRows):  # matrix rows have reports
+                is_in_block = self._block == number
                 sizes = np.array([len(batch.levels) for batch in block.batches])
-                empty[mine] = sizes[self._row[mine]] == 0
+                empty[is_in_block] = sizes[self._row[is_in_block]] == 0
         return empty
 
-    def columns(self, which: NDArray[np.intp]) -> Iterator[Columns]:
-        """Yield the levels and the values of some batches, and their slices."""
+    def columns(self, selected: NDArray[np.intp]) -> Iterator[ReportColumns]:
+        """Yield the levels, values and slices of some batches, block by block."""
         for number, block in enumerate(self._blocks):
-            rows = which
+            rows = selected
             if len(self._blocks) > 1:
-                rows = self._row[which[self._block[which] == number]]
+                rows = self._row[selected[self._block[selected] == number]]
             if not rows.size:
                 continue
             if block.codes is None:
-                yield Columns(*block.columns(rows))
+                yield ReportColumns(*block.columns(rows))
                 continue
-            yield Columns(*block.columns(rows), block.codes[rows], block.sizes(rows))
+            yield ReportColumns(*block.columns(rows), block.codes[rows], block.sizes(rows))

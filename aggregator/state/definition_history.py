@@ -1,7 +1,7 @@
-"""The definitions that were in force at each offset; they may change while workers run.
+"""The definitions in force at each offset; they may change while workers run.
 
 The commit that first uses new definitions stores their offset in the owner's hash, so that
-`dither verify` applies the same definitions to each message as the worker did.
+`dither verify` judges each message by the definitions of the worker that counted it.
 """
 
 from __future__ import annotations
@@ -18,45 +18,37 @@ from estimators import Metric
 from estimators.metrics.loading import definition_of, read_definition
 from producers.wire.decoding import decode_json
 
-FIELD = "definitions:"
-"""Before the offset, in the owner's hash."""
-RETIRED = "retired:"
-"""The same, of the field that says of which questions open panes were closed, and until when."""
+DEFINITIONS_PREFIX = "definitions:"
+"""Field of the owner's hash, before an offset: the digest of the definitions from there on."""
+RETIRED_PREFIX = "retired:"
+"""Field of the owner's hash, before an offset: the questions whose panes were closed there."""
 DIGEST_BYTES = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class Definitions:
-    """The definitions and limits that decide over a batch, besides the log.
-
-    Attributes
-    ----------
-    metrics : mapping of str to Metric
-    rules : dict of str to str
-        Those of the settings in ``[aggregate]`` that do, ``future`` and ``past``.
-    """
+class CountingDefinitions:
+    """The definitions and limits that, with the log, decide over a batch."""
 
     metrics: Mapping[str, Metric]
-    rules: dict[str, str]
+    rules: dict[str, str]  # `future` and `past` of [aggregate]
 
     def encode(self) -> bytes:
-        """Return them as JSON; equal ones are equal byte for byte."""
+        """Return the canonical JSON; equal definitions have equal bytes."""
         tables = {name: definition_of(metric) for name, metric in self.metrics.items()}
         encoder = msgspec.json.Encoder(order="sorted", enc_hook=list)
         return encoder.encode({"metrics": tables, "aggregate": self.rules})
 
     @classmethod
-    def decode(cls, document: bytes) -> Definitions:
-        """Return what :meth:`encode` wrote.
+    def decode(cls, document: bytes) -> CountingDefinitions:
+        """Return the definitions that :meth:`encode` wrote.
 
         Raises
         ------
         ValueError
-            If it is nothing of that kind.
         """
-        found = decode_json(document, dict[str, Any])
+        decoded = decode_json(document, dict[str, Any])
         try:
-            tables, rules = found["metrics"], found["aggregate"]
+            tables, rules = decoded["metrics"], decoded["aggregate"]
             return cls(
                 {name: read_definition(name, table) for name, table in tables.items()}, dict(rules)
             )
@@ -65,85 +57,88 @@ class Definitions:
 
     @property
     def digest(self) -> str:
-        """A name for them."""
+        """The digest of the JSON, which names the definitions."""
         return hashlib.blake2b(self.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
-def rules(settings: Aggregate) -> dict[str, str]:
-    """Return those of the settings that decide over a batch."""
+def counting_rules(settings: Aggregate) -> dict[str, str]:
+    """Return the settings that decide over a batch."""
     return {"future": settings.future, "past": settings.past}
 
 
-def in_force(owner: Mapping[str, str]) -> list[tuple[int, str]]:
-    """Return from which offset on which definitions were in force in a partition, ascending."""
-    found = (
-        (name.removeprefix(FIELD), digest)
+def definitions_by_offset(owner: Mapping[str, str]) -> list[tuple[int, str]]:
+    """Return the digests of a partition's definitions with their first offsets, ascending."""
+    digests_by_offset = (
+        (name.removeprefix(DEFINITIONS_PREFIX), digest)
         for name, digest in owner.items()
-        if name.startswith(FIELD) and digest
+        if name.startswith(DEFINITIONS_PREFIX) and digest
     )
-    return sorted((int(offset), digest) for offset, digest in found if offset.isdecimal())
+    return sorted(
+        (int(offset), digest) for offset, digest in digests_by_offset if offset.isdecimal()
+    )
 
 
-def forgotten(owner: Mapping[str, str]) -> dict[str, str]:
-    """Return what to add to an owner's facts where offsets begin anew: none was in force."""
-    return {name: "" for name in owner if name.startswith((FIELD, RETIRED))}
+def cleared_history(owner: Mapping[str, str]) -> dict[str, str]:
+    """Return the facts that clear an owner's history, as offsets begin anew."""
+    return {name: "" for name in owner if name.startswith((DEFINITIONS_PREFIX, RETIRED_PREFIX))}
 
 
-def retired(owner: Mapping[str, str]) -> list[tuple[int, dict[str, int]]]:
-    """Return at which offsets open panes of old definitions were closed, ascending.
+def retired_panes_by_offset(owner: Mapping[str, str]) -> list[tuple[int, dict[str, int]]]:
+    """Return the closed questions, each with the end of its panes in ms, by offset, ascending.
 
-    Examples
-    --------
-    >>> retired({"retired:7": "delay@0000001f=60000,age@0000002e=0", "retired:9": ""})
-    [(7, {'delay@0000001f': 60000, 'age@0000002e': 0})]
+    >>> retired_panes_by_offset({"retired:7": "delay@0000001f=60000", "retired:9": ""})
+    [(7, {'delay@0000001f': 60000})]
     """
-    found = []
+    retirements = []
     for name, text in owner.items():
-        offset = name.removeprefix(RETIRED)
-        if name.startswith(RETIRED) and offset.isdecimal() and text:
+        offset = name.removeprefix(RETIRED_PREFIX)
+        if name.startswith(RETIRED_PREFIX) and offset.isdecimal() and text:
             pairs = (pair.rpartition("=") for pair in text.split(","))
             ends = {question: int(end) for question, _, end in pairs if end.isdecimal()}
-            found.append((int(offset), ends))
-    return sorted(found, key=lambda one: one[0])
+            retirements.append((int(offset), ends))
+    return sorted(retirements, key=lambda retirement: retirement[0])
 
 
-def add_retired(owner: Mapping[str, str], offset: int, until: Mapping[str, int]) -> dict[str, str]:
-    """Return what to add to an owner's facts if open panes are closed.
+def add_retired(owner: Mapping[str, str], offset: int, ends: Mapping[str, int]) -> dict[str, str]:
+    """Return the owner's fact that open panes of old definitions are closed.
 
     Parameters
     ----------
     owner : mapping of str to str
-        The partition's facts as they are stored.
+        The stored facts of the partition.
     offset : int
         The next offset.
-    until : mapping of str to int
-        By question (a metric's key, or its round's): panes that end by then are closed, in ms.
+    ends : mapping of str to int
+        By question (the key of a metric or round): panes up to this time, in ms, are closed.
 
     Examples
     --------
     >>> add_retired({"retired:7": "delay@0000001f=0"}, 7, {"delay@0000001f": 60_000})
     {'retired:7': 'delay@0000001f=60000'}
     """
-    known = dict(retired(owner)).get(offset, {}) | dict(until)
-    return {f"{RETIRED}{offset}": ",".join(f"{name}={end}" for name, end in known.items())}
+    retired_ends = dict(retired_panes_by_offset(owner)).get(offset, {}) | dict(ends)
+    return {
+        f"{RETIRED_PREFIX}{offset}": ",".join(f"{name}={end}" for name, end in retired_ends.items())
+    }
 
 
-def changed(owner: Mapping[str, str], offset: int, digest: str) -> dict[str, str]:
-    """Return what to add to an owner's facts if definitions are others than those before.
+def changed_definitions(owner: Mapping[str, str], offset: int, digest: str) -> dict[str, str]:
+    """Return the owner's fact that new definitions are in force; empty if they are the same.
 
     Parameters
     ----------
     owner : mapping of str to str
-        The partition's facts as they are stored.
+        The stored facts of the partition.
     offset : int
         From which on the definitions are in force.
     digest : str
-        Of the definitions.
 
     Examples
     --------
-    >>> changed({"definitions:0": "aa"}, 7, "bb"), changed({"definitions:0": "aa"}, 7, "aa")
-    ({'definitions:7': 'bb'}, {})
+    >>> changed_definitions({"definitions:0": "aa"}, 7, "bb")
+    {'definitions:7': 'bb'}
+    >>> changed_definitions({"definitions:0": "aa"}, 7, "aa")
+    {}
     """
-    known = in_force(owner)
-    return {} if known and known[-1][1] == digest else {f"{FIELD}{offset}": digest}
+    history = definitions_by_offset(owner)
+    return {} if history and history[-1][1] == digest else {f"{DEFINITIONS_PREFIX}{offset}": digest}

@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.state.batch_ids import ID
-from aggregator.state.decoded_batches import MatrixRows, Rows
+from aggregator.state.batch_ids import ID_DTYPE
+from aggregator.state.decoded_batches import BatchRows, MatrixRows
 from aggregator.state.rows import Integers
 from estimators import Metric, ReportError
 from producers.wire.batch import BATCH_ID_BYTES, attributes_of, parse_bare_batch
@@ -16,33 +16,22 @@ from producers.wire.reports_pb2 import ReportBatch
 
 TIME_BYTES = 6
 VARINT_MORE = 0x80
-LEAST_TIME, LARGEST_TIME = 1 << 7 * (TIME_BYTES - 1), (1 << 7 * TIME_BYTES) - 1
-"""Times of six bytes on the wire: 1971 to 2109."""
-MOST_KNOWN = 4_096
-"""Attributes whose slice is remembered, as their bytes."""
-PLACES = 1 << 7 * np.arange(TIME_BYTES, dtype=np.int64)
+MIN_LAYOUT_TIME_MS, MAX_LAYOUT_TIME_MS = 1 << 7 * (TIME_BYTES - 1), (1 << 7 * TIME_BYTES) - 1
+"""Event times of six bytes on the wire: 1971 to 2109."""
+MAX_CACHED_ATTRIBUTES = 4_096
+"""Cached slices by the bytes of their attributes."""
+VARINT_FACTORS = 1 << 7 * np.arange(TIME_BYTES, dtype=np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
-    """The positions of the fields of a batch of one metric and one size.
-
-    Attributes
-    ----------
-    places : ndarray of intp, shape (m,)
-        The bytes outside the ids, levels and values: tags, lengths, the metric's name and revision,
-        the time.
-    least, spread : ndarray of uint8, shape (m,)
-        Each is at least the first, and at most the second above it: nothing, where it is the same
-        in all such batches.
-    ids, times, levels, values, attributes : slice
-    round : int
-    """
+class BatchLayout:
+    """The positions of the fields in a batch of one metric and one size."""
 
     metric: Metric
-    places: NDArray[np.intp]
-    least: NDArray[np.uint8]
-    spread: NDArray[np.uint8]
+    # Bytes of tags, lengths, metric, revision and time, shape (m,).
+    fixed_positions: NDArray[np.intp]
+    lowest: NDArray[np.uint8]  # the lowest value of each of these bytes
+    spread: NDArray[np.uint8]  # the highest value above the lowest; 0 for a constant byte
     ids: slice
     times: slice
     levels: slice
@@ -51,17 +40,14 @@ class Layout:
     round: int
 
     @classmethod
-    def of(cls, metric: Metric, batch: ReportBatch, payload: bytes) -> Layout:
+    def of(cls, metric: Metric, batch: ReportBatch, payload: bytes) -> BatchLayout:
         """Return the layout of a batch that protobuf serializes to `payload`.
 
         Parameters
         ----------
         metric : Metric
-            The batch's.
         batch : ReportBatch
-            As it was parsed.
         payload : bytes
-            As it is serialized.
         """
         head = ReportBatch(metric=batch.metric, revision=batch.revision).ByteSize() + 2
         ids = slice(head, head + BATCH_ID_BYTES)
@@ -71,40 +57,38 @@ class Layout:
         ends = end - ReportBatch(values=batch.values).ByteSize()
         levels = slice(ends - len(batch.levels), ends)
         values = slice(end - len(batch.values), end)
-        least = np.frombuffer(payload, dtype=np.uint8).copy()
-        spread = np.zeros_like(least)
-        least[times], spread[times] = VARINT_MORE, VARINT_MORE - 1
-        least[times.stop - 1], spread[times.stop - 1] = 1, VARINT_MORE - 2
+        lowest = np.frombuffer(payload, dtype=np.uint8).copy()
+        spread = np.zeros_like(lowest)
+        lowest[times], spread[times] = VARINT_MORE, VARINT_MORE - 1
+        lowest[times.stop - 1], spread[times.stop - 1] = 1, VARINT_MORE - 2
         attributes = slice(sent, len(payload))
-        own = (ids, levels, values, attributes)
-        places = np.delete(np.arange(len(payload)), np.r_[own])
-        bounds = least[places], spread[places]
+        varying_parts = (ids, levels, values, attributes)
+        fixed_positions = np.delete(np.arange(len(payload)), np.r_[varying_parts])
+        bounds = lowest[fixed_positions], spread[fixed_positions]
         parts = ids, times, levels, values, attributes
-        return cls(metric, places, *bounds, *parts, batch.round)
+        return cls(metric, fixed_positions, *bounds, *parts, batch.round)
 
     def fits(self, matrix: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Return which rows of a matrix have this layout."""
-        above = matrix.take(self.places, axis=1)
-        above -= self.least  # what is below wraps around
-        within = above <= self.spread
-        if within.all():  # far faster than row by row
+        above = matrix.take(self.fixed_positions, axis=1)
+        above -= self.lowest  # lower values wrap around
+        is_within = above <= self.spread
+        if is_within.all():  # far faster than row by row
             return np.ones(len(matrix), dtype=np.bool_)
-        fitting: NDArray[np.bool_] = np.logical_and.reduce(within, axis=1)
+        fitting: NDArray[np.bool_] = np.logical_and.reduce(is_within, axis=1)
         return fitting
 
     def read(
         self, matrix: NDArray[np.uint8], index: Integers, fitting: NDArray[np.bool_]
-    ) -> Rows | None:
-        """Return the rows that fit, or None if some report or attribute in them cannot be one.
+    ) -> BatchRows | None:
+        """Return the fitting rows; None if a report or an attribute is invalid.
 
         Parameters
         ----------
         matrix : ndarray of uint8, shape (n, bytes)
-            Payloads of the same size.
         index : ndarray of int64, shape (n,)
-            Of each one's message.
+            Of each row's message.
         fitting : ndarray of bool, shape (n,)
-            Which of them have this layout.
         """
         if not fitting.all():
             matrix, index = matrix[fitting], index[fitting]
@@ -114,31 +98,25 @@ class Layout:
             codes = self._read_codes(matrix[:, self.attributes])
         except ReportError:
             return None
-        ids = np.ascontiguousarray(matrix[:, self.ids]).view(ID)[:, 0]
-        time_ms = (matrix[:, self.times] & (VARINT_MORE - 1)) @ PLACES
+        ids = np.ascontiguousarray(matrix[:, self.ids]).view(ID_DTYPE)[:, 0]
+        time_ms = (matrix[:, self.times] & (VARINT_MORE - 1)) @ VARINT_FACTORS
         return MatrixRows(index, time_ms, ids, codes, levels, values)
 
     def _read_codes(self, attributes: NDArray[np.uint8]) -> Integers | None:
-        """Return the slice of each row; None if the metric has no slices.
-
-        Raises
-        ------
-        ReportError
-            If the bytes of a row are no attributes as our producers write them.
-        """
+        """Return the slice of each row, or None; raise ReportError for invalid attributes."""
         slicing, size = self.metric.slicing, attributes.shape[1]
         if not size:
             return None if slicing is None else np.full(len(attributes), slicing.code({}))
         sent = np.ascontiguousarray(attributes).view(f"V{size}")[:, 0].tolist()
-        known = {} if slicing is None else slicing.known
-        if len(known) > MOST_KNOWN:
-            known.clear()
-        for each in set(sent).difference(known):
-            batch = parse_bare_batch(each)
-            found = attributes_of(batch)
-            if ReportBatch(attributes=batch.attributes).SerializeToString() != each:
-                raise ReportError("bad_attributes", f"{each!r}")
-            known[each] = 0 if slicing is None else slicing.code(found)
+        codes_by_attributes = {} if slicing is None else slicing.code_cache
+        if len(codes_by_attributes) > MAX_CACHED_ATTRIBUTES:
+            codes_by_attributes.clear()
+        for encoded in set(sent).difference(codes_by_attributes):
+            batch = parse_bare_batch(encoded)
+            batch_attributes = attributes_of(batch)
+            if ReportBatch(attributes=batch.attributes).SerializeToString() != encoded:
+                raise ReportError("bad_attributes", f"{encoded!r}")
+            codes_by_attributes[encoded] = 0 if slicing is None else slicing.code(batch_attributes)
         if slicing is None:
             return None
-        return np.array([known[each] for each in sent], dtype=np.int64)
+        return np.array([codes_by_attributes[encoded] for encoded in sent], dtype=np.int64)

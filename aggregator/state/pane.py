@@ -1,4 +1,4 @@
-"""A pane: a statistic over one stretch of event time, open in memory."""
+"""A pane: a statistic over a stretch of event time, open in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.state.batch_ids import BatchIds
-from aggregator.state.decoded_batches import Columns, DecodedBatches
+from aggregator.state.decoded_batches import DecodedBatches, ReportColumns
 from aggregator.state.rows import Integers
 from aggregator.state.slice_tables import encode_chunk
 from estimators import Metric
@@ -18,77 +18,55 @@ from estimators.estimate import Counts
 from producers.wire.batch import BATCH_ID_BYTES
 
 Uses = dict[bytes, int]
-"""How many reports of each key were counted, by :func:`aggregator.state.admission.digest`."""
+"""The number of counted reports by :func:`aggregator.state.admission.digest` of the key."""
 PANE_BYTES, KEY_BYTES = 800, 90
-"""Measured: the memory of a pane without its arrays and tables, and of a key beside the tables."""
+"""Measured: the memory of a pane without its arrays and tables, and of a key without the tables."""
 
 
 @dataclasses.dataclass(eq=False)
 class Pane:
-    """A statistic over one stretch of event time, or a chunk of its slices', open in memory.
-
-    Attributes
-    ----------
-    first_offset : int
-        Offset of the message that opened it.
-    seen : BatchIds
-        Ids of the batches counted in it: until the pane closes a second copy is recognised; after
-        that it is late.
-    unsaved : list of bytes
-        The ids that the store does not know yet, many in each.
-    used : dict of bytes to int
-        Where the metric has a limit: how many reports of each key were counted in it.
-    unsaved_keys : set of bytes
-        Those of which the store has another number.
-    closed : bool
-        Since the last commit.
-    waiting : list of Columns
-        Batches that are put aside for :meth:`settle`.
-    unchunked : int
-        Ids that the store has in one value, as versions before 0.2 wrote them.
-    committed_bytes : int
-        What `nbytes` was at the last commit.
-    """
+    """A statistic over a stretch of event time, or a chunk of its slices, open in memory."""
 
     metric: Metric
-    first_offset: int
+    first_offset: int  # of the message that opened it
     statistic: Counts
-    seen: BatchIds = dataclasses.field(default_factory=BatchIds)
+    # Counted batches; a copy is a duplicate until the pane closes.
+    batch_ids: BatchIds = dataclasses.field(default_factory=BatchIds)
+    # Ids that the store does not have, many in each.
     unsaved: list[bytes] = dataclasses.field(default_factory=list)
+    # Reports by key, where the metric has a limit.
     used: Uses = dataclasses.field(default_factory=dict)
+    # Keys with another number in the store.
     unsaved_keys: set[bytes] = dataclasses.field(default_factory=set)
-    closed: bool = False
-    waiting: list[Columns] = dataclasses.field(default_factory=list)
-    unchunked: int = 0
-    committed_bytes: int = 0
+    closed: bool = False  # since the last commit
+    # Batches put aside for `settle`.
+    waiting: list[ReportColumns] = dataclasses.field(default_factory=list)
+    unchunked: int = 0  # number of ids that the store has in one value
+    committed_bytes: int = 0  # `nbytes` at the last commit
 
-    def add(self, batches: DecodedBatches, which: NDArray[np.intp], uses: Uses) -> None:
+    def add(self, batches: DecodedBatches, rows: NDArray[np.intp], uses: Uses) -> None:
         """Add the ids of admitted batches; put their reports aside for :meth:`settle`.
 
         Parameters
         ----------
         batches : DecodedBatches
-            Admitted and others.
-        which : ndarray of intp
-            Those of this pane that are admitted.
+        rows : ndarray of intp
+            The admitted rows of this pane.
         uses : Uses
             The new numbers of reports of their keys.
         """
-        ids = batches.ids if which.size == batches.ids.size else batches.ids[which]
-        self.seen.add(ids)
+        ids = batches.ids if rows.size == batches.ids.size else batches.ids[rows]
+        self.batch_ids.add(ids)
         self.unsaved.append(ids.tobytes())
-        self.waiting += batches.columns(which)
+        self.waiting += batches.columns(rows)
         self.used.update(uses)
         self.unsaved_keys.update(uses)
 
     def settle(self, add_to_slices: Callable[[Integers, Counts], None]) -> int:
-        """Add the batches put aside to the statistic, all at once; return their reports.
+        """Add all batches put aside to the statistic; return the number of their reports.
 
-        Parameters
-        ----------
-        add_to_slices : callable
-            Called with codes and statistics of slices, where the metric has some: they sum to what
-            is added to the pane.
+        `add_to_slices` is called with the codes and the statistics of a metric's slices; these sum
+        to what is added to the pane.
         """
         decode, waiting = self.metric.randomizer.decode, self.waiting
         self.waiting = []
@@ -99,29 +77,29 @@ class Pane:
             return len(levels)
         for part in waiting:
             codes, rows = np.unique(part.codes, return_inverse=True)
-            found = np.zeros((codes.size, self.statistic.size), dtype=np.int64)
+            slice_sums = np.zeros((codes.size, self.statistic.size), dtype=np.int64)
             levels, reports = _levels(part.levels), decode(part.values)
-            self.metric.accumulate_slices(found, rows, part.sizes, levels, reports)
-            self.statistic += found.sum(axis=0)
-            add_to_slices(codes, found)
+            self.metric.accumulate_slices(slice_sums, rows, part.sizes, levels, reports)
+            self.statistic += slice_sums.sum(axis=0)
+            add_to_slices(codes, slice_sums)
         return sum(len(part.levels) for part in waiting)
 
     @property
     def nbytes(self) -> int:
-        """About how much memory it takes; a closed one is let go at the next commit."""
+        """About its memory in bytes; a closed pane is dropped at the next commit."""
         if self.closed:
             return 0
         keys = len(self.used) * KEY_BYTES + sum(map(sys.getsizeof, (self.used, self.unsaved_keys)))
-        return PANE_BYTES + self.statistic.nbytes + self.seen.nbytes + keys
+        return PANE_BYTES + self.statistic.nbytes + self.batch_ids.nbytes + keys
 
     @property
     def saved_ids(self) -> int:
-        """How many ids the store has in chunks."""
+        """The number of ids that the store has in chunks."""
         unsaved = sum(map(len, self.unsaved)) // BATCH_ID_BYTES
-        return len(self.seen) - unsaved - self.unchunked
+        return len(self.batch_ids) - unsaved - self.unchunked
 
     def encode(self, chunk: int | None) -> bytes | memoryview:
-        """Return the statistic as it is stored: int64, little endian, or a chunk of slices."""
+        """Return the stored statistic: little-endian int64, or a chunk of slices."""
         if chunk is not None:
             return encode_chunk(chunk, self.statistic)
         return self.statistic.astype("<i8", copy=False).data.cast("B")  # not copied
@@ -132,5 +110,5 @@ def _levels(data: bytes) -> NDArray[np.uint8]:
 
 
 def _joined(parts: list[bytes]) -> bytes:
-    """Return the parts as one, a single one as it is."""
+    """Return the parts as one; a single part is not copied."""
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -8,19 +8,19 @@ from typing import NamedTuple
 from aggregator.state.pane_keys import width_ms
 from estimators import Metric
 
-COARSE = ("day", "hour")
-GRAINS = (*COARSE, "pane")
+COARSE_GRAINS = ("day", "hour")
+COVER_GRAINS = (*COARSE_GRAINS, "pane")
 
 
-class Span(NamedTuple):
-    """Panes of one grain that begin in [start, end), in ms since the epoch; None: unbounded."""
+class PaneSpan(NamedTuple):
+    """Panes of one grain with starts in [start, end), in ms since the epoch; None: unbounded."""
 
     grain: str
     start: int | None
     end: int | None
 
     def has(self, start: int) -> bool:
-        """Return whether a pane that begins at `start` is inside."""
+        """Return whether a pane with this start is in the span."""
         return (self.start is None or self.start <= start) and (
             self.end is None or start < self.end
         )
@@ -31,19 +31,19 @@ def spans(
     closed_ms: int,
     start: int | None,
     end: int | None,
-    grains: tuple[str, ...] = GRAINS,
-) -> Iterator[Span]:
+    grains: tuple[str, ...] = COVER_GRAINS,
+) -> Iterator[PaneSpan]:
     """Cut a window into the spans with the fewest panes.
 
     Parameters
     ----------
     metric : Metric
     closed_ms : int
-        Panes that end by then are closed: a coarse one is complete, and never changes again.
+        Panes up to here are closed: a coarse pane is complete and never changes.
     start, end : int or None
         On edges of the metric's panes, in ms since the epoch.
     grains : tuple of str
-        Those that may be used, the coarsest first.
+        The allowed grains, the coarsest first.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def spans(
         return
     grain, *finer = grains
     if not finer:
-        yield Span(grain, start, end)
+        yield PaneSpan(grain, start, end)
         return
     width, finest = width_ms(grain, metric), width_ms(grains[-1], metric)
     assert width is not None  # noqa: S101
@@ -72,5 +72,5 @@ def spans(
         return
     if first is not None:
         yield from spans(metric, closed_ms, start, first, tuple(finer))
-    yield Span(grain, first, last)
+    yield PaneSpan(grain, first, last)
     yield from spans(metric, closed_ms, last, end, tuple(finer))

@@ -1,4 +1,4 @@
-"""Keys of metrics, rounds and panes, within a partition."""
+"""The keys of metrics, rounds and panes within a partition."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from aggregator.timestamps import format_time
 from estimators import Metric, SearchMetric
 
 GRAINS_MS = {"hour": 3_600_000, "day": 86_400_000}
-"""Widths of the panes that closed panes are added to, so that a long window is a few reads."""
+"""Widths of the coarse panes that sum closed ones, so that a long window is few reads."""
 SLICES, SLICES_DAY, SLICES_TOTAL = "slices", "slices-day", "slices-total"
-"""The grains of tables of slices: the metric's own `by_pane`, days, and all closed ones."""
+"""The grains of slice tables: the metric's own `by_pane`, days, and the total of closed tables."""
 GRAINS = ("pane", *GRAINS_MS, "total", SLICES, SLICES_DAY, SLICES_TOTAL)
 
 
 def metric_key(name: str, revision: int) -> str:
-    """Return a metric's name in keys: its definition's revision is part of it.
+    """Return the key of a metric, with the revision of its definition.
 
-    Examples
-    --------
     >>> metric_key("delay", 0x1F)
     'delay@0000001f'
     """
@@ -27,10 +25,8 @@ def metric_key(name: str, revision: int) -> str:
 
 
 def round_key(metric: str, number: int) -> str:
-    """Return the key of one round of a metric, whose answers are summed by themselves.
+    """Return the key of a metric's round, which has sums of its own.
 
-    Examples
-    --------
     >>> round_key(metric_key("delay", 0x1F), 3)
     'delay@0000001f.3'
     """
@@ -38,7 +34,7 @@ def round_key(metric: str, number: int) -> str:
 
 
 def counted_keys(metric: Metric) -> list[str]:
-    """Return the keys under which reports of a metric are counted: one, or one for each round."""
+    """Return the keys under which a metric's reports are counted: one, or one for each round."""
     key = metric_key(metric.name, metric.revision)
     if not isinstance(metric, SearchMetric):
         return [key]
@@ -46,7 +42,7 @@ def counted_keys(metric: Metric) -> list[str]:
 
 
 def slices_key(metric: Metric, chunk: int) -> str:
-    """Return the key of one chunk of a metric's slices: what their codes mean is part of it.
+    """Return the key of a chunk of a metric's slices, with the meaning of their codes.
 
     Raises
     ------
@@ -59,14 +55,9 @@ def slices_key(metric: Metric, chunk: int) -> str:
 
 
 def counted_metric(metrics: Mapping[str, Metric], key: str) -> Metric | None:
-    """Return the metric under whose definition a key is counted; None if it is another one.
+    """Return the metric under whose definition a key is counted, or None.
 
-    Parameters
-    ----------
-    metrics : mapping of str to Metric
-        By name, as they are defined.
-    key : str
-        From :func:`metric_key`, :func:`round_key` or :func:`slices_key`.
+    `key` is from :func:`metric_key`, :func:`round_key` or :func:`slices_key`.
     """
     metric = metrics.get(key.partition("@")[0])
     question, _, slices = key.partition("~")
@@ -79,22 +70,11 @@ def counted_metric(metrics: Mapping[str, Metric], key: str) -> Metric | None:
 
 
 class PaneKey(NamedTuple):
-    """Names a pane within its partition.
+    """Names a pane within its partition."""
 
-    Attributes
-    ----------
-    grain : str
-        ``pane`` for the metric's own width, ``hour``, ``day``, or ``total``: all closed panes. The
-        same for tables of slices: :data:`SLICES`, :data:`SLICES_DAY`, :data:`SLICES_TOTAL`.
-    metric : str
-        From :func:`metric_key`, :func:`round_key`, or :func:`slices_key`.
-    start : int
-        Milliseconds since the epoch; 0 for totals.
-    """
-
-    grain: str
-    metric: str
-    start: int
+    grain: str  # pane, hour, day or total, or a grain of slice tables: one of `GRAINS`
+    metric: str  # from `metric_key`, `round_key` or `slices_key`
+    start: int  # ms since the epoch; 0 for totals
 
     def __str__(self) -> str:
         """Return the key without the partition's tag."""
@@ -102,7 +82,7 @@ class PaneKey(NamedTuple):
 
     @property
     def question(self) -> str:
-        """The key of the metric, or of its round, whose watermark the pane follows."""
+        """The key of the metric, or of its round, whose watermark closes the pane."""
         return self.metric.partition("~")[0]
 
     @property
@@ -113,49 +93,47 @@ class PaneKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> PaneKey:
-        """Read back what ``str`` wrote."""
+        """Return the key that ``str`` wrote."""
         grain, metric, start = text.split(":")
         return cls(grain, metric, int(start))
 
 
 def rollups(metric: Metric, key: PaneKey) -> list[PaneKey]:
-    """Return the coarser panes that a closed pane of a metric is added to."""
+    """Return the coarse panes to which a closed pane is added."""
     coarser = GRAINS_MS
     if isinstance(metric, SearchMetric):
         coarser = {}
     if key.grain == SLICES:
         coarser = {SLICES_DAY: GRAINS_MS["day"]}
-    own = width_ms(key.grain, metric) or 0
+    pane_width_ms = width_ms(key.grain, metric) or 0
     return [
         *(
             PaneKey(grain, key.metric, key.start - key.start % width)
             for grain, width in coarser.items()
-            if own < width and width % own == 0
+            if pane_width_ms < width and width % pane_width_ms == 0
         ),
         PaneKey(SLICES_TOTAL if key.grain == SLICES else "total", key.metric, 0),
     ]
 
 
 def width_ms(grain: str, metric: Metric) -> int | None:
-    """Return a grain's width in milliseconds; None for totals, which never end."""
+    """Return a grain's width in ms; None for totals, which never end."""
     if grain == SLICES and metric.slicing is not None:
         return metric.slicing.pane_ms
     return metric.pane_ms if grain == "pane" else GRAINS_MS.get(grain.removeprefix("slices-"))
 
 
-def kept_ms(grain: str, metric: Metric) -> int | None:
-    """Return how long a closed pane is kept, in milliseconds; None: for ever."""
+def retention_ms(grain: str, metric: Metric) -> int | None:
+    """Return how long a closed pane is stored, in ms; None: for ever."""
     return metric.by_retention_ms if grain == SLICES else metric.retention_ms
 
 
 def describe(key: PaneKey) -> str:
-    """Return a pane in words, its key behind.
+    """Return a pane in words, followed by its key.
 
-    Examples
-    --------
     >>> describe(PaneKey("pane", "delay@0000001f", 1357000200000))
     'pane of delay from 2013-01-01T00:30:00Z (pane:delay@0000001f:1357000200000)'
-    >>> describe(PaneKey("day", "delay@0000001f", 2**62))  # no calendar has it
+    >>> describe(PaneKey("day", "delay@0000001f", 2**62))  # beyond the calendar
     'day of delay from 4611686018427387904 ms (day:delay@0000001f:4611686018427387904)'
     """
     metric = key.metric.split("@")[0]

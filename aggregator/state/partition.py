@@ -1,7 +1,7 @@
 """The state of one partition: a function of its log, from the first report to the next offset.
 
-Nothing here reads a clock or talks to anybody: the same messages in the same order give the same
-state, however they were cut into batches, which is what `dither verify` relies on.
+Nothing here reads a clock or the network. The same messages in the same order give the same state,
+however they were polled; `dither verify` relies on it.
 """
 
 from __future__ import annotations
@@ -25,29 +25,27 @@ from estimators.estimate import Counts
 
 
 class Partition:
-    """The sums of one partition and the next offset that they stand for.
+    """The sums of one partition up to its next offset.
 
     Parameters
     ----------
     metrics : mapping of str to Metric
-        The metrics that are counted, by name.
-    future_ms : int
-        How far a batch's event time may be ahead of Kafka's timestamp.
-    past_ms : int
-        How far it may be behind.
+        By name.
+    future_ms, past_ms : int
+        How far an event time may be ahead of, and behind, Kafka's timestamp.
 
     Attributes
     ----------
     next_offset : int
-        The first offset that is not counted yet.
+        The first offset that is not counted.
     unsaved : int
-        Reports, counted or refused, since the store last had everything.
+        Reports, counted or refused, since the last commit.
     arrivals : array of int
-        Kafka's timestamps of the messages since then, in ms.
+        Kafka's timestamps of the messages since the last commit, in ms.
     panes : dict of PaneKey to Pane
-        Those that are open, and those that closed since then.
+        The open panes, and those that closed since the last commit.
     changed : dict of PaneKey to Pane
-        Those of them that the next commit will write.
+        The panes that the next commit will write.
     """
 
     def __init__(
@@ -68,31 +66,28 @@ class Partition:
         self._keys = {name: counted_keys(metric) for name, metric in metrics.items()}
 
     def restore(self, key: PaneKey, pane: Pane) -> None:
-        """Take over an open pane that was committed before, maybe by another partition."""
+        """Add an open pane that was committed before, maybe for another partition."""
         self.panes[key], pane.committed_bytes = pane, 0
-        self._note(key, pane)
+        self._note_end(key, pane)
         self._note_committed(pane)
 
-    def release(self) -> None:
-        """Let go of the panes: nothing more is counted here."""
+    def drop_panes(self) -> None:
+        """Drop all panes, as nothing more is counted here."""
         self.panes, self.changed, self._waiting = {}, {}, {}
         self._committed_bytes = 0
 
     def count(self, messages: Iterable[Message]) -> list[Rejection]:
-        """Count messages in log order; return those that could not be.
-
-        Messages below the next offset were counted before and are passed over.
-        """
+        """Count messages in log order, ignoring counted offsets; return the rejections."""
         fresh = self._fresh(list(messages))
         if not fresh:
             return []
-        found, rejections = self._decoder.decode(fresh)
+        batches_by_question, rejections = self._decoder.decode(fresh)
         stamps = [message.timestamp()[1] for message in fresh]
         arrived = np.fromiter(stamps, np.int64, len(fresh))
         self.arrivals.frombytes(arrived.tobytes())
-        for (name, number), batches in found.items():
+        for (name, number), batches in batches_by_question.items():
             question = self._question(name, number)
-            rejections += self._place(self.metrics[name], question, batches, fresh, arrived)
+            rejections += self._add_batches(self.metrics[name], question, batches, fresh, arrived)
         for rejection in rejections:
             self.counts[f"{rejection.reason}:{rejection.metric}"] += rejection.reports
             self.unsaved += rejection.reports
@@ -103,47 +98,47 @@ class Partition:
             self.unsaved += counted
         self._waiting.clear()
         self.next_offset = fresh[-1].offset() + 1
-        self._close({self._question(*question) for question in found})
+        self._close_due_panes({self._question(*question) for question in batches_by_question})
         shown = [rejection for rejection in rejections if rejection.reason != "duplicate"]
         return sorted(shown, key=lambda rejection: rejection.message.offset())
 
     @property
     def changed_bytes(self) -> int:
-        """The size of the statistics that the next commit will write."""
+        """The bytes of the statistics that the next commit will write."""
         return sum(pane.statistic.nbytes for pane in self.changed.values())
 
     @property
     def changed_keys(self) -> int:
-        """How many numbers of reports of message keys the next commit will write."""
+        """The number of message keys that the next commit will write."""
         return sum(len(pane.unsaved_keys) for pane in self.changed.values())
 
     @property
     def open_bytes(self) -> int:
-        """About how much memory all open panes take."""
+        """About the memory of all open panes, in bytes."""
         changed = self.changed.values()
         return self._committed_bytes + sum(pane.nbytes - pane.committed_bytes for pane in changed)
 
     def advance_to(self, offset: int) -> None:
-        """Pass over offsets that belong to no message: markers of transactions, what was aborted.
+        """Skip offsets without a message: transaction markers and aborted messages.
 
-        Nothing else changes: the same log gives the same state, whether they were passed or not.
+        Nothing else changes: the same log gives the same state, skipped or not.
         """
         self.next_offset = max(self.next_offset, offset)
 
     def close_until(self, question: str, end: int) -> None:
-        """Close the panes of a metric's key, or its round's, that end by then, as reports would."""
+        """Close the panes of a metric or round that end by `end`, as reports would."""
         mark = self.watermarks[question]
         mark.closed = max(mark.closed, end)
-        self._close([question])
+        self._close_due_panes([question])
 
     def _question(self, metric: str, number: int) -> str:
         """Return the key under which a metric, or a round of it, is counted."""
         return self._keys[metric][number - 1 if number else 0]
 
     def _fresh(self, messages: list[Message]) -> list[Message]:
-        """Return the messages that were not counted before, each offset once, in their order."""
-        found = [message.offset() for message in messages]
-        offsets = np.fromiter(found, np.int64, len(messages))
+        """Return the messages that were not counted before, each offset once, in order."""
+        message_offsets = [message.offset() for message in messages]
+        offsets = np.fromiter(message_offsets, np.int64, len(messages))
         if not offsets.size or (offsets[0] >= self.next_offset and (np.diff(offsets) > 0).all()):
             return messages
         fresh, following = [], self.next_offset
@@ -153,7 +148,7 @@ class Partition:
                 following = offset + 1
         return fresh
 
-    def _place(
+    def _add_batches(
         self,
         metric: Metric,
         name: str,
@@ -161,10 +156,7 @@ class Partition:
         messages: Sequence[Message],
         arrived: Integers,
     ) -> list[Rejection]:
-        """Put a metric's batches into their panes; return those that are refused.
-
-        `name` is the key under which they are counted.
-        """
+        """Add a metric's batches to the panes of the key `name`; return the refused ones."""
         admission = admit(
             metric,
             batches,
@@ -176,14 +168,14 @@ class Partition:
             name,
         )
         admitted = admission.admitted
-        for begin, inside in by_start(admission.start[admitted], admitted):
+        for begin, pane_rows in by_start(admission.start[admitted], admitted):
             key = PaneKey("pane", name, begin)
             pane = self.panes.get(key)
             if pane is None:
-                first = messages[batches.index[inside[0]]].offset()
+                first = messages[batches.index[pane_rows[0]]].offset()
                 pane = self.panes[key] = Pane(metric, first, metric.zero())
-                self._note(key, pane)
-            pane.add(batches, inside, admission.uses.get(begin, {}))
+                self._note_end(key, pane)
+            pane.add(batches, pane_rows, admission.uses.get(begin, {}))
             self._waiting[key] = pane
         return [
             Rejection(
@@ -193,70 +185,66 @@ class Partition:
                 metric.name,
                 max(1, batches.size(row)),
             )
-            for row, error in admission.refused().items()
+            for row, error in admission.errors_by_row().items()
         ]
 
     def _add_to_slices(self, key: PaneKey, codes: Integers, rows: Counts) -> None:
-        """Add to the tables of a pane's stretch what its slices have more.
+        """Add the statistics of a pane's slices to the tables of its stretch.
 
-        Parameters
-        ----------
-        key : PaneKey
-            The pane's.
-        codes : ndarray of int64, shape (n,)
-            Of the slices.
-        rows : ndarray of int64, shape (n, cells)
-            Their statistics.
+        `codes` has shape (n,), `rows` shape (n, cells).
         """
         metric = self.panes[key].metric
         start = key.start - key.start % (width_ms(SLICES, metric) or 1)
-        for chunk, places, those in by_chunk(metric, codes, rows):
-            table = self._pane(PaneKey(SLICES, slices_key(metric, chunk), start), metric)
-            table.statistic[places] += those
+        for chunk, chunk_positions, chunk_rows in by_chunk(metric, codes, rows):
+            table = self._changed_pane(PaneKey(SLICES, slices_key(metric, chunk), start), metric)
+            table.statistic[chunk_positions] += chunk_rows
 
-    def _pane(self, key: PaneKey, metric: Metric) -> Pane:
-        """Return a pane that sums others, to be added to."""
+    def _changed_pane(self, key: PaneKey, metric: Metric) -> Pane:
+        """Return a coarse pane or slice table, marked as changed."""
         if key not in self.panes:
             empty = metric.zero() if key.chunk is None else empty_chunk(metric)
             self.panes[key] = Pane(metric, 0, empty)
-            self._note(key, self.panes[key])
+            self._note_end(key, self.panes[key])
         self.changed[key] = self.panes[key]
         return self.panes[key]
 
-    def _note(self, key: PaneKey, pane: Pane) -> None:
-        """Note when a new pane ends."""
+    def _note_end(self, key: PaneKey, pane: Pane) -> None:
+        """Note the end of a new pane."""
         width = width_ms(key.grain, pane.metric)
         if width is not None:
-            known = self._ends.get(key.question, key.start + width)
-            self._ends[key.question] = min(known, key.start + width)
+            earliest_end = self._ends.get(key.question, key.start + width)
+            self._ends[key.question] = min(earliest_end, key.start + width)
 
-    def _close(self, questions: Collection[str]) -> None:
-        """Close the panes that the watermark has left behind, adding them to the coarser ones.
+    def _close_due_panes(self, questions: Collection[str]) -> None:
+        """Close the panes that the watermark has passed, and add them to the coarse ones.
 
-        There may be a hundred thousand. They are looked at if a watermark of these questions has
-        reached the end of the first of its own.
+        There may be a hundred thousand panes: they are visited only if a watermark of these
+        questions has passed the earliest end of its panes.
         """
-        if all(self._ends.get(one, ANY_AGE) > self.watermarks[one].closed for one in questions):
+        if all(
+            self._ends.get(question, ANY_AGE) > self.watermarks[question].closed
+            for question in questions
+        ):
             return
         for key, pane in list(self.panes.items()):
             if key.grain in ("pane", SLICES) and self._is_over(key, pane):
-                self._end(key, pane)
+                self._close_pane(key, pane)
                 for coarser in rollups(pane.metric, key):
-                    self._pane(coarser, pane.metric).statistic += pane.statistic
+                    self._changed_pane(coarser, pane.metric).statistic += pane.statistic
         for key, pane in self.panes.items():
             if self._is_over(key, pane):
-                self._end(key, pane)
+                self._close_pane(key, pane)
         self._ends = {}
         for key, pane in self.panes.items():
             if not pane.closed:
-                self._note(key, pane)
+                self._note_end(key, pane)
 
-    def _end(self, key: PaneKey, pane: Pane) -> None:
+    def _close_pane(self, key: PaneKey, pane: Pane) -> None:
         pane.closed = True
         self.changed[key] = pane
 
     def _is_over(self, key: PaneKey, pane: Pane) -> bool:
-        """Return whether a pane that is open still is to be closed."""
+        """Return whether an open pane is due to be closed."""
         width = width_ms(key.grain, pane.metric)
         if width is None or pane.closed:
             return False
@@ -277,6 +265,6 @@ class Partition:
         return closed
 
     def _note_committed(self, pane: Pane) -> None:
-        """Note how much of the memory that open panes take is this one's."""
-        before, pane.committed_bytes = pane.committed_bytes, pane.nbytes
-        self._committed_bytes += pane.committed_bytes - before
+        """Note the memory of a committed pane."""
+        previous_bytes, pane.committed_bytes = pane.committed_bytes, pane.nbytes
+        self._committed_bytes += pane.committed_bytes - previous_bytes

@@ -1,4 +1,4 @@
-"""Selects rows of columns by pane; fast if all are alike."""
+"""Selects rows of columns by pane; fast for a single pane."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
-Rows = NDArray[np.intp]
+RowIndices = NDArray[np.intp]
 
 
-def by_start(start: Integers, rows: Rows) -> list[tuple[int, Rows]]:
-    """Return the rows of each start, in their order; mostly there is one start."""
+def by_start(start: Integers, rows: RowIndices) -> list[tuple[int, RowIndices]]:
+    """Return the rows of each start, in order; mostly there is one start."""
     if start.size and (start == start[0]).all():
         return [(int(start[0]), rows)]
     order = np.argsort(start, kind="stable")

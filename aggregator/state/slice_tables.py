@@ -1,9 +1,9 @@
-"""Tables of slices: the statistics of a metric's slices over one stretch, and their stored form.
+"""Slice tables: the statistics of a metric's slices over a stretch, and their stored form.
 
-A table is cut into chunks of a fixed number of slices, by their codes, so that a commit writes the
-chunks that changed. In memory a chunk has a row for each of its slices. Its stored form has the
-rows that are not empty: byte 0 is the width of an integer, the smallest of 1, 2, 4 and 8 bytes that
-fits all; then come the rows by code, each a uint32 code and the statistic, little endian.
+A table is cut into chunks of a fixed number of slice codes, so that a commit writes only changed
+chunks. In memory a chunk has a row for each slice. Its stored form has the rows that are not empty:
+byte 0 is the width of an integer, the smallest of 1, 2, 4 and 8 bytes that fits all; then come the
+rows by code, each a uint32 code and the statistic, little endian.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from estimators import Metric
 from estimators.estimate import Counts
 
 CHUNK_BYTES = 65_000
-"""Of a chunk's rows at their widest: with Redis's own header just below 64 KiB, as more than that
-takes 80."""
+"""A chunk's rows at their widest; Redis stores up to 64 KiB, header included, without waste."""
 CODE_BYTES = 4
-WIDTHS = (1, 2, 4, 8)
+INTEGER_WIDTHS = (1, 2, 4, 8)
 
 
 def chunk_rows(metric: Metric) -> int:
-    """Return how many slices of a metric a chunk has: all, if they are few."""
+    """Return how many slices of a metric are in a chunk; all, if they are few."""
     rows = max(1, CHUNK_BYTES // (CODE_BYTES + metric.zero().nbytes))
     return rows if metric.slicing is None else min(rows, metric.slicing.size)
 
@@ -38,15 +37,14 @@ def empty_chunk(metric: Metric) -> Counts:
 def by_chunk(
     metric: Metric, codes: Integers, rows: Counts
 ) -> Iterator[tuple[int, Integers, Counts]]:
-    """Yield what belongs to each chunk: its number, the places in it, and their rows.
+    """Yield the number of each chunk, the positions in it, and their rows.
 
     Parameters
     ----------
     metric : Metric
     codes : ndarray of int64, shape (n,)
-        Of slices, ascending.
+        Ascending.
     rows : ndarray of int64, shape (n, cells)
-        Their statistics.
     """
     size = chunk_rows(metric)
     edges = [0, *(np.flatnonzero(np.diff(codes // size)) + 1).tolist(), len(codes)]
@@ -56,40 +54,25 @@ def by_chunk(
 
 
 def encode_chunk(number: int, statistics: Counts) -> bytes:
-    """Return the stored form of a chunk.
-
-    Parameters
-    ----------
-    number : int
-        The chunk's, from 0 on.
-    statistics : ndarray of int64, shape (slices, cells)
-    """
+    """Return the stored form of chunk `number`, with statistics of shape (slices, cells)."""
     used = np.flatnonzero(statistics.any(axis=1))
     rows = statistics[used]
     low, high = int(rows.min(initial=0)), int(rows.max(initial=0))
-    width = next(w for w in WIDTHS if -(1 << 8 * w - 1) <= low and high < 1 << 8 * w - 1)
+    width = next(w for w in INTEGER_WIDTHS if -(1 << 8 * w - 1) <= low and high < 1 << 8 * w - 1)
     stored = np.zeros(len(used), dtype=_row_type(width, statistics.shape[1]))
     stored["code"], stored["sums"] = used + number * len(statistics), rows
     return bytes([width]) + stored.tobytes()
 
 
 def decode_rows(value: bytes, cells: int) -> tuple[Integers, Counts]:
-    """Return the codes and the statistics of a chunk's slices from its stored form.
-
-    Parameters
-    ----------
-    value : bytes
-        From :func:`encode_chunk`.
-    cells : int
-        Of one statistic.
+    """Return the codes and the statistics, of `cells` each, of a stored chunk.
 
     Raises
     ------
     ValueError
-        If it is none.
     """
     width = value[0] if value else 0
-    if width not in WIDTHS:
+    if width not in INTEGER_WIDTHS:
         raise ValueError(f"integers of {width} bytes")
     row = _row_type(width, cells)
     if (len(value) - 1) % row.itemsize:
@@ -102,20 +85,18 @@ def decode_rows(value: bytes, cells: int) -> tuple[Integers, Counts]:
 
 
 def decode_chunk(number: int, value: bytes, metric: Metric) -> Counts:
-    """Return a chunk from its stored form, shape (slices, cells).
+    """Return a stored chunk, shape (slices, cells).
 
     Parameters
     ----------
     number : int
-        The chunk's.
     value : bytes
     metric : Metric
-        Whose slices they are.
 
     Raises
     ------
     ValueError
-        If it is none of this metric.
+        If it is no chunk of this metric.
     """
     statistics = empty_chunk(metric)
     codes, rows = decode_rows(value, statistics.shape[1])
@@ -127,21 +108,18 @@ def decode_chunk(number: int, value: bytes, metric: Metric) -> Counts:
     return statistics
 
 
-def describe_difference(number: int, found: bytes, expected: Counts, metric: Metric) -> str:
-    """Return how a stored chunk of slices differs from what it should be.
+def describe_difference(number: int, stored_chunk: bytes, expected: Counts, metric: Metric) -> str:
+    """Return how a stored chunk of slices differs from the expected one.
 
     Parameters
     ----------
     number : int
-        The chunk's.
-    found : bytes
-        Its stored form.
+    stored_chunk : bytes
     expected : ndarray of int64, shape (slices, cells)
     metric : Metric
-        Whose slices they are.
     """
     try:
-        stored = decode_chunk(number, found, metric)
+        stored = decode_chunk(number, stored_chunk, metric)
     except ValueError as error:
         return f"no slices in the store: {error}"
     rows = np.flatnonzero((stored != expected).any(axis=1))
@@ -149,7 +127,7 @@ def describe_difference(number: int, found: bytes, expected: Counts, metric: Met
         return "stored in another form than Dither writes"
     first = int(rows[0])
     name = metric.slicing.slice(number * len(stored) + first)
-    reports = [int(metric.counts(each[first]).sum()) for each in (stored, expected)]
+    reports = [int(metric.counts(table[first]).sum()) for table in (stored, expected)]
     return (
         f"{len(rows)} slices differ, the first {name}: stored {reports[0]} reports, replayed "
         f"{reports[1]}"

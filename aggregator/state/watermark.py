@@ -1,8 +1,8 @@
 """Watermarks: the event time that several recent batches of a metric have reached.
 
-A time is reached when CONFIRMING_BATCHES of the last RECENT_BATCHES counted batches have reached
-it, so that a few devices with a wrong clock, or one message of an attacker, close nobody's pane.
-docs/decisions/0018-watermarks-are-confirmed.md says why these numbers.
+A time is reached when CONFIRMING_BATCHES of the last RECENT_BATCHES counted batches reached it, so
+that a few wrong clocks, or one message of an attacker, close no pane.
+docs/decisions/0018-watermarks-are-confirmed.md explains the numbers.
 """
 
 from __future__ import annotations
@@ -17,52 +17,42 @@ from aggregator.state.rows import Integers
 if TYPE_CHECKING:
     from estimators import Metric
 
-NEVER = -1
+NO_TIME = -1
 CONFIRMING_BATCHES = 8
-"""The number of batches of a metric that must reach a time before its watermark does."""
+"""Batches of a metric that must reach a time before its watermark does."""
 RECENT_BATCHES = 32
-"""Among how many counted batches of the metric these must be, the newest included."""
+"""The last counted batches of the metric among which these must be."""
 
 Ahead = tuple[tuple[int, int], ...]
-"""Age and time of batches: how many batches came after one, and the event time it reached, ms."""
+"""Age and time of batches: the number of later batches, and the reached event time in ms."""
 
 
 @dataclasses.dataclass
 class Watermark:
-    """The watermark of a metric in a partition.
+    """The watermark of a metric in a partition."""
 
-    Attributes
-    ----------
-    time : int
-        The latest event time that CONFIRMING_BATCHES of RECENT_BATCHES counted batches in
-        succession, heartbeats included, have reached (none reaches further than Kafka's own
-        timestamp for it), ms.
-    arrived : int
-        The latest Kafka timestamp of a counted batch, ms.
-    closed : int
-        Panes that end by then are closed, ms, and stay so if more lateness is allowed later on.
-    ahead : tuple of (int, int)
-        Those of the last RECENT_BATCHES batches that have reached a later time, in their order:
-        age and time. They are fewer than CONFIRMING_BATCHES.
-    """
-
-    time: int = NEVER
-    arrived: int = NEVER
-    closed: int = NEVER
+    # The latest event time in ms that CONFIRMING_BATCHES of RECENT_BATCHES successive counted
+    # batches, heartbeats included, have reached; a batch reaches no later time than its Kafka
+    # timestamp.
+    time: int = NO_TIME
+    arrived: int = NO_TIME  # the latest Kafka timestamp of a counted batch, ms
+    # Panes up to here, in ms, are closed, and stay closed if the lateness grows.
+    closed: int = NO_TIME
+    # Age and time of each recent batch ahead of `time`, in order; fewer than CONFIRMING_BATCHES.
     ahead: Ahead = ()
 
     def __str__(self) -> str:
-        """Return it as the store keeps it."""
+        """Return the stored form."""
         ahead = ",".join(f"{age}+{time - self.time}" for age, time in self.ahead)
         return f"{self.time}:{self.arrived}:{self.closed}" + (f":{ahead}" if ahead else "")
 
     @property
     def latest(self) -> int:
-        """The latest event time that any recent batch has reached, confirmed or not, ms."""
+        """The latest event time that a recent batch has reached, confirmed or not, in ms."""
         return max((time for _, time in self.ahead), default=self.time)
 
     def advance(self, reached: int) -> None:
-        """Note the event time that the next counted batch has reached."""
+        """Note the event time that the next counted batch reached."""
         if not self.ahead and reached <= self.time:
             return
         ahead = [(age + 1, time) for age, time in self.ahead if age + 1 < RECENT_BATCHES]
@@ -70,37 +60,34 @@ class Watermark:
             ahead.append((0, reached))
             if len(ahead) == CONFIRMING_BATCHES:
                 self.time = min(time for _, time in ahead)
-                ahead = [one for one in ahead if one[1] > self.time]
+                ahead = [age_and_time for age_and_time in ahead if age_and_time[1] > self.time]
         self.ahead = tuple(ahead)
 
     def advance_all(self, reached: Integers) -> None:
-        """Note the event times that the next counted batches have reached, in their order."""
-        if reached.size < FEW:
+        """Note the event times that the next counted batches reached, in order."""
+        if reached.size < MIN_VECTOR_BATCHES:
             for time in reached.tolist():
                 self.advance(time)
             return
-        places, times = self._climbing(reached)
-        self.time = max(self.time, _highest(places, times))
+        places, times = self._batches_ahead(reached)
+        self.time = max(self.time, _latest_confirmed(places, times))
         last = reached.size - 1
         is_ahead = (times > self.time) & (places > last - RECENT_BATCHES)
-        kept = zip(places[is_ahead].tolist(), times[is_ahead].tolist(), strict=True)
-        self.ahead = tuple((last - place, time) for place, time in kept)
+        ahead = zip(places[is_ahead].tolist(), times[is_ahead].tolist(), strict=True)
+        self.ahead = tuple((last - position, time) for position, time in ahead)
 
-    def reaches(self, time: int, reached: Integers) -> int | None:
-        """Return at which of the next counted batches it will be at `time`; None: at none of them.
-
-        -1 means that it is there already.
-        """
+    def confirming_index(self, time: int, reached: Integers) -> int | None:
+        """Return the index of the next batch at which it reaches `time`; None: none; -1: it has."""
         if self.time >= time:
             return -1
         if not (reached >= time).any():
             return None
-        places, times = self._climbing(reached)
-        return _confirmed(places, times, time)
+        places, times = self._batches_ahead(reached)
+        return _confirming_position(places, times, time)
 
-    def along(self, reached: Integers) -> Integers:
+    def times_along(self, reached: Integers) -> Integers:
         """Return its time before each of the next counted batches, and after the last."""
-        recent = np.full(RECENT_BATCHES, NEVER, dtype=np.int64)
+        recent = np.full(RECENT_BATCHES, NO_TIME, dtype=np.int64)
         for age, time in self.ahead:
             recent[-1 - age] = time
         spread = np.lib.stride_tricks.sliding_window_view(
@@ -110,46 +97,46 @@ class Watermark:
         return np.maximum.accumulate(np.maximum(confirmed, self.time))
 
     def close(self, metric: Metric) -> None:
-        """Close the panes that it has left behind by the lateness, unless they are held open."""
+        """Close the panes that it has passed by the lateness, unless they are held open."""
         if not metric.hold_open:
             self.closed = max(self.closed, self.time - metric.lateness_ms)
 
-    def _climbing(self, reached: Integers) -> tuple[Integers, Integers]:
-        """Return the places and times of batches beyond `time`; those that were before are < 0."""
+    def _batches_ahead(self, reached: Integers) -> tuple[Integers, Integers]:
+        """Return the indices and times of batches ahead of `time`; earlier batches are < 0."""
         places = np.flatnonzero(reached > self.time)
         times = reached[places]
         if self.ahead:
-            ages, before = np.array(self.ahead, dtype=np.int64).T
+            ages, times_ahead = np.array(self.ahead, dtype=np.int64).T
             places = np.concatenate((-1 - ages, places))
-            times = np.concatenate((before, times))
+            times = np.concatenate((times_ahead, times))
         return places, times
 
 
-FEW = 16
-"""So few are sooner taken one after the other."""
+MIN_VECTOR_BATCHES = 16
+"""Batches from which on they are vectorized."""
 
 
-def _confirmed(places: Integers, times: Integers, time: int) -> int | None:
-    """Return the place at which enough batches close to each other have reached a time."""
-    there = places[times >= time]
+def _confirming_position(places: Integers, times: Integers, time: int) -> int | None:
+    """Return the position at which enough batches within the window have reached a time."""
+    reached_positions = places[times >= time]
     more = CONFIRMING_BATCHES - 1
-    enough = np.flatnonzero(there[more:] - there[:-more] < RECENT_BATCHES)
-    return int(there[more + enough[0]]) if enough.size else None
+    enough = np.flatnonzero(reached_positions[more:] - reached_positions[:-more] < RECENT_BATCHES)
+    return int(reached_positions[more + enough[0]]) if enough.size else None
 
 
-def _highest(places: Integers, times: Integers) -> int:
-    """Return the latest time that is confirmed at any of these places; NEVER if none is."""
+def _latest_confirmed(places: Integers, times: Integers) -> int:
+    """Return the latest confirmed time at any of these positions; NO_TIME if none is."""
     if times.size < CONFIRMING_BATCHES:
-        return NEVER
+        return NO_TIME
     falling = np.sort(times)[::-1]
     low, high = CONFIRMING_BATCHES - 2, CONFIRMING_BATCHES - 1  # the first is never confirmed
-    while _confirmed(places, times, int(falling[high])) is None:
+    while _confirming_position(places, times, int(falling[high])) is None:
         if high == falling.size - 1:
-            return NEVER
+            return NO_TIME
         low, high = high, min(2 * high, falling.size - 1)
     while high - low > 1:
         middle = (low + high) // 2
-        if _confirmed(places, times, int(falling[middle])) is None:
+        if _confirming_position(places, times, int(falling[middle])) is None:
             low = middle
         else:
             high = middle

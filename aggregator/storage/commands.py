@@ -18,45 +18,27 @@ Parsed = TypeVar("Parsed")
 
 
 class Commands:
-    """Runs commands.
-
-    Parameters
-    ----------
-    client : redis.Redis
-    """
+    """Runs commands."""
 
     def __init__(self, client: redis.Redis) -> None:
         self.client = client
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Run commands in one round trip, of each node of a Redis Cluster.
-
-        Raises
-        ------
-        StateUnreadable
-            If a key is of another type than the command is for.
-        """
+        """Run commands in one round trip to each node; a wrong key type raises StateUnreadable."""
         return [readable(reply) for reply in self.replies(commands)]
 
     def replies(self, commands: Sequence[Command]) -> list[Any]:
-        """Return the replies to commands; one that found a key of another type is StateUnreadable.
-
-        Any other failure is raised.
-        """
+        """Return the replies to commands, with a StateUnreadable in place of a WRONGTYPE error."""
         if not commands:
             return []
-        return [*map(_told, commands, run(self.client, commands))]
+        return [*map(_reply_or_error, commands, run(self.client, commands))]
 
     @contextlib.contextmanager
     def stream(self, groups: Sequence[Sequence[Command]]) -> Iterator[Iterator[Any]]:
-        """Run commands about one partition, a round trip for each group, and hand out each reply.
+        """Run commands about one partition, a round trip for each group; yield reply after reply.
 
-        So the replies of one group are in memory at most. Nothing is run again after a failure.
-
-        Raises
-        ------
-        redis.RedisError
-            If the connection is gone, or the partition is on another node of a Redis Cluster.
+        Only the replies of one group are in memory. A failed command is not repeated: a lost
+        connection or a moved slot of a Redis Cluster raises a redis.RedisError.
         """
         client: Any = self.client
         if isinstance(client, ClusterClient):
@@ -71,7 +53,7 @@ class Commands:
                         reply = connection.read_response()
                     except redis.ResponseError as error:
                         reply = error
-                    yield _told(command, reply)
+                    yield _reply_or_error(command, reply)
 
         unread = replies()
         is_read = False
@@ -85,26 +67,19 @@ class Commands:
 
     def members(self, key: str) -> set[bytes]:
         """Return the members of a set."""
-        (found,) = self.ask([("SMEMBERS", key)])
-        return set(found)
+        (members,) = self.ask([("SMEMBERS", key)])
+        return set(members)
 
     def hash(self, key: str, parse: Callable[[str, dict[bytes, bytes]], Parsed]) -> Parsed:
         """Return the fields of a hash, as one of :mod:`aggregator.storage.parsing` reads them."""
-        (found,) = self.ask([("HGETALL", key)])
-        return parse(key, dict(found))
+        (fields,) = self.ask([("HGETALL", key)])
+        return parse(key, dict(fields))
 
 
 def ask_each(
     ask: Callable[[Sequence[Command]], list[Any]], parts: Sequence[Sequence[Command]]
 ) -> list[list[Any]]:
-    """Run several lists of commands in one round trip; return the replies to each list.
-
-    Parameters
-    ----------
-    ask : callable
-        Runs commands in their order.
-    parts : sequence of sequences of commands
-    """
+    """Run lists of commands in one round trip, by `ask`; return the replies to each list."""
     replies = iter(ask([command for part in parts for command in part]))
     return [list(itertools.islice(replies, len(part))) for part in parts]
 
@@ -116,8 +91,8 @@ def readable(reply: Any) -> Any:
     return reply
 
 
-def _told(command: Command, reply: Any) -> Any:
-    """Return a reply; an error that it is, is raised, unless it is about the type of a key."""
+def _reply_or_error(command: Command, reply: Any) -> Any:
+    """Return a reply, or a StateUnreadable for a key of a wrong type; raise any other error."""
     if isinstance(reply, redis.ResponseError) and "WRONGTYPE" in str(reply):
         key, name = str(command[1]), str(command[0])
         return StateUnreadable(key, "another type", f"a type that {name} accepts")
@@ -127,25 +102,17 @@ def _told(command: Command, reply: Any) -> Any:
 
 
 def script(name: str) -> str:
-    """Return the text of a Lua script, which Redis runs whole."""
+    """Return the source of a Lua script."""
     return importlib.resources.files("aggregator").joinpath(f"storage/lua/{name}.lua").read_text()
 
 
 def run(client: redis.Redis, commands: Sequence[Sequence[Any]]) -> list[Any]:
-    """Run commands in one round trip, of each node of a Redis Cluster; they may run twice.
+    """Run commands in one round trip to each node of a Redis Cluster; a command may run twice.
 
-    Returns
-    -------
-    list
-        Replies in the order of the commands; where Redis refused one, its error.
-
-    Raises
-    ------
-    redis.RedisError
-        If there is no connection.
+    Returns the replies in the order of the commands; a command that Redis refused has its error.
     """
     if len(commands) == 1:
-        return [_alone(client, commands[0])]
+        return [_run_single(client, commands[0])]
     with client.pipeline(transaction=False) as pipeline:
         run_later: Any = pipeline.execute_command
         for command in commands:
@@ -155,10 +122,10 @@ def run(client: redis.Redis, commands: Sequence[Sequence[Any]]) -> list[Any]:
         except (*LAYOUT_LOST, AttributeError):
             if not isinstance(client, ClusterClient):
                 raise
-    return [_alone(client, command) for command in commands]  # nodes joined, or left
+    return [_run_single(client, command) for command in commands]  # nodes joined, or left
 
 
-def _alone(client: Any, command: Sequence[Any]) -> Any:
+def _run_single(client: Any, command: Sequence[Any]) -> Any:
     try:
         return client.execute_command(*command)
     except redis.ResponseError as error:

@@ -6,26 +6,27 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from aggregator.state.pane_keys import kept_ms
+from aggregator.state.pane_keys import retention_ms
 from aggregator.state.partition import Partition
-from aggregator.storage.id_chunks import chunk_keys, id_writes
+from aggregator.storage.id_chunks import chunk_keys, id_commands
 from aggregator.timestamps import LAST_MS
 
-MOST_WORDS = 4_000
-"""Of a command that a script runs: Lua unpacks about 8,000 values at most."""
-MOST_ARGUMENTS = 1_000_000
-"""Of a script's call, its keys included: Redis takes 1,048,576."""
+MAX_COMMAND_WORDS = 4_000
+"""Words of a command in a script: Lua unpacks about 8,000 values at most."""
+MAX_SCRIPT_ARGUMENTS = 1_000_000
+"""Arguments of a script call, keys included: Redis takes 1,048,576."""
 
 Command = list[Any]
 
 
-def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) -> Iterator[Command]:
-    """Yield the commands, each of :data:`MOST_WORDS` words at most.
+def commit_commands(
+    prefix: str, partition: Partition, facts: Mapping[str, str | int]
+) -> Iterator[Command]:
+    """Yield the commands of a commit, each of at most :data:`MAX_COMMAND_WORDS` words.
 
     Parameters
     ----------
     prefix : str
-        Of the partition's keys.
     partition : Partition
     facts : mapping
         Further fields of the owner's hash.
@@ -45,8 +46,8 @@ def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) ->
         if not pane.closed:
             opened.append(f"{key}:{pane.first_offset}")
             if pane.unsaved:
-                yield from id_writes(prefix, key, pane)
-                chunked += (str(key), len(pane.seen) - pane.unchunked)
+                yield from id_commands(prefix, key, pane)
+                chunked += (str(key), len(pane.batch_ids) - pane.unchunked)
             uses = [word for name in pane.unsaved_keys for word in (name, pane.used[name])]
             yield from _parts(["HSET", f"{prefix}:keys:{key}"], uses)
             continue
@@ -55,9 +56,9 @@ def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) ->
         yield from _parts(["UNLINK"], gone + chunk_keys(prefix, key, pane.saved_ids))
         if pane.saved_ids:
             deleted.append(str(key))
-        if (kept := kept_ms(key.grain, pane.metric)) is not None:
+        if (pane_retention_ms := retention_ms(key.grain, pane.metric)) is not None:
             arrived = partition.watermarks[key.question].arrived
-            yield ["PEXPIREAT", f"{prefix}:{key}", min(arrived + kept, LAST_MS)]
+            yield ["PEXPIREAT", f"{prefix}:{key}", min(arrived + pane_retention_ms, LAST_MS)]
             expiring[key.metric] = None
     for index, ranks in indexes.items():
         yield from _parts(["ZADD", index], ranks)
@@ -74,10 +75,8 @@ def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) ->
 
 
 def keys_of(command: Command) -> Command:
-    """Return the keys that a command of :func:`writes` names.
+    """Return the keys that a command of :func:`commit_commands` names.
 
-    Examples
-    --------
     >>> keys_of(["UNLINK", "one", "two"]), keys_of(["SADD", "one", "member"])
     (['one', 'two'], ['one'])
     """
@@ -85,14 +84,12 @@ def keys_of(command: Command) -> Command:
 
 
 def _parts(head: Command, words: Sequence[Any]) -> Iterator[Command]:
-    """Yield a command as often as it takes to have all of its words; not at all without any.
+    """Yield a command as often as its words require; yield nothing without words.
 
-    Examples
-    --------
     >>> [len(part) for part in _parts(["HSET", "key"], range(5_000))]
     [4000, 1004]
     """
-    size = MOST_WORDS - 2  # even: pairs stay together
+    size = MAX_COMMAND_WORDS - 2  # even: pairs stay together
     assert len(head) <= 2  # noqa: S101
     for first in range(0, len(words), size):
         yield [*head, *words[first : first + size]]

@@ -19,9 +19,9 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from aggregator.errors import SettingsError, StoreUnreachable
-from aggregator.secrets import NUMBERS, OPEN_PARAMETERS, SECRET_PARAMETERS, masked
+from aggregator.secrets import NUMBER_PARAMETERS, OPEN_PARAMETERS, SECRET_PARAMETERS, masked
 from aggregator.storage.failures import (
-    AWAY,
+    REDIS_UNREACHABLE,
     SPEAKS_HTTP,
     WITH_TLS,
     WITHOUT_TLS,
@@ -29,25 +29,22 @@ from aggregator.storage.failures import (
     explain_redis_error,
 )
 
-SENTINEL = "+sentinel"
-RETRIES = 2
-"""Of a call that found no connection: short interruptions pass unnoticed, outages soon show.
-
-The client also retries each attempt to connect, so the waits add up to 2.4 s at most.
-"""
-OPTIONS: dict[str, Any] = {
+SENTINEL_SUFFIX = "+sentinel"
+COMMAND_RETRIES = 2
+"""Retries of a command without a connection; with those of the connection 2.4 s at most."""
+CLIENT_OPTIONS: dict[str, Any] = {
     "socket_connect_timeout": 5,
-    "socket_timeout": 20,  # a server that hangs is one that is away
+    "socket_timeout": 20,  # a server that hangs is unreachable
     "health_check_interval": 30,
 }
-FIRST_SECONDS = 1.5
-"""The first call at a start waits so long, and so do two looks at what is wrong with no answer."""
-SILENT = f"it takes connections, and says nothing for {FIRST_SECONDS:g} s"
+FIRST_CALL_SECONDS = 1.5
+"""Timeout of the first call, and of each of two attempts to find out why it got no answer."""
+SILENT_SERVER = f"it takes connections, and says nothing for {FIRST_CALL_SECONDS:g} s"
 SENTINEL_PORT = 26_379
-PARAMETERS = NUMBERS | OPEN_PARAMETERS | SECRET_PARAMETERS | {"retry_on_timeout"}
-PLACE = re.compile(r"(\[[^\[\]]+\]|[^\[\]: ]*)(:[1-9]\d*)?")
-"""A host, maybe with a port."""
-EXPECTED = (
+KNOWN_PARAMETERS = NUMBER_PARAMETERS | OPEN_PARAMETERS | SECRET_PARAMETERS | {"retry_on_timeout"}
+HOST_AND_PORT = re.compile(r"(\[[^\[\]]+\]|[^\[\]: ]*)(:[1-9]\d*)?")
+"""A host with an optional port."""
+URL_FORMS = (
     "redis:// or rediss:// (TLS), then USER:PASSWORD@HOST:PORT/0 with the number of a database, "
     "special characters percent-encoded (no #), and redis-py's parameters (ssl_ca_certs=..., with "
     "rediss:// only); or unix:///PATH; or, for Sentinels, redis+sentinel:// or rediss+sentinel://, "
@@ -56,18 +53,18 @@ EXPECTED = (
 
 
 LAYOUT_LOST = (RedisClusterException, LookupError)
-"""What the client fails with, beside errors of Redis, when it finds too little of a Cluster."""
+"""Errors of the client, besides Redis errors, when it finds too little of a Redis Cluster."""
 
 
 class ClusterClient(RedisCluster):
-    """A client of a Redis Cluster whose failures are all of :class:`redis.RedisError`."""
+    """A Redis Cluster client whose failures are all instances of :class:`redis.RedisError`."""
 
     def execute_command(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a command, on the node that has its key."""
+        """Run a command on the node that has its key."""
         try:
             return super().execute_command(*args, **kwargs)  # type: ignore[no-untyped-call]
         except (*LAYOUT_LOST, AttributeError) as error:
-            raise ClusterError(f"a part of the Redis Cluster is away: {error}") from error
+            raise ClusterError(f"a Redis Cluster node is unreachable: {error}") from error
 
     def node_of(self, key: Any) -> redis.Redis:
         """Return a client of the node that has a key.
@@ -75,27 +72,27 @@ class ClusterClient(RedisCluster):
         Raises
         ------
         ClusterError
-            If no node is known that has it.
+            If no known node has it.
         """
         try:
             return self.get_redis_connection(self.get_node_from_key(key))  # type: ignore[no-untyped-call]
         except (*LAYOUT_LOST, AttributeError) as error:
-            raise ClusterError(f"a part of the Redis Cluster is away: {error}") from error
+            raise ClusterError(f"a Redis Cluster node is unreachable: {error}") from error
 
     def get_node(self, host: Any = None, port: Any = None, node_name: Any = None) -> Any:
-        """Return a node; one that joined after the last look, and is named by an ASK, is new."""
-        found = super().get_node(host, port, node_name)  # type: ignore[no-untyped-call]
-        if found is None and node_name:
+        """Return a node; an unknown node that an ASK redirection names is created."""
+        node = super().get_node(host, port, node_name)  # type: ignore[no-untyped-call]
+        if node is None and node_name:
             host, _, port = str(node_name).rpartition(":")
-            found = ClusterNode(host, int(port), "primary")  # type: ignore[no-untyped-call]
-        return found
+            node = ClusterNode(host, int(port), "primary")  # type: ignore[no-untyped-call]
+        return node
 
 
 class Sentinels(Sentinel):
-    """Sentinels. Where none answers, the error says what went wrong with them."""
+    """Sentinels; if none answers, the error says why."""
 
     def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Return a master's address; the Sentinel that knew it is asked first the next time."""
+        """Return a master's address; the Sentinel that answered is asked first next time."""
         sentinels: list[Any] = self.sentinels
         failures: list[Exception] = []
         for sentinel in sentinels:
@@ -105,11 +102,13 @@ class Sentinels(Sentinel):
                 failures.append(error)
                 continue
             if master and self.check_master_state(master, service_name):  # type: ignore[no-untyped-call]
-                self.sentinels = [sentinel, *(one for one in sentinels if one is not sentinel)]
+                self.sentinels = [sentinel, *(peer for peer in sentinels if peer is not sentinel)]
                 return master["ip"], master["port"]
         if len(failures) == len(sentinels):
-            raise min(failures, key=lambda failure: classify(failure) is AWAY)
-        raise MasterNotFoundError(f"none that answers knows a master {service_name!r} that is up")
+            raise min(failures, key=lambda failure: classify(failure) is REDIS_UNREACHABLE)
+        raise MasterNotFoundError(
+            f"no Sentinel that answers knows a running master {service_name!r}"
+        )
 
 
 def connect(url: str) -> redis.Redis:
@@ -118,40 +117,40 @@ def connect(url: str) -> redis.Redis:
     Parameters
     ----------
     url : str
-        ``redis://``, ``rediss://`` (TLS) or ``unix://``. A server says itself whether it belongs to
-        a Redis Cluster. Several nodes of a cluster may be named, ``redis://one:6379,two:6379``: the
-        first that answers names the others. ``redis+sentinel://one:26379,two:26379/NAME/0`` (or
-        ``rediss+sentinel://``) gets the master of that name from Sentinels.
+        ``redis://``, ``rediss://`` (TLS) or ``unix://``. The server says whether it belongs to a
+        Redis Cluster. ``redis://one:6379,two:6379`` names several nodes of a cluster; the first
+        that answers names the others. ``redis+sentinel://one:26379,two:26379/NAME/0`` (or
+        ``rediss+sentinel://``) gets the master NAME from Sentinels.
 
     Raises
     ------
     StoreUnreachable
-        If nothing answers there, or not as it should.
+        If no Redis answers there, or not as expected.
     SettingsError
-        If it is no such URL.
+        If the URL is invalid.
     """
     failure: Exception = ValueError("no address")
     try:
-        places, urls = _read(url)
-        if places.scheme.endswith(SENTINEL):
-            return _by_sentinel(places, urls)
-        for one in urls:
+        parts, host_urls = _split_url(url)
+        if parts.scheme.endswith(SENTINEL_SUFFIX):
+            return _connect_by_sentinel(parts, host_urls)
+        for host_url in host_urls:
             try:
-                return _by_server(one, urls)
+                return _connect_to_server(host_url, host_urls)
             except redis.ConnectionError as error:
                 failure = error
     except (_UnreadableError, TypeError):  # the client's message may have a part of the password
-        raise SettingsError("redis.url", masked("redis.url", url), EXPECTED, "redis") from None
+        raise SettingsError("redis.url", masked("redis.url", url), URL_FORMS, "redis") from None
     except (redis.RedisError, RedisClusterException, ValueError, OSError) as error:
         failure = error
     shown = str(masked("redis.url", url))
-    raise StoreUnreachable(_in_words(shown, failure)) from None
+    raise StoreUnreachable(_explain_failure(shown, failure)) from None
 
 
-def _in_words(url: str, failure: Exception) -> str:
+def _explain_failure(url: str, failure: Exception) -> str:
     """Return why there is no connection, and what to do."""
     yours = "--redis, DITHER_REDIS_URL or [redis] url in dither.toml"
-    if classify(failure) is AWAY:
+    if classify(failure) is REDIS_UNREACHABLE:
         return (
             f"no Redis answers at {url} ({failure}): start one (`redis-server --appendonly yes`), "
             f"or name yours with {yours}"
@@ -162,55 +161,55 @@ def _in_words(url: str, failure: Exception) -> str:
 
 
 class _UnreadableError(Exception):
-    """A URL that is none."""
+    """An invalid URL."""
 
 
-def _read(url: str) -> tuple[SplitResult, list[str]]:
-    """Return a URL's parts, and a URL for each of its hosts; the client can read them."""
+def _split_url(url: str) -> tuple[SplitResult, list[str]]:
+    """Return a URL's parts, and a URL for each of its hosts that the client can parse."""
     try:
-        places = urlsplit(url)
-        user, _, hosts = places.netloc.rpartition("@")
-        if "@" in places.path + places.query or "#" in url:  # then what is a password?
+        parts = urlsplit(url)
+        user, _, hosts = parts.netloc.rpartition("@")
+        if "@" in parts.path + parts.query or "#" in url:  # the password is ambiguous
             raise _UnreadableError
-        if places.scheme == "unix" and (hosts or not places.path.strip("/")):
-            raise _UnreadableError  # the client takes a relative path for one from the root
-        given = [unquote(pair.partition("=")[0]) for pair in places.query.split("&") if pair]
-        if not PARAMETERS.issuperset(given) or len({*given}) < len(given):
+        if parts.scheme == "unix" and (hosts or not parts.path.strip("/")):
+            raise _UnreadableError  # the client would read it as an absolute path
+        query_names = [unquote(pair.partition("=")[0]) for pair in parts.query.split("&") if pair]
+        if not KNOWN_PARAMETERS.issuperset(query_names) or len({*query_names}) < len(query_names):
             raise _UnreadableError
-        urls = [_of(places, user, host) for host in hosts.split(",")] if hosts else [url]
-        for one in urls:
-            parse_url(one)  # type: ignore[no-untyped-call]
-            if not PLACE.fullmatch(urlsplit(one).netloc.rpartition("@")[2]):
-                raise _UnreadableError  # the client takes its own port for one that is none
-        path = places.path.strip("/")
-        if places.scheme.endswith(SENTINEL):
+        host_urls = [_host_url(parts, user, host) for host in hosts.split(",")] if hosts else [url]
+        for host_url in host_urls:
+            parse_url(host_url)  # type: ignore[no-untyped-call]
+            if not HOST_AND_PORT.fullmatch(urlsplit(host_url).netloc.rpartition("@")[2]):
+                raise _UnreadableError  # the client would use its default port
+        path = parts.path.strip("/")
+        if parts.scheme.endswith(SENTINEL_SUFFIX):
             path = path.partition("/")[2]
-        if places.scheme != "unix" and path:
-            int(path)  # the client takes database 0 for anything else
+        if parts.scheme != "unix" and path:
+            int(path)  # the client would use database 0
     except ValueError:
         raise _UnreadableError from None
-    return places, urls
+    return parts, host_urls
 
 
-def _of(places: SplitResult, user: str, host: str) -> str:
+def _host_url(parts: SplitResult, user: str, host: str) -> str:
     """Return the URL of one host of several."""
-    scheme = places.scheme.removesuffix(SENTINEL)
-    path = "" if places.scheme.endswith(SENTINEL) else places.path
+    scheme = parts.scheme.removesuffix(SENTINEL_SUFFIX)
+    path = "" if parts.scheme.endswith(SENTINEL_SUFFIX) else parts.path
     netloc = f"{user}@{host}" if user else host
-    return places._replace(scheme=scheme, netloc=netloc, path=path).geturl()
+    return parts._replace(scheme=scheme, netloc=netloc, path=path).geturl()
 
 
 def _retry() -> Retry:
-    return Retry(ExponentialWithJitterBackoff(base=0.1, cap=1), RETRIES)
+    return Retry(ExponentialWithJitterBackoff(base=0.1, cap=1), COMMAND_RETRIES)
 
 
-def _by_server(url: str, nodes: list[str]) -> redis.Redis:
+def _connect_to_server(url: str, nodes: list[str]) -> redis.Redis:
     with contextlib.ExitStack() as closing:
         _check_answer(url)
-        client = redis.Redis.from_url(url, retry=_retry(), **OPTIONS)
+        client = redis.Redis.from_url(url, retry=_retry(), **CLIENT_OPTIONS)
         closing.callback(client.close)
         client.ping()
-        if _mode(client) != "cluster":
+        if _server_mode(client) != "cluster":
             if len(nodes) > 1:
                 raise ValueError(
                     "several addresses: expected nodes of a Redis Cluster, or one server"
@@ -218,42 +217,42 @@ def _by_server(url: str, nodes: list[str]) -> redis.Redis:
             closing.pop_all()
             return client
     startup = [ClusterNode(*_address(node, 6_379)) for node in nodes]  # type: ignore[no-untyped-call]
-    options = {**OPTIONS, "reinitialize_steps": 1, "require_full_coverage": False}
+    options = {**CLIENT_OPTIONS, "reinitialize_steps": 1, "require_full_coverage": False}
     cluster = ClusterClient.from_url(url, startup_nodes=startup, retry=_retry(), **options)
     return cast(redis.Redis, cluster)
 
 
 def _check_answer(url: str) -> None:
-    """Raise an error if a server says nothing, or not what Redis says; the client asks for minutes.
+    """Raise an error if a server is silent or is no Redis, as the client would retry for minutes.
 
-    A server that takes no connection is left to the client, which tries again.
+    A server that accepts no connection is left to the client.
     """
     options = {
-        **OPTIONS,
-        **dict.fromkeys(("socket_timeout", "socket_connect_timeout"), FIRST_SECONDS),
+        **CLIENT_OPTIONS,
+        **dict.fromkeys(("socket_timeout", "socket_connect_timeout"), FIRST_CALL_SECONDS),
     }
     with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options) as client:
         try:
             client.ping()
         except redis.RedisError as error:
             scheme = urlsplit(url).scheme
-            if classify(error) is not AWAY:
+            if classify(error) is not REDIS_UNREACHABLE:
                 return
             if scheme != "unix":
                 _name_protocol(scheme, _address(url, 6_379))
             if isinstance(error, redis.TimeoutError):
-                raise redis.ConnectionError(f"{SILENT}: {error}") from None
+                raise redis.ConnectionError(f"{SILENT_SERVER}: {error}") from None
 
 
 def _name_protocol(scheme: str, address: tuple[str, int]) -> None:
-    """Raise an error if a server that does not answer as Redis speaks another protocol."""
+    """Raise an error if a server speaks another protocol than Redis's."""
     with contextlib.suppress(OSError):
         if scheme == "redis":
-            ssl.get_server_certificate(address, timeout=FIRST_SECONDS)
+            ssl.get_server_certificate(address, timeout=FIRST_CALL_SECONDS)
             raise redis.ConnectionError(WITH_TLS)
     with contextlib.suppress(OSError):
-        with socket.create_connection(address, FIRST_SECONDS) as plain:
-            plain.settimeout(FIRST_SECONDS)
+        with socket.create_connection(address, FIRST_CALL_SECONDS) as plain:
+            plain.settimeout(FIRST_CALL_SECONDS)
             plain.sendall(b"GET / HTTP/1.0\r\n\r\n" if scheme == "redis" else b"PING\r\n")
             answer = plain.recv(5)
         if answer.startswith(b"HTTP/"):
@@ -262,10 +261,10 @@ def _name_protocol(scheme: str, address: tuple[str, int]) -> None:
             raise redis.ConnectionError(WITHOUT_TLS)
 
 
-def _mode(client: redis.Redis) -> str:
-    """Return how a server runs: ``cluster``, ``sentinel`` or ``standalone``.
+def _server_mode(client: redis.Redis) -> str:
+    """Return a server's mode: ``cluster``, ``sentinel`` or ``standalone``.
 
-    Every user may say HELLO; a proxy, or a Redis before version 6, may not understand it.
+    Every user may say HELLO; a proxy or a Redis before version 6 may not understand it.
     """
     try:
         hello: Any = client.execute_command("HELLO")  # type: ignore[no-untyped-call]
@@ -275,21 +274,23 @@ def _mode(client: redis.Redis) -> str:
     return str(pairs.get(b"mode", b"standalone").decode())
 
 
-def _by_sentinel(places: SplitResult, urls: list[str]) -> redis.Redis:
-    """Return a client of the master that Sentinels name; it follows when the master changes.
+def _connect_by_sentinel(parts: SplitResult, host_urls: list[str]) -> redis.Redis:
+    """Return a client of the master that Sentinels name; it follows a failover.
 
-    ``?sentinel_username=`` and ``?sentinel_password=`` are for Sentinels that require a login.
+    ``?sentinel_username=`` and ``?sentinel_password=`` are the login at the Sentinels.
     """
-    name, _, database = places.path.strip("/").partition("/")
+    name, _, database = parts.path.strip("/").partition("/")
     if not name:
-        raise ValueError("no name of a master: expected redis+sentinel://HOST:PORT/NAME")
-    options = {"db": int(database or 0), **OPTIONS, **_options(urls[0])}
+        raise ValueError(
+            "the name of the master is missing: expected redis+sentinel://HOST:PORT/NAME"
+        )
+    options = {"db": int(database or 0), **CLIENT_OPTIONS, **_url_options(host_urls[0])}
     access = {key: options.pop(f"sentinel_{key}", None) for key in ("username", "password")}
-    if places.scheme.startswith("rediss"):
+    if parts.scheme.startswith("rediss"):
         options["ssl"] = True
     shared = {k: v for k, v in options.items() if k.startswith(("socket_", "ssl"))}
-    shared |= dict.fromkeys(("socket_timeout", "socket_connect_timeout"), FIRST_SECONDS)
-    addresses = [_address(url, SENTINEL_PORT) for url in urls]
+    shared |= dict.fromkeys(("socket_timeout", "socket_connect_timeout"), FIRST_CALL_SECONDS)
+    addresses = [_address(url, SENTINEL_PORT) for url in host_urls]
     once = Retry(NoBackoff(), 0)
     sentinel: Any = Sentinels(addresses, sentinel_kwargs={**shared, **access, "retry": once})  # type: ignore[no-untyped-call]
     try:
@@ -297,7 +298,7 @@ def _by_sentinel(places: SplitResult, urls: list[str]) -> redis.Redis:
         with redis.Redis(host=host, port=port, retry=once, **shared) as master:
             master.ping()
     except redis.TimeoutError as error:
-        raise redis.ConnectionError(f"{SILENT}: {error}") from None
+        raise redis.ConnectionError(f"{SILENT_SERVER}: {error}") from None
     except redis.RedisError:
         pass  # the client tries again, and logs in
     client: redis.Redis = sentinel.master_for(name, retry=_retry(), **options)
@@ -305,12 +306,12 @@ def _by_sentinel(places: SplitResult, urls: list[str]) -> redis.Redis:
     return client
 
 
-def _options(url: str) -> dict[str, Any]:
-    """Return what a URL says besides the address."""
-    found: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
-    return {k: v for k, v in found.items() if k not in ("host", "port", "connection_class")}
+def _url_options(url: str) -> dict[str, Any]:
+    """Return a URL's options without its address."""
+    url_options: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
+    return {k: v for k, v in url_options.items() if k not in ("host", "port", "connection_class")}
 
 
 def _address(url: str, port: int) -> tuple[str, int]:
-    found = urlsplit(url)
-    return found.hostname or "localhost", found.port or port
+    parts = urlsplit(url)
+    return parts.hostname or "localhost", parts.port or port

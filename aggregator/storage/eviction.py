@@ -12,33 +12,21 @@ from redis.cluster import RedisCluster
 from aggregator.errors import StoreEvicts
 
 KEEPS_ALL = "noeviction"
-LOOK_SECONDS = 60.0
-"""Between two checks of a server that is in use."""
+CHECK_SECONDS = 60.0
+"""Between two checks of a server in use."""
 
 
 def refuse_eviction(client: redis.Redis) -> None:
-    """Raise StoreEvicts if a server of a store deletes keys when its memory is full.
-
-    Raises
-    ------
-    StoreEvicts
-        Naming the server and its policy.
-    """
-    if why := eviction(client):
+    """Raise StoreEvicts, with server and policy, if Redis deletes keys when its memory is full."""
+    if why := eviction_problem(client):
         raise StoreEvicts(why)
 
 
 class EvictionWatch:
-    """Checks once a minute whether Redis may evict keys: its policy can be changed at any time.
+    """Checks once a minute whether Redis may evict keys, as its policy can change at any time.
 
-    Calling it returns why this Redis must not be used. It returns an empty string if Redis evicts
-    nothing, or if the user has no right to ask.
-
-    Parameters
-    ----------
-    client : redis.Redis
-    clock : callable
-        Monotonic seconds.
+    Calling it returns why this Redis must not be used; empty if it evicts nothing, or if the user
+    has no right to ask.
     """
 
     def __init__(self, client: redis.Redis, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,29 +34,23 @@ class EvictionWatch:
         self._why, self._next_look = "", float("-inf")
 
     def __call__(self) -> str:
-        """Return the last result; check again if it is older than a minute.
-
-        Raises
-        ------
-        redis.RedisError
-            If Redis does not answer.
-        """
+        """Return the last answer; ask again if it is older than a minute."""
         if self._clock() >= self._next_look:
             try:
-                self._why = eviction(self._client)
+                self._why = eviction_problem(self._client)
             except redis.exceptions.NoPermissionError:
                 self._why = ""
-            self._next_look = self._clock() + LOOK_SECONDS
+            self._next_look = self._clock() + CHECK_SECONDS
         return self._why
 
-    def look_again(self) -> None:
-        """Check at the next call: after an outage it may be another Redis."""
+    def recheck(self) -> None:
+        """Check at the next call: after an outage this may be another Redis."""
         self._next_look = float("-inf")
 
 
-def eviction(client: redis.Redis) -> str:
-    """Return which server of a store deletes keys when its memory is full; empty: none."""
-    for info in _memory_of_all(client):
+def eviction_problem(client: redis.Redis) -> str:
+    """Return which server deletes keys when its memory is full; empty if none does."""
+    for info in _memory_infos(client):
         policy, limit = str(info.get("maxmemory_policy", KEEPS_ALL)), int(info.get("maxmemory", 0))
         if limit and policy != KEEPS_ALL:
             return (
@@ -79,10 +61,10 @@ def eviction(client: redis.Redis) -> str:
     return ""
 
 
-def _memory_of_all(client: redis.Redis) -> list[dict[str, Any]]:
-    """Return what each server says of its memory: of a Redis Cluster, each primary."""
+def _memory_infos(client: redis.Redis) -> list[dict[str, Any]]:
+    """Return the memory section of INFO of each server, or of each primary of a Redis Cluster."""
     if isinstance(client, RedisCluster):
-        found: Any = client.info("memory", target_nodes=RedisCluster.PRIMARIES)
-        return list(found.values()) if "maxmemory" not in found else [found]
-    one: Any = client.info("memory")
-    return [one]
+        infos: Any = client.info("memory", target_nodes=RedisCluster.PRIMARIES)
+        return list(infos.values()) if "maxmemory" not in infos else [infos]
+    info: Any = client.info("memory")
+    return [info]

@@ -1,7 +1,7 @@
 """Explains Redis's failures: what each means, and what to do.
 
-All of these may be temporary: a worker waits, loses nothing, and commits afterwards. A stored value
-that cannot be read is permanent: :class:`aggregator.errors.StateUnreadable`.
+All of them may be temporary: a worker waits, loses nothing and commits afterwards. An unreadable
+stored value is permanent: :class:`aggregator.errors.StateUnreadable`.
 """
 
 from __future__ import annotations
@@ -13,39 +13,28 @@ import redis
 from redis.exceptions import RedisClusterException
 from redis.sentinel import MasterNotFoundError
 
-RUNBOOK = "docs/operations.md"
+RUNBOOK_PATH = "docs/operations.md"
 WITH_TLS, WITHOUT_TLS = "it answers a TLS handshake", "it answers without TLS"
 SPEAKS_HTTP = "it answers a request of HTTP"
-"""What a port does that does not answer as its URL asks."""
+"""What a port does that does not speak the protocol of its URL."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RedisFailure:
-    """A state in which Redis does not run a command.
-
-    Attributes
-    ----------
-    meaning, remedy : str
-    section : str
-        Of the runbook.
-    words : str
-        A regular expression for what Redis says.
-    kinds : tuple of exception types
-        Or what the client makes of it.
-    """
+    """A state in which Redis does not run a command."""
 
     meaning: str
     remedy: str
-    section: str
-    words: str = r"(?!)"
-    kinds: tuple[type[Exception], ...] = ()
+    section: str  # of the runbook
+    words: str = r"(?!)"  # a regular expression for Redis's message
+    kinds: tuple[type[Exception], ...] = ()  # or the client's exception types
 
     def covers(self, error: Exception) -> bool:
-        """Return whether an error is of this kind."""
+        """Return whether an error is this failure."""
         return isinstance(error, self.kinds) or re.search(self.words, str(error)) is not None
 
 
-CONDITIONS = (
+REDIS_FAILURES = (
     RedisFailure(
         "Redis is full",
         "raise its maxmemory, give metrics a retention, or delete keys that are not Dither's",
@@ -165,7 +154,7 @@ CONDITIONS = (
         "a part of the Redis Cluster is down",
         "start its masters, or a replica of each",
         "a-part-of-the-redis-cluster-is-down",
-        r"\b(CLUSTERDOWN|MASTERDOWN)\b|part of the Redis Cluster is away|cluster is down",
+        r"\b(CLUSTERDOWN|MASTERDOWN)\b|Redis Cluster node is unreachable|cluster is down",
         (redis.exceptions.ClusterDownError,),
     ),
     RedisFailure(
@@ -188,32 +177,33 @@ CONDITIONS = (
         kinds=(MasterNotFoundError,),
     ),
 )
-AWAY = RedisFailure(
+REDIS_UNREACHABLE = RedisFailure(
     "Redis does not answer",
     "start it, or check the network",
     "redis-is-away",
     kinds=(redis.ConnectionError, redis.TimeoutError, OSError),
 )
-OTHER = RedisFailure("Redis refuses", "see Redis's message", "redis-is-away")
+UNKNOWN_FAILURE = RedisFailure("Redis refuses", "see Redis's message", "redis-is-away")
 
 
 def classify(error: Exception) -> RedisFailure:
-    """Return the kind of failure that an error of Redis is."""
-    return next((one for one in (*CONDITIONS, AWAY) if one.covers(error)), OTHER)
+    """Return the failure that an error of Redis stands for."""
+    return next(
+        (failure for failure in (*REDIS_FAILURES, REDIS_UNREACHABLE) if failure.covers(error)),
+        UNKNOWN_FAILURE,
+    )
 
 
 def explain_redis_error(error: Exception) -> str:
-    """Return an error in words; of Redis: its meaning, Redis's message, and what to do.
+    """Return an error of Redis as its meaning, Redis's message and the remedy; others as they are.
 
-    Examples
-    --------
     >>> explain_redis_error(redis.ReadOnlyError("You can't write against a read only replica."))
     "this Redis is a replica and takes no writes (You can't write against a read only replica.): \
-name the master in redis.url, or let a Sentinel or a Redis Cluster name it; \
-docs/operations.md#redis-is-read-only"
+    name the master in redis.url, or let a Sentinel or a Redis Cluster name it; \
+    docs/operations.md#redis-is-read-only"
     """
     shown = str(error).strip()
     if not isinstance(error, redis.RedisError | RedisClusterException):
         return shown
-    found = classify(error)
-    return f"{found.meaning} ({shown}): {found.remedy}; {RUNBOOK}#{found.section}"
+    failure = classify(error)
+    return f"{failure.meaning} ({shown}): {failure.remedy}; {RUNBOOK_PATH}#{failure.section}"

@@ -1,9 +1,8 @@
-"""How the ids of a pane's batches are kept in Redis: in chunks, to which commits add.
+"""Stores the ids of a pane's batches in Redis, in chunks to which commits append.
 
-A chunk has :data:`CHUNK_IDS` ids, one behind the other; the hash ``P:ids`` says how many ids are in
-the chunks of each open pane. So no command copies or frees much, and a commit writes only its new
-ids. Earlier versions kept all ids of a pane in one value, which is read, too, and deleted with the
-pane.
+A chunk has :data:`CHUNK_IDS` ids, one behind the other; the hash ``P:ids`` has the number of ids in
+the chunks of each open pane. So no command copies or frees much, and a commit writes only new ids.
+A pane may also have ids in one value, ``P:seen:PANE``; they are read, and deleted with the pane.
 """
 
 from __future__ import annotations
@@ -19,58 +18,35 @@ from aggregator.storage.commands import Command
 from producers.wire.batch import BATCH_ID_BYTES
 
 CHUNK_IDS = 4_000
-"""With Redis's own header just below 64 KiB, as more than that takes 80."""
+"""With Redis's own header just below 64 KiB; a larger value takes 80 KiB."""
 PIECE_BYTES = 2**20
-"""Of one value of all ids that one command reads: whole ids."""
+"""Read by one command of a value with all ids; a whole number of ids."""
 ROUND_BYTES = 2**22
-"""What is asked for at once, in so many commands at most:"""
+"""Read in one round trip, in at most so many commands:"""
 ROUND_COMMANDS = 1_000
-LOADED_SHARE = 5
-"""A fifth of what is there is sorted, and merged into it, at a time."""
-MOST_IDS = 2**48
-EXPECTED = f"batch ids of {BATCH_ID_BYTES} bytes, each once"
-PADDING = b"\0"
+MERGE_DIVISOR = 5
+"""A fifth of the present ids is sorted, and merged into them, at a time."""
+MAX_PANE_IDS = 2**48
+EXPECTED_IDS = f"batch ids of {BATCH_ID_BYTES} bytes, each once"
+CHUNK_PADDING = b"\0"
 
 
 class OpenPane(NamedTuple):
-    """An open pane as it is stored, but for its ids.
+    """An open pane as it is stored, without its ids."""
 
-    Attributes
-    ----------
-    member : bytes
-        Of the set of open panes.
-    statistic : bytes or None
-        None if it is gone.
-    unchunked : int
-        The bytes of ids in one value.
-    chunked : int
-        The number of ids in chunks.
-    uses : list or mapping of bytes
-        The hash of message keys.
-    """
-
-    member: bytes
-    statistic: bytes | None
-    unchunked: int
-    chunked: int
-    uses: Any
+    member: bytes  # of the set of open panes
+    statistic: bytes | None  # None if it is missing
+    unchunked: int  # bytes of ids in one value
+    chunked: int  # number of ids in chunks
+    uses: Any  # the hash of message keys
 
 
 class StoredIds(NamedTuple):
-    """The ids of an open pane.
-
-    Attributes
-    ----------
-    ids : BatchIds
-    unchunked : int
-        How many of them are in one value.
-    gone : str
-        The key of some that are not there.
-    """
+    """The ids of an open pane."""
 
     ids: BatchIds
-    unchunked: int
-    gone: str
+    unchunked: int  # number of ids in one value
+    gone: str  # the key of missing ids
 
 
 def chunk_keys(prefix: str, key: PaneKey | str, ids: int) -> list[str]:
@@ -79,9 +55,7 @@ def chunk_keys(prefix: str, key: PaneKey | str, ids: int) -> list[str]:
     Parameters
     ----------
     prefix : str
-        Of the partition's keys.
     key : PaneKey or str
-        The pane's.
     ids : int
 
     Examples
@@ -92,64 +66,60 @@ def chunk_keys(prefix: str, key: PaneKey | str, ids: int) -> list[str]:
     return [f"{prefix}:seen:{key}:{number}" for number in range(-(-ids // CHUNK_IDS))]
 
 
-def id_writes(prefix: str, key: PaneKey, pane: Pane) -> Iterator[list[Any]]:
-    """Yield the commands that add a pane's new ids to its chunks.
+def id_commands(prefix: str, key: PaneKey, pane: Pane) -> Iterator[list[Any]]:
+    """Yield the commands that append an open pane's new ids to its chunks.
 
-    A chunk behind the first gets its full size at once: a value that grows takes twice its size.
+    A chunk after the first gets its full size at once, as a growing value takes twice its size.
 
     Parameters
     ----------
     prefix : str
-        Of the partition's keys.
     key : PaneKey
     pane : Pane
-        Open, with new ids.
     """
     data = memoryview(b"".join(pane.unsaved))
     position = pane.saved_ids
     while data:
-        number, place = divmod(position, CHUNK_IDS)
-        piece = data[: (CHUNK_IDS - place) * BATCH_ID_BYTES]
+        number, position_in_chunk = divmod(position, CHUNK_IDS)
+        piece = data[: (CHUNK_IDS - position_in_chunk) * BATCH_ID_BYTES]
         ids = len(piece) // BATCH_ID_BYTES
         chunk = f"{prefix}:seen:{key}:{number}"
-        if number and not place and ids < CHUNK_IDS:
-            yield ["SETRANGE", chunk, CHUNK_IDS * BATCH_ID_BYTES - 1, PADDING]
-        yield ["SETRANGE", chunk, place * BATCH_ID_BYTES, piece]
+        if number and not position_in_chunk and ids < CHUNK_IDS:
+            yield ["SETRANGE", chunk, CHUNK_IDS * BATCH_ID_BYTES - 1, CHUNK_PADDING]
+        yield ["SETRANGE", chunk, position_in_chunk * BATCH_ID_BYTES, piece]
         data, position = data[len(piece) :], position + ids
 
 
 def read_ids(
     ask: Callable[[Sequence[Command]], list[Any]], prefix: str, panes: Sequence[OpenPane]
 ) -> list[StoredIds]:
-    """Return the ids of open panes. What was added since their numbers were told is left out.
+    """Return the ids of open panes, without ids that were added since the panes were read.
+
+    A repeated id or a wrong size raises StateUnreadable.
 
     Parameters
     ----------
     ask : callable
         Runs commands in one round trip.
     prefix : str
-        Of the partition's keys.
     panes : sequence of OpenPane
-
-    Raises
-    ------
-    StateUnreadable
-        If an id is there twice, or a size is wrong.
     """
-    loading = [_Loading() for _ in panes]
-    for together in _rounds(prefix, panes):
-        replies = ask([read.command for read in together])
-        for read, reply in zip(together, replies, strict=True):
-            loading[read.pane].take(str(read.command[1]), reply, read.size)
-    found = []
-    for pane, one in zip(panes, loading, strict=True):
+    pane_loads = [_Loading() for _ in panes]
+    for reads in _rounds(prefix, panes):
+        replies = ask([read.command for read in reads])
+        for read, reply in zip(reads, replies, strict=True):
+            pane_loads[read.pane].take(str(read.command[1]), reply, read.size)
+    stored_ids = []
+    for pane, pane_ids in zip(panes, pane_loads, strict=True):
         key = f"{prefix}:seen:{pane.member.rpartition(b':')[0].decode(errors='replace')}"
-        found.append(StoredIds(one.finish(key), pane.unchunked // BATCH_ID_BYTES, one.gone))
-    return found
+        stored_ids.append(
+            StoredIds(pane_ids.finish(key), pane.unchunked // BATCH_ID_BYTES, pane_ids.gone)
+        )
+    return stored_ids
 
 
 class _Loading:
-    """The ids of a pane, while they are read."""
+    """Collects the ids of a pane while they are read."""
 
     def __init__(self) -> None:
         self.ids, self.gone = BatchIds(), ""
@@ -157,22 +127,22 @@ class _Loading:
         self._bytes = 0
 
     def take(self, key: str, reply: bytes, size: int) -> None:
-        """Add what was read of a value, of which so many bytes were asked for."""
+        """Add the reply for `size` bytes of a value."""
         if size and not reply:
             self.gone = self.gone or key
             return
         if len(reply) < size or size % BATCH_ID_BYTES:
-            raise StateUnreadable(key, f"{len(reply)} bytes", EXPECTED)
+            raise StateUnreadable(key, f"{len(reply)} bytes", EXPECTED_IDS)
         self._waiting.append(reply)
         self._bytes += size
-        if self._bytes >= max(ROUND_BYTES, len(self.ids) * BATCH_ID_BYTES // LOADED_SHARE):
+        if self._bytes >= max(ROUND_BYTES, len(self.ids) * BATCH_ID_BYTES // MERGE_DIVISOR):
             self._load()
 
     def finish(self, key: str) -> BatchIds:
-        """Return all of them."""
+        """Return all ids."""
         self._load()
         if self.ids.has_repeats():
-            raise StateUnreadable(key, "an id twice", EXPECTED)
+            raise StateUnreadable(key, "an id twice", EXPECTED_IDS)
         return self.ids
 
     def _load(self) -> None:
@@ -198,7 +168,7 @@ def _reads(prefix: str, panes: Sequence[OpenPane]) -> Iterator[_Read]:
 
 
 def _rounds(prefix: str, panes: Sequence[OpenPane]) -> Iterator[list[_Read]]:
-    """Yield what is read in each round trip."""
+    """Yield the reads of each round trip."""
     together: list[_Read] = []
     waiting = 0
     for read in _reads(prefix, panes):

@@ -14,10 +14,10 @@ import structlog
 from aggregator.storage.commands import script
 from aggregator.storage.failures import explain_redis_error
 
-RENEWALS = 3
-"""How often a lease is renewed within its length: two renewals may be lost."""
-MARGIN = 0.1
-"""The share of its length by which a holder gives up early: clocks need not run alike."""
+RENEWALS_PER_LEASE = 3
+"""Renewals of a lease within its length: two may be lost."""
+EXPIRY_MARGIN = 0.1
+"""The share of its length by which a holder gives up early, as clocks differ in speed."""
 
 Word = str | bytes | int
 
@@ -25,27 +25,24 @@ log = structlog.get_logger("dither.lease")
 
 
 class LeaseLost(Exception):  # noqa: N818
-    """Somebody else may hold the lease by now: stop what it protects."""
+    """Another process may hold the lease now: stop what it protects."""
 
 
 class Lease:
-    """The right to do something alone, for a while.
+    """The right to do a task alone, for a while.
 
-    A holder that was frozen, or cut off from Redis, knows by its own monotonic clock that its time
-    is over, a tenth of the length before Redis would give the lease to another.
+    A holder that was frozen or cut off from Redis knows by its monotonic clock that its lease is
+    over, a tenth of its length before Redis would give it to another.
 
     Parameters
     ----------
-    client : redis.Redis
     key : str
-        With a hash tag: `key:lease` and `key:epoch` are in one slot of a Redis Cluster, and so must
-        be what :meth:`write` writes.
+        With a hash tag: `key:lease`, `key:epoch` and all keys of :meth:`write` must be in one slot
+        of a Redis Cluster.
     name : str
         Of this holder, unlike any other's.
     seconds : float
         The length.
-    clock : callable
-        Monotonic seconds.
     """
 
     def __init__(
@@ -61,43 +58,37 @@ class Lease:
         self._script = client.register_script(script("lease"))
         self._clock = clock
         self._token = ""
-        self._until = float("-inf")
+        self._held_until = float("-inf")
 
     @property
     def held(self) -> bool:
-        """Whether nobody else can hold the lease now."""
-        return self._clock() < self._until
+        """Whether no other process can hold the lease now."""
+        return self._clock() < self._held_until
 
     @property
     def epoch(self) -> int:
-        """How often the lease had changed hands when this holder got it; 0 if it never did."""
+        """The number of changes of holder up to this one's lease; 0 without one."""
         return int(self._token.partition(":")[0] or 0)
 
     def acquire(self) -> bool:
-        """Take the lease, if nobody holds it."""
+        """Take the lease if nobody holds it."""
         began = self._clock()
-        found = self._script(self._keys, ["acquire", "", self._milliseconds, self.name])
-        self._token = found.decode()
+        token = self._script(self._keys, ["acquire", "", self._milliseconds, self.name])
+        self._token = token.decode()
         return self._extend(began, bool(self._token))
 
     def renew(self) -> bool:
-        """Hold the lease for its full length from now on, unless it is lost."""
+        """Extend the lease to its full length from now on, unless it is lost."""
         began = self._clock()
         return self._extend(began, bool(self._run("renew")))
 
     def release(self) -> None:
-        """Let go of the lease, so that another need not wait for its end."""
-        self._until = float("-inf")
+        """Give the lease back, so that another process need not wait for its end."""
+        self._held_until = float("-inf")
         self._run("release")
 
     def write(self, commands: Iterable[Sequence[Word]]) -> None:
-        """Run Redis commands in one piece, as the holder.
-
-        Raises
-        ------
-        LeaseLost
-            If the lease is not this holder's any more; nothing was written.
-        """
+        """Run Redis commands atomically, as the holder; else raise LeaseLost and write nothing."""
         words: list[Word] = []
         keys: dict[Word, None] = {}
         for command in commands:
@@ -107,28 +98,20 @@ class Lease:
             self._change("write", *words, keys=[*keys])
 
     def swap(self, key: str, field: str, expected: bytes, value: bytes) -> bool:
-        """Set a field of a hash, if it has the value that is expected, as the holder.
+        """Set a field of a hash if it has the expected value; raise LeaseLost if not the holder.
 
         Parameters
         ----------
         key : str
-            Of the hash.
         field : str
-            Which one.
         expected : bytes
-            Empty: there is no such field.
+            Empty: the field must not exist.
         value : bytes
-            What is to stand there.
 
         Returns
         -------
         bool
-            False if it has another value, which then stays.
-
-        Raises
-        ------
-        LeaseLost
-            If the lease is not this holder's any more; nothing was written.
+            False if the field has another value and was left alone.
         """
         return self._change("swap", field, expected, value, keys=[key]) > 0
 
@@ -138,7 +121,7 @@ class Lease:
         over = threading.Event()
 
         def renew() -> None:
-            while not over.wait(self.seconds / RENEWALS) and self.held:
+            while not over.wait(self.seconds / RENEWALS_PER_LEASE) and self.held:
                 try:
                     self.renew()
                 except redis.RedisError as error:
@@ -159,17 +142,17 @@ class Lease:
         return round(1000 * self.seconds)
 
     def _change(self, verb: str, *words: Word, keys: Sequence[Word]) -> int:
-        """Return what the script says of a change; raise LeaseLost if it was not made."""
+        """Return the script's reply to a change; raise LeaseLost if it was refused."""
         outcome = self._run(verb, *words, keys=keys)
         if not outcome:
-            self._until = float("-inf")
-            raise LeaseLost(f"the lease of epoch {self.epoch} is held by another")
+            self._held_until = float("-inf")
+            raise LeaseLost(f"another process holds the lease; this one had epoch {self.epoch}")
         return outcome
 
     def _run(self, verb: str, *words: Word, keys: Sequence[Word] = ()) -> int:
-        known: list[Any] = [*self._keys, *keys]
-        return int(self._script(known, [verb, self._token, self._milliseconds, *words]))
+        all_keys: list[Any] = [*self._keys, *keys]
+        return int(self._script(all_keys, [verb, self._token, self._milliseconds, *words]))
 
     def _extend(self, began: float, granted: bool) -> bool:
-        self._until = began + self.seconds * (1 - MARGIN) if granted else float("-inf")
+        self._held_until = began + self.seconds * (1 - EXPIRY_MARGIN) if granted else float("-inf")
         return granted

@@ -1,4 +1,4 @@
-"""Parses and checks what is read from Redis; anybody may have written there.
+"""Parses and checks values from Redis, where anybody may have written.
 
 A value in another form than Dither's raises :class:`aggregator.errors.StateUnreadable` with its
 key. No value is guessed.
@@ -14,18 +14,18 @@ import numpy as np
 from aggregator.errors import StateUnreadable
 from aggregator.state.pane_keys import GRAINS, PaneKey
 from aggregator.state.slice_tables import decode_chunk
-from aggregator.state.watermark import CONFIRMING_BATCHES, NEVER, RECENT_BATCHES, Ahead, Watermark
+from aggregator.state.watermark import CONFIRMING_BATCHES, NO_TIME, RECENT_BATCHES, Ahead, Watermark
 from estimators import Metric, SearchMetric
 from estimators.estimate import Counts
 from producers.device.rounds import Round, decode
 
 UNSET = -1
-"""The next offset of a partition that was never committed."""
+"""The next offset of a partition without a commit."""
 TORN = -2
-"""The next offset of a partition to which a commit was applied by half: its sums are not sound."""
+"""The next offset of a partition with a half-applied commit: its sums are not sound."""
 
-INT64 = 2**63 - 1
-LOWEST = {
+MAX_INT64 = 2**63 - 1
+OWNER_MINIMUMS = {
     "next": TORN,
     "epoch": 0,
     "begin": 0,
@@ -35,12 +35,12 @@ LOWEST = {
     "updated": 0,
     "partitions": 0,
 }
-"""The fields of an owner's hash that are numbers, and the least that they can be."""
-MOST_PARTITIONS = 2**31 - 1
+"""The numeric fields of an owner's hash, and the minimum of each."""
+MAX_PARTITIONS = 2**31 - 1
 LAST_COMMIT_MS = 7 * 86_400_000
-"""How long a partition's mark of its last commit lives. What is left of it says how long ago that
-was, by the clock of the very server that has both, whatever other clocks say."""
-INTEGER = re.compile(r"-?[0-9]{1,19}")
+"""The lifetime of the mark of a partition's last commit. What remains of it tells the age of the
+commit by the clock of the Redis server alone."""
+INTEGER_PATTERN = re.compile(r"-?[0-9]{1,19}")
 
 
 def text(key: str, value: bytes) -> str:
@@ -49,7 +49,6 @@ def text(key: str, value: bytes) -> str:
     Raises
     ------
     StateUnreadable
-        If it is none.
     """
     try:
         return value.decode()
@@ -57,22 +56,21 @@ def text(key: str, value: bytes) -> str:
         raise StateUnreadable(key, repr(value), "text in UTF-8") from None
 
 
-def integer(key: str, value: bytes | str, lowest: int = -INT64, highest: int = INT64) -> int:
-    """Return a value as an integer within bounds.
+def integer(
+    key: str, value: bytes | str, lowest: int = -MAX_INT64, highest: int = MAX_INT64
+) -> int:
+    """Return a value as an integer in [lowest, highest].
 
     Parameters
     ----------
     key : str
-        Where the value stands, for errors.
+        The value's, for errors.
     value : bytes or str
-        As it was read.
     lowest, highest : int
-        What it may be, both inside.
 
     Raises
     ------
     StateUnreadable
-        If it is no integer, or outside.
 
     Examples
     --------
@@ -81,107 +79,110 @@ def integer(key: str, value: bytes | str, lowest: int = -INT64, highest: int = I
     >>> integer("dither:flights:deaths", b"12.5", 0)
     Traceback (most recent call last):
     aggregator.errors.StateUnreadable: Redis has '12.5' at dither:flights:deaths: expected a whole \
-number of at least 0. Restore Redis, or delete the key; \
-docs/operations.md#a-stored-value-cannot-be-read
+    number of at least 0. Restore Redis, or delete the key; \
+    docs/operations.md#a-stored-value-cannot-be-read
     """
     shown = value if isinstance(value, str) else text(key, value)
-    if not INTEGER.fullmatch(shown) or not lowest <= int(shown) <= highest:
+    if not INTEGER_PATTERN.fullmatch(shown) or not lowest <= int(shown) <= highest:
         raise StateUnreadable(key, repr(shown), f"a whole number of at least {lowest}")
     return int(shown)
 
 
-def texts(key: str, found: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return a hash of texts."""
-    return {text(key, name): text(key, value) for name, value in found.items()}
+def texts(key: str, fields: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Return a hash as texts."""
+    return {text(key, name): text(key, value) for name, value in fields.items()}
 
 
-def names(key: str, found: Mapping[bytes, bytes]) -> dict[str, bytes]:
-    """Return a hash of bytes by its fields' names."""
-    return {text(key, name): value for name, value in found.items()}
+def names(key: str, fields: Mapping[bytes, bytes]) -> dict[str, bytes]:
+    """Return a hash as bytes by field name."""
+    return {text(key, name): value for name, value in fields.items()}
 
 
-def owner(key: str, found: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return the facts of a partition's owner; those that are numbers are whole numbers."""
-    facts = texts(key, found)
-    for name, lowest in LOWEST.items():
+def owner(key: str, fields: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Return the facts of a partition's owner, after checking the numeric ones."""
+    facts = texts(key, fields)
+    for name, lowest in OWNER_MINIMUMS.items():
         if name in facts:
             integer(f"{key}, field {name}", facts[name], lowest)
     return facts
 
 
-def watermarks(key: str, found: Mapping[bytes, bytes]) -> dict[str, Watermark]:
-    """Return watermarks by metric key; where nothing is said of batches ahead, there are none.
+def watermarks(key: str, fields: Mapping[bytes, bytes]) -> dict[str, Watermark]:
+    """Return watermarks by metric key.
 
     Raises
     ------
     StateUnreadable
-        If one is none.
     """
     marks = {}
-    for name, value in texts(key, found).items():
-        (*times, ahead), place = [*value.split(":"), ""][:4], f"{key}, field {name}"
+    for name, value in texts(key, fields).items():
+        (*times, ahead), field_key = [*value.split(":"), ""][:4], f"{key}, field {name}"
         if len(times) != 3 or value.count(":") > 3:
-            raise StateUnreadable(place, repr(value), "three times in ms, with colons between")
-        time, arrived, closed = (integer(place, time, NEVER) for time in times)
-        marks[name] = Watermark(time, arrived, closed, _ahead(place, ahead, time))
+            raise StateUnreadable(field_key, repr(value), "three times in ms, separated by colons")
+        time, arrived, closed = (integer(field_key, time, NO_TIME) for time in times)
+        marks[name] = Watermark(time, arrived, closed, _ahead(field_key, ahead, time))
     return marks
 
 
-def _ahead(place: str, value: str, time: int) -> Ahead:
-    """Return the batches that are ahead of a watermark."""
-    found: list[tuple[int, int]] = []
+def _ahead(field_key: str, value: str, time: int) -> Ahead:
+    """Return the batches ahead of a watermark."""
+    batches: list[tuple[int, int]] = []
     for pair in filter(None, value.split(",")):
-        age, _, beyond = pair.partition("+")
-        most = RECENT_BATCHES - 1 if not found else found[-1][0] - 1
-        found.append((integer(place, age, 0, most), time + integer(place, beyond, 1, INT64 - time)))
-    if len(found) >= CONFIRMING_BATCHES:
+        age, _, ahead_ms = pair.partition("+")
+        max_age = RECENT_BATCHES - 1 if not batches else batches[-1][0] - 1
+        batches.append(
+            (
+                integer(field_key, age, 0, max_age),
+                time + integer(field_key, ahead_ms, 1, MAX_INT64 - time),
+            )
+        )
+    if len(batches) >= CONFIRMING_BATCHES:
         expected = f"fewer than {CONFIRMING_BATCHES} batches ahead of the watermark"
-        raise StateUnreadable(place, repr(value), expected)
-    return tuple(found)
+        raise StateUnreadable(field_key, repr(value), expected)
+    return tuple(batches)
 
 
-def counts(key: str, found: Mapping[bytes, bytes]) -> dict[str, int]:
+def counts(key: str, fields: Mapping[bytes, bytes]) -> dict[str, int]:
     """Return numbers of reports by ``outcome:metric``."""
     return {
-        name: integer(f"{key}, field {name}", value, 0) for name, value in texts(key, found).items()
+        name: integer(f"{key}, field {name}", value, 0)
+        for name, value in texts(key, fields).items()
     }
 
 
 def age(left_ms: int) -> int | None:
-    """Return how many ms ago a mark was written, given what is left of its life; None: unknown."""
+    """Return the age of a mark in ms, given its remaining lifetime; None if unknown."""
     return LAST_COMMIT_MS - left_ms if 0 <= left_ms <= LAST_COMMIT_MS else None
 
 
-def partitions(key: str, found: Iterable[bytes]) -> list[int]:
+def partitions(key: str, members: Iterable[bytes]) -> list[int]:
     """Return numbers of partitions, ascending."""
-    return sorted(integer(key, member, 0, MOST_PARTITIONS) for member in found)
+    return sorted(integer(key, member, 0, MAX_PARTITIONS) for member in members)
 
 
 def start(key: str, member: bytes) -> tuple[int, int]:
-    """Return when a pane begins, in ms since the epoch, and its first offset: of an index.
+    """Return the start of a pane, in ms since the epoch, and its first offset, from an index.
 
     Raises
     ------
     StateUnreadable
-        If the member has no such form.
     """
     begin, colon, first = text(key, member).partition(":")
     if not colon:
-        raise StateUnreadable(key, repr(member), "a start and an offset, with a colon between")
+        raise StateUnreadable(key, repr(member), "a start and an offset, separated by a colon")
     return integer(key, begin, 0), integer(key, first, 0)
 
 
 def indexed(key: str, member: bytes) -> tuple[str, str]:
-    """Return the grain and the metric's key of an index.
+    """Return the grain and the metric key of an index.
 
     Raises
     ------
     StateUnreadable
-        If the member has no such form.
     """
     grain, _, metric = text(key, member).partition(":")
     if grain not in GRAINS or not metric or ":" in metric:
-        raise StateUnreadable(key, repr(member), "a grain and a metric, with a colon between")
+        raise StateUnreadable(key, repr(member), "a grain and a metric, separated by a colon")
     return grain, metric
 
 
@@ -191,12 +192,11 @@ def opened(key: str, member: bytes) -> tuple[PaneKey, int]:
     Raises
     ------
     StateUnreadable
-        If the member has no such form.
     """
     match text(key, member).split(":"):
         case [grain, metric, begin, first] if grain in GRAINS:
             return PaneKey(grain, metric, integer(key, begin, 0)), integer(key, first, 0)
-    raise StateUnreadable(key, repr(member), "a pane that is open, as grain:metric:start:offset")
+    raise StateUnreadable(key, repr(member), "an open pane, as grain:metric:start:offset")
 
 
 def statistic(key: str, value: bytes, metric: Metric) -> Counts:
@@ -205,16 +205,14 @@ def statistic(key: str, value: bytes, metric: Metric) -> Counts:
     Parameters
     ----------
     key : str
-        Where the value stands, for errors.
+        The value's, for errors.
     value : bytes
-        As it was read.
     metric : Metric
-        Whose statistic it is.
 
     Raises
     ------
     StateUnreadable
-        If the size is another one, or no reports can have these sums.
+        If the size is wrong, or no reports can have these sums.
     """
     size = 8 * len(metric.levels) * metric.randomizer.columns
     if len(value) != size:
@@ -226,59 +224,53 @@ def statistic(key: str, value: bytes, metric: Metric) -> Counts:
     return vector
 
 
-def pane(place: str, key: PaneKey, value: bytes, metric: Metric) -> Counts:
-    """Return the statistic of a pane, or those of a chunk of slices.
+def pane(redis_key: str, key: PaneKey, value: bytes, metric: Metric) -> Counts:
+    """Return the statistic of a pane, or the statistics of a chunk of slices.
 
     Parameters
     ----------
-    place : str
-        Where the value stands, for errors.
+    redis_key : str
+        The value's, for errors.
     key : PaneKey
     value : bytes
-        As it was read.
     metric : Metric
-        Whose pane it is.
 
     Raises
     ------
     StateUnreadable
-        If it is none.
     """
     if key.chunk is None:
-        return statistic(place, value, metric)
+        return statistic(redis_key, value, metric)
     try:
-        found = decode_chunk(key.chunk, value, metric)
-        counts = [metric.counts(row) for row in found if row.any()]
+        chunk = decode_chunk(key.chunk, value, metric)
+        counts = [metric.counts(row) for row in chunk if row.any()]
     except ValueError as error:
-        raise StateUnreadable(place, str(error), f"slices of {metric.name!r}") from None
-    if any((each < 0).any() for each in counts):
+        raise StateUnreadable(redis_key, str(error), f"slices of {metric.name!r}") from None
+    if any((row_counts < 0).any() for row_counts in counts):
         expected = f"slices of {metric.name!r}"
-        raise StateUnreadable(place, "a negative number of reports", expected)
-    return found
+        raise StateUnreadable(redis_key, "a negative number of reports", expected)
+    return chunk
 
 
 def open_round(key: str, value: bytes, metric: Metric) -> Round:
-    """Return the round of a metric that is open, or was the last one.
+    """Return the round of a minimum or maximum that is open, or was the last one.
 
     Parameters
     ----------
     key : str
-        Where the value stands, for errors.
+        The value's, for errors.
     value : bytes
-        As it was read.
     metric : Metric
-        A minimum or maximum.
 
     Raises
     ------
     StateUnreadable
-        If it is no round of the metric.
     """
     try:
-        found = decode(value)
-        expected = Round.of(SearchMetric.require(metric), found.progress, found.opened_ms)
+        stored = decode(value)
+        expected = Round.of(SearchMetric.require(metric), stored.progress, stored.opened_ms)
     except ValueError as error:
         raise StateUnreadable(key, str(error), f"a round of {metric.name!r}") from None
-    if found != expected:
-        raise StateUnreadable(key, f"{found}", f"the round that its decisions lead to: {expected}")
-    return found
+    if stored != expected:
+        raise StateUnreadable(key, f"{stored}", f"the round that its decisions lead to: {expected}")
+    return stored

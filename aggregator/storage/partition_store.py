@@ -14,16 +14,16 @@ from aggregator.state.pane_keys import counted_metric
 from aggregator.state.partition import Partition
 from aggregator.storage import consistent_read, parsing
 from aggregator.storage.commands import Command, Commands, script
-from aggregator.storage.commit_writes import MOST_ARGUMENTS, keys_of, writes
+from aggregator.storage.commit_writes import MAX_SCRIPT_ARGUMENTS, commit_commands, keys_of
 from aggregator.storage.id_chunks import read_ids
 from aggregator.storage.progress import TORN
 from aggregator.storage.redis_keys import partitions_key, tag
 from aggregator.storage.snapshot import Snapshot, open_panes, pairs, read_panes
 from estimators import Metric
 
-LOOKS = 3
-"""How often a partition is read again whose panes came while it was read."""
-TYPES = {
+MAX_SNAPSHOT_ATTEMPTS = 3
+"""Attempts to read a partition while a Redis Cluster moves its panes."""
+TYPES_BY_KEY = {
     b"owner": b"hash",
     b"watermarks": b"hash",
     b"counts": b"hash",
@@ -31,19 +31,12 @@ TYPES = {
     b"sizes": b"hash",
     b"ids": b"hash",
 }
-"""What is at the keys of a partition without which nothing of it can be read."""
+"""The types of the keys without which a partition cannot be read."""
 TOKEN_BYTES = 8
 
 
 class PartitionStore:
-    """Writes and reads the state of partitions, each in one piece.
-
-    Parameters
-    ----------
-    commands : Commands
-    topic : str
-        The reports topic.
-    """
+    """Reads and writes the state of partitions atomically."""
 
     def __init__(self, commands: Commands, topic: str) -> None:
         self._commands, self._topic = commands, topic
@@ -58,42 +51,39 @@ class PartitionStore:
         group: str = "",
         metrics: Mapping[str, Metric] | None = None,
     ) -> Snapshot:
-        """Become a partition's owner: whoever owned it is fenced from now on.
+        """Become a partition's owner; from now on the previous owner is fenced.
 
         Parameters
         ----------
         partition : int
-            Its number.
         worker : str
             Name of the new owner, for people.
         group : str
-            The worker's consumer group; empty: whichever it is.
+            The worker's consumer group; empty: any.
         metrics : mapping of str to Metric, optional
-            By name, as they are defined now: of open panes that are of other definitions nothing is
-            read. If it is left out, all open panes are read.
+            The current definitions by name; open panes of others are not read. Without it all open
+            panes are read.
 
         Raises
         ------
         OtherGroup
-            If another consumer group counts it here. Nothing was changed.
+            If another consumer group counts the partition here. Nothing was changed.
         StateUnreadable
-            If what is stored of the partition cannot be counted on from.
+            If counting cannot continue from the stored state.
         """
-        self._enlist(partition)
+        self._register(partition)
         token = os.urandom(TOKEN_BYTES).hex()
         snapshot = self._take_over(partition, worker, token, group, metrics)
         self._tokens[partition] = int(snapshot.owner["epoch"]), token
         return snapshot
 
     def snapshot(self, partition: int) -> Snapshot:
-        """Look at a partition's open state without touching its ownership.
+        """Return a partition's open state, without touching its ownership.
 
         Raises
         ------
-        StateUnreadable
-            If what belongs to an open pane is gone, or is not as it was written.
         TryAgainError
-            If the partition has changed each time that it was read.
+            If the partition changed during each attempt.
         """
         prefix = tag(self._topic, partition)
         hashes: list[Command] = [
@@ -108,11 +98,11 @@ class PartitionStore:
                 commands += [("HGETALL", f"{prefix}:keys:{key}")]
             return commands
 
-        ask, plan = self._commands.ask, consistent_read.Plan(prefix, reads)
-        for _ in range(LOOKS):
-            (found,) = consistent_read.read(ask, [plan])
-            values = iter(found.replies[len(hashes) :])
-            chunked = pairs(found.replies[len(hashes) - 1])
+        ask, plan = self._commands.ask, consistent_read.ReadPlan(prefix, reads)
+        for _ in range(MAX_SNAPSHOT_ATTEMPTS):
+            (piece,) = consistent_read.read(ask, [plan])
+            values = iter(piece.replies[len(hashes) :])
+            chunked = pairs(piece.replies[len(hashes) - 1])
             panes = open_panes(
                 prefix,
                 (
@@ -120,17 +110,17 @@ class PartitionStore:
                         *(member, next(values), next(values)),
                         *(chunked.get(member.rpartition(b":")[0]), next(values)),
                     )
-                    for member in sorted(found.opened)
+                    for member in sorted(piece.opened)
                 ),
             )
             stored = read_ids(ask, prefix, panes)
-            snapshot = Snapshot.of(prefix, found.replies[: len(hashes)], panes, stored)
+            snapshot = Snapshot.of(prefix, piece.replies[: len(hashes)], panes, stored)
             if not snapshot.gone or snapshot.next_offset == TORN:
                 return snapshot
-            owner = pairs(found.replies[0])
-            stamp = [owner.get(name.encode()) for name in consistent_read.STAMP]
-            if ask([("HMGET", f"{prefix}:owner", *consistent_read.STAMP)]) == [stamp]:
-                raise _missing(snapshot)  # else a pane may have closed meanwhile
+            owner = pairs(piece.replies[0])
+            stamp = [owner.get(name.encode()) for name in consistent_read.STAMP_FIELDS]
+            if ask([("HMGET", f"{prefix}:owner", *consistent_read.STAMP_FIELDS)]) == [stamp]:
+                raise _missing_part_error(snapshot)  # else a pane may have closed meanwhile
         raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
 
     def commit(
@@ -141,66 +131,67 @@ class PartitionStore:
         partition: Partition,
         facts: Mapping[str, str | int],
     ) -> int | None:
-        """Write what changed in a partition and its next offset, together or not at all.
+        """Write a partition's changes and its next offset, all or nothing.
 
         Parameters
         ----------
         number : int
-            The partition's number.
         epoch : int
             From :meth:`acquire`.
         expected : int
-            The next offset in the store on which this state was built.
+            The stored next offset on which this state was built.
         partition : Partition
-            Told that it is saved when it is.
+            It is marked as committed afterwards.
         facts : mapping
             Further fields of the owner's hash, for people and readers.
 
         Returns
         -------
         int or None
-            Bytes of panes and batch ids that were written; None if this very commit was made before
-            and its reply was lost, so that nothing, facts included, was written now.
+            Written bytes of panes and batch ids; None if this commit was made before, and its reply
+            was lost: then nothing was written now.
 
         Raises
         ------
         Fenced
-            If the store is not where this state came from. Nothing was written.
+            If the stored state is not the expected one. Nothing was written.
         PartialCommit
             If a write failed after others were made.
         CommitTooLarge
             If Redis would not take it in one call. Nothing was written.
         StateUnreadable
-            If a key was deleted, wholly or in part, that this commit adds to. Nothing was written.
+            If a key to which this commit adds has lost members. Nothing was written.
         """
         prefix = tag(self._topic, number)
         owner, name = f"{prefix}:owner", f"{self._topic}:{number}"
-        taken, token = self._tokens.get(number, (epoch, ""))
+        acquired_epoch, token = self._tokens.get(number, (epoch, ""))
         words: list[Any] = [epoch, expected, partition.next_offset]
-        words.append(token if taken == epoch else "")
+        words.append(token if acquired_epoch == epoch else "")
         mark = f"{prefix}:committed"
         words += [5, "SET", mark, 1, "PX", parsing.LAST_COMMIT_MS]
         keys = {owner: None, f"{prefix}:sizes": None, mark: None}
-        for command in writes(prefix, partition, facts):
+        for command in commit_commands(prefix, partition, facts):
             words += [len(command), *command]
             keys.update(dict.fromkeys(keys_of(command)))
-        if len(keys) + len(words) > MOST_ARGUMENTS:
+        if len(keys) + len(words) > MAX_SCRIPT_ARGUMENTS:
             raise CommitTooLarge(name, len(partition.changed), partition.changed_keys)
-        self._enlist(number)  # a Redis Cluster may have lost that, and nothing else
+        self._register(number)  # a Redis Cluster may have lost that, and nothing else
         try:
-            outcome, stored_epoch, rest = self._commit([*keys], words)
+            outcome, stored_epoch, detail = self._commit([*keys], words)
         except redis.ResponseError as error:
             raise self._diagnose(prefix, error) from None
         if outcome == b"gone":
-            found, _, all_of_them = rest.partition(b":")
-            raise consistent_read.lost(stored_epoch.decode(errors="replace"), found, all_of_them)
+            size, _, expected_size = detail.partition(b":")
+            raise consistent_read.loss_error(
+                stored_epoch.decode(errors="replace"), size, expected_size
+            )
         if outcome == b"torn":
-            torn = PartialCommit(name, epoch, expected, rest.decode(errors="replace"), prefix)
+            torn = PartialCommit(name, epoch, expected, detail.decode(errors="replace"), prefix)
             self.halt(number, str(torn))
             raise torn
         if outcome == b"fenced":
             now = parsing.integer(f"{owner}, field epoch", stored_epoch, 0)
-            following = parsing.integer(f"{owner}, field next", rest, TORN)
+            following = parsing.integer(f"{owner}, field next", detail, TORN)
             raise Fenced(name, epoch, now, expected, following)
         partition.mark_committed()
         if outcome == b"known":
@@ -208,21 +199,21 @@ class PartitionStore:
         return sum(len(word) for word in words if isinstance(word, bytes | memoryview))
 
     def deployments(self, partitions: Sequence[int]) -> set[str]:
-        """Return the names of the deployments by which partitions were counted here."""
-        found = self._commands.replies(
+        """Return the names of the deployments that counted these partitions here."""
+        replies = self._commands.replies(
             [("HMGET", f"{tag(self._topic, number)}:owner", "deployment") for number in partitions]
         )
-        readable = [reply[0] for reply in found if not isinstance(reply, StateUnreadable)]
+        readable = [reply[0] for reply in replies if not isinstance(reply, StateUnreadable)]
         return {name.decode(errors="replace") for name in readable if name}
 
     def halt(self, partition: int, reason: str) -> None:
-        """Show why a partition is not counted, if Redis lets us: its owner could not write it."""
+        """Store why a partition is not counted, if Redis allows it."""
         with contextlib.suppress(redis.RedisError):
-            self._enlist(partition)
+            self._register(partition)
             self._commands.client.hset(f"{tag(self._topic, partition)}:owner", "halted", reason)
 
-    def _enlist(self, partition: int) -> None:
-        """Add a partition to those that readers look at."""
+    def _register(self, partition: int) -> None:
+        """Add a partition to the set that readers look at."""
         key = partitions_key(self._topic)
         self._commands.ask([("SADD", key, partition)])
 
@@ -235,70 +226,70 @@ class PartitionStore:
         metrics: Mapping[str, Metric] | None,
     ) -> Snapshot:
         prefix = tag(self._topic, partition)
-        keys = [f"{prefix}:{name.decode()}" for name in TYPES]
-        for _ in range(LOOKS):
+        keys = [f"{prefix}:{name.decode()}" for name in TYPES_BY_KEY]
+        for _ in range(MAX_SNAPSHOT_ATTEMPTS):
             try:
-                found = self._snapshot(keys, [worker, token, group])
+                replies = self._snapshot(keys, [worker, token, group])
             except redis.ResponseError as error:
                 raise self._diagnose(prefix, error) from None
-            *hashes, ids, opened, short = found
+            *hashes, ids, opened, short = replies
             owner = pairs(hashes[0])
-            if group and (other := owner.get(b"group", b"").decode(errors="replace")) != group:
-                named = owner.get(b"worker", b"").decode(errors="replace")
-                raise OtherGroup(prefix, group, other, named)
-            left = _uncounted(prefix, opened, metrics)
-            counted = [member for member in opened if member not in left]
+            if (
+                group
+                and (stored_group := owner.get(b"group", b"").decode(errors="replace")) != group
+            ):
+                stored_worker = owner.get(b"worker", b"").decode(errors="replace")
+                raise OtherGroup(prefix, group, stored_group, stored_worker)
+            uncounted = _uncounted(prefix, opened, metrics)
+            counted = [member for member in opened if member not in uncounted]
             panes = read_panes(self._commands.ask, prefix, counted, pairs(ids), metrics)
             stored = read_ids(self._commands.ask, prefix, panes)
-            mine = self._commands.ask([("HMGET", keys[0], "epoch", "token")])
-            if mine != [[owner[b"epoch"], token.encode()]]:
-                continue  # somebody has taken it over meanwhile, and may have closed panes
-            snapshot = Snapshot.of(prefix, hashes, panes, stored, left)
+            stored_owner = self._commands.ask([("HMGET", keys[0], "epoch", "token")])
+            if stored_owner != [[owner[b"epoch"], token.encode()]]:
+                continue  # another worker took it over, and may have closed panes
+            snapshot = Snapshot.of(prefix, hashes, panes, stored, uncounted)
             if short and (
                 short[1] or not self._has_appeared(prefix, short[0].decode(errors="replace"))
             ):
-                raise consistent_read.lost(short[0].decode(errors="replace"), *short[1:])
+                raise consistent_read.loss_error(short[0].decode(errors="replace"), *short[1:])
             if short:
                 continue
             if not snapshot.gone or snapshot.next_offset == TORN:
                 return snapshot
             if not self._has_appeared(prefix, snapshot.gone):
-                raise _missing(snapshot)
+                raise _missing_part_error(snapshot)
         raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
 
     def _has_appeared(self, prefix: str, key: str) -> bool:
-        """Return whether a key is there after all: a Redis Cluster was moving it.
-
-        While it still does, Redis refuses to say.
-        """
-        (there,) = self._commands.ask([("EXISTS", f"{prefix}:open", key)])
-        if there == 2 and self._commands.ask([("TYPE", key)]) == [b"string"]:
-            return self._commands.ask([("STRLEN", key)]) != [0]  # an empty one is damaged
-        return bool(there == 2)
+        """Return whether a key exists after all, because a Redis Cluster was moving it."""
+        (existing,) = self._commands.ask([("EXISTS", f"{prefix}:open", key)])
+        if existing == 2 and self._commands.ask([("TYPE", key)]) == [b"string"]:
+            return self._commands.ask([("STRLEN", key)]) != [0]  # an empty value is damaged
+        return bool(existing == 2)
 
     def _diagnose(self, prefix: str, error: redis.ResponseError) -> Exception:
-        """Return what a script that reads a partition has failed at, naming the key."""
+        """Return the error that names the key at which a script failed."""
         if "not an integer" in str(error):
             return StateUnreadable(f"{prefix}:owner, field epoch", str(error), "a whole number")
         if "WRONGTYPE" not in str(error):
             return error
-        types = {f"{prefix}:{name.decode()}": kind for name, kind in TYPES.items()}
+        types = {f"{prefix}:{name.decode()}": kind for name, kind in TYPES_BY_KEY.items()}
         with contextlib.suppress(redis.ResponseError):
             for member in self._commands.members(f"{prefix}:open"):
                 name = member.rpartition(b":")[0].decode(errors="replace")
                 types |= {f"{prefix}:{name}": b"string", f"{prefix}:seen:{name}": b"string"}
                 types[f"{prefix}:keys:{name}"] = b"hash"
         for key, kind in types.items():
-            (found,) = self._commands.ask([("TYPE", key)])
-            if found not in (kind, b"none"):
-                return StateUnreadable(key, f"a {found.decode()}", f"a {kind.decode()}")
+            (key_type,) = self._commands.ask([("TYPE", key)])
+            if key_type not in (kind, b"none"):
+                return StateUnreadable(key, f"a {key_type.decode()}", f"a {kind.decode()}")
         return error
 
 
 def _uncounted(
     prefix: str, opened: Collection[bytes], metrics: Mapping[str, Metric] | None
 ) -> frozenset[bytes]:
-    """Return which open panes are of other definitions."""
+    """Return the open panes of other definitions."""
     if metrics is None:
         return frozenset()
     keys = {member: parsing.opened(f"{prefix}:open", member)[0].metric for member in opened}
@@ -306,5 +297,5 @@ def _uncounted(
     return frozenset(member for member, key in keys.items() if key in left)
 
 
-def _missing(snapshot: Snapshot) -> StateUnreadable:
-    return StateUnreadable(snapshot.gone, "nothing", "what belongs to a pane that is open")
+def _missing_part_error(snapshot: Snapshot) -> StateUnreadable:
+    return StateUnreadable(snapshot.gone, "nothing", "the data of an open pane")

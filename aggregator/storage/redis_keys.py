@@ -1,7 +1,7 @@
 """The names of keys in Redis. docs/data-model.md describes their content.
 
-All keys of a partition have the same hash tag, so that they are in one slot of a Redis Cluster and
-one script call can commit them.
+All keys of a partition share a hash tag: they are in one slot of a Redis Cluster, and one script
+can commit them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 def tag(topic: str, partition: int) -> str:
     """Return the prefix of a partition's keys.
 
-    Examples
-    --------
     >>> tag("dither.reports", 3)
     '{dither:dither.reports:3}'
     """
@@ -19,39 +17,35 @@ def tag(topic: str, partition: int) -> str:
 
 
 def partitions_key(topic: str) -> str:
-    """Return the key of the set of a topic's partitions that were ever counted."""
+    """Return the key of the set of all partitions of a topic that were ever counted."""
     return f"dither:{topic}:partitions"
 
 
 def definitions_key(topic: str) -> str:
-    """Return the key of the hash of all definitions by which a topic was counted, by digest."""
+    """Return the key of the hash of all definitions of a topic's counting, by digest."""
     return f"dither:{topic}:definitions"
 
 
 def policies_key(topic: str) -> str:
-    """Return the key of the hash of the weights that are in force, by metric name."""
+    """Return the key of the hash of weight policies, by metric name."""
     return f"dither:{topic}:policies"
 
 
-CHANGED = " changed"
+CHANGED_SUFFIX = " changed"
 
 
 def changed_field(metric: str) -> str:
-    """Return the field of that hash with the time at which a metric's weights were changed last.
+    """Return the field of the weight policies with the time of a metric's last change.
 
-    Examples
-    --------
     >>> changed_field("delay")  # no metric's name has a space
     'delay changed'
     """
-    return metric + CHANGED
+    return metric + CHANGED_SUFFIX
 
 
 def publisher_key(topic: str) -> str:
-    """Return the prefix of the keys of whoever publishes estimates: one slot of a Redis Cluster.
+    """Return the prefix of the publisher's keys, in one slot of a Redis Cluster.
 
-    Examples
-    --------
     >>> publisher_key("dither.reports")
     'dither:{publisher:dither.reports}'
     """
@@ -59,10 +53,8 @@ def publisher_key(topic: str) -> str:
 
 
 def coordinator_key(topic: str) -> str:
-    """Return the prefix of the keys of whoever opens rounds: one slot of a Redis Cluster.
+    """Return the prefix of the coordinator's keys, in one slot of a Redis Cluster.
 
-    Examples
-    --------
     >>> coordinator_key("dither.reports")
     'dither:{coordinator:dither.reports}'
     """
@@ -70,30 +62,27 @@ def coordinator_key(topic: str) -> str:
 
 
 def rounds_key(topic: str) -> str:
-    """Return the key of the hash of the rounds that were published, by :func:`metric_key`."""
+    """Return the key of the hash of published rounds, by :func:`metric_key`."""
     return f"{coordinator_key(topic)}:published"
 
 
 def final_key(publisher: str, metric: str) -> str:
-    """Return the key of the sorted set of a metric's panes that have their final event.
-
-    `publisher` is :func:`publisher_key`, `metric` :func:`metric_key`.
-    """
+    """Return the key of the sorted set of a metric key's panes that have their final event."""
     return f"{publisher}:final:{metric}"
 
 
 def expired_key(publisher: str, metric: str) -> str:
-    """Return the key of the panes of a metric that had expired before their final event."""
+    """Return the key of a metric key's panes that expired before their final event."""
     return f"{publisher}:expired:{metric}"
 
 
 def failed_searches_key(publisher: str) -> str:
-    """Return the key of how many panes of each metric wait, because their search failed."""
+    """Return the key of the number of panes of each metric whose search waits for a retry."""
     return f"{publisher}:failed-searches"
 
 
 def release_key(publisher: str, metric: str, start: int) -> str:
-    """Return the key of a pane's release: drawn, and shown once it has its final event.
+    """Return the key of a pane's release, which is shown after the pane's final event.
 
     Parameters
     ----------
@@ -102,16 +91,14 @@ def release_key(publisher: str, metric: str, start: int) -> str:
     metric : str
         Name and revision, as in keys.
     start : int
-        The pane's, in ms since the epoch.
+        In ms since the epoch.
     """
     return f"{publisher}:release:{metric}:{start}"
 
 
 def handled_key(deadletters: str, topic_id: str) -> str:
-    """Return the prefix of the keys of a dead-letter topic's marks: one slot of a Redis Cluster.
+    """Return the prefix of the marks of a dead-letter topic, in one slot of a Redis Cluster.
 
-    Examples
-    --------
     >>> handled_key("dither.deadletters", "")
     'dither:{deadletters:dither.deadletters}:handled'
     """
@@ -119,10 +106,10 @@ def handled_key(deadletters: str, topic_id: str) -> str:
 
 
 def stuck_key(topic: str) -> str:
-    """Return the key of the hash of workers that are stuck, by name."""
+    """Return the key of the hash of stuck workers, by name."""
     return f"dither:{topic}:stuck"
 
 
 def deaths_key(topic: str) -> str:
-    """Return the key of the number of workers that died and were started again."""
+    """Return the key of the number of workers that died and were restarted."""
     return f"dither:{topic}:deaths"

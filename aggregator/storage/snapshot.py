@@ -1,6 +1,6 @@
 """Reads a partition's whole state from Redis, and checks that its parts agree.
 
-Ids of batches are read afterwards, by :mod:`aggregator.storage.id_chunks`.
+The ids of batches are read by :mod:`aggregator.storage.id_chunks`.
 """
 
 from __future__ import annotations
@@ -18,52 +18,32 @@ from aggregator.state.partition import Partition
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
 from aggregator.storage.commands import Command
-from aggregator.storage.id_chunks import MOST_IDS, OpenPane, StoredIds
+from aggregator.storage.id_chunks import MAX_PANE_IDS, OpenPane, StoredIds
 from aggregator.storage.progress import TORN, UNSET
 from estimators import Metric
 
-PANES_TOGETHER = 300
-"""Open panes that are asked for in one round trip."""
-USES_TOGETHER = 5_000
-"""Message keys of a pane that one command reads: Redis does nothing else for some 5 ms."""
+PANES_PER_READ = 300
+"""Open panes read in one round trip."""
+USES_PER_SCAN = 5_000
+"""Message keys of a pane read by one command, which blocks Redis for about 5 ms."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """A partition's state as the store has it, in one consistent piece.
-
-    Attributes
-    ----------
-    prefix : str
-        Of the partition's keys.
-    owner : dict of str to str
-        ``epoch``, ``next``, ``begin``, ``topic_id``, ``worker``, ``high``, ``halted``, ``gap``,
-        ``partitions``.
-    watermarks : dict of str to Watermark
-        By metric key.
-    counts : dict of str to int
-        Reports by ``outcome:metric``.
-    open : dict of PaneKey to (int, bytes, BatchIds)
-        First offset, statistic and counted batch ids of each open pane.
-    used : dict of PaneKey to dict of bytes to int
-        How many reports of each message key were counted in it, where the metric has a limit.
-    unchunked : dict of PaneKey to int
-        How many of the ids are in one value, as earlier versions wrote them.
-    gone : str
-        The key of an open pane's statistic, or of its batch ids, that is not there.
-    uncounted : collection of bytes
-        Members of the set of open panes that are of other definitions: nothing of them was read.
-    """
+    """One consistent state of a partition as stored."""
 
     prefix: str
-    owner: dict[str, str]
-    watermarks: dict[str, Watermark]
-    counts: dict[str, int]
+    owner: dict[str, str]  # epoch, next, begin, topic_id, worker, high, halted, gap, partitions
+    watermarks: dict[str, Watermark]  # by metric key
+    counts: dict[str, int]  # reports by ``outcome:metric``
+    # First offset, statistic and batch ids of each open pane.
     open: dict[PaneKey, tuple[int, bytes, BatchIds]]
+    # Reports by message key, where the metric has a limit.
     used: dict[PaneKey, Uses] = dataclasses.field(default_factory=dict)
+    # Number of ids in one value.
     unchunked: dict[PaneKey, int] = dataclasses.field(default_factory=dict)
-    gone: str = ""
-    uncounted: Collection[bytes] = ()
+    gone: str = ""  # the key of a missing statistic, or of missing ids
+    uncounted: Collection[bytes] = ()  # open panes of other definitions, which were not read
 
     @classmethod
     def of(
@@ -74,49 +54,49 @@ class Snapshot:
         stored: Sequence[StoredIds],
         uncounted: Collection[bytes] = (),
     ) -> Snapshot:
-        """Return what was read.
+        """Return the snapshot of what was read.
 
         Parameters
         ----------
         prefix : str
-            Of the partition's keys.
         hashes : sequence of hashes
             Of the owner, the watermarks and the counts.
         panes : sequence of OpenPane
         stored : sequence of StoredIds
-            Of each pane, by :func:`aggregator.storage.id_chunks.read_ids`.
+            Of each pane, from :func:`aggregator.storage.id_chunks.read_ids`.
         uncounted : collection of bytes
-            Open panes of which nothing was read.
+            Open panes that were not read.
 
         Raises
         ------
         StateUnreadable
-            If something in it is not as it was written.
+            If stored values contradict each other.
         """
         facts, marks, numbers, *_ = hashes
-        kept, used, unchunked, gone = {}, {}, {}, ""
-        for pane, seen in zip(panes, stored, strict=True):
+        open_panes, used, unchunked, gone = {}, {}, {}, ""
+        for pane, stored_ids in zip(panes, stored, strict=True):
             key, first = parsing.opened(f"{prefix}:open", pane.member)
-            if key in kept:
-                raise StateUnreadable(f"{prefix}:open", f"two of {key}", "every open pane once")
-            kept[key] = first, pane.statistic or b"", seen.ids
-            unchunked[key] = seen.unchunked
+            if key in open_panes:
+                raise StateUnreadable(f"{prefix}:open", f"{key} twice", "every open pane once")
+            open_panes[key] = first, pane.statistic or b"", stored_ids.ids
+            unchunked[key] = stored_ids.unchunked
             if pane.statistic is None:
                 gone = f"{prefix}:{key}"
-            elif seen.gone:
-                gone = seen.gone
-            elif key.grain == "pane" and not seen.ids:
+            elif stored_ids.gone:
+                gone = stored_ids.gone
+            elif key.grain == "pane" and not stored_ids.ids:
                 gone = f"{prefix}:seen:{key}"
-            place = f"{prefix}:keys:{key}"
+            uses_key = f"{prefix}:keys:{key}"
             used[key] = {
-                name: parsing.integer(place, count, 1) for name, count in pairs(pane.uses).items()
+                name: parsing.integer(uses_key, count, 1)
+                for name, count in pairs(pane.uses).items()
             }
         snapshot = cls(
             prefix,
             parsing.owner(f"{prefix}:owner", pairs(facts)),
             parsing.watermarks(f"{prefix}:watermarks", pairs(marks)),
             parsing.counts(f"{prefix}:counts", pairs(numbers)),
-            kept,
+            open_panes,
             used,
             unchunked,
             gone,
@@ -128,7 +108,7 @@ class Snapshot:
 
     @property
     def next_offset(self) -> int:
-        """The first offset that is not counted, UNSET or TORN."""
+        """The next offset to count, UNSET or TORN."""
         if self.owner.get("begun") != self.owner.get("done"):
             return TORN
         return int(self.owner.get("next", UNSET))
@@ -136,12 +116,12 @@ class Snapshot:
     def partition(
         self, metrics: Mapping[str, Metric], future_ms: int, past_ms: int = ANY_AGE
     ) -> Partition:
-        """Return the partition in memory, ready to count on from here.
+        """Return the partition in memory, from which counting continues.
 
         Parameters
         ----------
         metrics : mapping of str to Metric
-            By name, as they are defined now.
+            The current definitions, by name.
         future_ms, past_ms : int
             How far event times may be ahead of, and behind, Kafka's timestamp.
         """
@@ -149,40 +129,42 @@ class Snapshot:
         partition.next_offset = max(0, self.next_offset)
         partition.watermarks.update(self.watermarks)
         partition.counts.update(self.counts)
-        for key, (first_offset, value, seen) in self.open.items():
+        for key, (first_offset, value, batch_ids) in self.open.items():
             metric = counted_metric(metrics, key.metric)
             if metric is not None:
                 sums = parsing.pane(f"{self.prefix}:{key}", key, value, metric).copy()
                 used = dict(self.used.get(key, {}))
-                pane = Pane(metric, first_offset, sums, seen, used=used)
+                pane = Pane(metric, first_offset, sums, batch_ids, used=used)
                 pane.unchunked = self.unchunked.get(key, 0)
                 partition.restore(key, pane)
         return partition
 
     def _check(self) -> None:
-        """See whether a key is gone: what the others say of it would be counted twice, or lost."""
+        """Raise StateUnreadable if a key is missing that other keys imply."""
         has_open = self.open or self.uncounted
         if self.next_offset == UNSET and (has_open or self.watermarks or self.counts):
             raise StateUnreadable(f"{self.prefix}:owner", "no field next", "the next offset")
         accepted = {n for n, v in self.counts.items() if n.startswith("accepted:") and v}
         if accepted and not has_open:
-            expected = "the panes that are open, of which there always are some"
+            expected = "at least one open pane"
             raise StateUnreadable(f"{self.prefix}:open", "nothing", expected)
         for key in self.open:
             if key.question not in self.watermarks:
-                place = f"{self.prefix}:watermarks"
-                raise StateUnreadable(place, f"no field {key.question}", "that of an open pane")
+                watermarks_key = f"{self.prefix}:watermarks"
+                raise StateUnreadable(
+                    watermarks_key, f"no field {key.question}", "that of an open pane"
+                )
             if (name := f"accepted:{key.metric.partition('@')[0]}") not in accepted:
                 raise StateUnreadable(f"{self.prefix}:counts", f"no field {name}", "its reports")
 
 
 def open_panes(prefix: str, panes: Iterable[Sequence[Any]]) -> list[OpenPane]:
-    """Return open panes as a script or commands have read them, the number of ids checked."""
-    found = []
+    """Return open panes from the replies of a script or of commands."""
+    panes_with_ids = []
     for member, statistic, unchunked, chunked, uses in panes:
-        ids = parsing.integer(f"{prefix}:ids", chunked or b"0", 0, MOST_IDS)
-        found.append(OpenPane(member, statistic, unchunked, ids, uses))
-    return found
+        ids = parsing.integer(f"{prefix}:ids", chunked or b"0", 0, MAX_PANE_IDS)
+        panes_with_ids.append(OpenPane(member, statistic, unchunked, ids, uses))
+    return panes_with_ids
 
 
 def read_panes(
@@ -192,39 +174,34 @@ def read_panes(
     chunked: Mapping[bytes, bytes],
     metrics: Mapping[str, Metric] | None = None,
 ) -> list[OpenPane]:
-    """Return open panes as their owner reads them, in pieces: nobody else changes them.
+    """Return open panes, read page by page by their owner, as nobody else changes them.
 
     Parameters
     ----------
     ask : callable
         Runs commands in one round trip.
     prefix : str
-        Of the partition's keys.
     members : sequence of bytes
         Of the set of open panes.
     chunked : mapping of bytes to bytes
         By pane, the number of its batch ids in chunks.
     metrics : mapping of str to Metric, optional
-        By name, as they are defined: message keys are read where these limit them. If it is left
-        out, all are read.
-
-    Raises
-    ------
-    StateUnreadable
-        If something is not as it was written.
+        The current definitions, by name: message keys are read only where these limit them.
     """
-    limited = {name for name, one in (metrics or {}).items() if one.max_key_reports is not None}
+    limited = {
+        name for name, metric in (metrics or {}).items() if metric.max_key_reports is not None
+    }
 
     def has_uses(key: PaneKey) -> bool:
         return key.grain == "pane" and (metrics is None or key.metric.partition("@")[0] in limited)
 
-    found = []
-    for first in range(0, len(members), PANES_TOGETHER):
-        some = members[first : first + PANES_TOGETHER]
-        keys = [parsing.opened(f"{prefix}:open", member)[0] for member in some]
+    panes = []
+    for first in range(0, len(members), PANES_PER_READ):
+        page = members[first : first + PANES_PER_READ]
+        keys = [parsing.opened(f"{prefix}:open", member)[0] for member in page]
         reads = [_pane_reads(prefix, key, has_uses(key)) for key in keys]
         replies = iter(ask([command for commands in reads for command in commands]))
-        for member, key in zip(some, keys, strict=True):
+        for member, key in zip(page, keys, strict=True):
             statistic, unchunked, used = next(replies), 0, dict[bytes, bytes]()
             if key.grain == "pane":
                 unchunked = next(replies)
@@ -234,24 +211,24 @@ def read_panes(
                     ((cursor, more),) = ask([_scan(prefix, key, cursor)])
                     used.update(more)
             ids = chunked.get(member.rpartition(b":")[0])
-            found.append((member, statistic, unchunked, ids, used))
-    return open_panes(prefix, found)
+            panes.append((member, statistic, unchunked, ids, used))
+    return open_panes(prefix, panes)
 
 
 def _pane_reads(prefix: str, key: PaneKey, has_uses: bool) -> list[Command]:
-    """Return what is asked for of an open pane: only those of the metric's own width have ids."""
-    found: list[Command] = [("GET", f"{prefix}:{key}")]
+    """Return the commands that read an open pane; only panes of the metric's own width have ids."""
+    commands: list[Command] = [("GET", f"{prefix}:{key}")]
     if key.grain == "pane":
-        found.append(("STRLEN", f"{prefix}:seen:{key}"))
-    return [*found, _scan(prefix, key, 0)] if has_uses else found
+        commands.append(("STRLEN", f"{prefix}:seen:{key}"))
+    return [*commands, _scan(prefix, key, 0)] if has_uses else commands
 
 
 def _scan(prefix: str, key: PaneKey, cursor: int) -> Command:
-    return ("HSCAN", f"{prefix}:keys:{key}", cursor, "COUNT", USES_TOGETHER)
+    return ("HSCAN", f"{prefix}:keys:{key}", cursor, "COUNT", USES_PER_SCAN)
 
 
 def pairs(flat: list[bytes] | Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-    """Return a hash as a script or a command returns it."""
+    """Return a hash from the reply of a script or a command."""
     if isinstance(flat, Mapping):
         return flat
     return dict(zip(flat[::2], flat[1::2], strict=True))

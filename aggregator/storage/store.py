@@ -15,26 +15,20 @@ from aggregator.storage.pane_index import PaneIndex
 from aggregator.storage.partition_store import PartitionStore
 from aggregator.storage.progress import PartitionProgress, TopicProgress
 from aggregator.storage.redis_keys import partitions_key, policies_key, rounds_key, tag
-from aggregator.storage.registry import Registry
+from aggregator.storage.topic_registry import TopicRegistry
 
 
 class Store(Commands):
-    """The sums of one topic in Redis; as a context manager, it closes its connections.
-
-    Parameters
-    ----------
-    client : redis.Redis
-    topic : str
-        The reports topic whose partitions are counted.
+    """The sums of one reports topic in Redis; as a context manager, it closes its connections.
 
     Attributes
     ----------
     partition : PartitionStore
-        A partition's state: acquired, committed, halted.
+        Acquires, commits and halts a partition.
     panes : PaneIndex
-        Which panes there are, and what is in them.
-    registry : Registry
-        Weights, rounds, definitions, and who is at work.
+        Lists and reads panes.
+    registry : TopicRegistry
+        Weights, rounds, definitions and workers.
     """
 
     def __init__(self, client: redis.Redis, topic: str) -> None:
@@ -42,7 +36,7 @@ class Store(Commands):
         self.topic = topic
         self.partition = PartitionStore(self, topic)
         self.panes = PaneIndex(self, topic)
-        self.registry = Registry(self, topic)
+        self.registry = TopicRegistry(self, topic)
 
     def __enter__(self) -> Self:
         """Return the store."""
@@ -53,30 +47,32 @@ class Store(Commands):
         self.client.close()
 
     def partitions(self) -> list[int]:
-        """Return the partitions that were ever counted, ascending."""
+        """Return all partitions that were ever counted, ascending."""
         key = partitions_key(self.topic)
         return parsing.partitions(key, self.members(key))
 
     def overview(self) -> TopicProgress:
-        """Return how far everything is counted, in two round trips.
+        """Return the progress of all partitions, in two round trips.
 
-        Where a partition cannot be read they are made again: it may have been deleted in between.
+        If a partition is unreadable, all are read again: it may have been deleted meanwhile.
         """
-        found = self._overview()
-        return self._overview() if found.unreadable else found
+        progress = self._overview()
+        return self._overview() if progress.unreadable else progress
 
     def _overview(self) -> TopicProgress:
         numbers, policies = self.partitions(), policies_key(self.topic)
         prefixes = [tag(self.topic, number) for number in numbers]
-        names = ("owner", "counts", "watermarks")  # the marks last: there are more of them
+        names = ("owner", "counts", "watermarks")  # watermarks last, as they are the largest
         parts: list[list[Command]] = [
             [*(("HGETALL", f"{prefix}:{name}") for name in names), ("PTTL", f"{prefix}:committed")]
             for prefix in prefixes
         ]
-        more: list[Command] = [("HGETALL", policies), ("HGETALL", rounds_key(self.topic))]
-        *found, (set_ones, opened) = ask_each(self.replies, [*parts, more])
+        topic_commands: list[Command] = [("HGETALL", policies), ("HGETALL", rounds_key(self.topic))]
+        *partition_replies, (stored_policies, opened) = ask_each(
+            self.replies, [*parts, topic_commands]
+        )
         partitions, unreadable = {}, {}
-        for number, prefix, replies in zip(numbers, prefixes, found, strict=True):
+        for number, prefix, replies in zip(numbers, prefixes, partition_replies, strict=True):
             try:
                 owner, counts, marks, left_ms = map(readable, replies)
                 progress = PartitionProgress(
@@ -85,30 +81,30 @@ class Store(Commands):
                     parsing.counts(f"{prefix}:counts", counts),
                     parsing.age(left_ms),
                 )
-                progress.check(prefix)
+                progress.require_watermarks(prefix)
                 partitions[number] = progress
             except StateUnreadable as error:
                 unreadable[number] = error
         return TopicProgress(
             partitions,
-            parsing.texts(policies, readable(set_ones)),
+            parsing.texts(policies, readable(stored_policies)),
             parsing.names(rounds_key(self.topic), readable(opened)),
             unreadable,
             policies,
         )
 
     def is_same_history(self, overview: TopicProgress) -> bool:
-        """Return whether what was read since an overview is of one history, in one round trip.
+        """Return whether all reads since an overview belong to one history, in one round trip.
 
-        The same as :meth:`aggregator.storage.progress.TopicProgress.continues_in` of another
-        overview. It reads the owners only, which do not grow with the number of metrics.
+        Like :meth:`aggregator.storage.progress.TopicProgress.continues_in`, from the owners' hashes
+        alone, whose size does not depend on the number of metrics.
         """
-        places = [f"{tag(self.topic, number)}:owner" for number in overview.partitions]
-        replies = self.replies([("HGETALL", place) for place in places])
+        owner_keys = [f"{tag(self.topic, number)}:owner" for number in overview.partitions]
+        replies = self.replies([("HGETALL", owner_key) for owner_key in owner_keys])
         later = {}
-        for number, place, reply in zip(overview.partitions, places, replies, strict=True):
+        for number, owner_key, reply in zip(overview.partitions, owner_keys, replies, strict=True):
             with contextlib.suppress(StateUnreadable):
-                later[number] = PartitionProgress(parsing.owner(place, readable(reply)), {}, {})
+                later[number] = PartitionProgress(parsing.owner(owner_key, readable(reply)), {}, {})
         return overview.continues_in(TopicProgress(later, {}))
 
     def owner(self, partition: int) -> dict[str, str]:

@@ -16,21 +16,18 @@ from aggregator.reading.serialization import manipulation_bound
 from aggregator.reading.windows import Release, Window
 from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric, SearchMetric, rounding
-from estimators.distribution import name_of
+from estimators.distribution import number_text
 from estimators.estimate import Floats
 from estimators.metrics.categories import CodedVocabulary
 from estimators.rounding import at_most, certainty, common_decimals, interval
 from estimators.shapes import Shape
 
-TINY = 1e-3
-"""A p-value at which levels are said to differ: one metric in a thousand without a reason."""
+HETEROGENEITY_P_VALUE = 1e-3
+"""Levels differ below this p-value: a false warning for one metric in a thousand."""
 Row = tuple[Any, ...]
-SHOWN = 20
-"""Categories in a table."""
-LINE_TOP = 3
-"""Categories in a line."""
-SINGULAR = {"categories": "category", "coordinates": "coordinate", "quantiles": "quantile"}
-WARNING = (
+MAX_SHOWN_CATEGORIES, MAX_LINE_CATEGORIES = 20, 3
+SINGULAR_NAMES = {"categories": "category", "coordinates": "coordinate", "quantiles": "quantile"}
+LEVELS_WARNING = (
     "warning    the values depend on the privacy level: weights other than uniform then estimate\n"
     "           a different population (--weights uniform, or dither weights METRIC uniform)"
 )
@@ -43,18 +40,17 @@ class Shown:
     Attributes
     ----------
     window : Window
-        What was read: it says which pane a release is of, and how far a search is.
-    found : Estimate
+        Tells the pane of a release and the progress of a search.
     top : int
         Categories in the table.
     nearest : ndarray, optional
-        The nearest distribution, beside it.
+        The nearest distribution, shown beside the estimate.
     below : tuple of float
-        Of a distribution: show the shares below these values, too.
+        Also show a distribution's shares below these values.
     """
 
     window: Window
-    found: Estimate
+    estimate: Estimate
     top: int
     nearest: Floats | None = None
     below: tuple[float, ...] = ()
@@ -71,109 +67,98 @@ class Shown:
 
 
 def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
-    """Return an estimate for people.
-
-    Parameters
-    ----------
-    shown : Shown
-    notes : sequence of str
-        Lines on what the estimate does not contain.
-    """
-    metric, found = shown.metric, shown.found
-    shape = SHAPES[metric.shape]
+    """Return an estimate for people; `notes` are lines on what it does not contain."""
+    metric, estimate = shown.metric, shown.estimate
+    shape = SHAPE_TEXTS[metric.shape]
     lines = [
         f"{metric.name}: {metric.description or metric.kind}",
-        f"status     {found.status}",
-        f"reports    {found.reports} (worth {found.effective_reports:.0f} without noise)",
+        f"status     {estimate.status}",
+        f"reports    {estimate.reports} (worth {estimate.effective_reports:.0f} without noise)",
         *notes,
-        f"bounds     {certainty(found.beta)} {found.bound}, {found.target}",
-        *coverage.coverage_lines(found),
-        f"weights    {found.policy}",
+        f"bounds     {certainty(estimate.beta)} {estimate.bound}, {estimate.target}",
+        *coverage.coverage_lines(estimate),
+        f"weights    {estimate.policy}",
         *shape.about(shown),
     ]
-    if found.heterogeneity is not None:
-        evidence = "values depend" if depends(found) else "no evidence that values depend"
-        p = f"(Cochran's Q, p = {found.heterogeneity:.2g})"
+    if estimate.heterogeneity is not None:
+        evidence = (
+            "values depend" if depends_on_level(estimate) else "no evidence that values depend"
+        )
+        p = f"(Cochran's Q, p = {estimate.heterogeneity:.2g})"
         lines.append(f"levels     {evidence} on the privacy level {p}")
-    if warns(found):
-        lines.append(WARNING)
+    if suggests_uniform_weights(estimate):
+        lines.append(LEVELS_WARNING)
     lines += ["", *shape.result(shown)]
-    return "\n".join([*lines, "", table(*level_table(found))])
+    return "\n".join([*lines, "", table(*level_table(estimate))])
 
 
-def level_table(found: Estimate, count: str = "{}") -> tuple[tuple[str, ...], list[Row]]:
-    """Return the head and the rows of the table of privacy levels; of a release with its losses.
-
-    Parameters
-    ----------
-    found : Estimate
-    count : str
-        The format of a number of reports.
-    """
+def level_table(estimate: Estimate, count: str = "{}") -> tuple[tuple[str, ...], list[Row]]:
+    """Return the head and rows of the table of levels; `count` formats a number of reports."""
     columns: dict[str, list[str]] = {
-        "epsilon": [f"{epsilon:g}" for epsilon in found.levels],
-        "reports": [count.format(int(reports)) for reports in found.counts],
-        "weight": [f"{weight:.3f}" for weight in found.weights],
+        "epsilon": [f"{epsilon:g}" for epsilon in estimate.levels],
+        "reports": [count.format(int(reports)) for reports in estimate.counts],
+        "weight": [f"{weight:.3f}" for weight in estimate.weights],
     }
-    if found.privacy is not None:
-        columns["loss"] = [rounding.loss(loss) for loss in found.privacy]
+    if estimate.privacy is not None:
+        columns["loss"] = [rounding.loss(loss) for loss in estimate.privacy]
     return (*columns,), [*zip(*columns.values(), strict=True)]
 
 
 def _privacy(shown: Shown) -> list[str]:
-    """Return lines on what fabricated reports could do; of a release, on what it cost."""
-    if shown.found.privacy is None:
+    """Return lines on the effect of fabricated reports, or on the cost of a release."""
+    if shown.estimate.privacy is None:
         return _manipulation_lines(shown)
-    return release_lines(shown.found, shown.window.start_ms)
+    return release_lines(shown.estimate, shown.window.start_ms)
 
 
 def _number(shown: Shown) -> list[str]:
     """Return one number and its bounds."""
-    value, lower, upper = interval(columns(shown.found))
+    value, lower, upper = interval(columns(shown.estimate))
     return [f"{value}{shown.unit} in [{lower}, {upper}]"]
 
 
 def _named_numbers(shown: Shown) -> list[str]:
-    """Return the largest of the numbers as a table."""
-    found, names = shown.found, shown.metric.domain.names
-    kept = found.top(shown.top)
+    """Return the largest numbers as a table."""
+    estimate, names = shown.estimate, shown.metric.domain.names
+    top_estimate = estimate.top(shown.top)
     unit = f" ({shown.metric.unit})" if shown.metric.unit else ""
-    head, numbered = [SINGULAR[names], f"value{unit}", "lower", "upper"], columns(kept)
+    head, numbered = [SINGULAR_NAMES[names], f"value{unit}"], columns(top_estimate)
+    head += ["lower", "upper"]
     places = common_decimals(*numbered[1:])
     rows: list[tuple[str, ...]] = [
         (printable(label), *interval(numbers, places))
-        for label, *numbers in zip(kept.labels, *numbered, strict=True)
+        for label, *numbers in zip(top_estimate.labels, *numbered, strict=True)
     ]
     if shown.nearest is not None:  # in the same order: the projection keeps it
         head.append("simplex")
         ordered = np.sort(shown.nearest)[::-1][: len(rows)].tolist()
         rows = [(*row, rounding.nearest(x, places)) for row, x in zip(rows, ordered, strict=True)]
     lines = [table(tuple(head), rows)]
-    if left := len(found.labels) - len(kept.labels):
-        lines.append(f"and {left} more {names} (--top)")
-    if not found.labels:
+    if hidden := len(estimate.labels) - len(top_estimate.labels):
+        lines.append(f"and {hidden} more {names} (--top)")
+    if not estimate.labels:
         lines.append("ask for any string with --category, or list it as watch in the definition")
         if isinstance(shown.metric.domain, CodedVocabulary):
             lines.append(f"`dither discover {shown.metric.name}` finds the frequent ones")
-    if found.radius is not None:
-        lines.append(f"within {at_most(found.radius)}{shown.unit} of the true vector (l2)")
+    if estimate.radius is not None:
+        lines.append(f"within {at_most(estimate.radius)}{shown.unit} of the true vector (l2)")
     return lines
 
 
 def _distribution(shown: Shown) -> list[str]:
     """Return quantiles as a table, and the shares below values."""
-    found = shown.found
-    assert isinstance(found, DistributionEstimate)  # noqa: S101
-    lines = _named_numbers(dataclasses.replace(shown, found=found.numbers))
+    estimate = shown.estimate
+    assert isinstance(estimate, DistributionEstimate)  # noqa: S101
+    lines = _named_numbers(dataclasses.replace(shown, estimate=estimate.numbers))
     if shown.below:
-        known = [found.below(value) for value in shown.below]
-        places = common_decimals((low for _, low, _ in known), (high for _, _, high in known))
+        shares = [estimate.below(value) for value in shown.below]
+        places = common_decimals((low for _, low, _ in shares), (high for _, _, high in shares))
         rows = [
-            (f"{name_of(value)}{shown.unit}", *interval(share, places))
-            for value, share in zip(shown.below, known, strict=True)
+            (f"{number_text(value)}{shown.unit}", *interval(share, places))
+            for value, share in zip(shown.below, shares, strict=True)
         ]
         lines += ["", table(("below", "share", "lower", "upper"), rows)]
-    if found.crossed:
+    if estimate.crossed:
         lines.append(
             "these reports contradict each other, so nothing is certain: honest ones do so with "
             "probability beta at most, fabricated ones at will"
@@ -187,7 +172,7 @@ def _search_round(shown: Shown) -> list[str]:
 
 
 def _search(shown: Shown) -> list[str]:
-    """Return what is certain of the extreme."""
+    """Return the certified statement about the extreme."""
     search = search_progress(shown.window)
     return [] if search is None else [search.statement]
 
@@ -197,51 +182,41 @@ def _number_in_line(shown: Shown) -> str:
 
 
 def _named_numbers_in_line(shown: Shown) -> str:
-    kept = shown.found.top(min(shown.top, LINE_TOP))
-    rows = zip(kept.labels, *columns(kept), strict=True)
+    top_estimate = shown.estimate.top(min(shown.top, MAX_LINE_CATEGORIES))
+    rows = zip(top_estimate.labels, *columns(top_estimate), strict=True)
     values = ", ".join(
         "{} {}{unit} in [{}, {}]".format(printable(label), *interval(numbers), unit=shown.unit)
         for label, *numbers in rows
     )
-    left = len(shown.found.labels) - len(kept.labels)
-    return values + (f" and {left} more" if left else "")
+    hidden = len(shown.estimate.labels) - len(top_estimate.labels)
+    return values + (f" and {hidden} more" if hidden else "")
 
 
 def _distribution_in_line(shown: Shown) -> str:
-    return _named_numbers_in_line(dataclasses.replace(shown, found=shown.found.numbers))
+    return _named_numbers_in_line(dataclasses.replace(shown, estimate=shown.estimate.numbers))
 
 
 def _search_in_line(shown: Shown) -> str:
     search = search_progress(shown.window)
     if search is None:
         return "no round yet"
-    what = "all decided"
+    round_state = "all decided"
     if search.threshold is not None:
         threshold = threshold_text(SearchMetric.require(shown.metric), search.threshold)
-        what = f"at {threshold}{shown.unit}, {search.answers} answers"
-    return f"{search.statement}  round {search.round} of {search.rounds} {what}"
+        round_state = f"at {threshold}{shown.unit}, {search.answers} answers"
+    return f"{search.statement}  round {search.round} of {search.rounds} {round_state}"
 
 
 @dataclasses.dataclass(frozen=True)
 class ShapeText:
-    """The text format of one shape of answers.
-
-    Attributes
-    ----------
-    about : callable
-        Returns the lines that say something about the answer.
-    result : callable
-        Returns the lines of the answer itself.
-    line : callable
-        Returns the answer as a part of one line.
-    """
+    """Formats one shape of answers: lines about the answer, its own lines, and a short form."""
 
     about: Callable[[Shown], list[str]]
     result: Callable[[Shown], list[str]]
     line: Callable[[Shown], str]
 
 
-SHAPES: dict[Shape, ShapeText] = {
+SHAPE_TEXTS: dict[Shape, ShapeText] = {
     Shape.NUMBER: ShapeText(_privacy, _number, _number_in_line),
     Shape.NAMED_NUMBERS: ShapeText(_privacy, _named_numbers, _named_numbers_in_line),
     Shape.DISTRIBUTION: ShapeText(_privacy, _distribution, _distribution_in_line),
@@ -249,71 +224,73 @@ SHAPES: dict[Shape, ShapeText] = {
 }
 
 
-def as_line(window: Window, found: Estimate, top: int = LINE_TOP) -> str:
+def as_line(window: Window, estimate: Estimate, top: int = MAX_LINE_CATEGORIES) -> str:
     """Return an estimate in one line.
 
     Parameters
     ----------
     window : Window
         What was read.
-    found : Estimate
+    estimate : Estimate
     top : int
-        Categories at most; never more than a few.
+        Number of categories, capped at `MAX_LINE_CATEGORIES`.
     """
-    values = SHAPES[window.metric.shape].line(Shown(window, found, top))
+    values = SHAPE_TEXTS[window.metric.shape].line(Shown(window, estimate, top))
     # of a release: its pane's end
     at = window.end_ms if isinstance(window.content, Release) else window.arrived_ms
     moment = "-" if at is None or at < 0 else iso(at)
     warning = (
-        "  (values depend on the privacy level: consider uniform weights)" if warns(found) else ""
+        "  (values depend on the privacy level: consider uniform weights)"
+        * suggests_uniform_weights(estimate)
     )
-    return f"{moment}  {values}  {found.reports:,} reports  {found.status}{warning}"
+    return f"{moment}  {values}  {estimate.reports:,} reports  {estimate.status}{warning}"
 
 
-def release_lines(found: Estimate, start: int | None) -> list[str]:
-    """Return lines on a release: of which pane, and what its privacy costs."""
+def release_lines(estimate: Estimate, start: int | None) -> list[str]:
+    """Return lines on the pane of a release and on its privacy levels."""
     drawn = f"of the pane from {iso(start)}, drawn once"
-    pane = "none yet" if found.status == "not_ready" else drawn
+    pane = "none yet" if estimate.status == "not_ready" else drawn
     lines = [f"release    {pane}; devices send true values"]
-    if found.saturation is not None:
+    if estimate.saturation is not None:
         lines.append(
-            f"saturation levels above {rounding.loss(found.saturation)} do not improve the release"
+            f"saturation levels above {rounding.loss(estimate.saturation)} do not improve the "
+            "release"
         )
     return lines
 
 
 def _manipulation_lines(shown: Shown) -> list[str]:
-    """Return a line on what fabricated reports could do; none where nothing is known yet."""
-    metric, found = shown.metric, shown.found
+    """Return a line on the effect of fabricated reports; none without an estimate."""
+    metric, estimate = shown.metric, shown.estimate
     if not isinstance(metric, LocalMetric):
         return []
-    bound = manipulation_bound(metric, found)
+    bound = manipulation_bound(metric, estimate)
     shift = bound.shift if bound.l2 is UNSET else bound.l2
-    if shift is None or not np.size(found.value):
+    if shift is None or not np.size(estimate.value):
         return []
-    what = "a share" if metric.domain.names in ("categories", "quantiles") else "this"
+    quantity = "a share" if metric.domain.names in ("categories", "quantiles") else "this"
     unit = "" if metric.domain.names == "quantiles" else shown.unit
     true_values = f" (without privacy {at_most(bound.without_privacy)})"
     how = true_values if bound.l2 is UNSET else " (l2)"
     return [
         f"influence  if {100 * bound.share:g}% of the reports ({bound.reports}) were fabricated, "
-        f"{what} could be off by up to {at_most(shift)}{unit}{how}"
+        f"{quantity} could be off by up to {at_most(shift)}{unit}{how}"
     ]
 
 
-def columns(found: Estimate) -> list[Any]:
-    """Return value, lower and upper bound: numbers, or lists of them if there are several."""
-    return [np.asarray(x).tolist() for x in (found.shown, found.lower, found.upper)]
+def columns(estimate: Estimate) -> list[Any]:
+    """Return value, lower and upper bound: numbers, or lists of numbers."""
+    return [np.asarray(x).tolist() for x in (estimate.shown, estimate.lower, estimate.upper)]
 
 
-def depends(found: Estimate) -> bool:
+def depends_on_level(estimate: Estimate) -> bool:
     """Return whether there is evidence that values depend on the privacy level."""
-    return found.heterogeneity is not None and found.heterogeneity < TINY
+    return estimate.heterogeneity is not None and estimate.heterogeneity < HETEROGENEITY_P_VALUE
 
 
-def warns(found: Estimate) -> bool:
-    """Return whether they do, and the weights suppose otherwise."""
-    return depends(found) and found.policy != "uniform"
+def suggests_uniform_weights(estimate: Estimate) -> bool:
+    """Return whether values depend on the level and the weights assume otherwise."""
+    return depends_on_level(estimate) and estimate.policy != "uniform"
 
 
 def printable(text: str) -> str:

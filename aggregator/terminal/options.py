@@ -15,20 +15,20 @@ import click
 from aggregator.config.settings import Settings, in_force, load_settings
 from aggregator.errors import DitherError, UnknownMetric
 from aggregator.terminal.format import table
-from aggregator.timestamps import DIGITS, parse_time
+from aggregator.timestamps import DIGITS_HINT, parse_time
 from estimators import Metric
 from estimators.errors import meant
 from producers.populations.time_columns import UTC
 
 if TYPE_CHECKING:
-    from aggregator.config.definitions import Definitions
+    from aggregator.config.definitions import MetricDefinitions
     from aggregator.config.live_metrics import LiveMetrics
     from aggregator.reading.reader import MetricReader
     from aggregator.storage.store import Store
 
 
-FLAGS = {"kafka": "kafka.bootstrap.servers", "redis": "redis.url", "metrics": "metrics"}
-"""The settings that options of their own set."""
+FLAG_SETTINGS = {"kafka": "kafka.bootstrap.servers", "redis": "redis.url", "metrics": "metrics"}
+"""Settings that have an option of their own."""
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,7 +58,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_settings(
         config: str | None, assignments: tuple[str, ...], show_settings: bool, **arguments: Any
     ) -> Any:
-        flags = {key: arguments.pop(option) for option, key in FLAGS.items()}
+        flags = {key: arguments.pop(option) for option, key in FLAG_SETTINGS.items()}
         for assignment in assignments:
             key, equals, value = assignment.partition("=")
             if not equals:
@@ -95,7 +95,7 @@ def logging_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how a CSV file's cells are read: keywords of their readers."""
+    """Add the options for reading a CSV file's cells, named like the readers' keywords."""
     options = (
         click.option(
             "--time-column", "time", multiple=True, help="Column with event times; may be repeated."
@@ -130,7 +130,7 @@ def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def slice_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say which slices are asked for."""
+    """Add the options that select slices."""
     by = click.option(
         "--by",
         multiple=True,
@@ -162,7 +162,7 @@ def metric_argument(*, required: bool = True) -> Callable[[Callable[..., Any]], 
 
 
 def _metric_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the metrics that begin so; none where the definitions cannot be read."""
+    """Return the metrics that complete a word; none if the definitions cannot be read."""
     try:
         flags = {"metrics": ctx.params.get("metrics")}
         settings = load_settings(ctx.params.get("config"), flags)
@@ -174,29 +174,29 @@ def _metric_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
 
 
 def live_metrics(settings: Settings) -> LiveMetrics:
-    """Return the metrics of the deployment, which follow their file and SIGHUP.
+    """Return the metrics of the deployment, reloaded when their file changes and on SIGHUP.
 
     Raises
     ------
     DitherError
-        If there is no such file.
+        If the file is missing.
     """
     from aggregator.config.definitions import require_file
-    from aggregator.config.live_metrics import LiveMetrics, on_hangup
+    from aggregator.config.live_metrics import LiveMetrics, add_hangup_handler
 
     require_file(settings.metrics)
     metrics = LiveMetrics(settings.metrics)
-    on_hangup(metrics.ask)
+    add_hangup_handler(metrics.force_refresh)
     return metrics
 
 
-def defined_metrics(settings: Settings) -> Definitions:
-    """Return the metrics of the deployment, and what is watched of them, as they are now.
+def defined_metrics(settings: Settings) -> MetricDefinitions:
+    """Return the current definitions of the deployment.
 
     Raises
     ------
     DitherError
-        If there is no such file.
+        If the file is missing.
     """
     from aggregator.config.definitions import load_definitions
 
@@ -204,12 +204,12 @@ def defined_metrics(settings: Settings) -> Definitions:
 
 
 def chosen_metrics(settings: Settings, name: str | None) -> Mapping[str, Metric]:
-    """Return the metric of this name alone, or all metrics if there is no name.
+    """Return the metric of this name, or all metrics without a name.
 
     Raises
     ------
     DitherError
-        If there is no file of metrics.
+        If the file of metrics is missing.
     UnknownMetric
         If the file has no such metric.
     """
@@ -242,7 +242,7 @@ def opened_reader(settings: Settings) -> MetricReader:
     Raises
     ------
     DitherError
-        If there is no file of metrics, or no Redis answers.
+        If the file of metrics is missing, or no Redis answers.
     """
     from aggregator.reading.reader import MetricReader
 
@@ -284,5 +284,5 @@ class Moment(click.ParamType[float]):
         try:
             return parse_time(value)
         except (ValueError, OverflowError):
-            expected = f"2013-01-31, 2013-01-31T17:00+00:00 or seconds; {DIGITS}"
+            expected = f"2013-01-31, 2013-01-31T17:00+00:00 or seconds; {DIGITS_HINT}"
             self.fail(f"{value!r}: expected {expected}", param, ctx)

@@ -13,19 +13,12 @@ import click
 if TYPE_CHECKING:
     from aggregator.reading.frames.frame import Frame
 
-STDOUT = "-"
+STDOUT_PATH = "-"
 
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """The form that was asked for; none of them: text.
-
-    Attributes
-    ----------
-    as_json, as_csv : bool
-    parquet : str or None
-        The file to write; ``-`` for the standard output.
-    """
+    """The form of an answer, text by default; `parquet` is a file, or ``-`` for standard output."""
 
     as_json: bool = False
     as_csv: bool = False
@@ -42,20 +35,20 @@ class Output:
         Raises
         ------
         ArrowMissingError
-            If Parquet was asked for, and what makes it is not installed.
+            If the package that writes Parquet is not installed.
         """
         if self.as_csv:
             click.echo(frame.to_csv(), nl=False)
-        elif self.parquet == STDOUT:
-            whole = io.BytesIO()
-            frame.to_parquet(whole)
-            click.echo(whole.getvalue(), nl=False)
+        elif self.parquet == STDOUT_PATH:
+            buffer = io.BytesIO()
+            frame.to_parquet(buffer)
+            click.echo(buffer.getvalue(), nl=False)
         elif self.parquet is not None:
             frame.to_parquet(self.parquet)
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for the form of an answer to a command, and hand it what was asked for."""
+    """Add the options for the form of an answer to a command, and hand it an `Output`."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
     @click.option("--csv", "as_csv", is_flag=True, help="Print a table as CSV, one row a number.")

@@ -1,4 +1,4 @@
-"""The spans of a worker: one a commit, with what led to it as its children."""
+"""The spans of a worker: one for each commit, with the steps before it as children."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ from collections.abc import Iterator, Mapping
 
 from aggregator.tracing.spans import NO_SPAN, Span, Tracer, ending
 
-MOST_STEPS = 128
-"""Children of a span; the rest of a long interval is in the sums of the commit's attributes."""
-MESSAGES = "messaging.batch.message_count"
-PARTITION = "messaging.destination.partition.id"
-REPORTS, REFUSED, WRITTEN = "dither.reports", "dither.refused_messages", "dither.bytes_written"
+MAX_STEPS = 128
+"""Children of a span; the sums of all steps are attributes of the commit."""
+MESSAGE_COUNT = "messaging.batch.message_count"
+PARTITION_ID = "messaging.destination.partition.id"
+REPORT_COUNT, REFUSED_COUNT, BYTES_WRITTEN = (
+    "dither.reports",
+    "dither.refused_messages",
+    "dither.bytes_written",
+)
 
 
 class CommitTrace:
-    """Makes the span `commit` of each commit, from the first fetch before it to its end.
+    """Makes the span `commit`, from the first fetch after a commit to the end of the next one.
 
-    Its children are `fetch` and `count` for each poll that brought messages, `check`, and `store`
-    for each partition with reports. A worker without messages has no spans, unless a commit fails.
-
-    Parameters
-    ----------
-    tracer : Tracer
-    topic : str
-        The reports topic.
+    Its children are `fetch` and `count` for each poll with messages, `check`, and `store` for each
+    partition with reports. A worker without messages has no spans, unless a commit fails.
     """
 
     def __init__(self, tracer: Tracer, topic: str) -> None:
@@ -34,39 +32,37 @@ class CommitTrace:
     def _reset(self) -> None:
         self._root: Span | None = None
         self._steps = 0
-        self._sums = dict.fromkeys((MESSAGES, REPORTS, REFUSED, WRITTEN), 0)
+        self._sums = dict.fromkeys((MESSAGE_COUNT, REPORT_COUNT, REFUSED_COUNT, BYTES_WRITTEN), 0)
 
     def begin(self, step: str) -> Span:
-        """Begin a step; one that is not ended is dropped."""
+        """Begin a step; a step that is not ended is dropped."""
         if self._root is None:
             self._root = self._tracer.begin("commit", self._about)
-        if self._steps >= MOST_STEPS:
+        if self._steps >= MAX_STEPS:
             return NO_SPAN
         return self._tracer.begin(step, None, self._root)
 
     def add(self, step: Span, sums: Mapping[str, int]) -> None:
-        """Add what a step did to its attributes, and to the commit's."""
+        """Add the sums of a step to its attributes, and to the commit's."""
         for key, value in sums.items():
             self._sums[key] += value
         step.put(sums)
 
-    def fetched(self, fetch: Span, messages: int) -> None:
-        """End a fetch that brought messages."""
+    def end_fetch(self, fetch: Span, messages: int) -> None:
+        """End a fetch with messages."""
         self._steps += 1
-        self.add(fetch, {MESSAGES: messages})
+        self.add(fetch, {MESSAGE_COUNT: messages})
         fetch.end()
 
     @contextlib.contextmanager
     def step(self, name: str, has_work: bool, partition: int | None = None) -> Iterator[Span]:
-        """Have a span of a step of the commit.
+        """Open the span of a step; without work there is no span.
 
         Parameters
         ----------
         name : str
         has_work : bool
-            Without it there is no span.
         partition : int, optional
-            The one that the step is about.
         """
         if not has_work:
             yield NO_SPAN
@@ -74,7 +70,7 @@ class CommitTrace:
         span = self.begin(name)
         self._steps += 1
         if partition is not None:
-            span.put({PARTITION: str(partition)})
+            span.put({PARTITION_ID: str(partition)})
         with ending(span):
             yield span
 

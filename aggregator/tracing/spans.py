@@ -1,7 +1,7 @@
-"""Where spans of the service's work begin and end; recorded by `monitoring.otlp`, if configured.
+"""The spans of the service's work; `monitoring.otlp` records them if configured.
 
-A span has names of topics and metrics, counts and times: no value, no string of a report, no
-device, no text of an error.
+A span has names of topics and metrics, counts and times. It has no value, no string of a report, no
+device and no text of an error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Attributes = Mapping[str, str | int | float]
 
 
 class Span:
-    """A span that nobody records."""
+    """A span that is not recorded."""
 
     def put(self, attributes: Attributes) -> None:
         """Add attributes."""
@@ -22,14 +22,14 @@ class Span:
         """Add an event, at this moment."""
 
     def end(self, error: BaseException | None = None) -> None:
-        """End it, with the class of an error if one occurred; without an end it is dropped."""
+        """End it, with the class of an error, if any; without an end it is dropped."""
 
 
 NO_SPAN = Span()
 
 
 class Tracer:
-    """Begins spans; this one records none."""
+    """Begins spans; this class records none."""
 
     def begin(
         self,
@@ -43,12 +43,11 @@ class Tracer:
         Parameters
         ----------
         name : str
-            One of few.
         attributes : mapping, optional
         parent : Span, optional
             Of this tracer; without it a trace begins.
         start_ns : int, optional
-            Nanoseconds since the epoch; now if left out.
+            Since the epoch; now by default.
         """
         return NO_SPAN
 
@@ -56,24 +55,17 @@ class Tracer:
     def span(
         self, name: str, attributes: Attributes | None = None, parent: Span | None = None
     ) -> Iterator[Span]:
-        """Have a span of what is done meanwhile; the parameters are those of :meth:`begin`.
-
-        Parameters
-        ----------
-        name : str
-        attributes : mapping, optional
-        parent : Span, optional
-        """
-        with ending(self.begin(name, attributes, parent)) as found:
-            yield found
+        """Open a span around a block, with parameters as in :meth:`begin`."""
+        with ending(self.begin(name, attributes, parent)) as open_span:
+            yield open_span
 
     def stop(self) -> None:
-        """Send the spans that ended, and stop."""
+        """Send the ended spans, and stop."""
 
 
 @contextlib.contextmanager
 def ending(span: Span) -> Iterator[Span]:
-    """End a span afterwards, with the error that was raised."""
+    """End a span afterwards, with the raised error, if any."""
     try:
         yield span
     except BaseException as error:

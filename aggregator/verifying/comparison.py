@@ -1,4 +1,4 @@
-"""Compares what Redis has of a partition with a replay of its log, byte by byte."""
+"""Compares the stored state of a partition with a replay of its log, byte by byte."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from aggregator.counting.continuity import Mark, is_another
 from aggregator.errors import StateUnreadable
 from aggregator.kafka.log_ends import LogEnds
-from aggregator.kafka.obstacles import SKIPPED, spans
-from aggregator.state.definition_history import Definitions
+from aggregator.kafka.obstacles import SKIPPED_FIELD, skipped_spans
+from aggregator.state.definition_history import CountingDefinitions
 from aggregator.state.pane import Pane
-from aggregator.state.pane_keys import PaneKey, counted_metric, describe, kept_ms, width_ms
+from aggregator.state.pane_keys import PaneKey, counted_metric, describe, retention_ms, width_ms
 from aggregator.state.slice_tables import describe_difference, empty_chunk
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
 from aggregator.storage.progress import UNSET
 from aggregator.storage.snapshot import Snapshot
 from aggregator.storage.store import Store
-from aggregator.verifying.replay import LogReplay
+from aggregator.verifying.log_replay import LogReplay
 from estimators import TrustedMetric
 
 EXPIRY_SLACK_MS = 60_000
@@ -43,26 +43,18 @@ NOT_COMPARED = (
     "measured",
     "refused",
 )
-"""Fields of a partition's owner that the log does not determine: who counted, when, and what was
-measured or decided meanwhile. Nor does it determine how long `P:committed` lives."""
+"""Fields of a partition's owner that the log does not determine: who counted, when, and with which
+measurements and decisions. Neither does it determine the lifetime of `P:committed`."""
 READ_BYTES = 2**24
-"""Of closed panes that are read together: Redis keeps its reply until all of it was sent."""
+"""Bytes of closed panes read together, which Redis must buffer."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A place where the store is not what the log says.
-
-    Attributes
-    ----------
-    partition : int
-    where : str
-        The pane (or counter) in words, with its key.
-    detail : str
-    """
+    """A place where the store differs from the log."""
 
     partition: int
-    where: str
+    where: str  # the pane or counter in words, with its key
     detail: str
 
     def __str__(self) -> str:
@@ -71,7 +63,7 @@ class Difference:
 
 
 class Topic(NamedTuple):
-    """A topic: the ids of its cluster and of itself, empty where unknown, and its partitions."""
+    """The ids of a topic's cluster and of the topic, or empty, and its number of partitions."""
 
     cluster: str
     identity: str
@@ -80,82 +72,59 @@ class Topic(NamedTuple):
 
 @dataclasses.dataclass
 class Verification:
-    """The outcome of a replay.
-
-    Attributes
-    ----------
-    partitions, messages, panes : int
-        What was replayed and compared.
-    differences : list of Difference
-    unverifiable : list of Difference
-        Panes, counts and watermarks whose reports are no longer all in the log.
-    unjudged : list of Difference
-        Partitions that have messages in their log, and no state; messages before the offset where
-        counting is said to have begun; and messages whose definitions are lost.
-    uncounted : dict of int to int
-        By partition, how many messages of the log were not counted yet.
-    halted : dict of int to str
-        By partition, why nothing more of it is counted.
-    skipped : dict of int to str
-        By partition, the offsets that were skipped, and are in no sum.
-    definitions : list of str
-        Digests of the definitions by which messages were judged, in the order of their use: those
-        that were in force when the messages were counted.
-    """
+    """The outcome of a replay."""
 
     partitions: int = 0
     messages: int = 0
     panes: int = 0
     differences: list[Difference] = dataclasses.field(default_factory=list)
+    # Values whose reports are not all in the log.
     unverifiable: list[Difference] = dataclasses.field(default_factory=list)
+    # Logs without a state, messages before the first counted offset, lost definitions.
     unjudged: list[Difference] = dataclasses.field(default_factory=list)
-    uncounted: dict[int, int] = dataclasses.field(default_factory=dict)
-    halted: dict[int, str] = dataclasses.field(default_factory=dict)
-    skipped: dict[int, str] = dataclasses.field(default_factory=dict)
+    uncounted: dict[int, int] = dataclasses.field(default_factory=dict)  # messages by partition
+    halted: dict[int, str] = dataclasses.field(default_factory=dict)  # reasons by partition
+    skipped: dict[int, str] = dataclasses.field(default_factory=dict)  # offsets by partition
+    # Digests, in the order of their use.
     definitions: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def verified(self) -> bool:
-        """Whether everything in the store was proved from the log."""
+        """Whether the log proves everything in the store."""
         return not (self.differences or self.unverifiable or self.unjudged)
 
     def compare_topic(self, number: int, snapshot: Snapshot, topic: Topic) -> None:
-        """Note where a partition's sums are of another topic than the one that is replayed.
+        """Note if a partition's sums are of another topic than the present one.
 
         Parameters
         ----------
         number : int
-            The partition's.
         snapshot : Snapshot
-            Its state.
         topic : Topic
-            That of now.
         """
-        known = snapshot.owner
-        for field, found in (("cluster", topic.cluster), ("topic_id", topic.identity)):
-            if is_another(known.get(field, ""), found):
-                detail = f"{known[field]} in the store, {found} in Kafka"
+        owner = snapshot.owner
+        for field, current_id in (("cluster", topic.cluster), ("topic_id", topic.identity)):
+            if is_another(owner.get(field, ""), current_id):
+                detail = f"{owner[field]} in the store, {current_id} in Kafka"
                 self.differences.append(Difference(number, field, detail))
-        if (stated := int(known.get("partitions", 0))) > topic.partitions:
+        if (stated := int(owner.get("partitions", 0))) > topic.partitions:
             detail = f"{stated} in the store, {topic.partitions} in Kafka"
             self.differences.append(Difference(number, "partitions", detail))
 
     def compare_end(self, number: int, snapshot: Snapshot, log: LogEnds) -> None:
-        """Note what a partition's log has, and the store has not counted.
+        """Note the messages of a partition's log that the store has not counted.
 
         Parameters
         ----------
         number : int
-            The partition's.
         snapshot : Snapshot
-            Its state.
         log : LogEnds
             Read before the state.
         """
         if why := snapshot.owner.get("halted"):
             self.halted[number] = why
-        if passed := spans(snapshot.owner):
-            self.skipped[number] = snapshot.owner[SKIPPED]
+        if passed := skipped_spans(snapshot.owner):
+            self.skipped[number] = snapshot.owner[SKIPPED_FIELD]
             offsets = sum(last + 1 - first for first, last in passed)
             if offsets > (gap := int(snapshot.owner.get("gap", 0))):
                 detail = f"Redis has {offsets} offsets as skipped, and {gap} as lost"
@@ -163,7 +132,7 @@ class Verification:
         begin, low = int(snapshot.owner.get("begin", 0)), log.ranges.get(number, (0, 0))[0]
         if snapshot.next_offset != UNSET and begin > low:
             detail = (
-                f"in the log, and Redis says that counting began at offset {begin}: nothing tells "
+                f"in the log, and Redis says that counting began at offset {begin}: it is unknown "
                 "whether they were counted"
             )
             self.unjudged.append(Difference(number, f"offsets {low} to {begin - 1}", detail))
@@ -178,20 +147,17 @@ class Verification:
             self.unjudged.append(Difference(number, "everything", detail))
 
 
-class Comparison:
+class PartitionComparison:
     """Compares one partition.
 
     Parameters
     ----------
-    store : Store
-    number : int
     stored : mapping of PaneKey to int
-        The panes that the store knew of before the snapshot, and their first offsets.
-    definitions : iterable of Definitions
-        Those that were in force at some time: panes of others are left alone.
-    replay : LogReplay
+        The panes indexed before the snapshot, and their first offsets.
+    definitions : iterable of CountingDefinitions
+        All that were ever in force; panes of others are not compared.
     outcome : Verification
-        Where differences are noted.
+        Collects the differences.
     """
 
     def __init__(
@@ -199,13 +165,13 @@ class Comparison:
         store: Store,
         number: int,
         stored: Mapping[PaneKey, int],
-        definitions: Iterable[Definitions],
+        definitions: Iterable[CountingDefinitions],
         replay: LogReplay,
         outcome: Verification,
     ) -> None:
         self._store, self._number, self._outcome = store, number, outcome
         self._replay, self._snapshot, self._panes = replay, replay.snapshot, replay.panes
-        tables = [one.metrics for one in definitions]
+        tables = [definition.metrics for definition in definitions]
         self._metrics = {
             key: metric
             for key in {key.metric for key in stored}
@@ -225,35 +191,35 @@ class Comparison:
         if not self._replay.is_truncated:
             if not self._has_older:
                 self._compare_counters()
-        elif self._is_told_here:
+        elif self._must_report_truncation:
             for where in ("counts", "watermarks"):
-                self._outcome.unverifiable.append(Difference(self._number, where, self._truncated))
+                self._outcome.unverifiable.append(Difference(self._number, where, self._truncation))
 
     @property
-    def _is_told_here(self) -> bool:
-        """Whether it is for the comparison to tell that the log begins too late."""
+    def _must_report_truncation(self) -> bool:
+        """Whether the comparison has to report that the log begins too late."""
         return self._replay.judged_from < self._replay.begin
 
     @property
-    def _truncated(self) -> str:
+    def _truncation(self) -> str:
         begin = self._replay.begin
         return f"some of its reports are no longer in the log, which begins at offset {begin}"
 
     def _is_whole(self, key: PaneKey) -> bool:
-        """Return whether all reports of a pane that the store knows of are in what was replayed."""
+        """Return whether all reports of a stored pane were replayed."""
         if not self._replay.is_truncated:
             return True
         return key.grain == "pane" and self._stored.get(key, -1) >= self._replay.begin
 
     def _is_open(self, key: PaneKey) -> bool:
-        """Return whether a pane cannot be closed yet: none of its reports was late."""
+        """Return whether a pane cannot be closed yet, so that none of its reports was late."""
         mark = self._snapshot.watermarks.get(key.question)
         metric = self._panes[key].metric
         width = width_ms(key.grain, metric)
         return mark is None or width is None or key.start + width > mark.closed
 
     def _compare_owner(self) -> None:
-        """Compare what the owner says of the log, and the mark of a commit."""
+        """Compare the owner's facts of the log, and the mark of the last commit."""
         owner, replay = self._snapshot.owner, self._replay
         last = Mark.parse(stored) if (stored := owner.get("last", "")) else None
         is_replayed = last is None or last.offset >= replay.begin
@@ -276,25 +242,25 @@ class Comparison:
             for key, first in self._stored.items():
                 if self._is_whole(key):
                     stored[key] = first
-                elif self._is_told_here:
-                    self._note(self._outcome.unverifiable, key, self._truncated)
-            self._check_there(sorted(self._stored.keys() - stored.keys()))
-            replayed = self._certain(replayed, stored)
+                elif self._must_report_truncation:
+                    self._note(self._outcome.unverifiable, key, self._truncation)
+            self._check_present(sorted(self._stored.keys() - stored.keys()))
+            replayed = self._comparable(replayed, stored)
         for key in sorted(stored.keys() - replayed.keys()):
             self._note(
                 self._outcome.differences, key, "in the store, but no report of it in the log"
             )
         if replayed.keys() - stored.keys():  # what was opened meanwhile is there by now
-            known = stored_panes(self._store, self._number)
-            for key in sorted(replayed.keys() - known.keys()):
+            indexed_panes = stored_panes(self._store, self._number)
+            for key in sorted(replayed.keys() - indexed_panes.keys()):
                 detail = "missing in its index: readers leave it out"
                 self._note(self._outcome.differences, key, detail)
         for key in sorted(stored.keys() & replayed.keys()):
             self._compare_first(key, stored[key])
         keys = sorted(replayed)
         self._outcome.panes += len(keys)
-        for key, found in zip(keys, self._read(keys), strict=True):
-            self._compare(key, replayed[key], found)
+        for key, stored_bytes in zip(keys, self._read(keys), strict=True):
+            self._compare(key, replayed[key], stored_bytes)
 
     def _compare_first(self, key: PaneKey, stored: int) -> None:
         replayed = self._panes[key].first_offset
@@ -302,28 +268,28 @@ class Comparison:
             detail = f"opened at offset {stored} by the store, at {replayed} by the log"
             self._note(self._outcome.differences, key, detail)
 
-    def _check_there(self, keys: list[PaneKey]) -> None:
-        """Note panes that cannot be compared, and of which there is no statistic at all."""
-        for key, found in zip(keys, self._read(keys), strict=True):
-            metric, place = self._metrics[key.metric], f"{self._snapshot.prefix}:{key}"
-            if found:
+    def _check_present(self, keys: list[PaneKey]) -> None:
+        """Note panes that cannot be compared and have no statistic at all."""
+        for key, stored_bytes in zip(keys, self._read(keys), strict=True):
+            metric, redis_key = self._metrics[key.metric], f"{self._snapshot.prefix}:{key}"
+            if stored_bytes:
                 try:
-                    parsing.pane(place, key, found, metric)
+                    parsing.pane(redis_key, key, stored_bytes, metric)
                 except StateUnreadable as error:
                     self._note(self._outcome.differences, key, error.fact)
-            elif found is not None or not (
-                kept_ms(key.grain, metric) is not None
-                or self._store.panes.expires(self._number, key.metric)
+            elif stored_bytes is not None or not (
+                retention_ms(key.grain, metric) is not None
+                or self._store.panes.has_expiring(self._number, key.metric)
             ):
                 self._note(self._outcome.differences, key, "missing in the store")
 
-    def _certain(
+    def _comparable(
         self, replayed: Mapping[PaneKey, Pane], stored: Mapping[PaneKey, int]
     ) -> dict[PaneKey, Pane]:
-        """Return the replayed panes that can be compared though the log's beginning is gone.
+        """Return the replayed panes that can be compared although the log's beginning is gone.
 
-        One that no index knows must be there if it cannot be closed yet. Else its reports may have
-        been late, which the messages that are gone would tell.
+        A pane without an index must be there if it cannot be closed yet. Otherwise its reports may
+        have been late, which only the deleted messages tell.
         """
         certain = {}
         for key, pane in replayed.items():
@@ -334,79 +300,81 @@ class Comparison:
             elif key not in self._stored:
                 detail = (
                     f"in the log, which begins at offset {self._replay.begin}, and in no index: "
-                    "it is no longer known whether all of it was late"
+                    "deleted messages would tell whether all of it was late"
                 )
                 self._note(self._outcome.unverifiable, key, detail)
         return certain
 
     def _read(self, keys: list[PaneKey]) -> Iterator[bytes | None]:
-        """Yield what the store has: open panes as of the snapshot, closed ones as they are."""
+        """Yield the stored statistics: open panes from the snapshot, closed panes from Redis."""
         opened, ends = self._snapshot.open, itertools.accumulate(map(self._size, keys))
         pieces = itertools.groupby(zip(ends, keys, strict=True), lambda one: one[0] // READ_BYTES)
         for _, piece in pieces:
-            together = [key for _, key in piece]
-            closed = [(self._number, key) for key in together if key not in opened]
-            found = iter(self._store.panes.statistics(closed))
-            for key in together:
-                yield opened[key][1] if key in opened else next(found)
+            keys_together = [key for _, key in piece]
+            closed = [(self._number, key) for key in keys_together if key not in opened]
+            statistics = iter(self._store.panes.statistics(closed))
+            for key in keys_together:
+                yield opened[key][1] if key in opened else next(statistics)
 
     def _size(self, key: PaneKey) -> int:
         metric = self._panes[key].metric if key in self._panes else self._metrics[key.metric]
         return metric.zero().nbytes if key.chunk is None else empty_chunk(metric).nbytes
 
-    def _compare(self, key: PaneKey, pane: Pane, found: bytes | None) -> None:
+    def _compare(self, key: PaneKey, pane: Pane, stored_bytes: bytes | None) -> None:
         expected = bytes(pane.encode(key.chunk))
-        if found == expected or (not found and self._is_expired(key, pane)):
+        if stored_bytes == expected or (not stored_bytes and self._is_expired(key, pane)):
             return
-        if not found:
+        if not stored_bytes:
             detail = f"missing in the store; the log has {_reports(pane, pane.statistic)} reports"
         elif key.chunk is not None:
-            detail = describe_difference(key.chunk, found, pane.statistic, pane.metric)
-        elif len(found) != len(expected):
-            detail = f"{len(found)} bytes in the store, {len(expected)} from the log"
+            detail = describe_difference(key.chunk, stored_bytes, pane.statistic, pane.metric)
+        elif len(stored_bytes) != len(expected):
+            detail = f"{len(stored_bytes)} bytes in the store, {len(expected)} from the log"
         else:
-            cells = np.flatnonzero(np.frombuffer(found, "<i8") != np.frombuffer(expected, "<i8"))
+            cells = np.flatnonzero(
+                np.frombuffer(stored_bytes, "<i8") != np.frombuffer(expected, "<i8")
+            )
             first = int(cells[0])
             level, cell = divmod(first, pane.metric.randomizer.columns)
             values = (
-                f"stored {np.frombuffer(found, '<i8')[first]}, "
+                f"stored {np.frombuffer(stored_bytes, '<i8')[first]}, "
                 f"replayed {np.frombuffer(expected, '<i8')[first]} "
             )
             if isinstance(pane.metric, TrustedMetric):  # sums of true values are not told
                 values = ""
             detail = (
                 f"{len(cells)} cells differ, the first at level {level}, cell {cell}: {values}"
-                f"({_reports(pane, np.frombuffer(found, '<i8'))} and "
+                f"({_reports(pane, np.frombuffer(stored_bytes, '<i8'))} and "
                 f"{_reports(pane, pane.statistic)} reports in all)"
             )
         self._note(self._outcome.differences, key, detail)
 
     def _is_expired(self, key: PaneKey, pane: Pane) -> bool:
-        kept = kept_ms(key.grain, pane.metric)
-        if kept is None or key not in self._replay.closed:
+        pane_retention_ms = retention_ms(key.grain, pane.metric)
+        if pane_retention_ms is None or key not in self._replay.closed:
             return False
-        expires = self._replay.closed[key][1] + kept
+        expires = self._replay.closed[key][1] + pane_retention_ms
         return expires <= time.time() * 1000 + EXPIRY_SLACK_MS
 
     def _compare_open(self) -> None:
-        """Compare which panes are open, and the batches that were counted in them."""
+        """Compare the open panes, and the batches and keys counted in them."""
         opened = {key: pane for key, pane in self._panes.items() if not pane.closed}
         for key in sorted(opened.keys() - self._snapshot.open.keys()):
             is_total = key.grain != "pane" and key in self._stored and self._is_open(key)
             if (self._is_whole(key) or is_total) and self._is_open(key):
                 detail = "not among the open panes: running totals lack it"
                 self._note(self._outcome.differences, key, detail)
-        for key, (first, _, seen) in self._snapshot.open.items():
+        for key, (first, _, stored_ids) in self._snapshot.open.items():
             pane = self._replay.state.panes.get(key)
             if pane is None or not self._is_whole(key):
                 continue
             if first != self._stored.get(key):
                 self._compare_first(key, first)
-            if pane.seen != seen:
+            if pane.batch_ids != stored_ids:
                 self._note(
                     self._outcome.differences,
                     key,
-                    f"{len(seen)} batch ids in the store, {len(pane.seen)} from the log",
+                    f"{len(stored_ids)} batch ids in the store, {len(pane.batch_ids)} from the log",
                 )
             if pane.used != (used := self._snapshot.used.get(key, {})):
                 keys = sum(used.get(k) != pane.used.get(k) for k in used.keys() | pane.used.keys())
@@ -429,14 +397,16 @@ class Comparison:
                         self._number, f"count {name}", f"stored {stored}, replayed {replayed}"
                     )
                 )
-        marks, known = (
-            {k: v for k, v in found.items() if v != Watermark()}  # not where all was refused
-            for found in (self._replay.state.watermarks, self._snapshot.watermarks)
+        marks, stored_marks = (
+            {k: v for k, v in watermarks.items() if v != Watermark()}  # not where all was refused
+            for watermarks in (self._replay.state.watermarks, self._snapshot.watermarks)
         )
-        if marks != known:
+        if marks != stored_marks:
             self._outcome.differences.append(
                 Difference(
-                    self._number, "watermarks", f"stored {_text(known)}, replayed {_text(marks)}"
+                    self._number,
+                    "watermarks",
+                    f"stored {_text(stored_marks)}, replayed {_text(marks)}",
                 )
             )
 
@@ -445,12 +415,12 @@ class Comparison:
 
 
 def stored_panes(store: Store, number: int) -> dict[PaneKey, int]:
-    """Return the panes of a partition that the store knows of, and their first offsets."""
-    found: dict[PaneKey, int] = {}
+    """Return the indexed panes of a partition, and their first offsets."""
+    first_offsets: dict[PaneKey, int] = {}
     for grain, metric in store.panes.indexed(number):
         panes = store.panes.starts(number, grain, metric)
-        found |= {PaneKey(grain, metric, start): first for start, first in panes.items()}
-    return found
+        first_offsets |= {PaneKey(grain, metric, start): first for start, first in panes.items()}
+    return first_offsets
 
 
 def _reports(pane: Pane, statistic: NDArray[np.int64]) -> int:

@@ -11,19 +11,23 @@ from aggregator.kafka import clients
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.kafka.log_reader import log_ranges
 from aggregator.kafka.topic_admin import topic_id
-from aggregator.state.definition_history import Definitions, in_force, rules
+from aggregator.state.definition_history import (
+    CountingDefinitions,
+    counting_rules,
+    definitions_by_offset,
+)
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import definitions_key, partitions_key
 from aggregator.storage.snapshot import Snapshot
 from aggregator.storage.store import Store
 from aggregator.verifying.comparison import (
-    Comparison,
     Difference,
+    PartitionComparison,
     Topic,
     Verification,
     stored_panes,
 )
-from aggregator.verifying.replay import LogReplay, Progress
+from aggregator.verifying.log_replay import LogReplay, Progress
 from estimators import Metric
 
 
@@ -33,25 +37,20 @@ def verify(
     store: Store,
     progress: Progress = lambda *_: None,
 ) -> Verification:
-    """Replay every partition's log up to its committed offset and compare the state.
+    """Replay every partition's log up to its committed offset, and compare the state.
+
+    This is safe beside running workers: a partition's open state is read atomically first.
 
     Parameters
     ----------
     settings : Settings
-        Where Kafka is, and which times are refused.
     metrics : mapping of str to Metric
-        By name, as they are defined now.
+        The current definitions, by name.
     store : Store
-        What is compared with the log.
     progress : Progress
-
-    Returns
-    -------
-    Verification
-        Safe beside running workers: a partition's open state is read in one piece first.
     """
     outcome = Verification()
-    given = Definitions(metrics, rules(settings.aggregate))
+    current_definitions = CountingDefinitions(metrics, counting_rules(settings.aggregate))
     # Questions queue behind a fetch that waits: it must not wait long.
     quick = {"fetch.wait.max.ms": 10, "enable.partition.eof": True}
     consumer = clients.consumer(settings, f"dither-verify-{uuid.uuid4()}", **quick)
@@ -66,11 +65,11 @@ def verify(
             try:
                 outcome.differences += [
                     Difference(number, error.key.rpartition("}:")[2], error.fact)
-                    for error in store.panes.lost(number)
+                    for error in store.panes.find_losses(number)
                 ]
                 stored = stored_panes(store, number)  # before the snapshot: all in it are replayed
                 snapshot = store.partition.snapshot(number)
-                begin, history, lost = _history(store, snapshot, given)
+                begin, history, lost = _known_history(store, snapshot, current_definitions)
             except StateUnreadable as error:
                 outcome.differences.append(Difference(number, "everything", str(error)))
                 continue
@@ -83,17 +82,17 @@ def verify(
                 if number not in listed:
                     detail = f"not among {partitions_key(store.topic)}: readers leave it out"
                     outcome.differences.append(Difference(number, "everything", detail))
-                digests = [one.digest for _, one in history]
+                digests = [definitions.digest for _, definitions in history]
                 outcome.definitions += [d for d in digests if d not in outcome.definitions]
                 low = log.ranges.get(number, (0, 0))[0]
                 if lost and begin > low:
-                    detail = _lost(store.topic, lost, low, begin, bool(history))
+                    detail = _describe_lost(store.topic, lost, low, begin, bool(history))
                     outcome.unjudged.append(Difference(number, "everything", detail))
                 if history:
                     replay = LogReplay(store.topic, number, history, snapshot, begin)
                     replay.run(consumer, progress)
-                    in_force_once = [one for _, one in history]
-                    Comparison(store, number, stored, in_force_once, replay, outcome).run()
+                    in_force_once = [definitions for _, definitions in history]
+                    PartitionComparison(store, number, stored, in_force_once, replay, outcome).run()
             elif number not in log.ranges:
                 detail = (
                     f"among {partitions_key(store.topic)}, but {store.topic} has no such partition"
@@ -104,46 +103,49 @@ def verify(
     return outcome
 
 
-def _history(
-    store: Store, snapshot: Snapshot, given: Definitions
-) -> tuple[int, list[tuple[int, Definitions]], list[str]]:
-    """Return which definitions were in force in a partition; those given if none are known.
+def _known_history(
+    store: Store, snapshot: Snapshot, current_definitions: CountingDefinitions
+) -> tuple[int, list[tuple[int, CountingDefinitions]], list[str]]:
+    """Return a partition's definitions with their first offsets, or the current ones.
 
-    What was counted before the first ones that are known is judged by these.
+    Messages before the first known definitions are judged by these.
 
     Returns
     -------
     begin : int
-        From where on all are known: 0 if none is lost.
-    history : list of (int, Definitions)
-        From which offset on which were in force, from there on; empty if the last ones are lost.
+        The first offset from which on all definitions are known: 0 if none is lost.
+    history : list of (int, CountingDefinitions)
+        From there on; empty if the last definitions are lost.
     lost : list of str
-        Digests of those that nobody knows any more.
+        Digests of lost definitions.
     """
-    said = in_force(snapshot.owner)
-    documents = {**store.registry.definitions(), given.digest: given.encode()}
-    found: list[tuple[int, Definitions]] = []
+    digests_by_offset = definitions_by_offset(snapshot.owner)
+    documents = {
+        **store.registry.definitions(),
+        current_definitions.digest: current_definitions.encode(),
+    }
+    history: list[tuple[int, CountingDefinitions]] = []
     lost: list[str] = []
-    for at, digest in said:
+    for at, digest in digests_by_offset:
         try:
-            found.append((at, Definitions.decode(documents[digest])))
+            history.append((at, CountingDefinitions.decode(documents[digest])))
         except (KeyError, ValueError):
-            found = []
+            history = []
             lost.append(digest)
     if not lost:
-        return 0, found or [(0, given)], []
-    return found[0][0] if found else max(0, snapshot.next_offset), found, lost
+        return 0, history or [(0, current_definitions)], []
+    return history[0][0] if history else max(0, snapshot.next_offset), history, lost
 
 
-def _lost(topic: str, lost: Sequence[str], low: int, begin: int, is_past: bool) -> str:
-    """Return what cannot be judged without definitions, and what to do."""
-    what = (
+def _describe_lost(topic: str, lost: Sequence[str], low: int, begin: int, is_past: bool) -> str:
+    """Return which offsets cannot be judged without definitions, and the remedy."""
+    offsets = (
         f"offsets {low} to {begin - 1} cannot be judged: the definitions that counted them "
         f"({', '.join(lost)}) cannot be read in {definitions_key(topic)}. "
     )
     if is_past:
-        return f"{what}Panes that began at offset {begin} or later are compared"
+        return f"{offsets}Panes that began at offset {begin} or later are compared"
     return (
-        f"{what}A running worker writes the current definitions again within a minute: start one, "
-        "or name the workers' file with --metrics"
+        f"{offsets}A running worker writes the current definitions again within a minute: "
+        "start one, or name the workers' file with --metrics"
     )

@@ -22,13 +22,13 @@ from aggregator.web import documents, events, pages, probes, questions
 from aggregator.web.events import Abortable
 from aggregator.web.http.access import AccessControl, Guard
 from aggregator.web.http.hosts import ExpectedHosts
-from aggregator.web.http.middleware import BodyLimit, ProtectiveHeaders, UnreadLimit
-from aggregator.web.http.problem_responses import HANDLERS
+from aggregator.web.http.middleware import AddressLimit, BodyLimit, ProtectiveHeaders, UnreadLimit
+from aggregator.web.http.problem_responses import EXCEPTION_HANDLERS
+from aggregator.web.http.request_tracing import TraceRequests
 from aggregator.web.http.small_posts import SmallPosts
-from aggregator.web.http.tracing import TraceRequests
 from aggregator.web.http.traffic import CountTraffic
 from aggregator.web.operations import Operation
-from aggregator.web.reports import BATCHES, REPORTS
+from aggregator.web.reports import POST_BATCHES, POST_REPORTS
 from aggregator.web.service_context import Service
 
 if TYPE_CHECKING:
@@ -45,7 +45,12 @@ PREFLIGHT_SECONDS = 600
 def core_and_features() -> list[Operation]:
     """Return the operations of the core and of all features."""
     of_features = [operation for feature in features() for operation in feature.routes()]
-    core = (*questions.OPERATIONS, *events.OPERATIONS, *probes.OPERATIONS, *documents.OPERATIONS)
+    core = (
+        *questions.QUESTION_OPERATIONS,
+        *events.EVENT_OPERATIONS,
+        *probes.PROBE_OPERATIONS,
+        *documents.DOCUMENT_OPERATIONS,
+    )
     return [*core, *of_features]
 
 
@@ -64,16 +69,14 @@ def application(
     ----------
     reader : MetricReader
     settings : Settings
-    gateway : Gateway, optional
+    gateway, publisher : Gateway and Publisher, optional
         Started and closed with the application.
-    publisher : Publisher, optional
-        Likewise.
     ends : Ends, optional
-        What to ask where the log ends; the settings' Kafka if left out.
+        Tells where the log ends; by default the settings' Kafka.
     tracing : Tracing, optional
         Sends spans of requests; stopped with the application.
     """
-    operations = [*core_and_features(), *([] if gateway is None else [REPORTS, BATCHES])]
+    operations = [*core_and_features(), *([] if gateway is None else [POST_REPORTS, POST_BATCHES])]
     posts = None if gateway is None else gateway.check_kafka
     stalled = None if gateway is None else lambda: gateway.stalled
     unpublished = None if publisher is None else publisher.obstacles
@@ -83,16 +86,17 @@ def application(
     routes += pages.routes()
     scopes = {(o.method, o.path): o.scopes for o in operations}
     guard = Guard(settings.access)
-    sender = _sender(service)
-    most = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
+    sender = _metrics_sender(service)
+    max_bytes = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
     middleware = [
-        *_proxies(settings.serve),
+        *_proxy_middleware(settings.serve),
         Middleware(CountTraffic, traffic=service.traffic),
-        *_traced(tracing),
+        *_tracing_middleware(tracing),
         Middleware(Abortable),
         Middleware(ProtectiveHeaders),
+        Middleware(AddressLimit),
         Middleware(ExpectedHosts, serve=settings.serve),
-        *_cors(settings.serve),
+        *_cors_middleware(settings.serve),
         Middleware(
             AccessControl,
             guard=guard,
@@ -101,24 +105,29 @@ def application(
             origins=settings.serve.cors_origins,
         ),
         Middleware(UnreadLimit),
-        Middleware(BodyLimit, most=most),
+        Middleware(BodyLimit, max_bytes=max_bytes),
     ]
     app = Starlette(
         routes=routes,
         middleware=middleware,
-        exception_handlers=HANDLERS,
+        exception_handlers=EXCEPTION_HANDLERS,
         lifespan=_lifespan(service, gateway, publisher, sender, tracing),
     )
     app.state.operations = operations
     app.state.small_posts = gateway and SmallPosts(
-        gateway, guard, service.traffic, settings.serve, REPORTS.scopes, _proxies(settings.serve)
+        gateway,
+        guard,
+        service.traffic,
+        settings.serve,
+        POST_REPORTS.scopes,
+        _proxy_middleware(settings.serve),
     )
     app.router.redirect_slashes = False
     return app
 
 
-def _sender(service: Service) -> OtlpSender | None:
-    """Return what sends metrics to a collector, if one is configured."""
+def _metrics_sender(service: Service) -> OtlpSender | None:
+    """Return a sender of metrics if a collector is configured."""
     if not service.settings.otlp.endpoint:
         return None
     from aggregator.monitoring.otlp.sender import OtlpSender
@@ -128,30 +137,34 @@ def _sender(service: Service) -> OtlpSender | None:
     return sender
 
 
-def _traced(tracing: Tracing | None) -> list[Middleware]:
+def _tracing_middleware(tracing: Tracing | None) -> list[Middleware]:
     if tracing is None:
         return []
     return [
-        Middleware(TraceRequests, tracing=tracing, untraced=frozenset({REPORTS.path, BATCHES.path}))
+        Middleware(
+            TraceRequests,
+            tracing=tracing,
+            untraced=frozenset({POST_REPORTS.path, POST_BATCHES.path}),
+        )
     ]
 
 
-def _proxies(serve: Serve) -> list[Middleware]:
-    """Return what takes a client's address and scheme from proxies that are trusted, if any are."""
-    found = web_settings.networks(serve.trusted_proxies)
-    if not found:
+def _proxy_middleware(serve: Serve) -> list[Middleware]:
+    """Return the middleware that takes a client's address and scheme from trusted proxies."""
+    trusted_networks = web_settings.parse_networks(serve.trusted_proxies)
+    if not trusted_networks:
         return []
-    mapped = [  # as a socket that takes both IPv4 and IPv6 tells it
+    mapped = [  # as a dual-stack socket reports an IPv4 address
         f"::ffff:{network.network_address}/{96 + network.prefixlen}"
-        for network in found
+        for network in trusted_networks
         if network.version == 4
     ]
-    trusted = [*(str(network) for network in found), *mapped]
-    return [Middleware(ProxyHeadersMiddleware, trusted_hosts=trusted)]
+    trusted_hosts = [*(str(network) for network in trusted_networks), *mapped]
+    return [Middleware(ProxyHeadersMiddleware, trusted_hosts=trusted_hosts)]
 
 
-def _cors(serve: Serve) -> list[Middleware]:
-    """Return what lets pages of other origins ask, if any may."""
+def _cors_middleware(serve: Serve) -> list[Middleware]:
+    """Return the middleware for pages of allowed other origins."""
     if not serve.cors_origins:
         return []
     return [

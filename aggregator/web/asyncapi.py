@@ -9,26 +9,26 @@ from typing import Any
 import msgspec
 
 from aggregator.config.settings import Settings
-from aggregator.dead_letters.writer import CONTEXT, TRUNCATED, UNREADABLE
+from aggregator.dead_letters.writer import HEADER_PREFIX, TRUNCATED_HEADER, UNREADABLE_HEADER
 from aggregator.publishing import events
 from aggregator.reading.serialization import Answer
 from aggregator.reading.slices.answers import FinalAnswer
 from producers.device.rounds import ROUND_EVENT_TYPE, Round
 
-TEMPLATE = "#/components/schemas/{name}"
-PROTOBUF = "application/vnd.google.protobuf;version=3"
-BINDING = "0.5.0"
-TEXT = {"type": "string"}
+EVENT_SCHEMA_REFERENCE = "#/components/schemas/{name}"
+PROTOBUF_TYPE = "application/vnd.google.protobuf;version=3"
+KAFKA_BINDING_VERSION = "0.5.0"
+TEXT_SCHEMA = {"type": "string"}
 DEAD_LETTER_HEADERS = {
-    CONTEXT + "topic": "The topic it came from.",
-    CONTEXT + "partition": "The partition it came from.",
-    CONTEXT + "offset": "Its offset there.",
-    CONTEXT + "stage": "Where it was refused.",
-    CONTEXT + "class.name": "What refused it.",
-    CONTEXT + "exception.class.name": "The reason, as `dither_reports_total` has it.",
-    CONTEXT + "exception.message": "What was wrong with it, in words.",
-    TRUNCATED: "Its size, if the broker did not accept the whole message.",
-    UNREADABLE: "Why its own headers are missing, if they could not be read.",
+    HEADER_PREFIX + "topic": "The topic it came from.",
+    HEADER_PREFIX + "partition": "The partition it came from.",
+    HEADER_PREFIX + "offset": "Its offset there.",
+    HEADER_PREFIX + "stage": "Where it was refused.",
+    HEADER_PREFIX + "class.name": "What refused it.",
+    HEADER_PREFIX + "exception.class.name": "The reason, as `dither_reports_total` has it.",
+    HEADER_PREFIX + "exception.message": "What was wrong with it, in words.",
+    TRUNCATED_HEADER: "Its size, if the broker did not accept the whole message.",
+    UNREADABLE_HEADER: "Why its own headers are missing, if they could not be read.",
 }
 
 
@@ -36,7 +36,7 @@ def document(settings: Settings) -> dict[str, Any]:
     """Return the document of a deployment's topics."""
     of_features = events.feature_event_types().values()
     structs = [Answer, FinalAnswer, *(kind.data for kind in of_features), Round]
-    _, components = msgspec.json.schema_components(structs, ref_template=TEMPLATE)
+    _, components = msgspec.json.schema_components(structs, ref_template=EVENT_SCHEMA_REFERENCE)
     topics = settings.topics
     return {
         "asyncapi": "3.0.0",
@@ -122,7 +122,9 @@ def _channel(
         "address": topic,
         "description": description,
         "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in messages},
-        "bindings": {"kafka": {"topic": topic, **compacted, "bindingVersion": BINDING}},
+        "bindings": {
+            "kafka": {"topic": topic, **compacted, "bindingVersion": KAFKA_BINDING_VERSION}
+        },
     }
 
 
@@ -132,7 +134,7 @@ def _operation(action: str, channel: str, summary: str) -> dict[str, Any]:
 
 def _keyed(described: str) -> dict[str, Any]:
     key = {"type": "string", "description": described}
-    return {"kafka": {"key": key, "bindingVersion": BINDING}}
+    return {"kafka": {"key": key, "bindingVersion": KAFKA_BINDING_VERSION}}
 
 
 def _report_batch() -> dict[str, Any]:
@@ -141,7 +143,7 @@ def _report_batch() -> dict[str, Any]:
         "name": "ReportBatch",
         "summary": "Reports of one metric and one event time.",
         "contentType": "application/x-protobuf",
-        "payload": {"schemaFormat": PROTOBUF, "schema": proto},
+        "payload": {"schemaFormat": PROTOBUF_TYPE, "schema": proto},
         "bindings": _keyed("The batch's id, 16 random bytes: nothing that identifies anybody."),
     }
 
@@ -163,16 +165,17 @@ def _event(
         "summary": summary,
         "contentType": events.CONTENT_TYPE,
         "headers": {"type": "object", "required": [*headers], "properties": headers},
-        "payload": {"$ref": TEMPLATE.format(name=payload.__name__)},
+        "payload": {"$ref": EVENT_SCHEMA_REFERENCE.format(name=payload.__name__)},
         "bindings": _keyed(key),
     }
 
 
 def _dead_letter() -> dict[str, Any]:
     headers = {
-        name: {**TEXT, "description": meaning} for name, meaning in DEAD_LETTER_HEADERS.items()
+        name: {**TEXT_SCHEMA, "description": meaning}
+        for name, meaning in DEAD_LETTER_HEADERS.items()
     }
-    required = [name for name in headers if name not in (TRUNCATED, UNREADABLE)]
+    required = [name for name in headers if name not in (TRUNCATED_HEADER, UNREADABLE_HEADER)]
     return {
         "name": "DeadLetter",
         "summary": "A message as it came, with the reason in the headers of Kafka Connect.",

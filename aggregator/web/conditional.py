@@ -15,30 +15,30 @@ from aggregator.web.operations import as_json, as_table
 
 
 def etag(*facts: Any) -> str:
-    """Return a weak entity tag of all that an answer depends on."""
+    """Return a weak entity tag of the facts that determine an answer."""
     text = repr((version("dither"), facts))
     return f'W/"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
 
 
-def headers(tag: str) -> dict[str, str]:
-    """Return the headers of an answer that is to be asked for again before it is used again."""
+def revalidation_headers(tag: str) -> dict[str, str]:
+    """Return the headers of an answer that clients must revalidate."""
     return {"ETag": tag, "Cache-Control": "no-cache"}
 
 
-def unchanged(request: Request, tag: str) -> Response | None:
-    """Return the answer to a client that has the one with this tag already."""
-    known = request.headers.get("if-none-match", "")
-    tags = {part.strip().removeprefix("W/") for part in known.split(",")}
-    is_known = "*" in tags or tag.removeprefix("W/") in tags
-    return Response(status_code=304, headers=headers(tag)) if is_known else None
+def not_modified(request: Request, tag: str) -> Response | None:
+    """Return 304 if the client has the answer with this tag."""
+    client_tags = request.headers.get("if-none-match", "")
+    tags = {part.strip().removeprefix("W/") for part in client_tags.split(",")}
+    is_current = "*" in tags or tag.removeprefix("W/") in tags
+    return Response(status_code=304, headers=revalidation_headers(tag)) if is_current else None
 
 
-def answered(value: Any, tag: str) -> Response:
+def respond(value: Any, tag: str) -> Response:
     """Return a new answer."""
-    return as_json(value, headers=headers(tag))
+    return as_json(value, headers=revalidation_headers(tag))
 
 
-def answered_table(table: Frame, tag: str, name: str) -> Response:
+def respond_with_table(table: Frame, tag: str, name: str) -> Response:
     """Return a new answer as CSV.
 
     Parameters
@@ -47,18 +47,12 @@ def answered_table(table: Frame, tag: str, name: str) -> Response:
     tag : str
         Its entity tag.
     name : str
-        That of the file, without its end.
+        The file's, without its suffix.
     """
-    return as_table(table, name, headers=headers(tag))
+    return as_table(table, name, headers=revalidation_headers(tag))
 
 
-def answered_unless_known(request: Request, value: Any) -> Response:
-    """Return an answer with its tag; 304 if the client has it already.
-
-    Parameters
-    ----------
-    request : Request
-    value : struct, or plain values
-    """
+def respond_unless_known(request: Request, value: Any) -> Response:
+    """Return an answer with its tag; 304 if the client has it."""
     tag = etag(msgspec.json.encode(value))
-    return unchanged(request, tag) or answered(value, tag)
+    return not_modified(request, tag) or respond(value, tag)

@@ -9,7 +9,7 @@ from aggregator.web import asyncapi, openapi
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.service_context import Service
 
-DOCUMENT = Content("The document.", plain={"type": "object"})
+DOCUMENT_CONTENT = Content("The document.", plain={"type": "object"})
 
 
 @Operation(
@@ -17,7 +17,7 @@ DOCUMENT = Content("The document.", plain={"type": "object"})
     path="/openapi.json",
     summary="This interface, as OpenAPI 3.1.",
     scopes=(),
-    answers={200: DOCUMENT},
+    answers={200: DOCUMENT_CONTENT},
     problems=(429, 503),
 )
 async def openapi_json(service: Service, request: Request) -> Response:
@@ -31,7 +31,7 @@ async def openapi_json(service: Service, request: Request) -> Response:
     path="/asyncapi.json",
     summary="What is in the Kafka topics, as AsyncAPI 3.",
     scopes=(),
-    answers={200: DOCUMENT},
+    answers={200: DOCUMENT_CONTENT},
     problems=(429, 503),
 )
 async def asyncapi_json(service: Service, request: Request) -> Response:
@@ -39,4 +39,4 @@ async def asyncapi_json(service: Service, request: Request) -> Response:
     return await service.probes.run(request, lambda: as_json(asyncapi.document(service.settings)))
 
 
-OPERATIONS = (openapi_json, asyncapi_json)
+DOCUMENT_OPERATIONS = (openapi_json, asyncapi_json)

@@ -1,9 +1,8 @@
-"""The hub of live events: one reader for all clients that follow.
+"""The hub of live events: one reader for all followers.
 
-While any client follows, the hub reads Redis once a second in a few round trips, and estimates each
-changed metric once for all clients. An event supersedes earlier events of its kind and metric, so
-the hub keeps only the latest of each. A client that returns with the id of an event of this process
-gets all newer events. The hub keeps nothing per client but a bounded queue.
+While it has followers, the hub reads Redis once a second, and estimates each changed metric once.
+It keeps the latest event of each kind and metric. A client that returns with the id of an event of
+this process gets all newer events. Each client has a bounded queue.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from aggregator.reading.reader import MetricReader
 from aggregator.reading.status import ServiceStatus
 from aggregator.storage.progress import TopicProgress
 from aggregator.web.http.problem_responses import redis_failure
-from aggregator.web.live import Event, Follower, Live, PolicyChange
+from aggregator.web.live import Follower, Live, LiveEvent, PolicyChange
 from producers.gateway.clients import UNKNOWN_CLIENT, Client
 
 log = structlog.get_logger()
 
 PERIOD_SECONDS = 1.0
 QUEUE_EVENTS = 256
-"""The longest queue of a client: more than half a minute for seven metrics that change."""
+"""The longest queue of a client: half a minute of seven changing metrics."""
 GATHER_SECONDS = 0.05
-"""Clients that join within this time share one reading."""
-EARLY = 0.9
-"""Of a period: readings are not exactly as far apart."""
+"""Clients that join within this time share one read."""
+DUE_SHARE = 0.9
+"""Events are due after this share of a period, because periods vary."""
 
 
 class Hub:
@@ -51,9 +50,9 @@ class Hub:
     show : callable
         Returns the status from an overview.
     period : float
-        Seconds between two readings.
+        Seconds between two reads.
     room : int
-        Events that may wait for a client, beside a snapshot.
+        Events that may wait for a client, in addition to a snapshot.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Hub:
         self.run = secrets.token_hex(4)
         self.followers: set[Follower] = set()
         self._joining: set[Follower] = set()
-        self._latest: dict[tuple[str, str], Event] = {}
+        self._latest: dict[tuple[str, str], LiveEvent] = {}
         self._versions: dict[str, str] = {}
         self._due: dict[tuple[str, str], float] = {}
         self._unreadable: list[str] = []
@@ -78,16 +77,16 @@ class Hub:
         self._threads, self._encoding = anyio.CapacityLimiter(1), anyio.CapacityLimiter(1)
 
     def __len__(self) -> int:
-        """Return how many follow."""
+        """Return the number of followers."""
         return len(self.followers) + len(self._joining)
 
-    def streams_of(self, client: Client) -> int:
-        """Return how many streams a client holds."""
-        return sum(each.client == client for each in (*self.followers, *self._joining))
+    def count_streams(self, client: Client) -> int:
+        """Return the number of a client's streams."""
+        return sum(follower.client == client for follower in (*self.followers, *self._joining))
 
     @property
     def room(self) -> int:
-        """Events that may wait for a client: a snapshot of all metrics, and some more."""
+        """Events that may wait for a client: a snapshot of all metrics and a reserve."""
         return self._room + 2 * len(self.reader.metrics) + 1
 
     @contextlib.contextmanager
@@ -99,23 +98,22 @@ class Hub:
         cut: Callable[[], None],
         client: Client = UNKNOWN_CLIENT,
     ) -> Iterator[Follower]:
-        """Follow metrics, from what is known now or what is newer than an event that was seen.
+        """Follow metrics from their current state, or from the events after a given one.
 
         Parameters
         ----------
         metrics : frozenset of str or None
-            Their names; None: all, also those that are defined later.
+            Names; None for all, including later ones.
         top : int
-            Categories or coordinates to tell at most.
+            Largest number of categories or coordinates.
         last_id : str
-            Of the last event that the follower saw, or empty.
+            The last event that the follower saw, or empty.
         cut : callable
             Ends the follower's connection.
         client : Client
-            Who follows.
         """
-        seen = self._seen(last_id)
-        follower = Follower(metrics, top, seen, self.room, cut, self._encoding, client)
+        last_number = self._number_of(last_id)
+        follower = Follower(metrics, top, last_number, self.room, cut, self._encoding, client)
         self._joining.add(follower)
         self.wake()
         if self._task is None or self._task.done():
@@ -127,7 +125,7 @@ class Hub:
             self.followers.discard(follower)
 
     def wake(self) -> None:
-        """Read soon: somebody joined, or changed something."""
+        """Read soon, because of a new follower or a change."""
         self._wake.set()
 
     async def close(self) -> None:
@@ -137,34 +135,34 @@ class Hub:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    def _seen(self, last_id: str) -> int:
-        """Return the number in an id; 0, before everything, if it is none of this process."""
+    def _number_of(self, last_id: str) -> int:
+        """Return the number in an id of this process, otherwise 0."""
         run, _, number = last_id.rpartition("-")
-        known = run == self.run and number.isascii() and number.isdecimal() and len(number) < 19
-        return int(number) if known else 0
+        is_own = run == self.run and number.isascii() and number.isdecimal() and len(number) < 19
+        return int(number) if is_own else 0
 
     async def _poll(self) -> None:
         while len(self):
             self._wake.clear()
             joined = set(self._joining)
             try:
-                await self._look()
+                await self._read()
             except (redis.RedisError, StateUnreadable) as error:
                 self._publish(
                     "status", "", status.unreachable(redis_failure(error), self.reader.metrics)
                 )
             except Exception:
                 log.exception("live estimates failed")
-            self._welcome(joined & self._joining)
+            self._admit_followers(joined & self._joining)
             await self._pause()
 
     async def _pause(self) -> None:
-        """Wait for the next reading: a period, or less if somebody joins meanwhile."""
+        """Wait for a period, or less if a client joins."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), self.period)
             await asyncio.sleep(GATHER_SECONDS)
 
-    def _welcome(self, joined: set[Follower]) -> None:
+    def _admit_followers(self, joined: set[Follower]) -> None:
         latest = sorted(self._latest.values(), key=lambda event: event.number)
         for follower in joined:
             self._joining.discard(follower)
@@ -173,10 +171,10 @@ class Hub:
                 if event.number > follower.after:
                     follower.offer(event)
 
-    async def _look(self) -> None:
-        """Read how far everything is counted; estimate what has changed and is followed."""
+    async def _read(self) -> None:
+        """Read the progress, and estimate the changed metrics that have followers."""
         overview = await self._in_thread(self.reader.store.overview)
-        found = await self._in_thread(self.show, overview)
+        new_status = await self._in_thread(self.show, overview)
         metrics = current(self.reader.metrics)
         for key in [key for key in self._latest if key[1] and key[1] not in metrics]:
             del self._latest[key]  # its definition was removed
@@ -185,11 +183,11 @@ class Hub:
             policy = overview.policies.get(name, metrics[name].policies[0])
             self._publish("policy", name, PolicyChange(name, policy))
         if self._is_due("status", ""):
-            missing = [*dict.fromkeys([*found.missing, *self._unreadable])]
-            self._publish("status", "", msgspec.structs.replace(found, missing=missing))
+            missing = [*dict.fromkeys([*new_status.missing, *self._unreadable])]
+            self._publish("status", "", msgspec.structs.replace(new_status, missing=missing))
         unreadable: list[str] = []
         for name in metrics:
-            if not any(one.follows(name) for one in (*self.followers, *self._joining)):
+            if not any(follower.follows(name) for follower in (*self.followers, *self._joining)):
                 continue
             try:
                 live = await self._in_thread(self._estimate, overview, name)
@@ -207,10 +205,12 @@ class Hub:
 
     def _estimate(self, overview: TopicProgress, name: str) -> Live | None:
         described = self.reader.describe(overview, name)
-        known = self._latest.get(("estimate", name))
-        same = known is not None and known.value.window.policy == described.policy
+        last_event = self._latest.get(("estimate", name))
+        is_same_policy = (
+            last_event is not None and last_event.value.window.policy == described.policy
+        )
         if self._versions.get(name) == described.version or (
-            same and not self._is_due("estimate", name)
+            is_same_policy and not self._is_due("estimate", name)
         ):
             return None
         window = self.reader.read(described)
@@ -219,18 +219,18 @@ class Hub:
         return live
 
     def _publish(self, kind: str, metric: str, value: Any) -> None:
-        known = self._latest.get((kind, metric))
-        if known is not None and kind != "estimate" and known.value == value:
+        last_event = self._latest.get((kind, metric))
+        if last_event is not None and kind != "estimate" and last_event.value == value:
             return
         self._number += 1
-        self._due[kind, metric] = time.monotonic() + self.period * EARLY
-        event = Event(self._number, self.run, kind, metric, value)
+        self._due[kind, metric] = time.monotonic() + self.period * DUE_SHARE
+        event = LiveEvent(self._number, self.run, kind, metric, value)
         self._latest[kind, metric] = event
         for follower in self.followers:
             follower.offer(event)
 
     def _is_due(self, kind: str, metric: str) -> bool:
-        """Whether a period has passed since the last event of its kind."""
+        """Return whether a period has passed since the last event of its kind."""
         return time.monotonic() >= self._due.get((kind, metric), 0.0)
 
     async def _in_thread(self, call: Callable[..., Any], *args: Any) -> Any:

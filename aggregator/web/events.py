@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aggregator.errors import StateUnreadable
 from aggregator.reading import status
 from aggregator.reading.status import ServiceStatus
-from aggregator.web.http.middleware import ABORT
-from aggregator.web.http.problem_responses import RETRY_SECONDS, asking, redis_failure
+from aggregator.web.http.middleware import ABORT_KEY
+from aggregator.web.http.problem_responses import RETRY_SECONDS, invalid_as_problem, redis_failure
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.queries import EventsParameters, parse
 from aggregator.web.service_context import Service
@@ -37,10 +37,10 @@ async def show_status(service: Service, request: Request) -> Response:
     """Answer with the status."""
     try:
         overview = await service.probes.run(request, service.reader.store.overview)
-        found = await service.probes.run(request, service.status, overview)
+        current_status = await service.probes.run(request, service.status, overview)
     except (redis.RedisError, StateUnreadable) as error:
         return as_json(status.unreachable(redis_failure(error), service.reader.metrics))
-    return as_json(found, headers={"Cache-Control": "no-store"})
+    return as_json(current_status, headers={"Cache-Control": "no-store"})
 
 
 @Operation(
@@ -61,12 +61,12 @@ async def show_status(service: Service, request: Request) -> Response:
 )
 async def events(service: Service, request: Request) -> Response:
     """Answer with a stream of events."""
-    with asking():
+    with invalid_as_problem():
         query = parse(request, EventsParameters)
     metrics = frozenset(service.reader.metric(name).name for name in query.metric)
     limits, client = service.settings.serve, client_of(request.scope)
-    most = limits.max_streams
-    if service.hub.streams_of(client) >= limits.max_streams_per_client:
+    max_streams = limits.max_streams
+    if service.hub.count_streams(client) >= limits.max_streams_per_client:
         raise Problem(
             429,
             f"{client} already follows {limits.max_streams_per_client} streams",
@@ -74,14 +74,14 @@ async def events(service: Service, request: Request) -> Response:
             "in [serve] trusted_proxies, so that its clients are counted separately",
             retry_after=RETRY_SECONDS,
         )
-    if len(service.hub) >= most:
+    if len(service.hub) >= max_streams:
         raise Problem(
             503,
-            f"{most} clients follow already",
+            f"{max_streams} clients follow already",
             "try again later, or raise [serve] max_streams",
             retry_after=RETRY_SECONDS,
         )
-    return Stream(
+    return EventStream(
         service,
         metrics or None,
         query.top or service.settings.serve.top_categories,
@@ -89,17 +89,10 @@ async def events(service: Service, request: Request) -> Response:
     )
 
 
-class Stream(Response):
-    """The response that follows the hub until the client goes, or is cut off.
+class EventStream(Response):
+    """The response that follows the hub until the client leaves or is cut off.
 
-    Parameters
-    ----------
-    service : Service
-    metrics : frozenset of str or None
-        None: all.
-    top : int
-    last_id : str
-        Of the last event that the client has seen.
+    Its parameters are those of :meth:`aggregator.web.event_hub.Hub.follow`.
     """
 
     def __init__(
@@ -109,10 +102,10 @@ class Stream(Response):
         self.service, self.metrics, self.top, self.last_id = service, metrics, top, last_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events as they come."""
+        """Send events."""
         with anyio.CancelScope() as stream:
             # an abort also drops the connection's buffer, if the server supports it
-            cut = scope.get(ABORT) or stream.cancel
+            cut = scope.get(ABORT_KEY) or stream.cancel
             client = client_of(scope)
             followed = self.service.hub.follow(self.metrics, self.top, self.last_id, cut, client)
             with followed as follower:
@@ -134,23 +127,22 @@ class Stream(Response):
 
 
 class Abortable:
-    """Middleware, the outermost: makes it possible to abort the connection of a slow client.
+    """The outermost middleware: allows the abort of a slow client's connection.
 
-    ASGI has no message for this. uvicorn's `receive` is a method of an object that has the
-    transport. With another server, the stream ends without an abort, and its buffer stays until the
-    client disconnects.
+    ASGI has no message for this; uvicorn's `receive` is a method of an object with the transport.
+    With another server the stream ends, but its buffer stays until the client disconnects.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Note how to end the connection."""
+        """Add the transport's abort to the scope."""
         transport: Any = getattr(getattr(receive, "__self__", None), "transport", None)
         abort: Callable[[], None] | None = getattr(transport, "abort", None)
         if abort is not None:
-            scope[ABORT] = abort
+            scope[ABORT_KEY] = abort
         await self.app(scope, receive, send)
 
 
-OPERATIONS = (show_status, events)
+EVENT_OPERATIONS = (show_status, events)

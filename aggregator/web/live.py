@@ -1,4 +1,4 @@
-"""Live events: each event is encoded once, and each client has a bounded queue."""
+"""Live events, encoded once, and the followers' bounded queues."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from producers.gateway.clients import UNKNOWN_CLIENT, Client
 log = structlog.get_logger()
 
 RETRY_MS = 2_000
-MOST_CATEGORIES = 1_000
-"""Kept of an answer for the clients."""
-KEPT_ENCODINGS = 4
+MAX_CATEGORIES = 1_000
+MAX_CACHED_ENCODINGS = 4
 """Of an event: most clients ask for the same number of categories."""
 
 
@@ -36,30 +35,30 @@ class PolicyChange(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True)
 class Live:
-    """An estimate, shown to each client with as many categories as it likes.
+    """An estimate for clients that ask for different numbers of categories.
 
-    It keeps the largest categories alone, and not the sums: it may wait for slow clients. Those of
-    a search's round, two numbers a level, say how many have answered.
+    It waits for slow clients, so that it has only the largest categories, and no sums but those of
+    a search's round.
     """
 
     window: Window
-    found: Estimate
+    estimate: Estimate
     labels: int
 
     @classmethod
-    def of(cls, window: Window, found: Estimate) -> Live:
-        """Return what is kept of an estimate."""
-        return cls(window.bare(), found.top(MOST_CATEGORIES), len(found.labels))
+    def of(cls, window: Window, estimate: Estimate) -> Live:
+        """Return the largest categories of an estimate."""
+        return cls(window.bare(), estimate.top(MAX_CATEGORIES), len(estimate.labels))
 
     def data(self, top: int) -> Any:
         """Return the answer."""
-        shown = answer(self.window, self.found, top)
+        shown = answer(self.window, self.estimate, top)
         return msgspec.structs.replace(shown, left_out=max(0, self.labels - top))
 
 
 @dataclasses.dataclass(eq=False)
-class Event:
-    """Something that happened, encoded once for all clients that see it alike."""
+class LiveEvent:
+    """An event, encoded once for all clients with the same number of categories."""
 
     number: int
     run: str
@@ -68,20 +67,20 @@ class Event:
     value: Any
     _encoded: dict[int, bytes] = dataclasses.field(default_factory=dict)
 
-    def known(self, top: int) -> bytes | None:
-        """Return the event as it goes over the wire, if that is known."""
+    def cached_encoding(self, top: int) -> bytes | None:
+        """Return the event's bytes if they are cached."""
         return self._encoded.get(self._key(top))
 
-    def encoded(self, top: int) -> bytes:
-        """Return the event as it goes over the wire."""
-        known = self.known(top)
-        if known is not None:
-            return known
+    def encode(self, top: int) -> bytes:
+        """Return the event's bytes."""
+        cached = self.cached_encoding(top)
+        if cached is not None:
+            return cached
         value = self.value.data(top) if isinstance(self.value, Live) else self.value
-        data = msgspec.json.encode(value).decode()
-        event = ServerSentEvent(data, event=self.kind, id=f"{self.run}-{self.number}", sep="\n")
+        payload = msgspec.json.encode(value).decode()
+        event = ServerSentEvent(payload, event=self.kind, id=f"{self.run}-{self.number}", sep="\n")
         encoded = event.encode()
-        if len(self._encoded) < KEPT_ENCODINGS:
+        if len(self._encoded) < MAX_CACHED_ENCODINGS:
             self._encoded[self._key(top)] = encoded
         return encoded
 
@@ -91,25 +90,23 @@ class Event:
 
 @dataclasses.dataclass(eq=False)
 class Follower:
-    """A client: what it follows, and what it has not been sent yet.
+    """A client's selection of events, and its queue.
 
     Parameters
     ----------
     metrics : frozenset of str, optional
-        None: all, also those that are defined later.
+        None for all, including later ones.
     top : int
         Categories or coordinates of an answer.
     after : int
-        Number of the last event that it has seen.
+        Number of the last event that the client has seen.
     room : int
-        Events that may wait; with more it is cut off.
+        Number of events that may wait.
     cut : callable
-        Ends its connection.
+        Ends the connection if more events wait.
     encoding : CapacityLimiter
-        Of the threads that encode events: it takes milliseconds, and each client may ask for
-        another number of categories.
+        Of the threads that encode events, which takes milliseconds.
     client : Client
-        Who it is.
     """
 
     metrics: frozenset[str] | None
@@ -122,14 +119,14 @@ class Follower:
     is_cut: bool = dataclasses.field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.queue: asyncio.Queue[Event | None] = asyncio.Queue(self.room)
+        self.queue: asyncio.Queue[LiveEvent | None] = asyncio.Queue(self.room)
 
     def follows(self, metric: str) -> bool:
-        """Return whether it follows a metric."""
+        """Return whether the client follows a metric."""
         return self.metrics is None or metric in self.metrics
 
-    def offer(self, event: Event) -> None:
-        """Queue an event that is followed; cut the client off if it is too far behind."""
+    def offer(self, event: LiveEvent) -> None:
+        """Queue a followed event; cut the client off if it is too far behind."""
         if self.is_cut or (event.metric and not self.follows(event.metric)):
             return
         try:
@@ -150,8 +147,8 @@ class Follower:
         """Yield events as bytes, until the end."""
         yield f"retry: {RETRY_MS}\n\n".encode()
         while (event := await self.queue.get()) is not None:
-            known = event.known(self.top)
-            if known is None:
+            encoded = event.cached_encoding(self.top)
+            if encoded is None:
                 encode = anyio.to_thread.run_sync
-                known = await encode(event.encoded, self.top, limiter=self.encoding)
-            yield known
+                encoded = await encode(event.encode, self.top, limiter=self.encoding)
+            yield encoded

@@ -14,11 +14,11 @@ import msgspec
 from aggregator.reading.serialization import Answer
 from aggregator.reading.status import ServiceStatus
 from aggregator.web.live import PolicyChange
-from aggregator.web.operations import CSV, Content, Operation
+from aggregator.web.operations import CSV_TYPE, Content, Operation
 
-TEMPLATE = "#/components/schemas/{name}"
-PROBLEM = "application/problem+json"
-LIVE = (Answer, ServiceStatus, PolicyChange)
+SCHEMA_REFERENCE = "#/components/schemas/{name}"
+PROBLEM_TYPE = "application/problem+json"
+LIVE_SCHEMAS = (Answer, ServiceStatus, PolicyChange)
 """Schemas of events that are not bodies of operations."""
 
 
@@ -34,25 +34,20 @@ class ProblemDetails(msgspec.Struct, frozen=True, rename={"kind": "type"}):
 
 
 def document(operations: Iterable[Operation], names: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the document.
-
-    Parameters
-    ----------
-    operations : iterable of Operation
-    names : iterable of str
-        Of the metrics: examples.
-    """
+    """Return the document; `names` of metrics are examples."""
     operations, names = list(operations), list(names)
     bodies = [s for o in operations for c in (*o.answers.values(), o.body) if c for s in c.schemas]
-    types = dict.fromkeys([*bodies, *LIVE, ProblemDetails])
-    (*schemas,), components = msgspec.json.schema_components(list(types), ref_template=TEMPLATE)
-    known = dict(zip(types, schemas, strict=True))
+    types = dict.fromkeys([*bodies, *LIVE_SCHEMAS, ProblemDetails])
+    (*schemas,), components = msgspec.json.schema_components(
+        list(types), ref_template=SCHEMA_REFERENCE
+    )
+    schemas_by_type = dict(zip(types, schemas, strict=True))
     for schema in components.values():
         schema["description"] = inspect.cleandoc(schema["description"])
     components = _in_common_words(components)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        described = _operation(operation, known, names)
+        described = _operation(operation, schemas_by_type, names)
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
     return {
         "openapi": "3.1.0",
@@ -70,27 +65,29 @@ def document(operations: Iterable[Operation], names: Iterable[str] = ()) -> dict
     }
 
 
-def _operation(operation: Operation, known: Mapping[Any, Any], names: list[str]) -> dict[str, Any]:
+def _operation(
+    operation: Operation, schemas_by_type: Mapping[Any, Any], names: list[str]
+) -> dict[str, Any]:
     parameters = [_path_parameter(name, names) for name in re.findall(r"{(\w+)}", operation.path)]
     if operation.query is not None:
         parameters += _query_parameters(operation.query)
     parameters += [_header(name, text) for name, text in operation.headers.items()]
     if operation.conditional:
         parameters.append(_header("If-None-Match", "The ETag of an answer that the client has."))
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "operationId": _identifier(operation),
         "summary": operation.summary,
         "parameters": parameters,
-        "responses": _responses(operation, known),
+        "responses": _responses(operation, schemas_by_type),
     }
     if operation.body is not None:
-        body = {"required": True, **_content(operation.body, known)}
-        found["requestBody"] = body
+        body = {"required": True, **_content(operation.body, schemas_by_type)}
+        described["requestBody"] = body
     if operation.scopes:
-        needed = " or ".join(operation.scopes)
-        found["description"] = f"Needs scope {needed}, of a token or of everybody."
-        found["security"] = [{"token": []}, {}]
-    return found
+        needed_scopes = " or ".join(operation.scopes)
+        described["description"] = f"Needs scope {needed_scopes}, of a token or of everybody."
+        described["security"] = [{"token": []}, {}]
+    return described
 
 
 def _identifier(operation: Operation) -> str:
@@ -98,40 +95,40 @@ def _identifier(operation: Operation) -> str:
     return getattr(operation.handler, "__name__", "_".join([operation.method.lower(), *words]))
 
 
-def _responses(operation: Operation, known: Mapping[Any, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _responses(operation: Operation, schemas_by_type: Mapping[Any, Any]) -> dict[str, Any]:
+    responses: dict[str, Any] = {}
     for status, content in operation.answers.items():
-        found[str(status)] = _content(content, known)
+        responses[str(status)] = _content(content, schemas_by_type)
     if operation.conditional:
         for status in operation.answers:
-            found[str(status)]["headers"] = {"ETag": {"schema": {"type": "string"}}}
-        found["304"] = {"description": "The answer is the one that the client has."}
+            responses[str(status)]["headers"] = {"ETag": {"schema": {"type": "string"}}}
+        responses["304"] = {"description": "The answer is the one that the client has."}
     access = (401, 403) if operation.scopes else ()
     for status in sorted({*operation.problems, *access}):
         problem: dict[str, Any] = {
             "description": HTTPStatus(status).phrase,
-            "content": {PROBLEM: {"schema": known[ProblemDetails]}},
+            "content": {PROBLEM_TYPE: {"schema": schemas_by_type[ProblemDetails]}},
         }
         if status in (429, 503):
             problem["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
         if status == 401:
             problem["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
-        found[str(status)] = problem
-    return found
+        responses[str(status)] = problem
+    return responses
 
 
-def _content(content: Content, known: Mapping[Any, Any]) -> dict[str, Any]:
-    schemas = [known[one] for one in content.schemas]
+def _content(content: Content, schemas_by_type: Mapping[Any, Any]) -> dict[str, Any]:
+    schemas = [schemas_by_type[schema_type] for schema_type in content.schemas]
     schema = {"anyOf": schemas} if len(schemas) > 1 else (*schemas, content.plain)[0]
     media = {name: {"schema": schema} for name in content.media}
     media |= {name: {"schema": {"type": "string", "format": "binary"}} for name in content.binary}
     if content.is_table:
-        media[CSV] = {"schema": {"type": "string"}}
+        media[CSV_TYPE] = {"schema": {"type": "string"}}
     return {"description": content.described, "content": media}
 
 
 def _path_parameter(name: str, names: list[str]) -> dict[str, Any]:
-    examples = {one: {"value": one} for one in names[:5]} if name == "name" else {}
+    examples = {metric: {"value": metric} for metric in names[:5]} if name == "name" else {}
     return {
         "name": name,
         "in": "path",
@@ -147,34 +144,33 @@ def _header(name: str, text: str) -> dict[str, Any]:
 
 
 def _query_parameters(query: type[msgspec.Struct]) -> list[dict[str, Any]]:
-    _, components = msgspec.json.schema_components([query], ref_template=TEMPLATE)
-    found = []
+    _, components = msgspec.json.schema_components([query], ref_template=SCHEMA_REFERENCE)
+    parameters = []
     for name, schema in components[query.__name__]["properties"].items():
         plain = _without_null(schema)
         required = {"required": True} if name in components[query.__name__]["required"] else {}
         parameter = {"name": name, "in": "query", **required, "schema": plain}
         if description := plain.pop("description", ""):
             parameter["description"] = description
-        found.append(parameter)
-    return found
+        parameters.append(parameter)
+    return parameters
 
 
 def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a parameter's schema: it is left out rather than null."""
-    found = {k: v for k, v in schema.items() if (k, v) != ("default", None)}
-    kinds = [one for one in found.pop("anyOf", []) if one != {"type": "null"}]
-    found |= kinds[0] if kinds else {}
-    if "enum" in found:
-        found["enum"] = [value for value in found["enum"] if value is not None]
-    return found
+    """Return a parameter's schema without null: an absent parameter is left out."""
+    without_null = {k: v for k, v in schema.items() if (k, v) != ("default", None)}
+    kinds = [kind for kind in without_null.pop("anyOf", []) if kind != {"type": "null"}]
+    without_null |= kinds[0] if kinds else {}
+    if "enum" in without_null:
+        without_null["enum"] = [value for value in without_null["enum"] if value is not None]
+    return without_null
 
 
 def _in_common_words(schema: Any) -> Any:
-    """Return a schema in words that generators of clients know; it allows the same values.
+    """Return an equivalent schema that generators of clients understand.
 
-    An array of so many equal items says so without `prefixItems`. What is always true is a constant
-    rather than an enumeration. Defaults are left out: generators take a field with a default for
-    one that must be sent.
+    Arrays of equal items have no `prefixItems`, and an enumeration of true is a constant. Defaults
+    are left out, because generators require fields with a default.
 
     Examples
     --------
@@ -184,18 +180,22 @@ def _in_common_words(schema: Any) -> Any:
     {'properties': {'is': {'const': True, 'type': 'boolean'}, 'default': {}}}
     """
     if isinstance(schema, list):
-        return [_in_common_words(one) for one in schema]
+        return [_in_common_words(child) for child in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {name: _in_common_words(one) for name, one in schema.items() if name != "default"}
+    common = {name: _in_common_words(child) for name, child in schema.items() if name != "default"}
     if "properties" in schema:
-        named = schema["properties"].items()
-        found["properties"] = {name: _in_common_words(one) for name, one in named}
-    places = found.get("prefixItems", [])
-    if places and found.get("items") is False and all(one == places[0] for one in places):
-        del found["prefixItems"]
-        found["items"] = places[0]
-    if found.get("enum") == [True] and found["enum"][0] is True:
-        del found["enum"]
-        found |= {"const": True, "type": "boolean"}
-    return found
+        properties = schema["properties"].items()
+        common["properties"] = {name: _in_common_words(child) for name, child in properties}
+    item_schemas = common.get("prefixItems", [])
+    if (
+        item_schemas
+        and common.get("items") is False
+        and all(child == item_schemas[0] for child in item_schemas)
+    ):
+        del common["prefixItems"]
+        common["items"] = item_schemas[0]
+    if common.get("enum") == [True] and common["enum"][0] is True:
+        del common["enum"]
+        common |= {"const": True, "type": "boolean"}
+    return common

@@ -1,4 +1,4 @@
-"""An operation of the HTTP interface: its handler and its description, in one place."""
+"""Operations of the HTTP interface, with their handlers and descriptions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from aggregator.reading.frames.frame import Frame
 from aggregator.web.service_context import Service
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
-JSON = "application/json"
-CSV = "text/csv"
+JSON_TYPE = "application/json"
+CSV_TYPE = "text/csv"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,23 +26,19 @@ class Content:
 
     Attributes
     ----------
-    described : str
-    schema : struct, optional
-        What it has in JSON.
-    or_schema : struct, optional
-        What else it may have.
+    schema, or_schema : struct, optional
+        The structs of the JSON.
     is_table : bool
-        Whether it is also there as a table, in CSV.
-    media : tuple of str
+        Whether CSV is available, too.
     plain : mapping
-        The schema where there is no struct.
+        The schema without a struct.
     binary : tuple of str
-        Further media types, of bytes.
+        Binary media types.
     """
 
     described: str
     schema: Any = None
-    media: tuple[str, ...] = (JSON,)
+    media: tuple[str, ...] = (JSON_TYPE,)
     plain: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"type": "string"})
     binary: tuple[str, ...] = ()
     or_schema: Any = None
@@ -50,8 +46,8 @@ class Content:
 
     @property
     def schemas(self) -> list[Any]:
-        """The structs that it may have."""
-        return [one for one in (self.schema, self.or_schema) if one is not None]
+        """The structs of the JSON."""
+        return [schema for schema in (self.schema, self.or_schema) if schema is not None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,23 +56,22 @@ class Operation:
 
     Attributes
     ----------
-    method, path, summary : str
     scopes : tuple of str
-        Scopes, any one of which grants access; empty means public.
+        Each grants access; empty for a public operation.
     query : struct, optional
-        The parameters after the question mark.
+        The query parameters.
     headers : mapping of str to str
-        Of the request, and what they say.
+        Descriptions of the request's headers.
     body : Content, optional
         Of the request.
     answers : mapping of int to Content
         By status.
     conditional : bool
-        Whether it answers 304 to a client that has the answer.
+        Whether a client may get 304.
     problems : tuple of int
-        Statuses of the problems besides those of access.
+        Statuses of problems, without those of access.
     handler : callable, optional
-        None where another package has the route, and it is only described here.
+        None if another package has the route.
     """
 
     method: str
@@ -92,41 +87,39 @@ class Operation:
     handler: Handler | None = None
 
     def __call__(self, handler: Handler) -> Operation:
-        """Return the operation with its handler: a decorator."""
+        """Decorate a handler: return the operation with it."""
         return dataclasses.replace(self, handler=handler)
 
     def route(self, service: Service) -> Route:
-        """Return the route that serves it."""
+        """Return the operation's route."""
         assert self.handler is not None  # noqa: S101
         endpoint = functools.partial(self.handler, service)
         return Route(self.path, endpoint, methods=[self.method])
 
 
 def as_table(table: Frame, name: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a table as a response, in CSV.
+    """Return a table as CSV.
 
     Parameters
     ----------
     table : Frame
     name : str
-        That of the file, without its end.
+        The file's, without its suffix.
     headers : mapping of str to str, optional
-        Besides the content's type, length and name.
+        Further headers.
     """
     named = {"Content-Disposition": f'attachment; filename="{name}.csv"', **(headers or {})}
-    return Response(table.to_csv(), headers=named, media_type=CSV)
+    return Response(table.to_csv(), headers=named, media_type=CSV_TYPE)
 
 
 def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a struct, or plain values, as a response.
+    """Return a struct or plain values as a response.
 
     Parameters
     ----------
     value : struct, or plain values
-        The body.
     status : int
-        Of HTTP.
     headers : mapping of str to str, optional
-        Besides the content's type and length.
+        Further headers.
     """
-    return Response(msgspec.json.encode(value), status, headers, media_type=JSON)
+    return Response(msgspec.json.encode(value), status, headers, media_type=JSON_TYPE)

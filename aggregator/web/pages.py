@@ -1,8 +1,4 @@
-"""The pages for people, `/` and `/try`, and their static files.
-
-All files are read once, from the installed packages. The Content-Security-Policy forbids the
-browser to load anything from another server.
-"""
+"""The pages `/` and `/try`, and their static files, which load nothing from other servers."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aggregator.web.http.middleware import PROTECTIVE
+from aggregator.web.http.middleware import PROTECTIVE_HEADERS
 from producers.gateway.problems import Problem
 
 CONTENT_TYPES = {
@@ -28,8 +24,8 @@ CONTENT_TYPES = {
     "txt": "text/plain; charset=utf-8",
     "md": "text/plain; charset=utf-8",
 }
-PAGES = {"/": "index.html", "/try": "try.html"}
-RANDOMIZERS = (
+PAGE_FILES = {"/": "index.html", "/try": "try.html"}
+RANDOMIZER_FILES = (
     "dither.js",
     "auto.js",
     "categories.js",
@@ -57,8 +53,8 @@ RANDOMIZERS = (
     "device/queue.js",
     "device/roll_up.js",
 )
-HEADERS = {
-    **PROTECTIVE,
+PAGE_HEADERS = {
+    **PROTECTIVE_HEADERS,
     "Content-Security-Policy": "; ".join(
         (
             "default-src 'none'",
@@ -79,23 +75,17 @@ HEADERS = {
 
 @dataclasses.dataclass(frozen=True)
 class File:
-    """A file as it is sent.
-
-    Attributes
-    ----------
-    etag : str
-        A hash of the content: a browser asks again each time, and is told if nothing changed.
-    """
+    """A file, with a hash of its content as the entity tag."""
 
     content: bytes
     content_type: str
     etag: str
 
     def response(self, request: Request) -> Response:
-        """Return the content, or 304 where the browser has it already."""
-        headers = {**HEADERS, "ETag": self.etag, "Cache-Control": "no-cache"}
-        known = request.headers.get("if-none-match", "")
-        if self.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+        """Return the content, or 304 if the browser has it."""
+        headers = {**PAGE_HEADERS, "ETag": self.etag, "Cache-Control": "no-cache"}
+        client_tags = request.headers.get("if-none-match", "")
+        if self.etag in (tag.strip().removeprefix("W/") for tag in client_tags.split(",")):
             return Response(status_code=304, headers=headers)
         return Response(self.content, headers=headers, media_type=self.content_type)
 
@@ -104,10 +94,10 @@ def routes() -> list[Route]:
     """Return the routes of the pages and of their files under ``/static/``."""
     files = dict(_files(importlib.resources.files("aggregator").joinpath("web", "static")))
     randomizers = importlib.resources.files("producers").joinpath("browser")
-    files |= {name: _file(randomizers.joinpath(name)) for name in RANDOMIZERS}
+    files |= {name: _file(randomizers.joinpath(name)) for name in RANDOMIZER_FILES}
 
     async def page(request: Request) -> Response:
-        return files[PAGES[request.url.path]].response(request)
+        return files[PAGE_FILES[request.url.path]].response(request)
 
     async def static(request: Request) -> Response:
         path = request.path_params["path"]
@@ -115,20 +105,20 @@ def routes() -> list[Route]:
             raise Problem(404, f"there is no file {path!r}", "GET / is the dashboard")
         return files[path].response(request)
 
-    pages = [Route(path, page, include_in_schema=False) for path in PAGES]
+    pages = [Route(path, page, include_in_schema=False) for path in PAGE_FILES]
     return [*pages, Route("/static/{path:path}", static, include_in_schema=False)]
 
 
 def _files(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, File]]:
-    for entry in folder.iterdir():
-        name = f"{prefix}{entry.name}"
-        if entry.is_dir():
-            yield from _files(entry, f"{name}/")
+    for file in folder.iterdir():
+        name = f"{prefix}{file.name}"
+        if file.is_dir():
+            yield from _files(file, f"{name}/")
         else:
-            yield name, _file(entry)
+            yield name, _file(file)
 
 
-def _file(entry: Traversable) -> File:
-    content = entry.read_bytes()
-    content_type = CONTENT_TYPES[entry.name.rpartition(".")[2]]
+def _file(file: Traversable) -> File:
+    content = file.read_bytes()
+    content_type = CONTENT_TYPES[file.name.rpartition(".")[2]]
     return File(content, content_type, f'"{hashlib.sha256(content).hexdigest()[:24]}"')

@@ -56,7 +56,7 @@ class Ready(msgspec.Struct, frozen=True):
     problems=(421, 429, 503),
 )
 async def metrics(service: Service, request: Request) -> Response:
-    """Answer in Prometheus or OpenMetrics text, as the scraper asks for."""
+    """Answer in Prometheus or OpenMetrics text, as requested."""
     serve = service.settings.serve
     if serve.workers > 1 and (request.scope.get("server") or ("", 0))[1] == serve.port:
         raise Problem(
@@ -91,7 +91,7 @@ def _own_ports(serve: Serve) -> str:
     answers={200: Content("It is.", Alive)},
 )
 async def healthz(_: Service, __: Request) -> Response:
-    """Say that the process is alive."""
+    """Answer that the process is alive."""
     return as_json(Alive())
 
 
@@ -105,7 +105,7 @@ async def healthz(_: Service, __: Request) -> Response:
     problems=(429, 503),
 )
 async def readyz(service: Service, request: Request) -> Response:
-    """Say whether this server can do what it is for."""
+    """Answer whether this server can do its work, with warnings."""
     partitions: int | UnsetType = UNSET
     overview: TopicProgress | None = None
     warnings, failures = list[str](), list[Problem]()
@@ -116,7 +116,7 @@ async def readyz(service: Service, request: Request) -> Response:
     if service.needs_redis:
         try:
             overview = await service.lookups.run(request, service.reader.store.overview)
-            partitions = _counted(overview)
+            partitions = _count_partitions(overview)
             evicts = await service.lookups.run(request, service.eviction)
             warnings += [evicts] * bool(evicts)
         except (Problem, redis.RedisError, StateUnreadable) as error:
@@ -125,21 +125,25 @@ async def readyz(service: Service, request: Request) -> Response:
             now_ms = time.time_ns() // 10**6
             silent = silence(overview, now_ms, service.silent_ms)
             warnings += [f"{silent}: {START_WORKERS}"] * bool(silent)
-            alone = [] if silent else uncounted(overview, now_ms, service.silent_ms)
-            warnings += [f"no worker counts partitions {alone}, see /v1/status"] * bool(alone)
-            halted = [number for number, one in overview.partitions.items() if one.is_halted]
+            unowned_partitions = [] if silent else uncounted(overview, now_ms, service.silent_ms)
+            warnings += [
+                f"no worker counts partitions {unowned_partitions}, see /v1/status"
+            ] * bool(unowned_partitions)
+            halted = [
+                number for number, partition in overview.partitions.items() if partition.is_halted
+            ]
             warnings += [f"halted partitions, see /v1/status: {halted}"] * bool(halted)
             warnings += await service.lookups.run(request, service.reader.sums.missing)
-            warnings += await service.lookups.run(request, _unpublished, service)
+            warnings += await service.lookups.run(request, _publishing_obstacles, service)
     if len(failures) == (service.posts is not None) + service.needs_redis:
-        raise failures[0] if len(failures) == 1 else _together(failures)
+        raise failures[0] if len(failures) == 1 else _merged_problem(failures)
     warnings += [problem.detail for problem in failures]
     warnings += unusable_definitions(service.reader.metrics, overview)
     return as_json(Ready(partitions=partitions, warnings=warnings or UNSET))
 
 
-def _unpublished(service: Service) -> list[str]:
-    """Return all that keeps this server, or panes of metrics, from being published."""
+def _publishing_obstacles(service: Service) -> list[str]:
+    """Return the obstacles to publishing."""
     if service.unpublished is None:
         return []
     failed = service.reader.store.registry.failed_searches()
@@ -150,16 +154,16 @@ def _unpublished(service: Service) -> list[str]:
     ]
 
 
-def _counted(overview: TopicProgress) -> int:
+def _count_partitions(overview: TopicProgress) -> int:
     partitions = len(overview.partitions) + len(overview.unreadable)
     if not partitions:
         raise unavailable("nothing was counted yet", "start `dither aggregate`")
     return partitions
 
 
-def _together(failures: list[Problem]) -> Problem:
+def _merged_problem(failures: list[Problem]) -> Problem:
     details = "; ".join(problem.detail for problem in failures)
     return unavailable(details, "; ".join(problem.remedy for problem in failures))
 
 
-OPERATIONS = (metrics, healthz, readyz)
+PROBE_OPERATIONS = (metrics, healthz, readyz)

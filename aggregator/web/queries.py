@@ -1,4 +1,4 @@
-"""The query parameters of the API, typed and checked before anything is read."""
+"""The query parameters of the API, typed and checked."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from aggregator.reading.query import MOST_WINDOWS, conditions
-from aggregator.timestamps import DIGITS, parse_time
+from aggregator.timestamps import DIGITS_HINT, parse_time
 from estimators import durations
 from estimators.errors import meant, readable, shortened
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 
-DURATION = r"^\d{1,9}(\.\d{1,3})?(ms|s|m|h|d|w)$"
-SECONDS = {"type": "string", "pattern": r"^(?!\d{4}(\d{4})?$)\d{1,10}(\.\d{1,3})?$"}
-DATE_TIME = {"type": "string", "format": "date-time"}
-DATE = {"type": "string", "format": "date"}
+DURATION_PATTERN = r"^\d{1,9}(\.\d{1,3})?(ms|s|m|h|d|w)$"
+SECONDS_SCHEMA = {"type": "string", "pattern": r"^(?!\d{4}(\d{4})?$)\d{1,10}(\.\d{1,3})?$"}
+DATE_TIME_SCHEMA = {"type": "string", "format": "date-time"}
+DATE_SCHEMA = {"type": "string", "format": "date"}
 Time = Annotated[
     str,
     Meta(
         description="An event time: ISO 8601 (UTC unless it has a time zone), or seconds since "
         "the epoch, not as 4 or 8 digits alone, which could be a year or a date.",
         examples=["2013-01-31T17:00:00Z", "1359651600"],
-        extra_json_schema={"anyOf": [DATE_TIME, DATE, SECONDS]},
+        extra_json_schema={"anyOf": [DATE_TIME_SCHEMA, DATE_SCHEMA, SECONDS_SCHEMA]},
     ),
 ]
 Duration = Annotated[
-    str, Meta(pattern=DURATION, description="A duration, as in 30s, 5m, 1h, 1d.", examples=["1h"])
+    str,
+    Meta(
+        pattern=DURATION_PATTERN, description="A duration, as in 30s, 5m, 1h, 1d.", examples=["1h"]
+    ),
 ]
 Beta = Annotated[float, Meta(ge=1e-9, le=0.999, description="Failure probability of the bounds.")]
 Policy = Literal["optimal", "paper", "uniform", "proportional"]
@@ -45,9 +48,9 @@ Quantiles = Annotated[
     list[Annotated[float, Meta(gt=0, lt=1)]],
     Meta(max_length=100, description="Of a distribution: only these quantiles; may be repeated."),
 ]
-TOP = "Number of categories or coordinates to keep, largest first."
-Top = Annotated[int, Meta(ge=1, le=10_000, description=TOP)]
-LiveTop = Annotated[int, Meta(ge=1, le=1_000, description=TOP)]
+TOP_DESCRIPTION = "Number of categories or coordinates to keep, largest first."
+Top = Annotated[int, Meta(ge=1, le=10_000, description=TOP_DESCRIPTION)]
+LiveTop = Annotated[int, Meta(ge=1, le=1_000, description=TOP_DESCRIPTION)]
 Metrics = Annotated[
     list[Annotated[str, Meta(max_length=64)]],
     Meta(max_length=1000, description="Only these metrics; may be repeated. Default: all."),
@@ -130,13 +133,19 @@ class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
         Raises
         ------
         ValueError
-            If an edge of the window is no time.
+            If an edge of the window is not a time.
         """
-        found = msgspec.structs.asdict(self)
-        found["start"], found["end"] = moment("from", self.start), moment("to", self.end)
-        found["categories"], found["quantiles"] = self.categories or None, found.pop("quantile")
-        found["simultaneous"] = not found.pop("pointwise")
-        return found
+        query_fields = msgspec.structs.asdict(self)
+        query_fields["start"], query_fields["end"] = (
+            moment("from", self.start),
+            moment("to", self.end),
+        )
+        query_fields["categories"], query_fields["quantiles"] = (
+            self.categories or None,
+            query_fields.pop("quantile"),
+        )
+        query_fields["simultaneous"] = not query_fields.pop("pointwise")
+        return query_fields
 
 
 Format = Annotated[
@@ -161,8 +170,8 @@ class EstimateParameters(WindowParameters, kw_only=True, frozen=True):
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a :class:`aggregator.reading.query.Query`."""
-        found = {**super().fields(), "where": conditions(self.where)}
-        return without_format(found)
+        query_fields = {**super().fields(), "where": conditions(self.where)}
+        return without_format(query_fields)
 
 
 class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
@@ -175,8 +184,8 @@ class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a :class:`aggregator.reading.query.SeriesQuery`, but its metric."""
-        found = {**super().fields(), "all_points": self.all_points is not None}
-        return without_format(found)
+        query_fields = {**super().fields(), "all_points": self.all_points is not None}
+        return without_format(query_fields)
 
 
 class EventsParameters(msgspec.Struct, kw_only=True, frozen=True):
@@ -188,7 +197,7 @@ class EventsParameters(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def without_format(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is asked, whatever form the answer has."""
+    """Return the fields without the answer's format."""
     return {name: value for name, value in fields.items() if name != "format"}
 
 
@@ -198,14 +207,14 @@ def parse(request: Request, query: type[Q]) -> Q:
     Raises
     ------
     ValueError
-        Naming the parameter, its value and what was expected.
+        If a parameter is invalid.
     """
     fields = {field.encode_name: field for field in msgspec.structs.fields(query)}
     hints = get_type_hints(query)
     for name, field in fields.items():
         if field.required and name not in request.query_params:
             raise ValueError(f"parameter {name!r}: expected it")
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name in request.query_params:
         if name not in fields:
             raise ValueError(f"parameter {name!r}: {meant(name, fields)}")
@@ -213,36 +222,36 @@ def parse(request: Request, query: type[Q]) -> Q:
         is_list = get_origin(hints[field.name]) is list
         if len(values) > 1 and not is_list:
             raise ValueError(f"{name} = {shortened(values)}: expected it once")
-        kind, value = _present(field.type), values if is_list else values[0]
+        kind, value = _type_without_null(field.type), values if is_list else values[0]
         try:
-            given[field.name] = msgspec.convert(value, kind, strict=False)
+            arguments[field.name] = msgspec.convert(value, kind, strict=False)
         except msgspec.ValidationError as error:
-            said = _wanted(kind, value, error)
-            raise ValueError(f"{name} = {shortened(value)}: {said}") from None
-    return query(**given)
+            expectation = _describe_expected(kind, value, error)
+            raise ValueError(f"{name} = {shortened(value)}: {expectation}") from None
+    return query(**arguments)
 
 
-def _wanted(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
-    """Say what a parameter may be, which the error does not of words and patterns."""
+def _describe_expected(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
+    """Describe the values of a parameter; the error does not name words and patterns."""
     if words := _words(kind):
         return meant(str(value), words)
     if kind == Duration:
-        return f"expected {durations.EXPECTED}"
+        return f"expected {durations.EXPECTED_DURATION}"
     return f"expected {readable(error)}"
 
 
 def _words(kind: Any) -> list[str]:
-    """Return the words that a parameter may be; none if it is no word."""
+    """Return the words that a parameter allows, if any."""
     if get_origin(kind) is Literal:
         return [*get_args(kind)]
     if get_origin(kind) is Annotated or get_origin(kind) is Union:
-        return [word for one in get_args(kind) for word in _words(one)]
+        return [word for alternative in get_args(kind) for word in _words(alternative)]
     return []
 
 
-def _present(kind: Any) -> Any:
-    """Return the type of a parameter that is there: the word null is no value."""
-    kinds = tuple(one for one in get_args(kind) if one is not type(None))
+def _type_without_null(kind: Any) -> Any:
+    """Return the type of a present parameter: the word null is not a value."""
+    kinds = tuple(alternative for alternative in get_args(kind) if alternative is not type(None))
     return Union[kinds] if type(None) in get_args(kind) else kind  # noqa: UP007
 
 
@@ -252,7 +261,7 @@ def moment(name: str, text: str | None) -> float | None:
     Raises
     ------
     ValueError
-        If it is no time.
+        If the text is not a time.
 
     Examples
     --------
@@ -266,5 +275,5 @@ def moment(name: str, text: str | None) -> float | None:
     except (ValueError, OverflowError):
         raise ValueError(
             f"{name} = {text!r}: expected a time such as 2013-01-31T17:00:00Z, or seconds since "
-            f"the epoch; {DIGITS}"
+            f"the epoch; {DIGITS_HINT}"
         ) from None

@@ -21,13 +21,13 @@ from aggregator.reading.series import Series
 from aggregator.reading.slices.answers import SlicesAnswer, slices_answer
 from aggregator.reading.steps import LIGHT, check_shown, check_slices, estimated
 from aggregator.web import conditional
-from aggregator.web.http.pools import still_wanted
-from aggregator.web.http.problem_responses import asking
-from aggregator.web.operations import JSON, Content, Operation, as_json
+from aggregator.web.http.pools import stop_if_abandoned
+from aggregator.web.http.problem_responses import invalid_as_problem
+from aggregator.web.operations import JSON_TYPE, Content, Operation, as_json
 from aggregator.web.queries import EstimateParameters, SeriesParameters, parse
 from aggregator.web.service_context import Service
 from estimators import weights
-from estimators.central import weights as central_weights
+from estimators.central import release_weights
 from estimators.errors import meant
 from producers.gateway.problems import Problem
 from producers.wire.decoding import decode_json
@@ -42,14 +42,16 @@ class Definitions(msgspec.Struct, frozen=True):
     definitions_hash: str
 
 
-POLICIES = dict.fromkeys(itertools.chain(weights.WEIGHTINGS, *central_weights.WEIGHTINGS.values()))
-"""Those of releases, too: which of them a metric may have, its definition says."""
+WEIGHT_POLICIES = dict.fromkeys(
+    itertools.chain(weights.WEIGHTINGS, *release_weights.RELEASE_WEIGHTINGS.values())
+)
+"""Includes those of releases; a metric's definition tells which of them apply."""
 
 
 class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much each privacy level counts, from the next read on."""
 
-    policy: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [*POLICIES]})]
+    policy: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [*WEIGHT_POLICIES]})]
 
 
 @Operation(
@@ -64,16 +66,18 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def list_metrics(service: Service, request: Request) -> Response:
     """Answer with the definitions of all metrics."""
 
-    def look() -> Response:
+    def read() -> Response:
         policies = service.reader.store.registry.policies()
-        known = service.definitions_hash()  # before: the next status tells a change meanwhile
-        found = [
+        definitions_hash = (
+            service.definitions_hash()
+        )  # read first: the next status shows a later change
+        definitions = [
             serialization.definition(metric, policies.get(name))
             for name, metric in service.reader.metrics.items()
         ]
-        return conditional.answered_unless_known(request, Definitions(found, known))
+        return conditional.respond_unless_known(request, Definitions(definitions, definitions_hash))
 
-    return await service.lookups.run(request, look)
+    return await service.lookups.run(request, read)
 
 
 @Operation(
@@ -89,13 +93,13 @@ async def show_metric(service: Service, request: Request) -> Response:
     """Answer with a metric's definition."""
     name = service.metric_name(request)
 
-    def look() -> Response:
+    def read() -> Response:
         policies = service.reader.store.registry.policies()
-        return conditional.answered_unless_known(
+        return conditional.respond_unless_known(
             request, _definition(service, name, policies.get(name))
         )
 
-    return await service.lookups.run(request, look)
+    return await service.lookups.run(request, read)
 
 
 @Operation(
@@ -117,9 +121,9 @@ async def show_metric(service: Service, request: Request) -> Response:
 async def estimate(service: Service, request: Request) -> Response:
     """Answer with an estimate."""
     name, reader = service.metric_name(request), service.reader
-    with asking():
-        asked = parse(request, EstimateParameters)
-        query = Query(**asked.fields())
+    with invalid_as_problem():
+        parameters = parse(request, EstimateParameters)
+        query = Query(**parameters.fields())
         metric = reader.metric(name)
         labels, _ = metric.domain.select(query.categories)
         if query.by and (grouping := Grouping.of(metric, query)) is not None:
@@ -129,25 +133,25 @@ async def estimate(service: Service, request: Request) -> Response:
             check_shown(min(len(labels), query.top or len(labels)))
 
     def compute() -> Response:
-        with asking():
+        with invalid_as_problem():
             described = reader.describe(reader.store.overview(), name, query)
         tag = conditional.etag(
-            reader.meaning(described.metric), described.version, query, asked.format
+            reader.meaning(described.metric), described.version, query, parameters.format
         )
-        if (known := conditional.unchanged(request, tag)) is not None:
-            return known
-        window, is_table = reader.read(described), asked.format == "csv"
-        with asking():
+        if (not_modified := conditional.not_modified(request, tag)) is not None:
+            return not_modified
+        window, is_table = reader.read(described), parameters.format == "csv"
+        with invalid_as_problem():
             if query.by:
-                slices = reader.answer_slices(window, query, still_wanted)
+                slices = reader.answer_slices(window, query, stop_if_abandoned)
                 if is_table:
-                    return conditional.answered_table(slices.to_frame(), tag, f"{name}-slices")
-                return conditional.answered(slices_answer(slices), tag)
-            found = reader.answer(window, query)
+                    return conditional.respond_with_table(slices.to_frame(), tag, f"{name}-slices")
+                return conditional.respond(slices_answer(slices), tag)
+            answer = reader.answer(window, query)
         if is_table:
-            table = estimate_frame(window, found, query.top)
-            return conditional.answered_table(table, tag, f"{name}-estimate")
-        return conditional.answered(serialization.answer(window, found, query.top), tag)
+            table = estimate_frame(window, answer, query.top)
+            return conditional.respond_with_table(table, tag, f"{name}-estimate")
+        return conditional.respond(serialization.answer(window, answer, query.top), tag)
 
     is_light = not query.is_sliced and estimated(metric, len(labels)) <= LIGHT
     pool = service.estimates if is_light else service.surveys
@@ -166,23 +170,23 @@ async def estimate(service: Service, request: Request) -> Response:
 async def series(service: Service, request: Request) -> Response:
     """Answer with a series."""
     name = service.metric_name(request)
-    with asking():
-        asked = parse(request, SeriesParameters)
-        query = SeriesQuery(metric=name, **asked.fields())
+    with invalid_as_problem():
+        parameters = parse(request, SeriesParameters)
+        query = SeriesQuery(metric=name, **parameters.fields())
         if query.top is None and query.categories is None:
             query = dataclasses.replace(query, top=service.settings.serve.top_categories)
 
     def compute() -> Response:
-        with asking():
+        with invalid_as_problem():
             plan = service.historian.plan(query)
         meaning = service.reader.meaning(plan.window.metric)
-        tag = conditional.etag(meaning, plan.version, query, asked.format)
-        if (known := conditional.unchanged(request, tag)) is not None:
-            return known
-        found = service.historian.read(plan, still_wanted)
-        if asked.format == "csv":
-            return conditional.answered_table(found.to_frame(), tag, f"{name}-series")
-        return conditional.answered(found, tag)
+        tag = conditional.etag(meaning, plan.version, query, parameters.format)
+        if (not_modified := conditional.not_modified(request, tag)) is not None:
+            return not_modified
+        answers = service.historian.read(plan, stop_if_abandoned)
+        if parameters.format == "csv":
+            return conditional.respond_with_table(answers.to_frame(), tag, f"{name}-series")
+        return conditional.respond(answers, tag)
 
     return await service.surveys.run(request, compute)
 
@@ -197,13 +201,13 @@ async def series(service: Service, request: Request) -> Response:
     problems=(400, 404, 408, 413, 415, 429, 503),
 )
 async def set_weights(service: Service, request: Request) -> Response:
-    """Set the policy that is in force."""
+    """Set the policy in force."""
     name = service.metric_name(request)
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media != JSON:
-        detail = f"Content-Type {media!r}: expected {JSON}"
-        raise Problem(415, detail, f"send the header Content-Type: {JSON}")
-    with asking():
+    if media != JSON_TYPE:
+        detail = f"Content-Type {media!r}: expected {JSON_TYPE}"
+        raise Problem(415, detail, f"send the header Content-Type: {JSON_TYPE}")
+    with invalid_as_problem():
         policy = _policy(await request.body(), service.reader.metric(name).policies)
     await service.lookups.run(request, service.reader.store.registry.set_policy, name, policy)
     caller = request.scope.get("dither.caller")
@@ -212,15 +216,15 @@ async def set_weights(service: Service, request: Request) -> Response:
     return as_json(_definition(service, name, policy))
 
 
-def _policy(body: bytes, known: Collection[str]) -> str:
-    """Return the policy that a body names; a ValueError says what was expected instead."""
+def _policy(body: bytes, policies: Collection[str]) -> str:
+    """Return the policy that a body names, or raise a ValueError."""
     try:
         policy = decode_json(body, Weights).policy
     except ValueError as error:
         why = str(error).replace("`", "").replace(" - at $.", " at ")
         raise ValueError(f'body: {why}: expected JSON such as {{"policy": "optimal"}}') from None
-    if policy not in known:
-        raise ValueError(f"policy {policy!r}: {meant(policy, known)}")
+    if policy not in policies:
+        raise ValueError(f"policy {policy!r}: {meant(policy, policies)}")
     return policy
 
 
@@ -228,4 +232,4 @@ def _definition(service: Service, name: str, policy: str | None) -> Definition:
     return serialization.definition(service.reader.metric(name), policy)
 
 
-OPERATIONS = (list_metrics, show_metric, estimate, series, set_weights)
+QUESTION_OPERATIONS = (list_metrics, show_metric, estimate, series, set_weights)

@@ -1,4 +1,4 @@
-"""The route of reports: described here, served by :class:`producers.gateway.Gateway`."""
+"""The description of the routes of reports, which :class:`producers.gateway.Gateway` serves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Acknowledged(msgspec.Struct, frozen=True):
     reports: int
 
 
-REPORTS = Operation(
+POST_REPORTS = Operation(
     method="POST",
     path=POST_PATH,
     summary="Report: a batch of answers that were randomized on the device.",
@@ -42,7 +42,7 @@ REPORTS = Operation(
     problems=(400, 403, 408, 413, 415, 429, 503, 504),
 )
 
-BATCHES = Operation(
+POST_BATCHES = Operation(
     method="POST",
     path=BATCHES_PATH,
     summary="Report: several batches of any metrics in one post, each acknowledged for itself.",
@@ -64,13 +64,12 @@ BATCHES = Operation(
 def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
     """Return the gateway to a deployment's Kafka.
 
-    It connects when the application starts, and creates the topics that are missing; posts are
-    answered 503 until then.
+    At the application's start it connects and creates missing topics; before, it answers 503.
 
     Raises
     ------
     DitherError
-        If a setting cannot be used.
+        If a setting is invalid.
     """
     limits = msgspec.structs.asdict(settings.gateway)
     limits["acknowledge_timeout"] = milliseconds(settings.gateway.acknowledge_timeout) / 1000
@@ -78,9 +77,9 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
         return Gateway(
             metrics,
             {
-                "logger": clients.QUIET,
+                "logger": clients.LIBRDKAFKA_LOG,
                 "error_cb": ThrottledErrorLog(),
-                **clients.reporting(settings),
+                **clients.reporter_properties(settings),
             },
             settings.topics.reports,
             **limits,

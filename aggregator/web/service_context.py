@@ -1,4 +1,4 @@
-"""The context that operations share: reader, settings, and pools of threads."""
+"""The shared context of operations: reader, settings, and pools of threads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from estimators import Metric
 
 
 class Closable(Protocol):
-    """What is closed with the server."""
+    """An object that is closed with the server."""
 
     def close(self) -> None:
         """End its threads."""
@@ -46,26 +46,16 @@ class Service:
 
     Attributes
     ----------
-    reader : MetricReader
-    settings : Settings
-    asked : Ends, optional
-        What to ask where the log ends; the settings' Kafka if left out.
+    log_ends : Ends, optional
+        Tells where the log ends; by default the settings' Kafka.
     posts : callable, optional
-        Returns why no posts can be taken now; empty if they can. None: this server takes none.
+        Returns the reason why posts are refused, or "". None if this server takes no posts.
     stalled : callable, optional
-        Returns why the last posts were not acknowledged though Kafka answers; empty if they were.
+        Returns the reason why the last posts were not acknowledged though Kafka answers, or "".
     unpublished : callable, optional
-        Returns all that keeps this server from publishing. None: it does not publish.
-    ends : Ends
-        Where the log ends.
+        Returns the obstacles to publishing. None if this server does not publish.
     silent_ms : int
-        After so long without a commit, the status says that no worker counts.
-    traffic : Traffic
-        The answers of this server.
-    rates : Rates
-        Reports a second.
-    historian : SeriesReader
-        Series, and the points that are final.
+        After this time without a commit, the status says that no worker counts.
     """
 
     reader: MetricReader
@@ -85,17 +75,19 @@ class Service:
 
     @property
     def needs_redis(self) -> bool:
-        """Whether this server is of no use without Redis: it publishes, or takes no reports."""
+        """Whether this server needs Redis: it publishes, or takes no reports."""
         return self.settings.publish.enabled or self.posts is None
 
     def status(self, overview: TopicProgress) -> ServiceStatus:
-        """Return what operations look at."""
-        found = status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
-        missing, known = self.reader.sums.missing(), self.definitions_hash()
-        return msgspec.structs.replace(found, missing=missing, definitions_hash=known)
+        """Return the status of the service."""
+        new_status = status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
+        missing, definitions_hash = self.reader.sums.missing(), self.definitions_hash()
+        return msgspec.structs.replace(
+            new_status, missing=missing, definitions_hash=definitions_hash
+        )
 
     def definitions_hash(self) -> str:
-        """Return a hash of all definitions, which is another one after they were changed."""
+        """Return a hash of all definitions."""
         metrics = current(self.reader.metrics)
         if metrics is not self._hashed[0]:
             meanings = "".join(map(self.reader.meaning, metrics.values()))
@@ -110,25 +102,18 @@ class Service:
         serve = self.settings.serve
         top, groupings = serve.top_categories, parse_groupings(serve.slices)
         slices = SliceExport(groupings, serve.top_slices, top)
-        asked = self.reader, top, since_ms, self.ends, self.silent_ms, slices
-        registry.register(Exporter(*asked, redis_optional=not self.needs_redis))
+        reader_options = self.reader, top, since_ms, self.ends, self.silent_ms, slices
+        registry.register(Exporter(*reader_options, redis_optional=not self.needs_redis))
         registry.register(self.traffic)
         return registry
 
     @functools.cached_property
     def eviction(self) -> EvictionWatch:
-        """Whether Redis may evict what was counted."""
+        """The check whether Redis may evict counts."""
         return EvictionWatch(self.reader.store.client)
 
     def shared(self, kind: type[S], build: Callable[[], S]) -> S:
-        """Return what a feature's operations share: made once, and closed with the server.
-
-        Parameters
-        ----------
-        kind : type
-        build : callable
-            Makes it when it is asked for first.
-        """
+        """Return the shared object of a feature, built on first use and closed with the server."""
         with self._lock:
             if kind not in self._shared:
                 self._shared[kind] = build()
@@ -137,7 +122,7 @@ class Service:
         return shared
 
     def close(self) -> None:
-        """Close what the operations of features share."""
+        """Close the shared objects of features."""
         for shared in self._shared.values():
             shared.close()
 
@@ -147,7 +132,7 @@ class Service:
         Raises
         ------
         UnknownMetric
-            If there is no such metric.
+            If it is not defined.
         """
         return self.reader.metric(request.path_params["name"]).name
 
@@ -158,9 +143,9 @@ class Service:
 
     @functools.cached_property
     def lookups(self) -> Pool:
-        """For what takes little: definitions and rounds, which devices fetch, and readiness.
+        """For cheap reads: readiness, and the definitions and rounds that devices fetch.
 
-        Many devices may be one client, behind a proxy that is not named.
+        Many devices behind an unknown proxy are one client.
         """
         return Pool(threads=4, share=2, waiting=150)
 
@@ -171,10 +156,10 @@ class Service:
 
     @functools.cached_property
     def surveys(self) -> Pool:
-        """For questions that take many estimates: they may need a processor for seconds."""
+        """For questions that need many estimates, and seconds of processor time."""
         return Pool(threads=2, share=1)
 
     @functools.cached_property
     def probes(self) -> Pool:
-        """For the status, Prometheus, and descriptions of the interface."""
+        """For the status, Prometheus and the documents of the interface."""
         return Pool(threads=4, share=2)

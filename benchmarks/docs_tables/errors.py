@@ -177,7 +177,7 @@ def variances(mechanism: SupportCounts | BlockDifferences, f: Floats) -> Floats:
     if isinstance(mechanism, BlockDifferences):
         contrast, blocks = mechanism.contrast[0], mechanism.blocks[0]
         share = np.array([f[x % blocks :: blocks].sum() for x in range(f.size)])
-        chance = 2 * mechanism.other[0] + share * contrast
+        chance = 2 * mechanism.p_else[0] + share * contrast
         return np.asarray((chance - (contrast * f) ** 2) / contrast**2)
     p, q = mechanism.signs.p[0], mechanism.signs.q[0]
     chance = q + f * (p - q)

@@ -25,7 +25,7 @@ from estimators.bounds.sketches.hashed_points import (
     min_collision_share,
 )
 from estimators.exact import discrete_laplace
-from estimators.exact.windows import shape_at, two_symbols
+from estimators.exact.piecewise_shapes import shape_at, two_symbols
 from estimators.mechanisms import CountSketch, ProjectiveSketch, mechanism_class, mechanisms_for
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts

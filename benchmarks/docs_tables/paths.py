@@ -19,7 +19,7 @@ import numpy as np
 
 from estimators.bounds import FlipNoise, limits
 from estimators.bounds.block_differences.limits import difference_limits
-from estimators.mechanisms import AutoFrequency, Laplace, Repetition, Windows
+from estimators.mechanisms import AutoFrequency, Laplace, Piecewise, Repetition
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
@@ -85,7 +85,7 @@ class Paths:
         columns = self.frequencies.size if self.histogram else 1
         if isinstance(self.population.metric.randomizer, BlockDifferences):
             columns *= 2
-        if isinstance(self.population.metric.randomizer, Windows):
+        if isinstance(self.population.metric.randomizer, Piecewise):
             columns = self.population.metric.randomizer.columns - 1
         sums = np.zeros((len(LEVELS), self.runs, columns), dtype=np.int64)
         before = np.zeros(len(LEVELS), dtype=np.int64)
@@ -113,7 +113,7 @@ class Paths:
             return grid
         if isinstance(mechanism, BlockDifferences):
             return block_differences(mechanism, index, held, rng)
-        if isinstance(mechanism, Windows):
+        if isinstance(mechanism, Piecewise):
             symbols: Counts = rng.multinomial(held, symbol_chances(mechanism, index)).sum(axis=1)
             return symbols
         own, reports = times * (held if self.histogram else held[:, 1:]), times * n
@@ -173,7 +173,7 @@ class Paths:
             mean = np.zeros(self.runs)
             for level in np.flatnonzero(used).tolist():
                 mean += shares[level] * level_mean(mechanism, level, counts[level], flat[level])
-        if isinstance(mechanism, Windows):  # bets need the counts of symbols, run by run
+        if isinstance(mechanism, Piecewise):  # bets need the counts of symbols, run by run
             tables = np.concatenate([np.tile(counts[:, None, None], (1, self.runs, 1)), sums], 2)
             each = [
                 mechanism.mean_limits(tables[:, run], law, mean[run], question, log_p, total)
@@ -189,7 +189,7 @@ def block_differences(
     mechanism: BlockDifferences, level: int, held: Counts, rng: np.random.Generator
 ) -> Counts:
     """Draw the sums of D and of abs(D) for each category, of users who hold these values."""
-    other, contrast = mechanism.other[level], mechanism.contrast[level]
+    other, contrast = mechanism.p_else[level], mechanism.contrast[level]
     block = np.arange(held.shape[1]) % mechanism.blocks[level]
     mates = held @ (block[:, None] == block) - held
     rest = held.sum(axis=1, keepdims=True) - held - mates
@@ -210,7 +210,7 @@ def made_by(mechanism: Any, level: int) -> tuple[Any, int, int]:
     if isinstance(mechanism, AutoFrequency):
         return mechanism.children[level], 0, 1
     if isinstance(mechanism, Repetition):
-        return mechanism.one, level, mechanism.repeats[level]
+        return mechanism.repeated, level, mechanism.repeats[level]
     return mechanism, level, 1
 
 
@@ -219,7 +219,7 @@ def level_mean(mechanism: Any, level: int, n: int, sums: Counts) -> Floats:
     one, index, times = made_by(mechanism, level)
     if isinstance(one, Laplace):
         return np.asarray(sums / (n * one.grid))
-    if isinstance(one, Windows):
+    if isinstance(one, Piecewise):
         shape = one.shapes[index]
         tally = sums.reshape(-1, one.columns - 1)[:, : shape.symbols]
         return np.asarray(tally @ np.array(shape.z) / (n * float(shape.scale)))

@@ -17,7 +17,7 @@ from estimators.bounds import interval
 from estimators.bounds.piecewise.bets import SymbolBets
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.piecewise.limits import symbol_limits
-from estimators.mechanisms import ProjectiveSketch, RandomizedResponse, SubsetSelection, Windows
+from estimators.mechanisms import Piecewise, ProjectiveSketch, RandomizedResponse, SubsetSelection
 from estimators.question import Question
 from tests.support.reports.cases import exact
 from tests.support.windows import knots_of, probabilities
@@ -49,7 +49,7 @@ def share(n: int, epsilon: float) -> float:
 
 def number(n: int, epsilon: float, data: tuple[float, float] = (-1.0, 1.0)) -> float:
     """Return the reach as a share of the range, for values uniform in `data`, by `windows`."""
-    mechanism, values = Windows([exact(epsilon)]), np.linspace(*data, 2001)
+    mechanism, values = Piecewise([exact(epsilon)]), np.linspace(*data, 2001)
     shape = mechanism.shapes[0]
     chance = knots_of(shape, values) @ probabilities(shape)
     law = mechanism.law(np.array([n]), ONE)

@@ -26,7 +26,7 @@ from estimators.bounds.signs.own_values import own_value_limits
 from estimators.bounds.spheres import inverse_mean_size
 from estimators.exact.discrete_laplace import variance
 from estimators.exact.thresholds import WORD, flip_threshold
-from estimators.mechanisms import CountSketch, ProjectiveSketch, Windows, mechanism_class
+from estimators.mechanisms import CountSketch, Piecewise, ProjectiveSketch, mechanism_class
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import level_weights, total_weight
@@ -134,7 +134,7 @@ def noise_ratio(n: int, k: int) -> tuple[float, float]:
 
 def window_noise(n: int, levels: Floats, *, ever: bool = False) -> float:
     """Return the same for the noise of windows, over the normal law's with the worst variance."""
-    mechanism = Windows([exact(e) for e in levels])
+    mechanism = Piecewise([exact(e) for e in levels])
     counts = np.full(len(levels), n // len(levels))
     law = mechanism.law(counts, level_weights("optimal", counts, mechanism.facts))
     noise, log_p = mechanism.noise(law, counts), float(np.log(BETA / 2))
@@ -164,7 +164,7 @@ def window_population(
         bound="anytime" if ever else "fixed",
         weights="uniform" if weights == "uniform" else "optimal",
     )
-    mechanism = Windows([exact(e) for e in levels])
+    mechanism = Piecewise([exact(e) for e in levels])
     counts = np.full(len(levels), n // len(levels))
     shares = level_weights(question.weights, counts, mechanism.facts)
     law = mechanism.law(counts, shares, question)
@@ -199,7 +199,7 @@ def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
         # the block's other categories hold their share of the rest, all alike
         rest = (1 - f) / (k - 1)
         held = np.array([f + rest * (-(-k // blocks) - 1) for blocks in mechanism.blocks])
-        inside = 2 * mechanism.other + held * mechanism.contrast
+        inside = 2 * mechanism.p_else + held * mechanism.contrast
         sums, sizes = (counts * mechanism.contrast * f)[:, None], (counts * inside)[:, None]
         lower, upper = difference_limits(law, sums, sizes, question, log_p, total)
         one = inside - mechanism.contrast**2 * (f if target == "sample" else f**2)

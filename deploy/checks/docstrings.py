@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.checks import Fault, exit_code
-from estimators.central.weights import WEIGHTINGS
+from estimators.central.release_weights import RELEASE_WEIGHTINGS
 from reproduction.experiments import EXPERIMENTS
 
 PACKAGES = ("estimators", "producers", "aggregator", "dither", "reproduction")
@@ -30,7 +30,7 @@ RAISE = re.compile(r"^Raise (\w+)")  # a function that only checks may say so in
 ELSEWHERE = re.compile(r"\bas (?:in|of|for) :\w+:`~?([\w.]+)`")
 NAMES = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: :|$)", re.MULTILINE)
 REGISTERED = {
-    *(policy for policies in WEIGHTINGS.values() for policy in policies.values()),
+    *(policy for policies in RELEASE_WEIGHTINGS.values() for policy in policies.values()),
     *(run for experiment in EXPERIMENTS.values() for run in (experiment.run, experiment.run_on)),
 }
 """The type of what a registry holds says what they take: `Policy`, `Experiment`."""

@@ -1,7 +1,6 @@
 """A Shiryaev-Roberts detector: evidence that a mean has moved from its baseline.
 
-After Shin, Ramdas and Rinaldo, "E-detectors" (2022). Theorems 1 to 4 of
-docs/proofs/alarms.md are the proofs.
+After Shin, Ramdas and Rinaldo, "E-detectors" (2022).
 """
 
 from __future__ import annotations
@@ -27,11 +26,9 @@ FEWEST_SHIFTS = 11
 many as there are down to the standard error of the baseline."""
 BASELINE_TILTS = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
 """Over the standard error of the baseline."""
-MARGIN = 1e-6
+EVIDENCE_MARGIN = 1e-6
 """What an alarm needs beyond ln(1/alpha), so that the last bit of a logarithm decides nothing."""
-_HEADER, _OLD_HEADER = struct.Struct("<4s8sIIqddd"), struct.Struct("<4s8sIIqdd")
-_MAGIC, _OLD_MAGIC = b"SR3\0", b"SR2\0"
-"""The old state does not know what was gathered."""
+_STATE_HEADER, _STATE_MAGIC = struct.Struct("<4s8sIIqddd"), b"SR3\0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +62,7 @@ class Step:
 class Detector:
     """Watches one number of a metric, pane by pane, against its baseline.
 
-    Every pane has e-values L(x, sign): bets that theta, on the scale where it is in [-1, 1], has
-    moved by x. M = (M + 1) L for each bet, and an alarm is raised when their mean reaches 1 /
-    alpha. If the baseline is estimated, that is asked of every theta that it may have been, times
-    an e-value of the baseline against this theta: the least product counts. After an alarm every M
-    is 0.
+    Theorems 1 to 5 of docs/proofs/alarms.md. After an alarm the evidence begins anew.
 
     Parameters
     ----------
@@ -109,22 +102,6 @@ class Detector:
     ------
     ValueError
         If this cannot be watched, with the reason.
-
-    Notes
-    -----
-    **False alarms.** Let theta be the true baseline and E its e-value (1 if it is stated). If
-    nothing moves, a pane's L has mean 1 at most, whatever came before. So M grows by 1 at most in a
-    pane, on average, and an alarm replaces an M of 1 / (alpha E) or more by 0: E M + alarms / alpha
-    grows by E at most, and E has mean 1 at most. After T panes, at most alpha T alarms are
-    expected. Looking at the least product over theta makes alarms rarer still.
-
-    A bet does not begin in a pane of so few reports that 1 / alpha such panes would not raise an
-    alarm if theta moved by x: it would use up what is allowed, and see nothing.
-
-    **Every theta.** L is e to the power of tilt S - K, where K, the cumulant of S, is concave in
-    theta. A tangent of K lies above it, so the e-value of a tangent lies below L, for all theta.
-    Sums of products of such exponentials are log-convex: ln of E M lies above its own tangents, of
-    which one is kept at each of some points.
 
     Examples
     --------
@@ -171,7 +148,7 @@ class Detector:
                 f"category = {category!r}: expected one for a metric with named numbers, none else"
             )
         self.metric, self.alpha, self._category = metric, alpha, category
-        self.needed = math.log(1 / alpha) + MARGIN
+        self.needed = math.log(1 / alpha) + EVIDENCE_MARGIN
         self._signs = {"any": (1, -1), "up": (1,), "down": (-1,)}[direction]
         middle, scale = metric.domain.unit
         if metric.kind != "mean":  # theta = 2 f - 1
@@ -187,20 +164,19 @@ class Detector:
         self._shares: Floats | None = None
         if baseline is None:
             assert baseline_value is not None  # noqa: S101
-            self._state(baseline_value)
+            self._set_stated_baseline(baseline_value)
         else:
-            self._freeze(baseline)
+            self._set_estimated_baseline(baseline)
         meaning = (metric.revision, alpha, baseline_value, direction, float(least), category)
-        told = repr(meaning).encode() + (b"" if baseline is None else baseline.tobytes())
-        self._mark = hashlib.blake2b(told, digest_size=8).digest()
+        fingerprint = repr(meaning).encode() + (b"" if baseline is None else baseline.tobytes())
+        self._mark = hashlib.blake2b(fingerprint, digest_size=8).digest()
         bets = (len(self._signs), self._points.size, self.shifts.size)
         self._bets = EValues(np.full(bets, -np.inf), np.zeros(bets))
         self._run = np.full((len(self._signs), self.shifts.size), -np.inf)
-        self._since = np.zeros(self._run.shape, dtype=np.int64)
+        self._change_start = np.zeros(self._run.shape, dtype=np.int64)
         self._panes = 0
 
-    def _state(self, value: float) -> None:
-        """Take a value as the baseline."""
+    def _set_stated_baseline(self, value: float) -> None:
         low, high = self.metric.domain.ends
         if not low <= value <= high:
             raise ValueError(
@@ -208,27 +184,27 @@ class Detector:
                 f"of metric {self.metric.name!r}"
             )
         middle, scale = self._unit
-        self._known, self._centre = float(np.clip((value - middle) / scale, -1, 1)), 0
-        self._points, self._baseline = np.array([self._known]), (np.zeros(1), np.zeros(1))
+        self._baseline_mean, self._centre = float(np.clip((value - middle) / scale, -1, 1)), 0
+        self._points, self._baseline = np.array([self._baseline_mean]), (np.zeros(1), np.zeros(1))
 
-    def _freeze(self, baseline: Counts) -> None:
+    def _set_estimated_baseline(self, baseline: Counts) -> None:
         """Take a statistic as the baseline: the levels' shares, and e-values against each theta."""
         reports = int(self.metric.counts(baseline).sum())
         if not reports:
             raise ValueError("the baseline has no reports: expected some before the start")
         self._shares = baseline_shares(self.metric, baseline)
         self.shares = tuple(self._shares.tolist())
-        whole = PaneMean.of(self.metric, baseline, self._shares, self._category)
-        assert whole is not None  # noqa: S101
-        self._known, self._reports = float(np.clip(whole.mean, -1, 1)), reports
-        self.baseline_precision = 1 / whole.variance(self._known)
+        pooled = PaneMean.of(self.metric, baseline, self._shares, self._category)
+        assert pooled is not None  # noqa: S101
+        self._baseline_mean, self._reports = float(np.clip(pooled.mean, -1, 1)), reports
+        self.baseline_precision = 1 / pooled.variance(self._baseline_mean)
         error = self.baseline_precision**-0.5
         useful = max(FEWEST_SHIFTS, 1 + math.ceil(-math.log2(error)))
         self.shifts = np.ldexp(1.0, -np.arange(useful))
-        self._points = evidence.points_around(self._known, error)
-        self._centre = int(np.searchsorted(self._points, self._known))
-        tilts = BASELINE_TILTS * math.sqrt(whole.precision)
-        sides = [whole.e_values(self._points, tilts, sign) for sign in (1, -1)]
+        self._points = evidence.points_around(self._baseline_mean, error)
+        self._centre = int(np.searchsorted(self._points, self._baseline_mean))
+        tilts = BASELINE_TILTS * math.sqrt(pooled.precision)
+        sides = [pooled.e_values(self._points, tilts, sign) for sign in (1, -1)]
         log, slope = (np.concatenate(parts, axis=1) for parts in zip(*sides, strict=True))
         self._baseline = evidence.mixed(log, slope)
 
@@ -251,7 +227,7 @@ class Detector:
     def baseline_estimate(self) -> tuple[float, int | None]:
         """The baseline in the metric's unit, and its reports; None if it was stated."""
         middle, scale = self._unit
-        return middle + scale * self._known, self._reports
+        return middle + scale * self._baseline_mean, self._reports
 
     def update(self, statistic: Counts) -> Step:
         """Take a pane.
@@ -265,17 +241,19 @@ class Detector:
         pane = PaneMean.of(self.metric, statistic, self._shares, self._category)
         if pane is None:
             return self._step(informative=False)
-        self.precision, self._scale = 1 / pane.variance(self._known), pane.precision
+        self.precision, self._scale = 1 / pane.variance(self._baseline_mean), pane.precision
         self.gathered += self.precision
-        tilts, least = self.shifts * pane.precision, self.least / self.scale
+        tilts, least_shift = self.shifts * pane.precision, self.least / self.scale
         begins = tilts * self.shifts >= 2 * self.alpha * self.needed
         for row, sign in enumerate(self._signs):
-            found = pane.e_values(self._points, tilts, sign, least)
-            before = EValues(self._bets.log[row], self._bets.slope[row])
-            self._bets.log[row], self._bets.slope[row] = evidence.after(before, found, begins)
+            pane_bets = pane.e_values(self._points, tilts, sign, least_shift)
+            previous = EValues(self._bets.log[row], self._bets.slope[row])
+            self._bets.log[row], self._bets.slope[row] = evidence.update_bets(
+                previous, pane_bets, begins
+            )
             anew = self._run[row] <= 0
-            self._since[row] = np.where(anew, self._panes, self._since[row])
-            self._run[row] = found.log[self._centre] + np.where(anew, 0.0, self._run[row])
+            self._change_start[row] = np.where(anew, self._panes, self._change_start[row])
+            self._run[row] = pane_bets.log[self._centre] + np.where(anew, 0.0, self._run[row])
         return self._step(informative=True)
 
     def _step(self, *, informative: bool) -> Step:
@@ -286,27 +264,27 @@ class Detector:
         value, steep = (
             x + y for x, y in zip(evidence.mixed(log, slope), self._baseline, strict=True)
         )
-        least = evidence.lowest(self._points, value, steep)
-        if least.value < self.needed:
-            return Step(least.value, self.needed, False, None, None, informative)
-        row = int(np.logaddexp.reduce(self._bets.log[:, least.point], axis=1).argmax())
-        since = self._panes + 1 - int(self._since[row, self._run[row].argmax()])
+        minimum = evidence.lowest(self._points, value, steep)
+        if minimum.value < self.needed:
+            return Step(minimum.value, self.needed, False, None, None, informative)
+        row = int(np.logaddexp.reduce(self._bets.log[:, minimum.point], axis=1).argmax())
+        panes_since = self._panes + 1 - int(self._change_start[row, self._run[row].argmax()])
         self._bets.log[:], self._bets.slope[:], self._run[:] = -np.inf, 0.0, -np.inf
         self.gathered = 0.0
         direction: Literal["up", "down"] = "up" if self._signs[row] > 0 else "down"
-        return Step(least.value, self.needed, True, direction, since, informative)
+        return Step(minimum.value, self.needed, True, direction, panes_since, informative)
 
     def state(self) -> bytes:
         """Return all that the panes have changed."""
         _, points, shifts = self._bets.log.shape
-        known = [math.nan if x is None else x for x in (self.precision, self._scale)]
-        counted = self._panes, *known, self.gathered
-        header = _HEADER.pack(_MAGIC, self._mark, points, shifts, *counted)
+        precisions = [math.nan if x is None else x for x in (self.precision, self._scale)]
+        counted = self._panes, *precisions, self.gathered
+        header = _STATE_HEADER.pack(_STATE_MAGIC, self._mark, points, shifts, *counted)
         return header + b"".join(part.tobytes() for part in self._arrays)
 
     @property
     def _arrays(self) -> tuple[np.ndarray, ...]:
-        return *self._bets, self._run, self._since
+        return *self._bets, self._run, self._change_start
 
     def restore(self, state: bytes) -> None:
         """Go on from a state of a detector that was made in the same way.
@@ -314,29 +292,24 @@ class Detector:
         Parameters
         ----------
         state : bytes
-            From :meth:`state`. Of an older version, only its last pane is taken as gathered.
+            From :meth:`state`.
 
         Raises
         ------
         ValueError
             If it is none of such a detector.
         """
-        if state[:4] == _OLD_MAGIC and len(state) >= _OLD_HEADER.size:
-            _, *kept, precision, scale = _OLD_HEADER.unpack_from(state)
-            gathered = 0.0 if math.isnan(precision) else precision
-            header = _HEADER.pack(_MAGIC, *kept, precision, scale, gathered)
-            state = header + state[_OLD_HEADER.size :]
-        size = _HEADER.size + sum(each.nbytes for each in self._arrays)
+        size = _STATE_HEADER.size + sum(array.nbytes for array in self._arrays)
         if len(state) != size:
             raise ValueError(
                 f"a state of {len(state)} bytes: expected one of this detector, {size}"
             )
-        magic, mark, *shape, panes, precision, scale, gathered = _HEADER.unpack_from(state)
-        if (magic, mark, *shape) != (_MAGIC, self._mark, *self._bets.log.shape[1:]):
+        magic, mark, *shape, panes, precision, scale, gathered = _STATE_HEADER.unpack_from(state)
+        if (magic, mark, *shape) != (_STATE_MAGIC, self._mark, *self._bets.log.shape[1:]):
             raise ValueError("a state of another detector: expected one of this detector")
-        at = _HEADER.size
-        for each in self._arrays:
-            each[...] = np.frombuffer(state, each.dtype, each.size, at).reshape(each.shape)
-            at += each.nbytes
+        at = _STATE_HEADER.size
+        for array in self._arrays:
+            array[...] = np.frombuffer(state, array.dtype, array.size, at).reshape(array.shape)
+            at += array.nbytes
         self._panes, self.gathered = panes, gathered
         self.precision, self._scale = (None if math.isnan(x) else x for x in (precision, scale))

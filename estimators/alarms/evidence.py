@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from estimators.alarms.panes import EValues
 from estimators.estimate import Floats
 
-FINE, FINE_STEPS = 0.75, 10
+FINE_WIDTH, FINE_STEPS = 0.75, 10
 """The points next to the baseline are so many of its standard errors apart, and so many on each
 side; beyond them each step is twice the one before. With steps half as wide, delays fall by at most
 2%."""
@@ -26,19 +26,12 @@ class Lowest(NamedTuple):
 def points_around(middle: float, error: float) -> Floats:
     """Return points that cover [-1, 1], and are dense next to the middle, one of them.
 
-    Parameters
-    ----------
-    middle : float
-        In [-1, 1].
-    error : float
-        The standard error there.
+    `middle`: in [-1, 1]; `error`: the standard error there.
 
-    Examples
-    --------
     >>> points_around(0.0, 1.0)
     array([-1.  , -0.75,  0.  ,  0.75,  1.  ])
     """
-    steps = [FINE * error] * FINE_STEPS
+    steps = [FINE_WIDTH * error] * FINE_STEPS
     while sum(steps) < 2:
         steps.append(2 * steps[-1])
     away = np.cumsum(steps)
@@ -49,10 +42,8 @@ def points_around(middle: float, error: float) -> Floats:
 def mixed(log: Floats, slope: Floats) -> tuple[Floats, Floats]:
     """Return the logarithm of the mean over the last axis, and its slope.
 
-    Parameters
-    ----------
-    log, slope : ndarray of float64, shape (points, terms)
-        The logarithms of the terms, not all of them -inf, and their slopes.
+    `log`, `slope`, shape (points, terms): the logarithms of the terms, not all of them -inf, and
+    their slopes.
     """
     peak = log.max(axis=1, keepdims=True)
     share = np.exp(log - peak)
@@ -60,37 +51,29 @@ def mixed(log: Floats, slope: Floats) -> tuple[Floats, Floats]:
     return peak[:, 0] + np.log(total / log.shape[1]), (share * slope).sum(axis=1) / total
 
 
-def after(before: EValues, pane: EValues, begins: NDArray[np.bool_]) -> EValues:
+def update_bets(previous: EValues, pane: EValues, begins: NDArray[np.bool_]) -> EValues:
     """Return ln of M = (M + 1) L for each bet, and its slope.
 
     Parameters
     ----------
-    before : EValues
-        ln M.
-    pane : EValues
-        ln L.
-    begins : ndarray of bool, shape (tilts,)
-        False: M L instead.
+    previous, pane, begins
+        `previous`: ln M; `pane`: ln L; `begins`, shape (tilts,): False: M L instead.
     """
-    grown = np.logaddexp(before.log, np.where(begins, 0.0, -np.inf))
-    kept = np.exp(before.log - np.maximum(grown, -np.finfo(np.float64).max))
-    return EValues(grown + pane.log, kept * before.slope + pane.slope)
+    grown = np.logaddexp(previous.log, np.where(begins, 0.0, -np.inf))
+    carried = np.exp(previous.log - np.maximum(grown, -np.finfo(np.float64).max))
+    return EValues(grown + pane.log, carried * previous.slope + pane.slope)
 
 
 def lowest(points: Floats, value: Floats, slope: Floats) -> Lowest:
     """Bound a function from below, of which tangents at some points are known to lie below it.
 
+    The larger tangent counts: least at a point, or where two neighbours meet.
+
     Parameters
     ----------
-    points : ndarray of float64, shape (points,)
-        Ascending; the range of the function goes from the first to the last.
-    value, slope : ndarray of float64, shape (points,)
-        The tangents.
-
-    Notes
-    -----
-    Between two points the larger of their tangents counts. It is least at one of the points, where
-    it is at least the value, or where they meet.
+    points, value, slope
+        `points`, shape (points,): ascending; the range of the function goes from the first to the
+        last; `value`, `slope`, shape (points,): the tangents.
 
     Examples
     --------

@@ -31,12 +31,8 @@ class EValues(NamedTuple):
 class PaneMean:
     """The weighted mean S of a pane, on the scale where its mean theta is in [-1, 1].
 
-    Parameters
-    ----------
-    arm : Arm
-        S and its law.
-    precision : float
-        V: 1 / variance of S, for the data that the mechanism specifies. A function of the counts.
+    `arm`: S and its law; `precision`: V: 1 / variance of S, for the data that the mechanism
+    specifies. A function of the counts.
     """
 
     arm: Arm
@@ -50,12 +46,9 @@ class PaneMean:
 
         Parameters
         ----------
-        metric : LocalMetric
-        statistic : ndarray of int64
-        shares : ndarray of float64, shape (levels,), optional
-            The share of each level; every level may then have a mean of its own. None: optimal
-            shares of the pane, and all levels have one mean.
-        category : int or None
+        metric, statistic, shares, category
+            `shares`, shape (levels,): the share of each level; every level may then have a mean of
+            its own. None: optimal shares of the pane, and all levels have one mean; `category`:
             Which of the named numbers; of a distribution, the place of an edge.
 
         Raises
@@ -66,9 +59,9 @@ class PaneMean:
         counts, facts = metric.counts(statistic), metric.randomizer.facts
         if not counts.any() or (shares is not None and not counts[shares > 0].all()):
             return None
-        asked = None if category is None else np.array([category])
+        selected = None if category is None else np.array([category])
         weights = "optimal" if shares is None else "uniform"
-        arm = arm_of(metric, statistic, Question(weights=weights, asked=asked), shares)
+        arm = arm_of(metric, statistic, Question(weights=weights, asked=selected), shares)
         if shares is None:
             shares = level_weights(weights, counts, facts)
         used = shares > 0
@@ -86,46 +79,35 @@ class PaneMean:
             return float(self.arm.stream().variance()[0])
         return float(self.arm.law.largest_variance(np.array([theta]))[0])
 
-    def e_values(self, theta: Floats, tilts: Floats, sign: int, least: float = 0.0) -> EValues:
+    def e_values(
+        self, theta: Floats, tilts: Floats, sign: int, least_shift: float = 0.0
+    ) -> EValues:
         """Return the e-values exp(sign tilt S - K) against means up to theta + least.
 
-        K, a line in theta, bounds the cumulant of S from above, and does not fall with theta. So
-        the expectation is at most 1 where the mean of S is at most theta + least.
+        K, a line in theta, bounds the cumulant of S from above and does not fall with theta.
 
         Parameters
         ----------
-        theta : ndarray of float64, shape (points,)
-            In [-1, 1].
-        tilts : ndarray of float64, shape (tilts,)
-            Above 0.
-        sign : int
-            1, or -1: then they are against means from theta - least on.
-        least : float
+        theta, tilts, sign, least_shift
+            `theta`, shape (points,): in [-1, 1]; `tilts`, shape (tilts,): above 0; `sign`: 1, or
+            -1: then they are against means from theta - least on.
         """
         stream = self.arm.stream(mirrored=sign < 0)
-        beyond = sign * theta + least
-        touching = np.minimum(beyond, 1.0)
+        largest_mean = sign * theta + least_shift
+        touching = np.minimum(largest_mean, 1.0)
         steep = np.broadcast_to(np.minimum(tilts, stream.max_tilt), (theta.size, tilts.size))
         value, slope = stream.lines(touching, steep)
-        value = value + slope * (beyond - touching)[:, None]
+        value = value + slope * (largest_mean - touching)[:, None]
         return EValues(steep * stream.observed - value, -sign * slope)
 
 
 def baseline_shares(metric: LocalMetric, baseline: Counts) -> Floats:
     """Return the shares of the levels that all panes have: the optimal ones of the baseline.
 
-    Parameters
-    ----------
-    metric : LocalMetric
-    baseline : ndarray of int64
-        Its sums, with a report at least.
-
-    Returns
-    -------
-    ndarray of float64, shape (levels,)
-        Sums to one; none below :data:`LEAST_SHARE` but zero.
+    `baseline`: its sums, with a report at least. The result has shape (levels,): sums to one; none
+    below :data:`LEAST_SHARE` but zero.
     """
     shares = level_weights("optimal", metric.counts(baseline), metric.randomizer.facts)
-    kept = np.where(shares >= LEAST_SHARE, shares, 0.0)
-    result: Floats = kept / kept.sum()
-    return result
+    used_shares = np.where(shares >= LEAST_SHARE, shares, 0.0)
+    normalized: Floats = used_shares / used_shares.sum()
+    return normalized

@@ -29,10 +29,9 @@ def smallest_shift(detector: Detector, panes: int | None = None) -> float | None
 
     Notes
     -----
-    By the normal law. Let P be the precision of all these panes, or of their difference from an
-    estimated baseline. A bet on the shift x gains P (x delta - x^2 / 2) at a move of delta, give or
-    take x sqrt(P). It has to reach what an alarm needs, and what it costs that other bets share the
-    stake. In simulations, 84% to 99% of such moves are seen.
+    By the normal law: a bet on the shift x gains P (x delta - x^2 / 2) at a move of delta, give or
+    take x sqrt(P), P the precision of the panes or of their difference from the baseline. In
+    simulations, 84% to 99% of such moves are seen.
     """
     if detector.precision is None or detector.tilts is None or (panes is not None and panes < 1):
         return None
@@ -45,5 +44,5 @@ def smallest_shift(detector: Detector, panes: int | None = None) -> float | None
     shifts = detector.tilts / detector.precision
     reached = shifts / 2 + cost / (precision * shifts) + POWER_Z / math.sqrt(precision)
     low, high = detector.metric.domain.ends
-    found = detector.scale * float(reached.min()) + detector.least
-    return found if found <= high - low else None
+    shift = detector.scale * float(reached.min()) + detector.least
+    return shift if shift <= high - low else None

@@ -14,10 +14,6 @@ from estimators.shapes import Shape
 def check_watchable(metric: Metric) -> None:
     """Refuse a metric that no detector can watch.
 
-    Parameters
-    ----------
-    metric : Metric
-
     Raises
     ------
     ValueError

@@ -1,7 +1,7 @@
 """Trusted collection: devices send true values, and only noisy releases of their sums are shown.
 
-`weights` has the weights of reports, `release` draws the noise, `bounds` has the confidence bounds,
-and `collection` keeps the sums.
+`release_weights` has the weights of reports, `release` the noise, `bounds` the confidence bounds,
+and `collection` the sums.
 """
 
 from __future__ import annotations

@@ -9,21 +9,24 @@ import numpy as np
 from estimators.bounds import Law, interval
 from estimators.bounds.normal import BERRY_ESSEEN
 from estimators.bounds.signs.tails import log_tail
-from estimators.central.release import Noise
+from estimators.central.release import ReleaseNoise
 from estimators.estimate import Floats
 
-SHARES = (0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
+NOISE_SHARES = (0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
 """Of the failure probability that may be spent on the noise, the rest on sampling."""
-ROUNDING = 1e-12
+SUM_ROUNDING = 1e-12
 """In the unit of the sum: above the rounding errors of double precision here."""
-SAFETY = 1e-6
+RELATIVE_SAFETY = 1e-6
 """Relative to p: far above the rounding errors of the sums."""
-PIECES = 16  # of the range of an unknown variance
-STEPS = 12  # of bisection: to 1/4000 of what there is to gain
-FINE, COARSE = 40, 16  # bins of the noise on either side: beyond its quantile at p, and within
-NEWTON = 4  # towards the best tilt; every tilt gives a bound
-GRAIN = 0.02  # of a half-width, by which categories that share a limit may differ
-FEW = 100  # limits that need not be shared
+VARIANCE_PIECES = 16  # of the range of an unknown variance
+BISECTION_STEPS = 12  # of bisection: to 1/4000 of what there is to gain
+FINE_BINS, COARSE_BINS = (
+    40,
+    16,
+)  # bins of the noise on either side: beyond its quantile at p, and within
+NEWTON_STEPS = 4  # towards the best tilt; every tilt gives a bound
+SHARED_LIMIT_WIDTH = 0.02  # of a half-width, by which categories that share a limit may differ
+MAX_UNSHARED_LIMITS = 100  # limits that need not be shared
 
 
 class ValueLaw(Law):
@@ -36,65 +39,47 @@ class ValueLaw(Law):
 
 
 def sample_limits(
-    noise: Noise, released: Floats, total: int, slack: float, log_p: float
+    noise: ReleaseNoise, released: Floats, total: int, slack: float, log_p: float
 ) -> tuple[Floats, Floats]:
     """Return bounds on the users' own weighted mean, in [0, 1]: only the noise counts.
 
     Parameters
     ----------
-    noise : Noise
-    released : ndarray of float64, shape (k,)
-        The noisy weighted means, in [0, 1] plus noise.
-    total : int
-        sum n_l d_l: the unit of the noise is 1 / total.
-    slack : float
-        The largest change of a weighted mean by rounding.
-    log_p : float
-        ln p, the failure probability of one side of one interval.
+    noise, released, total, slack, log_p
+        `released`, shape (k,): the noisy weighted means, in [0, 1] plus noise; `total`: sum n_l
+        d_l: the unit of the noise is 1 / total; `slack`: the largest change of a weighted mean by
+        rounding; `log_p`: ln p, the failure probability of one side of one interval.
     """
-    margin = noise.quantile(log_p) / total + slack + ROUNDING
+    margin = noise.quantile(log_p) / total + slack + SUM_ROUNDING
     return np.clip(released - margin, 0, 1), np.clip(released + margin, 0, 1)
 
 
 def population_limits(
-    noise: Noise, law: Law, released: Floats, total: int, slack: float, log_p: float
+    noise: ReleaseNoise, law: Law, released: Floats, total: int, slack: float, log_p: float
 ) -> tuple[Floats, Floats]:
     """Return bounds on the mean of the distribution that the users come from, in [0, 1].
 
+    The result has shape (k,): within [0, 1]. Theorem 5 of docs/proofs/trusted.md. Splitting (a
+    share of p for the noise) starts the search; the convolution, a sum over bins of the noise,
+    narrows it.
+
     Parameters
     ----------
-    noise, released, total, slack, log_p
-        As for :func:`sample_limits`.
-    law : Law
-        The law of the weighted mean S of the users' values as numbers in [-1, 1], without noise;
-        symmetric.
-
-    Returns
-    -------
-    lower, upper : ndarray of float64, shape (k,)
-        Within [0, 1].
-
-    Notes
-    -----
-    The lower limit is a theta at which the probability of S + u Z >= s is bounded by p, where s is
-    the released value. The probability grows with theta, so every smaller theta is rejected, too:
-    as in :mod:`estimators.bounds.signs.inversion`, one evaluation is the proof, whichever bound
-    it uses.
-
-    Two bounds are used. *Split*: P(Z > q) + P(S >= s - u q), with a q that makes the first a share
-    of p. *Convolution*: the sum over bins of Z of P(Z in bin) P(S >= s - u z), z the bin's upper
-    end. The first starts the search, the second narrows it. The second is nearly exact if noise and
-    sampling errors are of similar size, where splitting costs most.
+    noise, released, total, slack, log_p, law
+        `noise`, `released`, `total`, `slack`, `log_p`: as for :func:`sample_limits`; `law`: the law
+        of the weighted mean S of the users' values as numbers in [-1, 1], without noise; symmetric.
     """
     centre, unit = 2 * released - 1, 2 / total
-    shift = 2 * slack + ROUNDING
-    both = np.concatenate([centre - shift, -centre - shift])  # the law is its own mirror image
-    limits = _lower_limits(noise, law, both, unit, log_p)
+    shift = 2 * slack + SUM_ROUNDING
+    mirrored = np.concatenate([centre - shift, -centre - shift])  # the law is its own mirror image
+    limits = _lower_limits(noise, law, mirrored, unit, log_p)
     lower, upper = limits[: released.size], -limits[released.size :]
     return (1 + lower) / 2, (1 + upper) / 2
 
 
-def _lower_limits(noise: Noise, law: Law, observed: Floats, unit: float, log_p: float) -> Floats:
+def _lower_limits(
+    noise: ReleaseNoise, law: Law, observed: Floats, unit: float, log_p: float
+) -> Floats:
     """Return a theta for each observed S + u Z that it rejects as too small, or -1."""
     typical = float(law.largest_variance(np.array([4 / max(4, observed.size) - 1]))[0])
 
@@ -102,31 +87,35 @@ def _lower_limits(noise: Noise, law: Law, observed: Floats, unit: float, log_p: 
         spread = math.sqrt(-2 * (log_p + math.log1p(-share)) * typical)
         return noise.quantile(log_p + math.log(share)) * unit + spread
 
-    share = min(SHARES, key=promised)
+    share = min(NOISE_SHARES, key=promised)
     inverse = np.arange(observed.size)
-    if observed.size > FEW:  # the limit of a smaller sum is one of a larger sum too
-        step = GRAIN * promised(share) / 2
+    if observed.size > MAX_UNSHARED_LIMITS:  # the limit of a smaller sum is one of a larger sum too
+        step = SHARED_LIMIT_WIDTH * promised(share) / 2
         observed, inverse = np.unique(np.floor(observed / step) * step, return_inverse=True)
     quantile = noise.quantile(log_p + math.log(share)) * unit
     low, _ = interval(law, observed - quantile, log_p + math.log1p(-share))
     high = np.maximum(low, np.minimum(observed, 1))
     ends, chances = _bins(noise, log_p)
-    for _ in range(STEPS):
+    for _ in range(BISECTION_STEPS):
         theta = (low + high) / 2
-        rejected = _log_chance(law, theta, observed, unit * ends, chances) <= log_p - SAFETY
+        rejected = (
+            _log_chance(law, theta, observed, unit * ends, chances) <= log_p - RELATIVE_SAFETY
+        )
         low, high = np.where(rejected, theta, low), np.where(rejected, high, theta)
-    return np.maximum(low - ROUNDING, -1)[inverse]
+    return np.maximum(low - SUM_ROUNDING, -1)[inverse]
 
 
-def _bins(noise: Noise, log_p: float) -> tuple[Floats, Floats]:
+def _bins(noise: ReleaseNoise, log_p: float) -> tuple[Floats, Floats]:
     """Return upper ends of bins of the noise and their probabilities; the last end is infinite."""
     p = math.exp(log_p)
-    tails = np.append(np.geomspace(1e-3 * p, p, FINE, endpoint=False), np.geomspace(p, 0.5, COARSE))
+    tails = np.append(
+        np.geomspace(1e-3 * p, p, FINE_BINS, endpoint=False), np.geomspace(p, 0.5, COARSE_BINS)
+    )
     positive = np.array([noise.quantile(math.log(tail)) for tail in tails.tolist()])
     ends = np.unique(np.concatenate([positive, -positive]))
     rate = float(noise.rate)
-    beyond = np.exp(-rate * (np.abs(ends) + (ends >= 0))) / (1 + math.exp(-rate))
-    above = np.where(ends >= 0, beyond, 1 - beyond)  # P(Z > end)
+    tail = np.exp(-rate * (np.abs(ends) + (ends >= 0))) / (1 + math.exp(-rate))
+    above = np.where(ends >= 0, tail, 1 - tail)  # P(Z > end)
     return np.append(ends, np.inf), -np.diff(above, prepend=1.0, append=0.0)
 
 
@@ -140,40 +129,36 @@ def _log_chance(law: Law, theta: Floats, observed: Floats, ends: Floats, chances
 
 
 def _log_tail(law: Law, theta: Floats, sums: Floats) -> Floats:
-    """Bound ln P(S >= sum) under each theta."""
     from scipy.special import ndtr
 
     variance = law.largest_variance(theta)
     excess = np.maximum(sums - theta, 0)
     tilt = np.clip(excess / variance, 1e-9 / np.sqrt(variance), law.max_tilt)
-    for _ in range(NEWTON):
+    for _ in range(NEWTON_STEPS):
         at = law.cumulant(theta, tilt)
         moved = tilt + (sums - at.by_tilt) / np.maximum(at.curvature, 1e-12 * variance)
         tilt = np.clip(np.clip(moved, tilt / 4, 4 * tilt), 1e-9 / np.sqrt(variance), law.max_tilt)
     bound = log_tail(law, theta, tilt, sums, law.cumulant(theta, tilt))
     if isinstance(law, ValueLaw) and not law.free:
         bound = np.minimum(bound, _log_tail_of_values(law, theta, excess))
-    result: Floats = np.where(excess > 0, bound, 0.0)
+    tail_bound: Floats = np.where(excess > 0, bound, 0.0)
     if law.is_determined_by_mean:  # below the mean too, where the others are silent
         sd, third = np.sqrt(variance), float(law.counts @ law.coefficient**3)
         normal = ndtr((theta - sums) / sd) + BERRY_ESSEEN * (1 - theta**4) * third / sd**3
-        result = np.minimum(result, np.log(np.maximum(normal, 1e-300)))
-    return result
+        tail_bound = np.minimum(tail_bound, np.log(np.maximum(normal, 1e-300)))
+    return tail_bound
 
 
 def _log_tail_of_values(law: ValueLaw, theta: Floats, excess: Floats) -> Floats:
     """Bound the tail of values in [-1, 1] of one law, whatever their variance v.
 
-    v is at most 1 - theta^2; its range is cut into pieces, and the worst piece is used. In a piece
-    the smaller of two bounds holds: Bennett's, exp(-V / M^2 h(M t / V)), h(x) = (1 + x) ln(1 + x) -
-    x, with terms up to M; and the normal law with the Berry-Esseen term, third absolute moments at
-    most (1 + |theta|) v and at most 1 - theta^4.
+    Theorem 5 of docs/proofs/trusted.md.
     """
     from scipy.special import ndtr
 
-    most = np.maximum(1 - theta**2, 1e-12)[:, None]
-    high = most * np.linspace(1 / PIECES, 1, PIECES)
-    low = high - most / PIECES
+    max_variance = np.maximum(1 - theta**2, 1e-12)[:, None]
+    high = max_variance * np.linspace(1 / VARIANCE_PIECES, 1, VARIANCE_PIECES)
+    low = high - max_variance / VARIANCE_PIECES
     square = float(law.counts @ law.coefficient**2)
     cube = float(law.counts @ law.coefficient**3)
     term = (law.coefficient.max() * (1 - theta))[:, None]
@@ -181,9 +166,11 @@ def _log_tail_of_values(law: ValueLaw, theta: Floats, excess: Floats) -> Floats:
     ratio = term * excess[:, None] / (high * square)
     bennett = -high * square / term**2 * ((1 + ratio) * np.log1p(ratio) - ratio)
     third = np.minimum(1 - theta[:, None] ** 4, (1 + np.abs(theta))[:, None] * high) * cube
-    least = np.maximum(low, 1e-9 * high) * square
-    normal = ndtr(-excess[:, None] / np.sqrt(high * square)) + BERRY_ESSEEN * third / least**1.5
+    min_variance = np.maximum(low, 1e-9 * high) * square
+    normal = (
+        ndtr(-excess[:, None] / np.sqrt(high * square)) + BERRY_ESSEEN * third / min_variance**1.5
+    )
     with np.errstate(divide="ignore"):
         chance = np.log(np.minimum(normal, 1))
-    result: Floats = np.minimum(bennett, chance).max(axis=1)
-    return result
+    bound: Floats = np.minimum(bennett, chance).max(axis=1)
+    return bound

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from estimators.bounds import Law
 from estimators.central.bounds import ValueLaw, population_limits, sample_limits
-from estimators.central.release import Noise
-from estimators.central.weights import (
-    HOPELESS,
+from estimators.central.release import ReleaseNoise
+from estimators.central.release_weights import (
+    HOPELESS_ERROR,
     ReportWeights,
     affine_error,
     policy_named,
@@ -37,12 +37,8 @@ class TrueValues(Mechanism):
     """Devices send true values to a trusted collector.
 
     This is not a private mechanism: a report is the value itself. :meth:`release` protects a
-    person, and only its result may leave the collector.
-
-    Attributes
-    ----------
-    sensitivity : int
-        The largest change of the released sums by one user's value, in l1 and in units.
+    person, and only its result may leave the collector. `sensitivity`: the largest change of the
+    released sums by one user's value, in l1 and in units.
     """
 
     name = "true_value"
@@ -84,19 +80,11 @@ class TrueValues(Mechanism):
         """The largest change of a value by rounding on the device, in [0, 1]."""
 
     @abstractmethod
-    def weighted_sums(self, sums: Counts, noise: Noise) -> Counts:
+    def weighted_sums(self, sums: Counts, noise: ReleaseNoise) -> Counts:
         """Return integers near sum_l d_l S_l, S_l in units of the domain's width.
 
-        Parameters
-        ----------
-        sums : ndarray of int64, shape (levels in use, columns - 1)
-        noise : Noise
-
-        Returns
-        -------
-        ndarray of int64, shape (numbers,)
-            A user of level l who changes their value changes them by at most `sensitivity` d_l, in
-            l1.
+        `sums`, shape (levels in use, columns - 1). The result has shape (numbers,): a user of level
+        l who changes their value changes them by at most `sensitivity` d_l, in l1.
         """
 
     @abstractmethod
@@ -105,12 +93,10 @@ class TrueValues(Mechanism):
 
         Parameters
         ----------
-        counts : ndarray of float64, shape (levels,)
-            Reports of each level in use.
-        coefficient : ndarray of float64, shape (levels,)
-            The factor of each report in the weighted mean.
-        free : bool
-            Whether each user may have a distribution of their own.
+        counts, coefficient, free
+            `counts`, shape (levels,): reports of each level in use; `coefficient`, shape (levels,):
+            the factor of each report in the weighted mean; `free`: whether each user may have a
+            distribution of their own.
         """
 
     def release(
@@ -123,20 +109,15 @@ class TrueValues(Mechanism):
     ) -> Estimate:
         """Draw a private release of the sums, with bounds that hold.
 
+        The result: in [0, 1], with `privacy` and `saturation`.
+
         Parameters
         ----------
-        table : ndarray of int64, shape (levels, columns)
-        bits : Bits
-        weights : str
-            One of :data:`estimators.central.weights.WEIGHTINGS` for the kind.
-        beta : float
-            Failure probability of the bounds, over all numbers of the release at once.
-        target : {"population", "sample"}
-
-        Returns
-        -------
-        Estimate
-            In [0, 1], with `privacy` and `saturation`.
+        table, bits, weights, beta, target
+            `table`, shape (levels, columns); `weights`: one of
+            :data:`estimators.central.release_weights.RELEASE_WEIGHTINGS` for the kind; `beta`:
+            Failure probability of the bounds, over all numbers of the release at once; `target`,
+            one of {"population", "sample"}.
 
         Raises
         ------
@@ -151,12 +132,12 @@ class TrueValues(Mechanism):
             return self._released(question, weights, counts, None, used, math.nan)
         if int(counts.sum()) > MOST_REPORTS:
             raise ValueError(f"{counts.sum()} reports: a release takes at most {MOST_REPORTS}")
-        epsilons = [e for e, some in zip(self.epsilons, used.tolist(), strict=True) if some]
+        epsilons = [e for e, is_used in zip(self.epsilons, used.tolist(), strict=True) if is_used]
         levels, n = np.array([float(e) for e in epsilons]), counts[used].astype(np.float64)
         chosen = report_weights(weights, levels, n, beta, self.bins)
-        if weights == "adpm" and affine_error(levels, n, chosen.per_report) > HOPELESS:
+        if weights == "adpm" and affine_error(levels, n, chosen.per_report) > HOPELESS_ERROR:
             return self._released(question, weights, counts, chosen, used, 0.5)
-        noise = Noise.of(epsilons, chosen.per_report, self.sensitivity)
+        noise = ReleaseNoise.of(epsilons, chosen.per_report, self.sensitivity)
         total = sum(int(c) * d for c, d in zip(counts[used].tolist(), noise.weights, strict=True))
         noisy = self.weighted_sums(table[used, 1:], noise) + noise.draw(bits, self.numbers)
         value = noisy / total
@@ -184,7 +165,7 @@ class TrueValues(Mechanism):
         used: NDArray[np.bool_],
         value: float | Floats,
         bounds: tuple[Floats, Floats] | None = None,
-        noise: Noise | None = None,
+        noise: ReleaseNoise | None = None,
         effective_reports: float = 0.0,
     ) -> Estimate:
         """Build a release; without noise, one that reveals and costs nothing."""
@@ -199,7 +180,9 @@ class TrueValues(Mechanism):
         if self.bins is None:
             shown = [float(numbers[0]) for numbers in shown]
         return dataclasses.replace(
-            self._answer(question, counts, shares, shown[0], (*shown[1:],), effective_reports),
+            self._build_estimate(
+                question, counts, shares, shown[0], (*shown[1:],), effective_reports
+            ),
             policy=policy,
             privacy=losses,
             saturation=None if chosen is None else chosen.saturation,
@@ -213,23 +196,11 @@ class TrueMean(TrueValues):
     rounding is not random, so the same value always gives the same report. It changes a value, and
     so a mean, by at most 1 / (2 g) of the range, half of 10^-9 by default; the bounds allow for
     this. Statistic of a level: the number of reports and their sum. Source: HDP-WC, Algorithm 2
-    (HPM); ADPM, Algorithm 1.
+    (HPM); ADPM, Algorithm 1. `epsilons`: the privacy levels, ascending; `grid`: g, a power of two
+    up to 2^30.
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    grid : int
-        g, a power of two up to 2^30.
+    **Privacy.** Theorem 1 of docs/proofs/trusted.md: the rounded sum changes by at most d_l.
 
-    Notes
-    -----
-    **Privacy.** With integers d_l, sum d_l S_l / g is rounded to an integer, and noise is added. A
-    user of level l changes S_l by at most g, and floor(a + b) - floor(a) <= d for real a and 0 <= b
-    <= d, d an integer: so the rounded sum changes by at most d_l.
-
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> collection = TrueMean([Fraction(1)], grid=8)
     >>> collection.randomize(np.array([-1.0, 0.0, 0.3]), np.zeros(3, dtype=int), SeededBits(1))
@@ -269,7 +240,7 @@ class TrueMean(TrueValues):
         table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
         np.add.at(table[:, 1], level, reports.astype(np.int64))
 
-    def weighted_sums(self, sums: Counts, noise: Noise) -> Counts:
+    def weighted_sums(self, sums: Counts, noise: ReleaseNoise) -> Counts:
         """Return sum_l d_l S_l / g, rounded."""
         exact = sum(s * d for s, d in zip(sums[:, 0].tolist(), noise.weights, strict=True))
         return np.array([(2 * exact + self.grid) // (2 * self.grid)], dtype=np.int64)
@@ -283,22 +254,12 @@ class TrueFrequency(TrueValues):
     """True categories: the number of users who hold each.
 
     A report is the index of a category. Statistic of a level: the number of reports, and the
-    numbers for category 0, 1, and so on. Source: HDP-WC, Algorithm 1 (HPF).
+    numbers for category 0, 1, and so on. Source: HDP-WC, Algorithm 1 (HPF). `epsilons`: the privacy
+    levels, ascending; `categories`: k, at least 2.
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    categories : int
-        k, at least 2.
-
-    Notes
-    -----
     **Privacy.** A user of level l who changes category changes two of the sums sum_l d_l N_l by d_l
     each.
 
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> collection = TrueFrequency([Fraction(1)], categories=3)
     >>> collection.randomize(np.array([2, 0]), np.zeros(2, dtype=int), SeededBits(1))
@@ -339,7 +300,7 @@ class TrueFrequency(TrueValues):
         table += np.bincount(cells, minlength=table.size).reshape(table.shape)
         table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
 
-    def weighted_sums(self, sums: Counts, noise: Noise) -> Counts:
+    def weighted_sums(self, sums: Counts, noise: ReleaseNoise) -> Counts:
         """Return sum_l d_l N_l, exactly."""
         return np.array(noise.weights, dtype=np.int64) @ sums
 

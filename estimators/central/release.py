@@ -1,9 +1,7 @@
 """One release: integer weights, and one draw of exact noise.
 
-The privacy of a release depends on integers alone. A report of level l has the integer weight d_l.
-One user who changes their value changes the weighted sum by at most `sensitivity` d_l. Noise with
-P(z) ~ exp(-rate |z|), for a rational rate, makes that a loss of exactly rate * sensitivity * d_l.
-The rate is the largest at which no level loses more than its epsilon.
+Theorem 1 of docs/proofs/trusted.md: the privacy of a release depends on integers alone. The rate of
+the noise is the largest at which no level loses more than its epsilon.
 """
 
 from __future__ import annotations
@@ -22,22 +20,17 @@ from estimators.exact.noise import DiscreteLaplace
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import Integers
 
-LARGEST = 2**25
+LARGEST_WEIGHT = 2**25
 """The largest integer weight: at most 4 decimals of epsilon then fit the sampler's 2^40."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Noise:
+class ReleaseNoise:
     """Integer weights and the noise that they need.
 
-    Attributes
-    ----------
-    epsilons : tuple of Fraction
-        The epsilons of the levels with reports.
-    weights : tuple of int
-        d_l, 1 to LARGEST.
-    sensitivity : int
-        The largest change of the sums, in l1, by a changed value of a report of weight 1.
+    `epsilons`: the epsilons of the levels with reports; `weights`: d_l, 1 to LARGEST_WEIGHT;
+    `sensitivity`: the largest change of the sums, in l1, by a changed value of a report of weight
+    1.
     """
 
     epsilons: tuple[Fraction, ...]
@@ -45,20 +38,18 @@ class Noise:
     sensitivity: int
 
     @classmethod
-    def of(cls, epsilons: Sequence[Fraction], per_report: Floats, sensitivity: int) -> Noise:
-        """Return the noise for real weights, rounded down to LARGEST steps of the largest one.
+    def of(cls, epsilons: Sequence[Fraction], per_report: Floats, sensitivity: int) -> ReleaseNoise:
+        """Return the noise for real weights, each rounded down to a multiple of the largest / 2^25.
 
         Parameters
         ----------
-        epsilons : sequence of Fraction
-            The epsilons of the levels with reports.
-        per_report : ndarray of float64, shape (levels,)
-            The weight of a report of each.
-        sensitivity : int
-            The largest change of the sums, in l1, by a changed value of a report of weight 1.
+        epsilons, per_report, sensitivity
+            `epsilons`: the epsilons of the levels with reports; `per_report`, shape (levels,): the
+            weight of a report of each; `sensitivity`: the largest change of the sums, in l1, by a
+            changed value of a report of weight 1.
         """
-        steps = np.floor(per_report * (LARGEST / per_report.max()))
-        weights = tuple(max(1, min(LARGEST, int(step))) for step in steps.tolist())
+        steps = np.floor(per_report * (LARGEST_WEIGHT / per_report.max()))
+        weights = tuple(max(1, min(LARGEST_WEIGHT, int(step))) for step in steps.tolist())
         return cls(tuple(epsilons), weights, sensitivity)
 
     @functools.cached_property
@@ -73,9 +64,7 @@ class Noise:
     def losses(self) -> tuple[Fraction, ...]:
         """The exact loss of one report of each level: w_l / |w/e|_inf, at most epsilon.
 
-        The certificate of a release. For two data sets that differ in the value of one report, the
-        probabilities of any output have a ratio of at most e^loss, and some outputs attain it. For
-        m different reports of one person it is e^(m loss).
+        The certificate of a release: theorem 1 of docs/proofs/trusted.md.
         """
         return tuple(self.rate * self.sensitivity * weight for weight in self.weights)
 
@@ -91,12 +80,7 @@ class Noise:
     def quantile(self, log_p: float) -> float:
         """Return a t that the noise of one sum exceeds with probability at most p.
 
-        P(Z >= t) = q^t / (1 + q), q = exp(-rate), for t = 1, 2, ...
-
-        Parameters
-        ----------
-        log_p : float
-            ln p, below ln(1/2).
+        P(Z >= t) = q^t / (1 + q), q = exp(-rate), for t = 1, 2, ... `log_p`: ln p, below ln(1/2).
         """
         rate = float(self.rate)
         return max(0.0, math.ceil((-log_p - math.log1p(math.exp(-rate))) / rate * (1 + 1e-12)))

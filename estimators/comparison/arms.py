@@ -16,13 +16,13 @@ from estimators.comparison.streams import (
     DifferenceStream,
     LawStream,
     NoiseStream,
+    ReportStream,
     ScoreStream,
-    Stream,
 )
 from estimators.comparison.vectors import mean_and_noise
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
-from estimators.mechanisms.dyadic_hadamard.answers import worst_scores
+from estimators.mechanisms.dyadic_hadamard.estimation import worst_scores
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.shared.block_differences import BlockDifferences
@@ -33,7 +33,7 @@ from estimators.metrics.local import LocalMetric
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 
-STANDARD = "standard"
+STANDARD_WEIGHTS = "standard"
 """The policy that gives each level the same share in both arms."""
 
 
@@ -51,7 +51,7 @@ class Arm:
         The noise of S given the users' own values, if its law does not depend on them.
     total : float
         From :func:`estimators.weights.total_weight`, for bounds that hold at all times.
-    outside : float
+    failure : float
         The probability that the reports deviate from the law.
     slack : float
         What rounding can move S by.
@@ -67,7 +67,7 @@ class Arm:
     law: Law | None
     noise: Noise | None = None
     total: float = 0.0
-    outside: float = 0.0
+    failure: float = 0.0
     slack: float = 0.0
     blocks: DifferenceStream | None = None
     scores: ScoreStream | None = None
@@ -78,13 +78,8 @@ class Arm:
         """Whether there are no reports."""
         return (self.law, self.noise, self.blocks, self.scores) == (None,) * 4
 
-    def stream(self, *, mirrored: bool = False) -> Stream:
-        """Return the sum as a stream; mirrored, that of -S.
-
-        Parameters
-        ----------
-        mirrored : bool
-        """
+    def stream(self, *, mirrored: bool = False) -> ReportStream:
+        """Return the sum as a stream; mirrored, that of -S."""
         sign = -1.0 if mirrored else 1.0
         if self.noise is not None:
             return NoiseStream(self.noise, sign * self.observed, self.total)
@@ -104,9 +99,7 @@ def has_law(metric: LocalMetric, question: Question, *, ratio: bool) -> bool:
 
     Parameters
     ----------
-    metric : LocalMetric
-    question : Question
-    ratio : bool
+    metric, question, ratio
     """
     mechanism = metric.randomizer
     if isinstance(mechanism, Projection) and mechanism.random:
@@ -123,14 +116,11 @@ def arm_of(
 
     Parameters
     ----------
-    metric : LocalMetric
-        For which :func:`has_law`; or a distribution, of which the question asks edges.
-    statistic : ndarray of int64
-    question : Question
-        Its `beta` is that of the whole comparison.
-    shares : ndarray of float64, shape (levels,), optional
-        The shares of the levels, for the policy ``"standard"``; every level may then have a mean of
-        its own.
+    metric, statistic, question, shares
+        `metric`: for which :func:`has_law`; or a distribution, of which the question asks edges;
+        `question`: its `beta` is that of the whole comparison; `shares`, shape (levels,): the
+        shares of the levels, for the policy ``"standard"``; every level may then have a mean of its
+        own.
     """
     mechanism = metric.randomizer
     table = metric.table(statistic)
@@ -143,8 +133,8 @@ def arm_of(
         return Arm(np.full(_numbers(mechanism, question), np.nan), None)
     total = total_weight(question.weights, counts, mechanism.facts)
     if isinstance(mechanism, RankedDirections):
-        mean, noise_of, outside, slack = mean_and_noise(mechanism, table, shares, question, total)
-        return Arm(mean, None, noise_of, total, outside, slack)
+        mean, noise_of, failure, slack = mean_and_noise(mechanism, table, shares, question, total)
+        return Arm(mean, None, noise_of, total, failure, slack)
     if isinstance(mechanism, DyadicHadamard):
         return _of_scores(mechanism, table, shares, question, total)
     if isinstance(mechanism, BlockDifferences):
@@ -172,9 +162,9 @@ def arm_of(
 def _of_blocks(
     mechanism: BlockDifferences, table: Counts, shares: Floats, question: Question, total: float
 ) -> Arm:
-    asked = slice(None) if question.asked is None else question.asked
+    selected = slice(None) if question.asked is None else question.asked
     used = np.flatnonzero(table[:, 0])
-    sums, sizes = (x[:, asked] for x in mechanism.differences(table, used))
+    sums, sizes = (x[:, selected] for x in mechanism.differences(table, used))
     stream = DifferenceStream(mechanism.law(table[:, 0], shares, question), sums, sizes, total)
     return Arm(stream.observed, None, None, total, blocks=stream)
 
@@ -207,18 +197,18 @@ def standard_shares(facts: LevelFacts, counts: Sequence[Counts]) -> Floats:
     The variance of a difference with shares pi is sum pi_l^2 (v_l / n_A + v_l / n_B), least where
     pi_l is proportional to the inverse of the bracket.
 
-    Examples
-    --------
     >>> facts = LevelFacts(np.array([1.0, 2.0]), np.array([4.0, 1.0]), np.array([1.0, 4.0]))
     >>> standard_shares(facts, [np.array([100, 100]), np.array([300, 0])])
     array([1., 0.])
     """
-    one, two = (np.asarray(x, dtype=np.float64) for x in counts)
-    both = (one > 0) & (two > 0)
-    shares = np.where(both, one * two / np.maximum(one + two, 1) / facts.variances, 0.0)
+    a_counts, b_counts = (np.asarray(x, dtype=np.float64) for x in counts)
+    in_both = (a_counts > 0) & (b_counts > 0)
+    shares = np.where(
+        in_both, a_counts * b_counts / np.maximum(a_counts + b_counts, 1) / facts.variances, 0.0
+    )
     total = shares.sum()
-    result: Floats = shares / total if total > 0 else shares
-    return result
+    normalized: Floats = shares / total if total > 0 else shares
+    return normalized
 
 
 def mixes_differ(counts: Sequence[Counts]) -> float:
@@ -226,8 +216,6 @@ def mixes_differ(counts: Sequence[Counts]) -> float:
 
     Pearson's chi-square. It looks at counts only.
 
-    Examples
-    --------
     >>> mixes_differ([np.array([50, 50]), np.array([500, 500])])
     1.0
     >>> mixes_differ([np.array([50, 50]), np.array([900, 100])]) < 1e-20

@@ -1,17 +1,7 @@
 r"""Differences of two arms of a Hadamard mechanism, for a fixed number of reports.
 
-Reports D are +1, -1 or 0, and how many are 0 is unknown (docs/proofs/differences.md). For
-a tilt t that is fixed before the reports and x = t s, let W = sum x (D_A - D_B) - sum (abs(D_A) +
-abs(D_B)) ln cosh x. E e^W = e^K exactly, K = K_A(f_A) + K_B(f_B), with the cumulants K_A = sum ln(1
-+ c f_A tanh x) and K_B = sum ln(1 - c f_B tanh x). So P(W >= K + w) <= e^-w R, with the R of both
-arms' levels together. These are one :class:`DifferenceLaw`: the bounds on its moments hold for D
-and for -D alike.
-
-R and the best t depend on tau^2, the sum of both arms'. Its range is cut into cells, and the widest
-limit over the cells that an interval for tau^2 meets is used. Six statements, at SHARE of p each,
-give this interval, and one for f_B: the two ends of an interval for each frequency and for sum s^2
-abs(D). With what is left of p, delta is rejected if K(f_B + delta, f_B) <= W - ln(R / p) for every
-f_B in its interval; K is concave there, so its tangent bounds it. A smaller delta has a smaller K.
+Theorem 4 of docs/proofs/comparisons.md, in its symbols. The levels of both arms are one
+:class:`DifferenceLaw`: the bounds on its moments hold for D and for -D alike.
 """
 
 from __future__ import annotations
@@ -35,10 +25,10 @@ from estimators.comparison.streams import DifferenceStream
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
-STATEMENTS = 6
-BESIDE = STATEMENTS * CELL_CHOICE_SHARE
+INTERVAL_STATEMENTS = 6
+STATEMENTS_SHARE = INTERVAL_STATEMENTS * CELL_CHOICE_SHARE
 """The share of p for these, beside the tail."""
-HALVINGS, INNER = 32, 20
+LIMIT_HALVINGS, FREQUENCY_HALVINGS = 32, 20
 
 
 class Side(NamedTuple):
@@ -51,15 +41,14 @@ class Side(NamedTuple):
 def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
     """Return a difference of frequencies that is rejected as too small, or -1.
 
-    The tail is to be compared with p less BESIDE of it.
+    The tail is to be compared with p less STATEMENTS_SHARE of it.
 
     Parameters
     ----------
-    a, b : DifferenceStream
-    log_p : float
-        ln p, the failure probability.
+    a, b, log_p
+        `log_p`: ln p, the failure probability.
     """
-    log_share, log_left = log_p + math.log(CELL_CHOICE_SHARE), log_p + math.log1p(-BESIDE)
+    log_share, log_left = log_p + math.log(CELL_CHOICE_SHARE), log_p + math.log1p(-STATEMENTS_SHARE)
     near_a, near_b = (
         self_normalised_interval(x.law, x.sums, x.sizes, log_share, refined=False) for x in (a, b)
     )
@@ -87,42 +76,45 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
         if not rows.size:
             continue
         tilt = tilts[cell : cell + 1]
-        one, two = a.at(rows), b.at(rows)
-        seen = exponents(a.law, tilt, one.sums, one.sizes)[0][0]
-        seen = seen + exponents(b.law, tilt, two.sums, two.sizes)[1][0]
+        a_rows, b_rows = a.at(rows), b.at(rows)
+        exponent = exponents(a.law, tilt, a_rows.sums, a_rows.sizes)[0][0]
+        exponent = exponent + exponents(b.law, tilt, b_rows.sums, b_rows.sizes)[1][0]
         test = _Test(a.law, b.law, float(tilt[0]), near_b[0][rows], near_b[1][rows])
-        centre = np.clip(a.law.coefficient @ one.sums - b.law.coefficient @ two.sums, -1, 1)
-        lower[rows] = np.minimum(lower[rows], test.solve(seen - costs[cell], centre))
-        log_tail = costs[cell] + log_left - seen + test.largest(np.zeros(rows.size))
+        centre = np.clip(a.law.coefficient @ a_rows.sums - b.law.coefficient @ b_rows.sums, -1, 1)
+        lower[rows] = np.minimum(lower[rows], test.solve(exponent - costs[cell], centre))
+        log_tail = costs[cell] + log_left - exponent + test.largest(np.zeros(rows.size))
         tail[rows] = np.maximum(tail[rows], np.exp(np.minimum(log_tail, 0)))
     return Side(np.maximum(lower, near_a[0] - near_b[1]), tail)
 
 
-def _together(one: DifferenceLaw, two: DifferenceLaw) -> DifferenceLaw:
-    """Return the law of the levels of both."""
+def _together(a: DifferenceLaw, b: DifferenceLaw) -> DifferenceLaw:
     return DifferenceLaw(
-        counts=np.concatenate([one.counts, two.counts]),
-        coefficient=np.concatenate([one.coefficient, two.coefficient]),
-        contrast=np.concatenate([one.contrast, two.contrast]),
-        least_share=np.concatenate([one.least_share, two.least_share]),
-        largest_share=np.concatenate([one.largest_share, two.largest_share]),
-        free=one.free or two.free,
+        counts=np.concatenate([a.counts, b.counts]),
+        coefficient=np.concatenate([a.coefficient, b.coefficient]),
+        contrast=np.concatenate([a.contrast, b.contrast]),
+        least_share=np.concatenate([a.least_share, b.least_share]),
+        largest_share=np.concatenate([a.largest_share, b.largest_share]),
+        free=a.free or b.free,
     )
 
 
 def _range(law: DifferenceLaw, sizes: Floats, log_p: float) -> tuple[Floats, Floats]:
     """Return an interval for the mean of sum s^2 abs(D), each end failing with probability p."""
     square = law.coefficient**2
-    known = law.least_share == law.largest_share
+    is_determined = law.least_share == law.largest_share
     low = high = np.full(
-        sizes.shape[1], float((law.counts * square)[known] @ law.least_share[known])
+        sizes.shape[1], float((law.counts * square)[is_determined] @ law.least_share[is_determined])
     )
-    if not known.all():
-        unknown = np.where(known, 0, square)
-        around = bernstein_limits(unknown @ sizes, float(unknown.max()), log_p)
+    if not is_determined.all():
+        undetermined_square = np.where(is_determined, 0, square)
+        around = bernstein_limits(
+            undetermined_square @ sizes, float(undetermined_square.max()), log_p
+        )
         low, high = low + around[0], high + around[1]
-    least, largest = (float(law.counts * square @ x) for x in (law.least_share, law.largest_share))
-    return np.clip(low, least, largest), np.clip(high, least, largest)
+    lower_bound, upper_bound = (
+        float(law.counts * square @ x) for x in (law.least_share, law.largest_share)
+    )
+    return np.clip(low, lower_bound, upper_bound), np.clip(high, lower_bound, upper_bound)
 
 
 class _Test(NamedTuple):
@@ -139,7 +131,7 @@ class _Test(NamedTuple):
         low, high = np.maximum(self.low, -delta), np.minimum(self.high, 1.0)
         empty = low > high
         low, high = np.minimum(low, 1.0), np.maximum(low, high)
-        for _ in range(INNER):
+        for _ in range(FREQUENCY_HALVINGS):
             middle = (low + high) / 2
             rises = self.at(middle, delta)[1] >= 0
             low, high = np.where(rises, middle, low), np.where(rises, high, middle)
@@ -147,19 +139,22 @@ class _Test(NamedTuple):
         bound = value + np.maximum(slope, 0) * (high - low)
         value, slope = self.at(high, delta)
         bound = np.minimum(bound, value + np.maximum(-slope, 0) * (high - low))
-        result: Floats = np.where(empty, -np.inf, bound)
-        return result
+        bounds: Floats = np.where(empty, -np.inf, bound)
+        return bounds
 
     def at(self, f: Floats, delta: Floats) -> tuple[Floats, Floats]:
         """Return K where b has frequency f and a has f + delta, at most 1; and its slope."""
-        own = np.minimum(f + delta, 1.0)
-        of_a, of_b = _cumulant(self.a, self.tilt, 1.0, own), _cumulant(self.b, self.tilt, -1.0, f)
+        a_frequency = np.minimum(f + delta, 1.0)
+        of_a, of_b = (
+            _cumulant(self.a, self.tilt, 1.0, a_frequency),
+            _cumulant(self.b, self.tilt, -1.0, f),
+        )
         return of_a[0] + of_b[0], np.where(f + delta > 1, 0, of_a[1]) + of_b[1]
 
     def solve(self, goal: Floats, centre: Floats) -> Floats:
         """Return a delta, at most `centre`, at which the largest K is at most `goal`, or -1."""
         low, high = np.full_like(goal, -1.0), centre
-        for _ in range(HALVINGS):
+        for _ in range(LIMIT_HALVINGS):
             checkpoint()
             middle = (low + high) / 2
             reached = self.largest(middle) <= goal

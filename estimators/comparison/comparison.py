@@ -9,19 +9,32 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.comparison.arms import STANDARD, Arm, arm_of, has_law, mixes_differ, standard_shares
+from estimators.comparison.arms import (
+    STANDARD_WEIGHTS,
+    Arm,
+    arm_of,
+    has_law,
+    mixes_differ,
+    standard_shares,
+)
 from estimators.comparison.distributions import (
     ShareArm,
     anytime_share_difference,
-    limits_of,
-    numbers_of,
+    compared_numbers,
+    limit_indices,
     share_difference,
 )
-from estimators.comparison.joint import Found, anytime, consistent, fixed_difference, fixed_ratio
-from estimators.comparison.requirements import are_independent, checked
-from estimators.comparison.union import Answer, union
+from estimators.comparison.joint import (
+    ComparisonLimits,
+    anytime,
+    consistent,
+    fixed_difference,
+    fixed_ratio,
+)
+from estimators.comparison.requirements import are_independent, require_comparable
+from estimators.comparison.union import ArmEstimator, union
 from estimators.comparison.vectors import CoordinateNoise, radius
-from estimators.distribution import names_of
+from estimators.distribution import share_names
 from estimators.errors import explain_missing_scipy
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.metrics.local import LocalMetric
@@ -29,7 +42,7 @@ from estimators.metrics.metric import Metric
 from estimators.question import Question
 from estimators.shapes import Shape
 
-SUSPICIOUS = 0.001
+SUSPICIOUS_P_VALUE = 0.001
 """A p-value below which levels, or mixes of levels, count as different."""
 
 
@@ -148,10 +161,6 @@ def compare(
     panes : tuple of int or None
         For memoized metrics, the numbers of panes of a and of b; None if one is unknown.
 
-    Returns
-    -------
-    Comparison
-
     Raises
     ------
     ValueError
@@ -169,68 +178,73 @@ def compare(
     >>> found.law, found.decided
     ('joint', True)
     """
-    one, two = checked(metric, other, of, bound, weights, target, split)
+    metric_a, metric_b = require_comparable(metric, other, of, bound, weights, target, split)
     ratio = of == "ratio"
-    places = limits_of((one, two), below, categories, ratio=ratio)
-    labels, asked = one.domain.select(categories)
-    if places is not None:
-        labels = names_of(below)
-    elif one.shape is Shape.DISTRIBUTION and asked is not None:
-        categories = asked.tolist()  # the second metric's own may be others
-    known = "uniform" if weights == STANDARD else weights
+    edge_indices = limit_indices((metric_a, metric_b), below, categories, ratio=ratio)
+    labels, selected = metric_a.domain.select(categories)
+    if edge_indices is not None:
+        labels = share_names(below)
+    elif metric_a.shape is Shape.DISTRIBUTION and selected is not None:
+        categories = selected.tolist()  # the second metric's own may be others
+    policy = "uniform" if weights == STANDARD_WEIGHTS else weights
     question = Question(
         beta=beta,
-        weights=known,
+        weights=policy,
         bound=bound,
         target=target,
         simultaneous=not pointwise,
-        asked=asked,
+        asked=selected,
     )
-    counts = one.counts(statistic_a), two.counts(statistic_b)
-    independent = are_independent(one, two, target, independent)
-    joint = independent and all(has_law(m, question, ratio=ratio) for m in (one, two))
-    if weights == STANDARD and not joint:
+    counts = metric_a.counts(statistic_a), metric_b.counts(statistic_b)
+    independent = are_independent(metric_a, metric_b, target, independent)
+    joint = independent and all(has_law(m, question, ratio=ratio) for m in (metric_a, metric_b))
+    if weights == STANDARD_WEIGHTS and not joint:
         raise ValueError(
             "weights = 'standard': expected independent arms of a mechanism that has a joint law"
         )
     alone = dataclasses.replace(question, simultaneous=not pointwise and len(below) != 1)
     answers = [
-        _answer(m, s, alone, categories, below, p)
-        for m, s, p in zip((one, two), (statistic_a, statistic_b), panes, strict=True)
+        _arm_estimator(m, s, alone, categories, below, p)
+        for m, s, p in zip((metric_a, metric_b), (statistic_a, statistic_b), panes, strict=True)
     ]
     length = None
-    if places is not None and independent and not ratio:
+    if edge_indices is not None and independent and not ratio:
         first, second = (
-            ShareArm.of(m, s, question, place)
-            for m, s, place in zip((one, two), (statistic_a, statistic_b), places, strict=True)
+            ShareArm.of(m, s, question, indices)
+            for m, s, indices in zip(
+                (metric_a, metric_b), (statistic_a, statistic_b), edge_indices, strict=True
+            )
         )
         law, value = "joint", first.value - second.value
         numbers = 1 if pointwise else value.size
         if bound == "anytime":
-            found = anytime_share_difference(first, second, beta, numbers, split)
+            limits = anytime_share_difference(first, second, beta, numbers, split)
         else:
-            found = share_difference(first, second, beta, numbers)
+            limits = share_difference(first, second, beta, numbers)
     elif joint:
         shares = None
-        if weights == STANDARD:
-            shares = standard_shares(one.randomizer.facts, counts)
-        a, b = (arm_of(m, s, question, shares) for m, s in ((one, statistic_a), (two, statistic_b)))
-        law, length = "joint", _radius(a, b, question, one.domain.unit[1])
-        middle, scale = one.domain.unit
-        if one.kind == "frequency":  # on the scale of signs
+        if weights == STANDARD_WEIGHTS:
+            shares = standard_shares(metric_a.randomizer.facts, counts)
+        a, b = (
+            arm_of(m, s, question, shares)
+            for m, s in ((metric_a, statistic_a), (metric_b, statistic_b))
+        )
+        law, length = "joint", _radius(a, b, question, metric_a.domain.unit[1])
+        middle, scale = metric_a.domain.unit
+        if metric_a.kind == "frequency":  # on the scale of signs
             middle, scale = middle + scale / 2, scale / 2
-        value, found = _joint(a, b, question, split, middle / scale if ratio else None)
+        value, limits = _joint(a, b, question, split, middle / scale if ratio else None)
         if not ratio:
-            value, found = value * scale, _scaled(found, scale)
+            value, limits = value * scale, _scaled(limits, scale)
     else:
         law = "union"
-        value, found = _union(answers, beta, ratio=ratio)
-    single = not one.labels and value.size == 1
+        value, limits = _union(answers, beta, ratio=ratio)
+    single = not metric_a.labels and value.size == 1
     return Comparison(
         value=_shown(value, single),
-        lower=_shown(found.lower, single),
-        upper=_shown(found.upper, single),
-        p_value=_shown(found.p_value, single),
+        lower=_shown(limits.lower, single),
+        upper=_shown(limits.upper, single),
+        p_value=_shown(limits.p_value, single),
         law=law,
         of=of,
         bound=bound,
@@ -241,20 +255,20 @@ def compare(
         reports=(int(counts[0].sum()), int(counts[1].sum())),
         radius=length,
         labels=labels,
-        warning=_warning((one, two), counts, answers, beta, weights),
+        warning=_warning((metric_a, metric_b), counts, answers, beta, weights),
     )
 
 
-def _answer(
+def _arm_estimator(
     metric: LocalMetric,
     statistic: Counts,
     question: Question,
     categories: Sequence[str | float] | None,
     below: Sequence[float],
     panes: int | None,
-) -> Answer:
+) -> ArmEstimator:
     def answer(beta: float) -> Estimate:
-        found = metric.estimate(
+        estimate = metric.estimate(
             statistic,
             beta,
             question.weights,
@@ -264,14 +278,14 @@ def _answer(
             simultaneous=question.simultaneous,
             panes=panes,
         )
-        return numbers_of(found, below)
+        return compared_numbers(estimate, below)
 
     return answer
 
 
 def _joint(
     a: Arm, b: Arm, question: Question, split: float | None, origin: float | None
-) -> tuple[Floats, Found]:
+) -> tuple[Floats, ComparisonLimits]:
     """Return the value and its limits, on the scale where means are in [-1, 1].
 
     With an origin it is the ratio of origin + theta, else the difference.
@@ -280,25 +294,25 @@ def _joint(
     if origin is not None:
         value = quotient(origin + a.observed, origin + b.observed)
         ends = ((origin - 1) / (origin + 1), (origin + 1) / (origin - 1) if origin > 1 else np.inf)
-    left = question.beta - a.outside - b.outside
+    remaining_beta = question.beta - a.failure - b.failure
     ones = np.ones_like(value)
-    if not value.size or a.empty or b.empty or left <= 0:
-        return value, Found(ends[0] * ones, ends[1] * ones, ones)
+    if not value.size or a.empty or b.empty or remaining_beta <= 0:
+        return value, ComparisonLimits(ends[0] * ones, ends[1] * ones, ones)
     numbers = value.size if question.simultaneous else 1
     if question.bound == "anytime":
-        found = anytime(a, b, left / numbers, split, origin)
+        limits = anytime(a, b, remaining_beta / numbers, split, origin)
     elif origin is None:
-        found = fixed_difference(a, b, left / numbers)
+        limits = fixed_difference(a, b, remaining_beta / numbers)
     else:
-        found = fixed_ratio(a, b, left / numbers, origin)
-    p_value = np.minimum(found.p_value * numbers + a.outside + b.outside, 1.0)
+        limits = fixed_ratio(a, b, remaining_beta / numbers, origin)
+    p_value = np.minimum(limits.p_value * numbers + a.failure + b.failure, 1.0)
     if slack := a.slack + b.slack:
-        found = consistent(found.lower - slack, found.upper + slack, p_value, question.beta, 0.0)
-        p_value = found.p_value
-    inside = np.clip(np.nan_to_num(value, nan=1.0, posinf=np.inf), *ends)
-    return value, Found(
-        np.clip(np.minimum(found.lower, inside), *ends),
-        np.clip(np.maximum(found.upper, inside), *ends),
+        limits = consistent(limits.lower - slack, limits.upper + slack, p_value, question.beta, 0.0)
+        p_value = limits.p_value
+    clipped = np.clip(np.nan_to_num(value, nan=1.0, posinf=np.inf), *ends)
+    return value, ComparisonLimits(
+        np.clip(np.minimum(limits.lower, clipped), *ends),
+        np.clip(np.maximum(limits.upper, clipped), *ends),
         p_value,
     )
 
@@ -309,50 +323,55 @@ def _radius(a: Arm, b: Arm, question: Question, scale: float) -> float | None:
         return None
     totals = (a.total, b.total) if question.bound == "anytime" else None
     farthest = float(np.linalg.norm(a.observed - b.observed)) + 2  # both means are in the ball
-    found = radius(a.noise, b.noise, question.beta, totals) + a.slack + b.slack
-    return scale * min(found, farthest)
+    distance = radius(a.noise, b.noise, question.beta, totals) + a.slack + b.slack
+    return scale * min(distance, farthest)
 
 
 def _shown(numbers: Floats, single: bool) -> float | Floats:
     return float(numbers[0]) if single else numbers
 
 
-def _scaled(found: Found, scale: float) -> Found:
-    return Found(found.lower * scale, found.upper * scale, found.p_value)
+def _scaled(limits: ComparisonLimits, scale: float) -> ComparisonLimits:
+    return ComparisonLimits(limits.lower * scale, limits.upper * scale, limits.p_value)
 
 
-def _union(answers: Sequence[Answer], beta: float, *, ratio: bool) -> tuple[Floats, Found]:
+def _union(
+    answers: Sequence[ArmEstimator], beta: float, *, ratio: bool
+) -> tuple[Floats, ComparisonLimits]:
     a, b = (np.atleast_1d(np.asarray(answer(beta / 2).value)) for answer in answers)
-    found = union(answers[0], answers[1], beta, ratio=ratio)
+    limits = union(answers[0], answers[1], beta, ratio=ratio)
     if not ratio:
-        return a - b, found
-    return quotient(a, b), found
+        return a - b, limits
+    return quotient(a, b), limits
 
 
 def quotient(a: Floats, b: Floats) -> Floats:
     """Return a / b; infinite where b is not above 0, and NaN where a is not either."""
     with np.errstate(divide="ignore", invalid="ignore"):
         above = np.where(a > 0, np.inf, np.nan)
-        result: Floats = np.where(b > 0, a / b, np.where(np.isnan(b), np.nan, above))
-    return result
+        ratio: Floats = np.where(b > 0, a / b, np.where(np.isnan(b), np.nan, above))
+    return ratio
 
 
 def _warning(
     metrics: tuple[LocalMetric, LocalMetric],
     counts: Sequence[Counts],
-    answers: Sequence[Answer],
+    answers: Sequence[ArmEstimator],
     beta: float,
     weights: str,
 ) -> str:
     """Say that values go with the level while the arms have different mixes of levels."""
-    if weights in {STANDARD, "uniform"} or mixes_differ(_aligned(metrics, counts)) >= SUSPICIOUS:
+    if (
+        weights in {STANDARD_WEIGHTS, "uniform"}
+        or mixes_differ(_aligned(metrics, counts)) >= SUSPICIOUS_P_VALUE
+    ):
         return ""
-    found = [answer(beta).heterogeneity for answer in answers]
-    least = min((p for p in found if p is not None), default=1.0)
-    if least >= SUSPICIOUS or not math.isfinite(least):
+    p_values = [answer(beta).heterogeneity for answer in answers]
+    smallest = min((p for p in p_values if p is not None), default=1.0)
+    if smallest >= SUSPICIOUS_P_VALUE or not math.isfinite(smallest):
         return ""
-    same = [*metrics[0].levels] == [*metrics[1].levels]
-    remedy = "; weights = 'standard' compares like with like" if same else ""
+    same_levels = [*metrics[0].levels] == [*metrics[1].levels]
+    remedy = "; weights = 'standard' compares like with like" if same_levels else ""
     return (
         "values depend on the privacy level, and the arms have different mixes of levels: part of "
         f"the difference may be that of the mixes{remedy}"
@@ -361,10 +380,10 @@ def _warning(
 
 def _aligned(metrics: Sequence[LocalMetric], counts: Sequence[Counts]) -> list[Counts]:
     """Return the reports of each epsilon that a metric offers, in the same order for all."""
-    known = sorted({epsilon for metric in metrics for epsilon in metric.levels})
-    found = []
+    epsilons = sorted({epsilon for metric in metrics for epsilon in metric.levels})
+    aligned = []
     for metric, count in zip(metrics, counts, strict=True):
-        row = np.zeros(len(known), dtype=np.int64)
-        row[[known.index(epsilon) for epsilon in metric.levels]] = count
-        found.append(row)
-    return found
+        row = np.zeros(len(epsilons), dtype=np.int64)
+        row[[epsilons.index(epsilon) for epsilon in metric.levels]] = count
+        aligned.append(row)
+    return aligned

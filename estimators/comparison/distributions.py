@@ -1,8 +1,6 @@
 """Comparisons of distributions: of quantiles, or of the shares of the users below limits.
 
-A share of an arm is a mean of independent scores, each bounded. So is the difference of two arms
-with independent reports: its variance is the sum of theirs, and no score is larger than the larger
-of the two bounds. A quantile has an interval in each arm.
+Theorem 6 of docs/proofs/comparisons.md. A quantile has an interval in each arm.
 """
 
 from __future__ import annotations
@@ -14,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.comparison.arms import Arm
-from estimators.comparison.joint import Found, anytime, consistent
-from estimators.comparison.p_values import chained
+from estimators.comparison.joint import ComparisonLimits, anytime, consistent
+from estimators.comparison.p_values import chained_p_values
 from estimators.comparison.streams import ScoreStream
-from estimators.distribution import DistributionEstimate, name_of, names_of_edges, places_of
+from estimators.distribution import DistributionEstimate, edge_indices, edge_texts, number_text
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
-from estimators.mechanisms.dyadic_hadamard.answers import scores_of
 from estimators.mechanisms.dyadic_hadamard.bands import Scores, simultaneous_band
+from estimators.mechanisms.dyadic_hadamard.estimation import scores_of
 from estimators.mechanisms.dyadic_hadamard.tails import fixed_deviation
 from estimators.metrics.bins import Bins
 from estimators.metrics.local import LocalMetric
@@ -32,7 +30,7 @@ VARIANCE_SHARE = 0.1
 """Of beta, for the two bands that bound the arms' variances."""
 
 
-def limits_of(
+def limit_indices(
     metrics: tuple[LocalMetric, LocalMetric],
     below: Sequence[float],
     quantiles: Sequence[str | float] | None,
@@ -43,12 +41,9 @@ def limits_of(
 
     Parameters
     ----------
-    metrics : tuple of LocalMetric
-        Of any kind: others than distributions have no limits.
-    below : sequence of float
-    quantiles : sequence of str or float, optional
-        What else is asked for.
-    ratio : bool
+    metrics, below, quantiles, ratio
+        `metrics`: of any kind: others than distributions have no limits; `quantiles`: what else is
+        asked for.
 
     Raises
     ------
@@ -72,36 +67,31 @@ def limits_of(
         return None
     if quantiles is not None:
         raise ValueError("below and quantiles: expected one of the two")
-    one, two = (_places(metric, below) for metric in metrics)
-    return one, two
+    a_indices, b_indices = (_limit_indices(metric, below) for metric in metrics)
+    return a_indices, b_indices
 
 
-def _places(metric: LocalMetric, below: Sequence[float]) -> NDArray[np.intp]:
-    """Return the places of limits among the edges of one distribution."""
+def _limit_indices(metric: LocalMetric, below: Sequence[float]) -> NDArray[np.intp]:
     assert isinstance(metric.domain, Bins)  # noqa: S101
     edges = metric.domain.limits
-    places = places_of(edges, below)
-    for limit, place in zip(below, places.tolist(), strict=True):
-        if not 0 < place < edges.size - 1:
+    places = edge_indices(edges, below)
+    for limit, index in zip(below, places.tolist(), strict=True):
+        if not 0 < index < edges.size - 1:
             first = min(max(1, int(np.searchsorted(edges, limit)) - 1), edges.size - 2)
-            near = names_of_edges(edges)[first : min(first + 2, edges.size - 1)]
+            neighbours = edge_texts(edges)[first : min(first + 2, edges.size - 1)]
             raise ValueError(
-                f"below = {name_of(limit)}: expected an edge between two bins of "
-                f"{metric.name!r}, such as {' or '.join(near)}"
+                f"below = {number_text(limit)}: expected an edge between two bins of "
+                f"{metric.name!r}, such as {' or '.join(neighbours)}"
             )
     if np.unique(places).size < places.size:
         raise ValueError(f"below = {list(below)}: expected each limit once")
     return places
 
 
-def numbers_of(estimate: Estimate, below: Sequence[float]) -> Estimate:
+def compared_numbers(estimate: Estimate, below: Sequence[float]) -> Estimate:
     """Return the numbers of an arm that are compared: shares below limits, or what it shows.
 
-    Parameters
-    ----------
-    estimate : Estimate
-    below : sequence of float
-        Of a distribution; without limits, its quantiles are compared.
+    `below`: of a distribution; without limits, its quantiles are compared.
     """
     if not below:
         return estimate.numbers
@@ -113,15 +103,8 @@ def numbers_of(estimate: Estimate, below: Sequence[float]) -> Estimate:
 class ShareArm:
     """The shares below some edges in one arm, as sums of scores.
 
-    Attributes
-    ----------
-    question : Question
-    scores : Scores or None
-        None without reports.
-    inner : ndarray of int, shape (k,)
-        The places of the limits among the inner edges.
-    total : float
-        From :func:`estimators.weights.total_weight`.
+    `scores`: none without reports; `inner`, shape (k,): the places of the limits among the inner
+    edges; `total`: from :func:`estimators.weights.total_weight`.
     """
 
     question: Question
@@ -137,11 +120,8 @@ class ShareArm:
 
         Parameters
         ----------
-        metric : LocalMetric
-        statistic : ndarray of int64
-        question : Question
-        places : ndarray of int, shape (k,)
-            Of the limits among the edges.
+        metric, statistic, question, places
+            `places`, shape (k,): of the limits among the edges.
         """
         mechanism = metric.randomizer
         assert isinstance(mechanism, DyadicHadamard)  # noqa: S101
@@ -161,10 +141,7 @@ class ShareArm:
     def moments(self, beta: float) -> tuple[Floats, Floats]:
         """Return upper bounds of the variances of the shares, and of one report's part in them.
 
-        Parameters
-        ----------
-        beta : float
-            The probability that a variance is larger.
+        `beta`: the probability that a variance is larger.
         """
         scores = self.scores
         assert scores is not None  # noqa: S101
@@ -173,12 +150,7 @@ class ShareArm:
         return variance[self.inner] / total**2, scores.largest[self.inner] / total
 
     def arm(self, beta: float) -> Arm:
-        """Return the arm on the scale of 2 F - 1, with variances as :meth:`moments` has them.
-
-        Parameters
-        ----------
-        beta : float
-        """
+        """Return the arm on the scale of 2 F - 1, with variances as :meth:`moments` has them."""
         variance, largest = self.moments(beta)
         stream = ScoreStream(2 * self.value - 1, 2 * largest, 4 * variance, self.total)
         return Arm(stream.observed, None, None, self.total, scores=stream)
@@ -186,63 +158,58 @@ class ShareArm:
 
 def anytime_share_difference(
     a: ShareArm, b: ShareArm, beta: float, numbers: int, split: float | None
-) -> Found:
+) -> ComparisonLimits:
     """Return limits and p-values as :func:`share_difference`, for all times at once.
 
-    The arms' bands hold at all times, and then so does their bound of the variances; the mixtures
-    are those of other kinds, with Bennett's bound of the cumulants.
+    Theorem 6 of docs/proofs/comparisons.md, with Bennett's bound of the cumulants.
 
     Parameters
     ----------
-    a, b : ShareArm
-        Whose question has bounds for all times.
-    beta : float
-    numbers : int
-    split : float or None
-        The planned ratio of reports, a to b.
+    a, b, beta, numbers, split
+        `a`, `b`: whose question has bounds for all times; `split`: the planned ratio of reports, a
+        to b.
     """
     if a.scores is None or b.scores is None:
         return _unknown(a)
     spent = VARIANCE_SHARE * beta
-    found = anytime(a.arm(spent / 2), b.arm(spent / 2), (beta - spent) / numbers, split)
-    p_value = np.minimum(found.p_value * numbers + spent, 1.0)
-    return _limits(found.lower / 2, found.upper / 2, p_value, beta)
+    limits = anytime(a.arm(spent / 2), b.arm(spent / 2), (beta - spent) / numbers, split)
+    p_value = np.minimum(limits.p_value * numbers + spent, 1.0)
+    return _limits(limits.lower / 2, limits.upper / 2, p_value, beta)
 
 
-def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> Found:
+def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> ComparisonLimits:
     """Return limits and p-values for the difference of shares of two arms with independent reports.
 
-    By Bentkus's inequality for a sum of independent centred scores of both arms: its variance is at
-    most the sum of what the arms' bands allow, and no score exceeds the larger bound.
+    Theorem 6 of docs/proofs/comparisons.md.
 
     Parameters
     ----------
-    a, b : ShareArm
-    beta : float
-    numbers : int
-        So many differences hold together.
+    a, b, beta, numbers
+        `numbers`: so many differences hold together.
     """
     if a.scores is None or b.scores is None:
         return _unknown(a)
     value = a.value - b.value
 
     def width(share: float) -> Floats:
-        (one, least), (two, most) = (x.moments(VARIANCE_SHARE * share / 2) for x in (a, b))
-        largest = np.maximum(least, most)
+        (a_variance, a_largest), (b_variance, b_largest) = (
+            x.moments(VARIANCE_SHARE * share / 2) for x in (a, b)
+        )
+        largest = np.maximum(a_largest, b_largest)
         tail = (1 - VARIANCE_SHARE) * share / (2 * numbers)
-        found: Floats = largest * fixed_deviation((one + two) / largest**2, tail)
-        return found
+        half_width: Floats = largest * fixed_deviation((a_variance + b_variance) / largest**2, tail)
+        return half_width
 
     half = width(beta)
-    p_value = chained(lambda share: np.abs(value) > width(share), beta)
+    p_value = chained_p_values(lambda share: np.abs(value) > width(share), beta)
     return _limits(value - half, value + half, p_value, beta)
 
 
-def _limits(lower: Floats, upper: Floats, p_value: Floats, beta: float) -> Found:
+def _limits(lower: Floats, upper: Floats, p_value: Floats, beta: float) -> ComparisonLimits:
     """Return limits within [-1, 1], where a difference of shares is, and their p-values."""
     return consistent(np.clip(lower, -1.0, 1.0), np.clip(upper, -1.0, 1.0), p_value, beta, 0.0)
 
 
-def _unknown(arm: ShareArm) -> Found:
+def _unknown(arm: ShareArm) -> ComparisonLimits:
     ones = np.ones(arm.inner.size)
-    return Found(-ones, ones, ones)
+    return ComparisonLimits(-ones, ones, ones)

@@ -1,31 +1,15 @@
 r"""Bounds on two means that hold at all times at once: a mixture over pairs of tilts.
 
-Reports of two independent streams X and Y arrive in any interleaving. Which stream is next, and at
-which level, may depend on everything before, but not on values or noise to come. On the scale where
-a report of a level has a fixed coefficient (:mod:`estimators.bounds.mixtures`), T_X and T_Y are the
-sums, K_X and K_Y bound their cumulants, and for every pair of tilts
+Theorem 9 of docs/proofs/comparisons.md, where X and Y are the arms. On the scale where a report of
+a level has a fixed coefficient (:mod:`estimators.bounds.signs.anytime`), the mixture is over pairs
+of tilts x, y of exp(x T_X - K_X(x) + y T_Y - K_Y(y)).
 
-    exp(x T_X - K_X(x) + y T_Y - K_Y(y))
+**The weights.** Without a plan they are the product of the weights of :mod:`.anytime`. With a
+planned ratio of reports, stated before the start, 0.8 of the weight is on pairs near that ratio.
 
-is a nonnegative supermartingale at the true means that starts at 1: each report multiplies it by a
-factor whose mean is at most 1, given the past. So is every mixture M of these with fixed weights,
-and by Ville's inequality M ever reaches 1/p with probability at most p. A pair of means is rejected
-once M has reached 1/p there. M falls with both means, as each K grows. So if all pairs (x, target -
-factor x) are rejected for one target, they are for all smaller ones.
-
-**The weights.** Without a plan they are the product of the weights of
-:mod:`estimators.bounds.mixtures`: M is the product of two mixtures. With a planned ratio of
-reports, 0.8 of the weight is on pairs near that ratio, because the best tilt t of the difference is
-t / N on the scale of each T, N its total weight. 0.2 stay with the product, so that a plan that
-fails costs width, and nothing else. The ratio must be stated before the start. (Frozen after a look
-at the counts, it may have looked at values: if each arm was stopped by its own values, the mean of
-M at that time is above 1.)
-
-**The least over the unknown mean.** ln M is convex in the means (K is concave), so it is convex
-along the line of the pairs, too. K is replaced by tangents, which makes M smaller, and a sum of
-exponentials of lines. Newton's method finds its least value, and its tangent there bounds it from
-below on all of the domain. Omitting terms of M makes it smaller, too. So the pairs near the best
-ones are summed, and their choice may depend on anything.
+**The least over the unknown mean.** Tangents replace K, which makes M smaller. Newton's method
+finds the least ln M along the line of the pairs, and its tangent there bounds it from below on all
+of the domain. Terms may be omitted: the pairs near the best ones are summed.
 """
 
 from __future__ import annotations
@@ -45,18 +29,25 @@ from estimators.bounds.mixtures import (
     RowIndices,
 )
 from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
-from estimators.comparison.streams import Stream
+from estimators.comparison.streams import ReportStream
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
-PLANNED = 0.8
+PLANNED_SHARE = 0.8
 """The weight of pairs near the planned ratio."""
-NEAR = 0.15  # of the ratio, in units of its logarithm
-TERMS, BELOW = 8, 4  # tilts of each stream that are summed, and how many of them below the best
-ROUNDS, STEPS, TURNS = 4, 30, 20  # of tangents, of the target, of the unknown mean
+RATIO_SPREAD = 0.15  # of the ratio, in units of its logarithm
+TERMS_PER_STREAM, TERMS_BELOW_BEST = (
+    8,
+    4,
+)  # tilts of each stream that are summed, and how many of them below the best
+MAX_TANGENT_ROUNDS, MAX_TARGET_STEPS, MAX_MEAN_STEPS = (
+    4,
+    30,
+    20,
+)  # of tangents, of the target, of the unknown mean
 
 
-class Plan(NamedTuple):
+class TiltPlan(NamedTuple):
     """The tilts of both streams on the scale of T, and the weights of their pairs."""
 
     first: Floats
@@ -64,12 +55,10 @@ class Plan(NamedTuple):
     log_weights: Floats
 
     @classmethod
-    def of(cls, split: float | None) -> Plan:
+    def of(cls, split: float | None) -> TiltPlan:
         """Return the plan for a ratio of reports, first to second; None: there is none.
 
-        Examples
-        --------
-        >>> plan = Plan.of(3.0)
+        >>> plan = TiltPlan.of(3.0)
         >>> round(float(np.exp(plan.log_weights).sum()), 6)
         1.0
         """
@@ -78,24 +67,28 @@ class Plan(NamedTuple):
                 MIXTURE_TILTS, MIXTURE_TILTS, LOG_MIXTURE_WEIGHTS[:, None] + LOG_MIXTURE_WEIGHTS
             )
         second, steps = MIXTURE_TILTS * split, np.arange(MIXTURE_TILTS.size) * np.log(TILT_RATIO)
-        own = _cauchy(np.log(second / CENTRAL_TILT))
+        log_second = _cauchy(np.log(second / CENTRAL_TILT))
         middle = (np.log(MIXTURE_TILTS[:, None] / CENTRAL_TILT) + np.log(second / CENTRAL_TILT)) / 2
-        apart = steps[:, None] - steps
-        near = -np.log1p((apart / NEAR) ** 2) - np.log1p((middle / LOG_TILT_SPREAD) ** 2)
-        near -= np.log(np.exp(near).sum())
-        product = LOG_MIXTURE_WEIGHTS[:, None] + own
-        weights = np.logaddexp(np.log(PLANNED) + near, np.log1p(-PLANNED) + product)
+        log_distance = steps[:, None] - steps
+        log_planned = -np.log1p((log_distance / RATIO_SPREAD) ** 2) - np.log1p(
+            (middle / LOG_TILT_SPREAD) ** 2
+        )
+        log_planned -= np.log(np.exp(log_planned).sum())
+        product = LOG_MIXTURE_WEIGHTS[:, None] + log_second
+        weights = np.logaddexp(
+            np.log(PLANNED_SHARE) + log_planned, np.log1p(-PLANNED_SHARE) + product
+        )
         return cls(MIXTURE_TILTS, second, weights)
 
-    def swapped(self) -> Plan:
+    def swapped(self) -> TiltPlan:
         """Return the plan for the streams in the other order."""
-        return Plan(self.second, self.first, self.log_weights.T)
+        return TiltPlan(self.second, self.first, self.log_weights.T)
 
 
 def _cauchy(offsets: Floats) -> Floats:
-    found = -np.log1p((offsets / LOG_TILT_SPREAD) ** 2)
-    result: Floats = found - np.log(np.exp(found).sum())
-    return result
+    log_density = -np.log1p((offsets / LOG_TILT_SPREAD) ** 2)
+    log_weights: Floats = log_density - np.log(np.exp(log_density).sum())
+    return log_weights
 
 
 class Means(NamedTuple):
@@ -110,7 +103,7 @@ class Means(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Terms of the mixture whose cumulants are lines that touch at (x, y); shapes (k, TERMS)."""
+    """Terms of the mixture whose cumulants are lines that touch at (x, y); shapes (k, terms)."""
 
     x: Floats
     y: Floats
@@ -120,17 +113,17 @@ class Pairs(NamedTuple):
 
     def at(self, x: Floats, means: Means) -> tuple[Floats, Floats, Floats, Floats]:
         """Return ln M at x, its two derivatives along the line, and that by y."""
-        inside = means.target - means.factor * x
-        y = np.minimum(inside, 1.0)
-        one, slope = self.first
-        two, steep = self.second
-        one = one - slope * (x - self.x)[:, None]
-        two = two - steep * (y - self.y)[:, None]
-        terms = self.log_weights + one[:, :, None] + two[:, None, :]
+        y_on_line = means.target - means.factor * x
+        y = np.minimum(y_on_line, 1.0)
+        log_first, slope = self.first
+        log_second, steep = self.second
+        log_first = log_first - slope * (x - self.x)[:, None]
+        log_second = log_second - steep * (y - self.y)[:, None]
+        terms = self.log_weights + log_first[:, :, None] + log_second[:, None, :]
         largest = terms.max(axis=(1, 2))
         shifted = np.exp(terms - np.where(np.isfinite(largest), largest, 0.0)[:, None, None])
         mass = np.maximum(shifted.sum(axis=(1, 2)), 1e-300)
-        along = np.where(inside > 1, 0.0, means.factor)[:, None, None] * steep[:, None, :]
+        along = np.where(y_on_line > 1, 0.0, means.factor)[:, None, None] * steep[:, None, :]
         along = along - slope[:, :, None]
         rise = (shifted * along).sum(axis=(1, 2)) / mass
         bend = (shifted * along**2).sum(axis=(1, 2)) / mass - rise**2
@@ -141,16 +134,12 @@ class Pairs(NamedTuple):
 class Mixture(NamedTuple):
     """The mixture of two streams, with the terms near the best tilt of their sum.
 
-    Parameters
-    ----------
-    first, second : Stream
-        X and Y.
-    plan : Plan
+    `first`, `second`: X and Y.
     """
 
-    first: Stream
-    second: Stream
-    plan: Plan
+    first: ReportStream
+    second: ReportStream
+    plan: TiltPlan
 
     def at(self, rows: RowIndices) -> Mixture:
         """Return the mixture for these of the k numbers."""
@@ -173,11 +162,13 @@ class Mixture(NamedTuple):
             (self.second, y, self.plan.second, tilt),
         ):
             steps = np.log(np.maximum(steep, 1e-300) / (stream.total * grid[TILTS_PER_SIDE]))
-            place = np.floor(
+            grid_step = np.floor(
                 np.clip(steps / np.log(TILT_RATIO), -TILTS_PER_SIDE, TILTS_PER_SIDE)
             ).astype(np.intp)
-            start = np.clip(place + TILTS_PER_SIDE - BELOW, 0, grid.size - TERMS)
-            index = start[:, None] + np.arange(TERMS)
+            start = np.clip(
+                grid_step + TILTS_PER_SIDE - TERMS_BELOW_BEST, 0, grid.size - TERMS_PER_STREAM
+            )
+            index = start[:, None] + np.arange(TERMS_PER_STREAM)
             tilts = grid[index] * stream.total
             allowed = tilts <= stream.max_tilt
             tilts = np.minimum(tilts, stream.max_tilt)
@@ -188,21 +179,19 @@ class Mixture(NamedTuple):
         weights = self.plan.log_weights[chosen[0][:, :, None], chosen[1][:, None, :]]
         return Pairs(x, y, parts[0], parts[1], weights)
 
-    def least(self, pairs: Pairs, x: Floats, means: Means) -> tuple[Floats, Floats, Floats]:
+    def minimize(self, pairs: Pairs, x: Floats, means: Means) -> tuple[Floats, Floats, Floats]:
         """Return where ln M is least along the line, a lower bound on it, and its slope by y.
 
         Parameters
         ----------
-        pairs : Pairs
-        x : ndarray of float64, shape (k,)
-            Where to begin.
-        means : Means
+        pairs, x, means
+            `x`, shape (k,): where to begin.
         """
         low = np.full_like(x, -1.0)
         high = np.clip((means.target + 1) / means.factor, -1.0, 1.0)
         x = np.clip(x, low, high)
         value, rise, bend, fall = pairs.at(x, means)
-        for _ in range(TURNS):
+        for _ in range(MAX_MEAN_STEPS):
             low, high = np.where(rise <= 0, x, low), np.where(rise >= 0, x, high)
             moved = x - rise / np.maximum(bend, 1e-300)
             x = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
@@ -215,39 +204,31 @@ class Mixture(NamedTuple):
     def log_evidence(self, means: Means, tilt: Floats) -> Floats:
         """Return a lower bound on ln M for all means on the line, at least 0.
 
-        Parameters
-        ----------
-        means : Means
-        tilt : ndarray of float64, shape (k,)
-            About the best one of factor X + Y.
+        `tilt`, shape (k,): about the best one of factor X + Y.
         """
         x = np.clip(self.first.observed, -1.0, 1.0)
         best = np.zeros_like(x)
-        for _ in range(ROUNDS):
+        for _ in range(MAX_TANGENT_ROUNDS):
             checkpoint()
             y = np.clip(means.target - means.factor * x, -1.0, 1.0)
             pairs = self.pairs(x, y, tilt, means.factor)
-            x, found, _ = self.least(pairs, x, means)
-            if (found <= best + LOG_P_TOLERANCE).all():  # one more tangent gains nothing
-                return np.maximum(best, found)
-            best = np.maximum(best, found)
+            x, evidence, _ = self.minimize(pairs, x, means)
+            if (evidence <= best + LOG_P_TOLERANCE).all():  # one more tangent gains nothing
+                return np.maximum(best, evidence)
+            best = np.maximum(best, evidence)
         return best
 
     def tilt(self, factor: Floats, goal: float) -> Floats:
         """Return about the best tilt of factor X + Y where ln M reaches `goal`."""
         variance = factor**2 * self.first.variance() + self.second.variance()
-        result: Floats = np.sqrt(2 * (goal + 2) / variance)
-        return result
+        tilt: Floats = np.sqrt(2 * (goal + 2) / variance)
+        return tilt
 
 
 def lower_limit(mixture: Mixture, log_p: float) -> Floats:
     """Return a sum of means x + y that is rejected as too small, now or before, or -2.
 
-    Parameters
-    ----------
-    mixture : Mixture
-    log_p : float
-        ln p, the failure probability over all times.
+    `log_p`: ln p, the failure probability over all times.
     """
 
     def means(delta: Floats, _: RowIndices) -> Means:
@@ -255,8 +236,8 @@ def lower_limit(mixture: Mixture, log_p: float) -> Floats:
         return Means(delta, ones, ones)
 
     observed = mixture.first.observed + mixture.second.observed
-    found = _search(mixture, means, observed, (-2.0, 2.0), log_p)
-    return np.maximum(found - 4 * THETA_ROUNDING, -2.0)
+    limit = _search(mixture, means, observed, (-2.0, 2.0), log_p)
+    return np.maximum(limit - 4 * THETA_ROUNDING, -2.0)
 
 
 def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
@@ -266,14 +247,11 @@ def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
 
     Parameters
     ----------
-    mixture : Mixture
-        X is -S_B, Y is S_A.
-    origin : float
-        At least 1.
-    log_p : float
+    mixture, origin, log_p
+        `mixture`: X is -S_B, Y is S_A; `origin`: at least 1.
     """
-    least = np.sqrt(mixture.first.variance())
-    below = np.maximum(origin + np.clip(-mixture.first.observed, -1, 1), least)
+    sd = np.sqrt(mixture.first.variance())
+    below = np.maximum(origin + np.clip(-mixture.first.observed, -1, 1), sd)
     above = origin + np.clip(mixture.second.observed, -1, 1)
 
     def means(ratio: Floats, rows: RowIndices) -> Means:
@@ -281,8 +259,8 @@ def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
         return Means((ratio - 1) * origin, ratio, below[rows])
 
     observed = np.maximum(above, 1e-9) / below
-    found = _search(mixture, means, observed, (0.0, np.inf), log_p)
-    return np.maximum(found * (1 - 4 * THETA_ROUNDING), 0.0)
+    limit = _search(mixture, means, observed, (0.0, np.inf), log_p)
+    return np.maximum(limit * (1 - 4 * THETA_ROUNDING), 0.0)
 
 
 def _search(
@@ -294,33 +272,26 @@ def _search(
 ) -> Floats:
     """Return a value whose means are rejected, close to the largest one.
 
-    Parameters
-    ----------
-    mixture : Mixture
-    means : callable
-        From values to lines of means.
-    observed : ndarray of float64, shape (k,)
-    domain : tuple of float
-    log_p : float
+    `means`: from values to lines of means; `observed`, shape (k,).
     """
-    goal, (least, most) = LOG_P_SAFETY - log_p, domain
-    value, rows = np.clip(observed, least, most), np.arange(observed.size)
+    goal, (domain_low, domain_high) = LOG_P_SAFETY - log_p, domain
+    value, rows = np.clip(observed, domain_low, domain_high), np.arange(observed.size)
     at = means(value, rows)
     width = (goal + 2) / mixture.tilt(at.factor, goal) * 2 / at.by_value
-    low, high = np.full_like(value, least), value
-    value = np.maximum(value - width, (value + least) / 2)
-    x, found = np.clip(mixture.first.observed, -1.0, 1.0), low.copy()
-    for _ in range(STEPS):
+    low, high = np.full_like(value, domain_low), value
+    value = np.maximum(value - width, (value + domain_low) / 2)
+    x, limits = np.clip(mixture.first.observed, -1.0, 1.0), low.copy()
+    for _ in range(MAX_TARGET_STEPS):
         checkpoint()
-        at, here = means(value, rows), mixture.at(rows)
-        tilt = here.tilt(at.factor, goal)
+        at, active = means(value, rows), mixture.at(rows)
+        tilt = active.tilt(at.factor, goal)
         for _ in range(2):  # tangents, first at the former x
             y = np.clip(at.target - at.factor * x, -1.0, 1.0)
-            x, evidence, fall = here.least(here.pairs(x, y, tilt, at.factor), x, at)
+            x, evidence, fall = active.minimize(active.pairs(x, y, tilt, at.factor), x, at)
         rejected = evidence >= goal
         low = np.where(rejected, np.maximum(low, value), low)
         high = np.where(rejected, high, np.minimum(high, value))
-        found[rows] = low
+        limits[rows] = low
         left = ~(rejected & (evidence <= goal + LOG_P_TOLERANCE)) & (
             high - low > LOG_P_TOLERANCE / 4 * width
         )
@@ -332,4 +303,4 @@ def _search(
         value = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
         rows, value, x = rows[left], value[left], x[left]
         low, high, width = low[left], high[left], width[left]
-    return found
+    return limits

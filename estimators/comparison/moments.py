@@ -14,18 +14,14 @@ from estimators.estimate import Floats
 def moments_within(law: Law, low: Floats, high: Floats) -> Moments | None:
     """Enclose the moments of a sum for all means within [low, high]; None where nothing is known.
 
+    Without an offset all variances fall with abs(theta), and third moments but for a factor of at
+    most 1 + abs(theta). With an offset and free means both are concave in the levels' means, and
+    lie below their tangent planes at the middle of the interval.
+
     Parameters
     ----------
-    law : Law
-    low, high : ndarray of float64, shape (rows,)
-        Within [-1, 1].
-
-    Notes
-    -----
-    Without an offset all variances fall with abs(theta). So do the third moments but for a factor
-    of at most 1 + abs(theta): they are those of the mean nearest to 0 times the largest ratio of
-    this factor. With an offset and free means, variance and third moment are concave in the levels'
-    means, and lie below their tangent planes at the middle of the interval.
+    law, low, high
+        `low`, `high`, shape (rows,): within [-1, 1].
     """
     if isinstance(law, PiecewiseLaw):
         return law.moments_around((low + high) / 2, (high - low) / 2)
@@ -34,12 +30,12 @@ def moments_within(law: Law, low: Floats, high: Floats) -> Moments | None:
         ends = np.abs(low), np.abs(high)
         farthest = np.maximum(*ends)
         nearest = np.where(low * high <= 0, 0.0, np.minimum(*ends))
-        near, far = law.moments(nearest), law.moments(farthest)
+        at_nearest, at_farthest = law.moments(nearest), law.moments(farthest)
         grown = ((1 + farthest) / (1 + nearest))[:, None]
         return Moments(
-            np.minimum(near.least_variance, far.least_variance),
-            np.maximum(near.largest_variance, far.largest_variance),
-            np.maximum(near.third, far.third) * grown,
+            np.minimum(at_nearest.least_variance, at_farthest.least_variance),
+            np.maximum(at_nearest.largest_variance, at_farthest.largest_variance),
+            np.maximum(at_nearest.third, at_farthest.third) * grown,
         )
     if repeated_and_free or not law.free:
         return None
@@ -47,28 +43,30 @@ def moments_within(law: Law, low: Floats, high: Floats) -> Moments | None:
 
 
 def log_berry_esseen(
-    one: Moments, two: Moments, excess: Floats, factors: tuple[Floats, Floats]
+    first: Moments, second: Moments, excess: Floats, factors: tuple[Floats, Floats]
 ) -> Floats:
     """Bound ln P(factor X + Y exceeds its mean by `excess`), for the worst pair of pieces.
 
     Parameters
     ----------
-    one, two : Moments
-        Of X and of Y, shapes (rows, pieces).
-    excess : ndarray of float64, shape (rows,)
-        At least 0; at most by how much the observed sum exceeds its mean.
-    factors : pair of ndarray of float64, shape (rows,)
-        The least and the largest factor, at least 0.
+    first, second, excess, factors
+        `first`, `second`: of X and of Y, shapes (rows, pieces); `excess`, shape (rows,): at least
+        0; at most by how much the observed sum exceeds its mean; `factors`, shape (rows,): the
+        least and the largest factor, at least 0.
     """
     from scipy.special import ndtr
 
     flat, steep = (x[:, None] for x in factors)
-    scaled = one.least_variance * flat**2, one.largest_variance * steep**2, one.third * steep**3
-    least, largest, third = (
-        x[:, :, None] + y[:, None, :] for x, y in zip(scaled, two, strict=True)
+    scaled = (
+        first.least_variance * flat**2,
+        first.largest_variance * steep**2,
+        first.third * steep**3,
     )
-    safe = np.maximum(least, 1e-300)
-    chance = ndtr(-excess[:, None, None] / np.sqrt(np.maximum(largest, 1e-300)))
-    chance = np.where(least > 0, chance + BERRY_ESSEEN * third / safe**1.5, 1.0)
-    result: Floats = np.log(np.minimum(chance.max(axis=(1, 2)), 1.0))
-    return result
+    least_variance, largest_variance, third = (
+        x[:, :, None] + y[:, None, :] for x, y in zip(scaled, second, strict=True)
+    )
+    safe = np.maximum(least_variance, 1e-300)
+    chance = ndtr(-excess[:, None, None] / np.sqrt(np.maximum(largest_variance, 1e-300)))
+    chance = np.where(least_variance > 0, chance + BERRY_ESSEEN * third / safe**1.5, 1.0)
+    log_chance: Floats = np.log(np.minimum(chance.max(axis=(1, 2)), 1.0))
+    return log_chance

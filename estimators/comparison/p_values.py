@@ -11,105 +11,90 @@ from numpy.typing import NDArray
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
-LEAST = 1e-12
-HALVINGS = 24  # of ln p between LEAST and 1: to a factor of 1 + 2e-6
-NEAR = 5e-7  # of ln p
-COARSE = 6  # for many numbers, which share the points: to a factor of 1.5
-FEW = 4
+SMALLEST_P_VALUE = 1e-12
+P_VALUE_HALVINGS = 24  # of ln p between SMALLEST_P_VALUE and 1: to a factor of 1 + 2e-6
+LOG_P_TOLERANCE = 5e-7  # of ln p
+COARSE_HALVINGS = 6  # for many numbers, which share the points: to a factor of 1.5
+MAX_SEARCHED_P_VALUES = 4
 """Numbers whose p-values are searched for one by one."""
 
 
-def smallest(outside: Callable[[float], bool], halvings: int = HALVINGS) -> float:
-    """Return about the least beta in [LEAST, 1] for which `outside(beta)` holds, from above.
+def smallest_p_value(
+    excludes_null: Callable[[float], bool], halvings: int = P_VALUE_HALVINGS
+) -> float:
+    """Return about the smallest beta at which an interval excludes the null, from above.
 
     This is a p-value if the intervals are nested: what is outside at one beta is outside at all
     larger ones.
 
-    Examples
-    --------
-    >>> round(smallest(lambda beta: beta >= 0.03), 6)
+    >>> round(smallest_p_value(lambda beta: beta >= 0.03), 6)
     0.03
     """
-    if outside(LEAST):
-        return LEAST
-    if not outside(1 - LEAST):
+    if excludes_null(SMALLEST_P_VALUE):
+        return SMALLEST_P_VALUE
+    if not excludes_null(1 - SMALLEST_P_VALUE):
         return 1.0
-    low, high = LEAST, 1 - LEAST
+    low, high = SMALLEST_P_VALUE, 1 - SMALLEST_P_VALUE
     for _ in range(halvings):
         checkpoint()
         middle = (low * high) ** 0.5
-        low, high = (low, middle) if outside(middle) else (middle, high)
+        low, high = (low, middle) if excludes_null(middle) else (middle, high)
     return high
 
 
-def crossing(margin: Callable[[float], float], far: float) -> float:
-    """Return about the least beta in [LEAST, 1] with margin(beta) < far, as :func:`smallest`.
+def crossing_p_value(margin: Callable[[float], float], distance: float) -> float:
+    """Return about the smallest beta with margin(beta) < distance, as :func:`smallest_p_value`.
 
-    Parameters
-    ----------
-    margin : callable
-        Half of a width, which falls with beta: nearly like that of a normal law, so that its square
-        is nearly a line in ln beta.
-    far : float
-        At least 0.
+    `margin`: half of a width, which falls with beta: nearly like that of a normal law, so that its
+    square is nearly a line in ln beta; `distance`: at least 0.
 
-    Examples
-    --------
-    >>> found = crossing(lambda beta: (-math.log(beta)) ** 0.5, 2.0)
+    >>> found = crossing_p_value(lambda beta: (-math.log(beta)) ** 0.5, 2.0)
     >>> round(found, 4), round(math.exp(-4), 4)
     (0.0183, 0.0183)
     """
     from scipy.optimize import brentq
 
-    if margin(LEAST) < far:
-        return LEAST
-    if not margin(1 - LEAST) < far:
+    if margin(SMALLEST_P_VALUE) < distance:
+        return SMALLEST_P_VALUE
+    if not margin(1 - SMALLEST_P_VALUE) < distance:
         return 1.0
-    ends = math.log(LEAST), math.log(1 - LEAST)
-    root = brentq(lambda log: margin(math.exp(log)) ** 2 - far**2, *ends, xtol=NEAR)
-    found = math.exp(min(float(root) + 2 * NEAR, ends[1]))
-    return found if margin(found) < far else smallest(lambda beta: margin(beta) < far)
+    ends = math.log(SMALLEST_P_VALUE), math.log(1 - SMALLEST_P_VALUE)
+    root = brentq(lambda log: margin(math.exp(log)) ** 2 - distance**2, *ends, xtol=LOG_P_TOLERANCE)
+    p_value = math.exp(min(float(root) + 2 * LOG_P_TOLERANCE, ends[1]))
+    return (
+        p_value
+        if margin(p_value) < distance
+        else smallest_p_value(lambda beta: margin(beta) < distance)
+    )
 
 
-STEP = 1.3
+LEVEL_RATIO = 1.3
 """Between neighbouring levels above beta; below it, the j-th is smaller by the j-th power."""
 
 
-def chained(outside: Callable[[float], NDArray[np.bool_]], beta: float) -> Floats:
+def chained_p_values(excludes_null: Callable[[float], NDArray[np.bool_]], beta: float) -> Floats:
     """Return p-values of intervals that may not be nested, at most beta where outside at beta.
 
-    Parameters
-    ----------
-    outside : callable
-        From a failure probability to whether the null hypothesis is outside, for k numbers.
-    beta : float
+    `excludes_null`: from a failure probability to whether the null hypothesis is outside, for k
+    numbers. Theorem 7.2 of docs/proofs/comparisons.md.
 
-    Notes
-    -----
-    Levels are fixed in advance. Where the hypothesis is outside at beta and at all levels down to
-    gamma, p is gamma: then it is outside at gamma, which has a chance of at most gamma. Where it is
-    inside at beta, but outside at all levels above alpha, p is alpha + beta: p <= a has a chance of
-    at most beta for what is outside at beta, and at most a - beta for the rest.
-
-    Examples
-    --------
     >>> def outside(share):
     ...     return np.array([share >= 0.2, share >= 0.001, False])
-    >>> chained(outside, 0.05).round(3)
+    >>> chained_p_values(outside, 0.05).round(3)
     array([0.257, 0.004, 1.   ])
     """
-    seen = outside(beta)
-    found, going, level, j = np.where(seen, beta, 1.0), seen.copy(), beta, 0
-    while going.any() and level > LEAST:
+    excluded = excludes_null(beta)
+    p_values, going, level, j = np.where(excluded, beta, 1.0), excluded.copy(), beta, 0
+    while going.any() and level > SMALLEST_P_VALUE:
         checkpoint()
         j += 1
-        level /= STEP**j
-        going &= outside(level)
-        found[going] = level
-    going, level = ~seen, 1 / STEP
+        level /= LEVEL_RATIO**j
+        going &= excludes_null(level)
+        p_values[going] = level
+    going, level = ~excluded, 1 / LEVEL_RATIO
     while going.any() and level > beta:
         checkpoint()
-        going &= outside(level)
-        found[going] = np.minimum(level + beta, 1.0)
-        level /= STEP
-    return found
+        going &= excludes_null(level)
+        p_values[going] = np.minimum(level + beta, 1.0)
+        level /= LEVEL_RATIO
+    return p_values

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 
-from estimators.comparison.arms import STANDARD
+from estimators.comparison.arms import STANDARD_WEIGHTS
 from estimators.errors import meant
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
 from estimators.shapes import Shape
 
 KINDS_OF = ("difference", "ratio")
-BOUNDS = ("fixed", "anytime")
+BOUND_KINDS = ("fixed", "anytime")
 
 
-def checked(
+def require_comparable(
     metric: Metric,
-    other: Metric | None,
+    second_metric: Metric | None,
     of: str,
     bound: str,
     weights: str,
@@ -27,53 +27,51 @@ def checked(
 
     Parameters
     ----------
-    metric : Metric
-    other : Metric or None
-    of, bound, weights, target : str
-    split : float or None
+    metric, second_metric, of, bound, weights, target, split
 
     Raises
     ------
     ValueError
         If they cannot, with the reason.
     """
-    for key, value, known in (("of", of, KINDS_OF), ("bound", bound, BOUNDS)):
-        if value not in known:
-            raise ValueError(f"{key} = {value!r}: {meant(value, known)}")
+    for key, value, allowed in (("of", of, KINDS_OF), ("bound", bound, BOUND_KINDS)):
+        if value not in allowed:
+            raise ValueError(f"{key} = {value!r}: {meant(value, allowed)}")
     if split is not None and not (bound == "anytime" and 0 < split < math.inf):
         raise ValueError(
             f"split = {split!r}: expected a ratio of reports, a to b, above 0, with "
             "bound = 'anytime'"
         )
-    one, two = (
-        LocalMetric.require(_with_numbers(m)) for m in (metric, metric if other is None else other)
+    a, b = (
+        LocalMetric.require(_with_numbers(m))
+        for m in (metric, metric if second_metric is None else second_metric)
     )
-    if other is not None:
-        for key, found, expected in (
-            ("kind", two.kind, one.kind),
-            ("range", two.domain.unit, one.domain.unit),
-            ("labels", _labels(two), _labels(one)),
-            ("levels", tuple(two.levels), tuple(one.levels)),
+    if second_metric is not None:
+        for key, actual, expected in (
+            ("kind", b.kind, a.kind),
+            ("range", b.domain.unit, a.domain.unit),
+            ("labels", _labels(b), _labels(a)),
+            ("levels", tuple(b.levels), tuple(a.levels)),
         ):
-            if found != expected and (key != "levels" or weights == STANDARD):
+            if actual != expected and (key != "levels" or weights == STANDARD_WEIGHTS):
                 raise ValueError(
-                    f"metrics {one.name!r} and {two.name!r} have different {key}: expected the "
+                    f"metrics {a.name!r} and {b.name!r} have different {key}: expected the "
                     "same, so that a difference means something"
                 )
     if of == "ratio":
-        if one.kind == "vector_mean":
-            raise ValueError(f"of = 'ratio': metric {one.name!r} is a vector; use 'difference'")
-        if one.domain.ends[0] < 0:
+        if a.kind == "vector_mean":
+            raise ValueError(f"of = 'ratio': metric {a.name!r} is a vector; use 'difference'")
+        if a.domain.ends[0] < 0:
             raise ValueError(
-                f"of = 'ratio': the range of metric {one.name!r} begins at "
-                f"{one.domain.ends[0]:g}, below 0, where a ratio means nothing; use 'difference'"
+                f"of = 'ratio': the range of metric {a.name!r} begins at "
+                f"{a.domain.ends[0]:g}, below 0, where a ratio means nothing; use 'difference'"
             )
-    if weights == STANDARD and (bound != "fixed" or target != "population"):
+    if weights == STANDARD_WEIGHTS and (bound != "fixed" or target != "population"):
         raise ValueError(
             "weights = 'standard': expected bound = 'fixed' and target = 'population'; the shares "
             "follow both arms' mixes of levels, which may still change"
         )
-    return one, two
+    return a, b
 
 
 def _with_numbers(metric: Metric) -> Metric:
@@ -96,20 +94,16 @@ def _labels(metric: LocalMetric) -> tuple[str, ...]:
     return () if metric.shape is Shape.DISTRIBUTION else metric.labels
 
 
-def are_independent(
-    one: LocalMetric, two: LocalMetric, target: str, independent: bool | None
-) -> bool:
+def are_independent(a: LocalMetric, b: LocalMetric, target: str, independent: bool | None) -> bool:
     """Return whether the arms' reports are independent, or at least the noise that counts.
 
     Parameters
     ----------
-    one, two : LocalMetric
-    target : str
-    independent : bool or None
-        What the caller states.
+    a, b, target, independent
+        `independent`: what the caller states.
     """
-    if one.memoized or two.memoized:
+    if a.memoized or b.memoized:
         return False
     if target == "sample":
         return True
-    return one.name == two.name if independent is None else independent
+    return a.name == b.name if independent is None else independent

@@ -17,7 +17,7 @@ from estimators.bounds.signs.noise import Noise
 from estimators.estimate import Floats
 
 
-class Stream(Protocol):
+class ReportStream(Protocol):
     """A sum of reports whose cumulant is known, or bounded, for k numbers."""
 
     @property
@@ -38,7 +38,7 @@ class Stream(Protocol):
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return lines that bound the cumulants, as :func:`.anytime.touching_lines`."""
 
-    def at(self, rows: RowIndices) -> Stream:
+    def at(self, rows: RowIndices) -> ReportStream:
         """Return the sums of these of the k numbers."""
 
 
@@ -99,14 +99,8 @@ class NoiseStream:
 class ScoreStream:
     """A sum of independent scores with a largest score and a largest variance: Bennett's law.
 
-    Parameters
-    ----------
-    observed : ndarray of float64, shape (k,)
-    largest : ndarray of float64, shape (k,)
-        b: no centred score is larger, in absolute value.
-    worst : ndarray of float64, shape (k,)
-        V: the largest variance that the sum can have, whatever the values are.
-    total : float
+    `observed`, shape (k,); `largest`, shape (k,): b: no centred score is larger, in absolute value;
+    `worst`, shape (k,): V: the largest variance that the sum can have, whatever the values are.
     """
 
     observed: Floats
@@ -142,16 +136,8 @@ class DifferenceStream:
     is a martingale, K = sum ln(1 + c f tanh x), whatever the share of zeros is. For -D the mean is
     -theta, and K = sum ln(1 - c f tanh x). Both are concave in f. If each level has a frequency of
     its own, K is at most N ln(1 + t f / N), or N ln(1 - g t f / N): :meth:`DifferenceLaw.limits`.
-
-    Parameters
-    ----------
-    law : DifferenceLaw
-        Neither signed nor fixed.
-    sums, sizes : ndarray of float64, shape (levels, k)
-        The sums of D and of abs(D).
-    total : float
-    sign : float
-        -1 for -D.
+    `law`: neither signed nor fixed; `sums`, `sizes`, shape (levels, k): the sums of D and of
+    abs(D); `sign`: -1 for -D.
     """
 
     law: DifferenceLaw
@@ -163,8 +149,8 @@ class DifferenceStream:
     @property
     def observed(self) -> Floats:
         """The estimate of theta, or of -theta."""
-        found: Floats = self.sign * (2 * (self.law.coefficient @ self.sums) - 1)
-        return found
+        estimate: Floats = self.sign * (2 * (self.law.coefficient @ self.sums) - 1)
+        return estimate
 
     @property
     def max_tilt(self) -> float:
@@ -176,9 +162,11 @@ class DifferenceStream:
 
         By chance there may be none, so it is at least that of as many as all data have on average.
         """
-        found: Floats = 4 * (self.law.coefficient**2 @ self.sizes)
-        least = 4 * float(self.law.coefficient**2 @ (self.law.counts * self.law.least_share))
-        return np.maximum(found, least)
+        variance: Floats = 4 * (self.law.coefficient**2 @ self.sizes)
+        least_variance = 4 * float(
+            self.law.coefficient**2 @ (self.law.counts * self.law.least_share)
+        )
+        return np.maximum(variance, least_variance)
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return tangents of K, and what else the exponent has besides tilt times the sum."""
@@ -208,11 +196,6 @@ class BetStream:
     """Reports of windows of symbols: exp(W - K(theta)) is a martingale, whatever the data are.
 
     K is at least ln E e^W and concave; both are those of :class:`SymbolBets`. There is one number.
-
-    Parameters
-    ----------
-    bets : SymbolBets
-    total : float
     """
 
     bets: SymbolBets

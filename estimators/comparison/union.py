@@ -7,53 +7,54 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.comparison.joint import Found, consistent
-from estimators.comparison.p_values import chained
+from estimators.comparison.joint import ComparisonLimits, consistent
+from estimators.comparison.p_values import chained_p_values
 from estimators.estimate import Estimate, Floats
 
-Answer = Callable[[float], Estimate]
+ArmEstimator = Callable[[float], Estimate]
 """The estimate of an arm at a failure probability."""
 
 
-def union(a: Answer, b: Answer, beta: float, *, ratio: bool) -> Found:
+def union(a: ArmEstimator, b: ArmEstimator, beta: float, *, ratio: bool) -> ComparisonLimits:
     """Return limits for a difference or a ratio, in the metric's own unit.
 
     Both intervals are right with probability 1 - beta, whatever the arms have in common.
 
     Parameters
     ----------
-    a, b : callable
-        The estimates of the arms.
-    beta : float
-    ratio : bool
+    a, b, beta, ratio
+        `a`, `b`: the estimates of the arms.
     """
     null = 1.0 if ratio else 0.0
 
     def limits(share: float) -> tuple[Floats, Floats]:
-        one, two = a(share / 2), b(share / 2)
-        ends = [np.atleast_1d(np.asarray(x)) for x in (one.lower, one.upper, two.lower, two.upper)]
+        a_estimate, b_estimate = a(share / 2), b(share / 2)
+        ends = [
+            np.atleast_1d(np.asarray(x))
+            for x in (a_estimate.lower, a_estimate.upper, b_estimate.lower, b_estimate.upper)
+        ]
         return _quotient(*ends) if ratio else (ends[0] - ends[3], ends[1] - ends[2])
 
-    def outside(share: float) -> NDArray[np.bool_]:
+    def excludes_null(share: float) -> NDArray[np.bool_]:
         low, high = limits(share)
-        seen: NDArray[np.bool_] = (low > null) | (high < null)
-        return seen
+        is_outside: NDArray[np.bool_] = (low > null) | (high < null)
+        return is_outside
 
     lower, upper = limits(beta)
-    p_value = chained(outside, beta)
+    p_value = chained_p_values(excludes_null, beta)
     return consistent(lower, upper, p_value, beta, null)
 
 
-def _quotient(low: Floats, high: Floats, least: Floats, most: Floats) -> tuple[Floats, Floats]:
+def _quotient(
+    low: Floats, high: Floats, divisor_low: Floats, divisor_high: Floats
+) -> tuple[Floats, Floats]:
     """Return the range of a quotient of two numbers at least 0; infinite where the second may be 0.
 
-    Examples
-    --------
     >>> one = np.ones(1)
     >>> [float(x[0]) for x in _quotient(2 * one, 3 * one, one, 4 * one)]
     [0.5, 3.0]
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        lower = np.where(most > 0, low / most, 0.0)
-        upper = np.where(least > 0, high / least, np.inf)
+        lower = np.where(divisor_high > 0, low / divisor_high, 0.0)
+        upper = np.where(divisor_low > 0, high / divisor_low, np.inf)
     return np.maximum(lower, 0), upper

@@ -27,7 +27,7 @@ from estimators.mechanisms.caps import Caps
 from estimators.mechanisms.shared.ranked_directions import RankedDirections
 from estimators.question import Question
 
-NARROW = 0.5
+NARROW_MEAN_SHARE = 0.5
 """The share of a report's largest mean square that the square of its mean can have at some level:
 from here on, a part of beta is spent on learning how much it is. A constant of the metric."""
 
@@ -37,25 +37,16 @@ class CoordinateNoise:
     """One coordinate of the error N of a mean vector; its law is bounded for every coordinate.
 
     The bounds are those of either sign, so the errors of two arms are one sum of directions.
-
-    Parameters
-    ----------
-    law : Directions or UniformCoordinateBounds
-    own : VectorLaw
-        The law of one arm by itself.
-    spread : float
-        A bound on the variance of N_j, which `law` does not know of; infinite without.
-    trace : float
-        The same for E |N|^2.
-    outside : float
-        The probability that `trace` is too small.
+    `arm_law`: the law of one arm by itself; `spread`: a bound on the variance of N_j, which `law`
+    does not know of; infinite without; `trace`: the same for E |N|^2; `failure`: the probability
+    that `trace` is too small.
     """
 
     law: Directions | UniformCoordinateBounds
-    own: VectorLaw
+    arm_law: VectorLaw
     spread: float = math.inf
     trace: float = math.inf
-    outside: float = 0.0
+    failure: float = 0.0
 
     @property
     def variance(self) -> float:
@@ -69,44 +60,44 @@ class CoordinateNoise:
 
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt N_j), on either side."""
-        found = self.law.cumulant(tilt)
+        bound = self.law.cumulant(tilt)
         if isinstance(self.law, Directions) or math.isinf(self.spread):
-            return found
-        return np.minimum(found, self.spread * bennett_factor(tilt, self.law.max_deviation(1.0)))
+            return bound
+        return np.minimum(bound, self.spread * bennett_factor(tilt, self.law.max_deviation(1.0)))
 
     def deviation(self, log_p: float) -> float:
         """Bound abs(N_j) with probability 1 - 2 p."""
-        found = self.law.coordinate_deviation(log_p)
+        bound = self.law.coordinate_deviation(log_p)
         if isinstance(self.law, Directions) or math.isinf(self.spread):
-            return found
+            return bound
         narrow = np.array([self.spread]), self.law.max_deviation(1.0), log_p
-        return min(found, float(bennett_deviation(*narrow)[0]))
+        return min(bound, float(bennett_deviation(*narrow)[0]))
 
     def radius(self, beta: float) -> float:
         """Bound abs(N) with probability 1 - beta."""
-        log_beta = math.log(beta - self.outside)
-        found = self.law.radius(log_beta)
+        log_beta = math.log(beta - self.failure)
+        bound = self.law.radius(log_beta)
         if isinstance(self.law, Directions) or math.isinf(self.trace):
-            return found
+            return bound
         longest = self.law.max_deviation(1 + math.sqrt(self.law.dimension) * self.law.unit)
-        return min(found, bennett_length(self.law.dimension, self.trace, longest, log_beta))
+        return min(bound, bennett_length(self.law.dimension, self.trace, longest, log_beta))
 
-    def joined_with(self, other: CoordinateNoise) -> CoordinateNoise:
+    def joined_with(self, second_noise: CoordinateNoise) -> CoordinateNoise:
         """Return the noise of the difference."""
-        one, two = self.law, other.law
-        both: dict[str, Any] = {"unit": max(one.unit, two.unit)}
-        for field in dataclasses.fields(one):
-            first, second = getattr(one, field.name), getattr(two, field.name)
+        law, second_law = self.law, second_noise.law
+        joined: dict[str, Any] = {"unit": max(law.unit, second_law.unit)}
+        for field in dataclasses.fields(law):
+            first, second = getattr(law, field.name), getattr(second_law, field.name)
             if isinstance(first, np.ndarray):
-                both[field.name] = np.concatenate([first, second])
+                joined[field.name] = np.concatenate([first, second])
             elif isinstance(first, tuple):
-                both[field.name] = first + second
+                joined[field.name] = first + second
         return dataclasses.replace(
             self,
-            law=dataclasses.replace(one, **both),
-            spread=self.spread + other.spread,
-            trace=self.trace + other.trace,
-            outside=self.outside + other.outside,
+            law=dataclasses.replace(law, **joined),
+            spread=self.spread + second_noise.spread,
+            trace=self.trace + second_noise.trace,
+            failure=self.failure + second_noise.failure,
         )
 
 
@@ -115,25 +106,15 @@ def mean_and_noise(
 ) -> tuple[Floats, CoordinateNoise, float, float]:
     """Return the mean vector in the unit ball, its noise, and what can move it beyond.
 
+    Returns `mean`, shape (d,); `noise`; `failure`: the probability that the noise is larger than
+    that; `slack`: what rounding can move the mean by.
+
     Parameters
     ----------
-    mechanism : RankedDirections
-    table : ndarray of int64, shape (levels, columns)
-        With reports.
-    shares : ndarray of float64, shape (levels,)
-    question : Question
-        Its `beta` is that of the comparison; a part of it may be spent on the noise.
-    total : float
-        From :func:`estimators.weights.total_weight`.
-
-    Returns
-    -------
-    mean : ndarray of float64, shape (d,)
-    noise : CoordinateNoise
-    outside : float
-        The probability that the noise is larger than that.
-    slack : float
-        What rounding can move the mean by.
+    mechanism, table, shares, question, total
+        `table`, shape (levels, columns): with reports; `shares`, shape (levels,); `question`: its
+        `beta` is that of the comparison; a part of it may be spent on the noise; `total`: from
+        :func:`estimators.weights.total_weight`.
     """
     mean, law, slack = mechanism.mean_and_law(table, shares)
     if not isinstance(law, CoordinateBounds):
@@ -143,7 +124,10 @@ def mean_and_noise(
     columns = law.columns(math.log(share / law.dimension), fixed=question.bound != "anytime")
     noise = CoordinateNoise(law.uniform_at(columns.max(axis=1)), law)
     assert isinstance(mechanism, Caps)  # noqa: S101
-    if max(each.mean**2 / each.mean_squares[1] for each in mechanism.laws) < NARROW:
+    if (
+        max(level_law.mean**2 / level_law.mean_squares[1] for level_law in mechanism.laws)
+        < NARROW_MEAN_SHARE
+    ):
         return mean, noise, share, slack
     return mean, _narrow(noise, law, columns, question, total), 2 * share, slack
 
@@ -157,17 +141,15 @@ def _narrow(
 ) -> CoordinateNoise:
     """Return the noise with bounds on its variance, in case the users hold nearly one vector.
 
-    Bounds on the arm's own mean fail with probability SPENT / 2 of beta. Unless they do, the true
-    variance is below `spread`. The bound on the difference for a given variance grows with it, and
-    which of several bounds is the smallest depends on the truth alone.
+    Theorem 10 of docs/proofs/comparisons.md.
     """
     assert law.mean is not None  # noqa: S101
     share = SQUARES_SHARE / 2 * question.beta
-    each, whole = math.log(share / (2 * law.dimension)), math.log(share)
+    coordinate_log_p, length_log_p = math.log(share / (2 * law.dimension)), math.log(share)
     if question.bound == "anytime":
-        side, radius = law.anytime_coordinate_deviation(each, total), math.inf
+        side, radius = law.anytime_coordinate_deviation(coordinate_log_p, total), math.inf
     else:
-        side, radius = law.coordinate_deviation(each), law.radius(whole)
+        side, radius = law.coordinate_deviation(coordinate_log_p), law.radius(length_log_p)
     nearest = np.maximum(np.abs(law.mean) - side, 0.0)
     left = law.variances(columns) - law.least_square_sum(nearest)
     around = max(float(np.linalg.norm(law.mean)) - radius, 0.0)
@@ -176,24 +158,22 @@ def _narrow(
         noise,
         spread=max(float(left.max()), MIN_VARIANCE),
         trace=max(trace, MIN_VARIANCE),
-        outside=share,
+        failure=share,
     )
 
 
 def radius(
-    one: CoordinateNoise, two: CoordinateNoise, beta: float, totals: tuple[float, float] | None
+    a: CoordinateNoise, b: CoordinateNoise, beta: float, totals: tuple[float, float] | None
 ) -> float:
     """Bound the length of the error of the difference, with probability 1 - beta.
 
     Parameters
     ----------
-    one, two : CoordinateNoise
-    beta : float
-    totals : pair of float or None
-        As in :func:`estimators.weights.total_weight`: at all times at once, where each arm's length
-        has half of beta.
+    a, b, beta, totals
+        `totals`: as in :func:`estimators.weights.total_weight`: at all times at once, where each
+        arm's length has half of beta.
     """
     if totals is None:
-        return one.joined_with(two).radius(beta)
+        return a.joined_with(b).radius(beta)
     half = math.log(beta / 2)
-    return one.own.anytime_radius(half, totals[0]) + two.own.anytime_radius(half, totals[1])
+    return a.arm_law.anytime_radius(half, totals[0]) + b.arm_law.anytime_radius(half, totals[1])

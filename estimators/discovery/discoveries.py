@@ -1,12 +1,7 @@
 """From a statistic to the strings that are frequent: list, estimate, test.
 
-**Guarantee.** The list, the weights of the tests and what is peeled are functions of the groups of
-prefixes; the tests use the reports of whole strings: other people, other hashes. Given the former,
-a string that nobody holds is found with chance at most beta w, and the w sum to one (weighted
-Bonferroni; Genovese, Roeder and Wasserman, 2006). So the chance of finding any such string is at
-most beta, for any data, any mix of levels and any number of reports that is fixed in advance.
-Neither the list nor the weights may depend on whole strings' reports of an earlier reading under
-the same seed: a string keeps its points.
+Theorem 3 of docs/proofs/discovery.md. Neither the list nor the weights may depend on whole strings'
+reports of an earlier reading under the same seed: a string keeps its points.
 """
 
 from __future__ import annotations
@@ -19,18 +14,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.discovery.layout import Layout
-from estimators.discovery.own_points import Rows, TailBound
-from estimators.discovery.prefix_search import Candidates, Progress, TreeEvidence, list_candidates
+from estimators.discovery.layout import DiscoveryLayout
+from estimators.discovery.own_points import RowPopulations, TailBound
+from estimators.discovery.prefix_search import (
+    CandidateStrings,
+    ReportProgress,
+    TreeEvidence,
+    list_candidates,
+)
 from estimators.discovery.string_code import StringCode
 from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Words
 
 EVEN_SHARE = 0.1
 """Of the failure probability: divided evenly among candidates, the rest by their scores."""
-CLEAR, MOST_PEELED = 5.0, 1_000
+CLEAR_DEVIATIONS, MAX_PEELED = 5.0, 1_000
 """Standard deviations from which a string is peeled, and how many are at most."""
-MARGIN = 3.0
+PREFIX_MARGIN = 3.0
 """Standard deviations by which a string may seem more frequent than one of its prefixes."""
 
 
@@ -38,17 +38,9 @@ MARGIN = 3.0
 class CandidateTests:
     """The candidates and what the test says about them.
 
-    Attributes
-    ----------
-    strings : list of str
-        The best score first.
-    keys : ndarray of uint64, shape (n,)
-    value : ndarray of float64, shape (n,)
-        The estimate of each frequency, unbiased over hashes.
-    log_p : ndarray of float64, shape (n,)
-        ln of the p-value of "nobody holds it".
-    weights : ndarray of float64, shape (n,)
-        The share of the failure probability; sums to one.
+    `strings`: the best score first; `keys`, shape (n,); `value`, shape (n,): the estimate of each
+    frequency, unbiased over hashes; `log_p`, shape (n,): ln of the p-value of "nobody holds it";
+    `weights`, shape (n,): the share of the failure probability; sums to one.
     """
 
     strings: list[str]
@@ -57,55 +49,55 @@ class CandidateTests:
     log_p: Floats
     weights: Floats
 
-    def found(self, beta: float) -> NDArray[np.intp]:
+    def rejected(self, beta: float) -> NDArray[np.intp]:
         """Return the places of the strings whose test rejects; wrong with probability beta."""
         return np.flatnonzero(self.log_p <= math.log(beta) + np.log(self.weights))
 
 
 def search_and_test(
     code: StringCode,
-    layout: Layout,
+    layout: DiscoveryLayout,
     table: Counts,
     keys_of: Callable[[list[str]], Words],
-    progress: Progress,
+    progress: ReportProgress,
 ) -> CandidateTests:
     """Return the strings that the groups of prefixes suggest, tested on whole strings' reports.
 
     Parameters
     ----------
-    code : StringCode
-    layout : Layout
-    table : ndarray of int64, shape (levels, columns)
-        Of the mechanism.
-    keys_of : callable
-        The keys of a list of strings, as an array.
-    progress : callable
+    code, layout, table, keys_of, progress
+        `table`, shape (levels, columns): of the mechanism; `keys_of`: the keys of a list of
+        strings, as an array.
     """
     evidence = TreeEvidence.of(layout, table)
     candidates = list_candidates(code, layout, evidence, lambda share: progress(0.8 * share))
     keys = keys_of(candidates.strings)
-    rows = Rows.of(layout, table)
+    rows = RowPopulations.of(layout, table)
     if not keys.size or not rows.levels:
         nothing = np.zeros(0)
         return CandidateTests([], keys[:0], nothing, nothing, nothing)
     peeled = peeling(layout, evidence, candidates)
     points = rows.points(keys)
-    rows.peel([own[peeled > 0] for own in points], peeled[peeled > 0])
+    rows.peel([row_points[peeled > 0] for row_points in points], peeled[peeled > 0])
     progress(0.85)
     tail = TailBound(rows.tables, rows.information)
     progress(0.95)
-    old = rows.values(points)
-    own = peeled[:, None] * rows.units
-    sums = (old + own).sum(axis=1)
-    log_p, some = tail.log_p(sums), peeled > 0
-    log_p[some] = tail.log_p_with(sums[some], old[some], (old + own)[some])
+    row_values = rows.values(points)
+    peeled_part = peeled[:, None] * rows.units
+    sums = (row_values + peeled_part).sum(axis=1)
+    log_p, is_peeled = tail.log_p(sums), peeled > 0
+    log_p[is_peeled] = tail.log_p_with(
+        sums[is_peeled], row_values[is_peeled], (row_values + peeled_part)[is_peeled]
+    )
     value = sums + (peeled.sum() - peeled) * rows.left
     return CandidateTests(
         candidates.strings, keys, value, log_p, weights_of_tests(candidates.scores)
     )
 
 
-def peeling(layout: Layout, evidence: TreeEvidence, candidates: Candidates) -> Floats:
+def peeling(
+    layout: DiscoveryLayout, evidence: TreeEvidence, candidates: CandidateStrings
+) -> Floats:
     """Return the frequencies to subtract from the table, shape (n,): zero unless they are clear.
 
     The mean of the estimates at the depths that contain the whole code word, weighted by their
@@ -115,25 +107,23 @@ def peeling(layout: Layout, evidence: TreeEvidence, candidates: Candidates) -> F
 
     Parameters
     ----------
-    layout : Layout
-    evidence : TreeEvidence
-    candidates : Candidates
+    layout, evidence, candidates
     """
-    whole = candidates.lengths[:, None] <= np.array(layout.depths)
+    is_complete = candidates.lengths[:, None] <= np.array(layout.depths)
     hashes = layout.prefix_hashes(candidates.bits)
     groups = np.arange(len(layout.depths))
-    weighted = np.zeros(whole.shape)
-    for own, table, level in zip(
+    weighted = np.zeros(is_complete.shape)
+    for level_information, table, level in zip(
         evidence.information, evidence.frequencies, evidence.levels, strict=True
     ):
-        weighted += own * table[groups, layout.tree_points(hashes, level)]
+        weighted += level_information * table[groups, layout.tree_points(hashes, level)]
     of_group = np.maximum(evidence.information.sum(axis=0), 1e-300)
-    information = np.maximum((whole * of_group).sum(axis=1), 1e-300)
-    estimate = (whole * weighted).sum(axis=1) / information
-    most = (weighted / of_group + MARGIN / np.sqrt(of_group)).min(axis=1)
-    clear = estimate * np.sqrt(information) > CLEAR
-    estimate = np.clip(estimate, 0.0, most.clip(0.0, 1.0))
-    return np.where(clear & (np.cumsum(clear) <= MOST_PEELED), estimate, 0.0)
+    information = np.maximum((is_complete * of_group).sum(axis=1), 1e-300)
+    estimate = (is_complete * weighted).sum(axis=1) / information
+    upper_bound = (weighted / of_group + PREFIX_MARGIN / np.sqrt(of_group)).min(axis=1)
+    clear = estimate * np.sqrt(information) > CLEAR_DEVIATIONS
+    estimate = np.clip(estimate, 0.0, upper_bound.clip(0.0, 1.0))
+    return np.where(clear & (np.cumsum(clear) <= MAX_PEELED), estimate, 0.0)
 
 
 def weights_of_tests(scores: Floats) -> Floats:
@@ -141,8 +131,8 @@ def weights_of_tests(scores: Floats) -> Floats:
     from scipy.special import expit
 
     odds = expit(scores)
-    result: Floats = EVEN_SHARE / scores.size + (1 - EVEN_SHARE) * odds / odds.sum()
-    return result
+    weights: Floats = EVEN_SHARE / scores.size + (1 - EVEN_SHARE) * odds / odds.sum()
+    return weights
 
 
 class FoundString(NamedTuple):
@@ -185,10 +175,8 @@ class Discovery:
     noise_floor: float = math.inf
 
     def __iter__(self) -> Iterator[FoundString]:
-        """Yield the strings with their estimates."""
         numbers = (self.value.tolist(), self.lower.tolist(), self.upper.tolist())
         yield from map(FoundString, self.strings, *numbers)
 
     def __len__(self) -> int:
-        """Return the number of strings."""
         return len(self.strings)

@@ -14,8 +14,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.discovery.string_code import WIDTH
-from estimators.exact.geometries import LARGEST, Geometry, best_geometry, points_of
+from estimators.discovery.string_code import CODE_BITS
+from estimators.exact.geometries import LARGEST_EPSILON, Geometry, best_geometry, points_of
 from estimators.exact.hashed_rows import HashedRows
 from estimators.exact.hashing import mix, row_constants
 from estimators.exact.randomness import Words
@@ -26,23 +26,15 @@ TREE_POINTS, ROW_POINTS = (2**13, 2**17), (128, 2048)
 TREE_AIM, ROW_AIM = 2**15, 1536
 TREE_CONSTANTS = 256
 """Constants of hashes that are reserved for the trees of levels; those of rows come after them."""
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class DiscoveryLayout:
     """The groups of a metric, their places in a report and in the statistic.
 
-    Parameters
-    ----------
-    epsilons : tuple of Fraction
-        The levels, ascending.
-    depths : tuple of int
-        m_1 < ... < m_G, at most 128.
-    rows : int
-        t.
-    seed : int
-        Of the hashes, which are public; below 2^64.
+    `epsilons`: the levels, ascending; `depths`: m_1 < ... < m_G, at most 128; `rows`: t; `seed`: of
+    the hashes, which are public; below 2^64.
     """
 
     epsilons: tuple[Fraction, ...]
@@ -53,12 +45,14 @@ class Layout:
     @functools.cached_property
     def trees(self) -> list[Geometry]:
         """The geometry of prefixes, per level."""
-        return [best_geometry(min(e, LARGEST), TREE_POINTS, TREE_AIM) for e in self.epsilons]
+        return [
+            best_geometry(min(e, LARGEST_EPSILON), TREE_POINTS, TREE_AIM) for e in self.epsilons
+        ]
 
     @functools.cached_property
     def sketches(self) -> list[Geometry]:
         """The geometry of a row of whole strings, per level."""
-        return [best_geometry(min(e, LARGEST), ROW_POINTS, ROW_AIM) for e in self.epsilons]
+        return [best_geometry(min(e, LARGEST_EPSILON), ROW_POINTS, ROW_AIM) for e in self.epsilons]
 
     @functools.cached_property
     def tree_constants(self) -> Words:
@@ -102,36 +96,26 @@ class Layout:
     def blocks(self, bits: Words) -> Words:
         """Return the new bits of each prefix, as numbers.
 
-        Parameters
-        ----------
-        bits : ndarray of uint64, shape (n, 2)
-            128 bits a string.
-
-        Returns
-        -------
-        ndarray of uint64, shape (n, G)
+        `bits`, shape (n, 2): 128 bits a string. The result has shape (n, G).
         """
-        result = np.zeros((len(bits), len(self.depths)), dtype=np.uint64)
+        blocks = np.zeros((len(bits), len(self.depths)), dtype=np.uint64)
         for group, (depth, width) in enumerate(zip(self.depths, self.widths, strict=True)):
             for bit in range(depth - width, depth):
-                word, place = divmod(bit, 64)
-                one = bits[:, word] >> np.uint64(63 - place) & np.uint64(1)
-                result[:, group] |= one << np.uint64(depth - 1 - bit)
-        return result
+                word, position = divmod(bit, 64)
+                bit_values = bits[:, word] >> np.uint64(63 - position) & np.uint64(1)
+                blocks[:, group] |= bit_values << np.uint64(depth - 1 - bit)
+        return blocks
 
     def extended(self, hashes: Words, blocks: Words, group: int) -> Words:
         """Return the hashes of prefixes that are one block longer.
 
         Parameters
         ----------
-        hashes : ndarray of uint64
-            Of the prefixes without the block; zero for the first group.
-        blocks : ndarray of uint64
-            Numbers of the new bits; of a shape that broadcasts with `hashes`.
-        group : int
-            From 0.
+        hashes, blocks, group
+            `hashes`: of the prefixes without the block; zero for the first group; `blocks`: numbers
+            of the new bits; of a shape that broadcasts with `hashes`; `group`: from 0.
         """
-        tag = (group + 1) * int(_GOLDEN) % WORD
+        tag = (group + 1) * int(_GOLDEN_RATIO) % WORD
         return mix(hashes ^ mix(blocks + np.uint64(tag)))
 
     def prefix_hashes(self, bits: Words) -> Words:
@@ -173,8 +157,8 @@ def depths_between(first: int, last: int, step: int) -> tuple[int, ...]:
         raise ValueError(f"first = {first}: expected 8 to 16 bits")
     if not 1 <= step <= 8:
         raise ValueError(f"step = {step}: expected 1 to 8 bits")
-    if not first <= last <= WIDTH or (last - first) % step:
+    if not first <= last <= CODE_BITS or (last - first) % step:
         raise ValueError(
-            f"last = {last}: expected {first} and whole steps of {step}, up to {WIDTH}"
+            f"last = {last}: expected {first} and whole steps of {step}, up to {CODE_BITS}"
         )
     return tuple(range(first, last + 1, step))

@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from estimators.discovery.string_code import (
-    END,
+    END_SYMBOL,
     LONGEST_CODE,
     LONGEST_TOKEN,
-    SHARED,
-    START,
+    SHARED_CONTEXT,
+    START_CONTEXT,
     StringCode,
     normal_form,
 )
 
-TOKENS = (0, 100, 400)
+TOKEN_COUNTS = (0, 100, 400)
 """Numbers of tokens to choose from."""
 LEAST_SEEN = 50
 """Contexts that the examples have so often get a table of their own."""
@@ -34,21 +34,14 @@ LONGEST_EXAMPLE, MOST_BYTES = 4_096, 2**22
 def learn_code(examples: Sequence[str]) -> StringCode:
     """Return the code that fits some examples; the same for the same examples in the same order.
 
-    Parameters
-    ----------
-    examples : sequence of str
-        At least one.
+    `examples`: at least one. Tokens are found by merging the commonest pair of neighbours, again
+    and again (byte-pair encoding; Gage, 1994). There are 0, 100 or 400: whichever codes one half of
+    the examples best if the code is learnt from the other half. Code words are Huffman's (1952).
 
     Raises
     ------
     ValueError
         If there are none, too many or too long ones, or if one is no Unicode text.
-
-    Notes
-    -----
-    Tokens are found by merging the commonest pair of neighbours, again and again (byte-pair
-    encoding; Gage, 1994). There are 0, 100 or 400: whichever codes one half of the examples best if
-    the code is learnt from the other half. Code words are Huffman's (1952).
 
     Examples
     --------
@@ -61,32 +54,32 @@ def learn_code(examples: Sequence[str]) -> StringCode:
         raise ValueError(f"expected 1 to {MOST_EXAMPLES} distinct examples, found {len(distinct)}")
     if (size := sum(map(len, distinct))) > MOST_BYTES:
         raise ValueError(f"expected at most {MOST_BYTES} bytes of examples, found {size}")
-    half, other = distinct[::2], distinct[1::2]
-    merged = find_tokens(half, TOKENS[-1])
-    best = min(TOKENS, key=lambda size: code_length(make_code(half, merged[:size]), other))
+    half, held_out = distinct[::2], distinct[1::2]
+    merged = find_tokens(half, TOKEN_COUNTS[-1])
+    best = min(TOKEN_COUNTS, key=lambda size: code_length(make_code(half, merged[:size]), held_out))
     return make_code(distinct, find_tokens(distinct, best))
 
 
 def _bytes(text: str) -> bytes:
     try:
-        data = normal_form(text).encode()
+        encoded = normal_form(text).encode()
     except UnicodeEncodeError:
         raise ValueError(f"expected Unicode text, found {text[:80]!r}") from None
-    if len(data) > LONGEST_EXAMPLE:
+    if len(encoded) > LONGEST_EXAMPLE:
         raise ValueError(
-            f"expected at most {LONGEST_EXAMPLE} bytes an example, found {len(data)} in "
+            f"expected at most {LONGEST_EXAMPLE} bytes an example, found {len(encoded)} in "
             f"{text[:80]!r}..."
         )
-    return data
+    return encoded
 
 
 def code_length(code: StringCode, strings: Sequence[bytes]) -> int:
     """Return the number of bits of all these strings together."""
     total = 0
     for data in strings:
-        context = START
+        context = START_CONTEXT
         for symbol in code.split(data):
-            lengths = code.lengths.get(context) or code.lengths[SHARED]
+            lengths = code.lengths.get(context) or code.lengths[SHARED_CONTEXT]
             total += lengths[symbol]
             context = code.last_bytes[symbol]
     return total
@@ -106,8 +99,8 @@ def find_tokens(strings: Sequence[bytes], size: int) -> tuple[bytes, ...]:
             places.setdefault(pair, set()).add(index)
     heap = [(-count, pair) for pair, count in counts.items()]
     heapq.heapify(heap)
-    found: dict[bytes, None] = {}
-    while heap and len(found) < size:
+    tokens: dict[bytes, None] = {}
+    while heap and len(tokens) < size:
         negative, pair = heapq.heappop(heap)
         count = counts[pair]
         if count != -negative:  # an old entry: the pair has become rarer or commoner since
@@ -119,7 +112,7 @@ def find_tokens(strings: Sequence[bytes], size: int) -> tuple[bytes, ...]:
             break
         if len(token) > LONGEST_TOKEN:
             continue
-        found[token] = None
+        tokens[token] = None
         changed: set[tuple[bytes, bytes]] = set()
         for index in sorted(places.pop(pair)):
             old, new = parts[index], _merged(parts[index], pair, token)
@@ -132,48 +125,50 @@ def find_tokens(strings: Sequence[bytes], size: int) -> tuple[bytes, ...]:
             parts[index] = new
         for neighbours in changed:
             heapq.heappush(heap, (-counts[neighbours], neighbours))
-    return tuple(found)
+    return tuple(tokens)
 
 
 def _merged(parts: list[bytes], pair: tuple[bytes, bytes], token: bytes) -> list[bytes]:
-    result, i = [], 0
+    merged, i = [], 0
     while i < len(parts):
         if i + 1 < len(parts) and parts[i] == pair[0] and parts[i + 1] == pair[1]:
-            result.append(token)
+            merged.append(token)
             i += 2
         else:
-            result.append(parts[i])
+            merged.append(parts[i])
             i += 1
-    return result
+    return merged
 
 
 def make_code(strings: Sequence[bytes], tokens: Sequence[bytes]) -> StringCode:
     """Return the code with these tokens and with Huffman's lengths for these strings."""
-    symbols = END + 1 + len(tokens)
-    flat = StringCode(tuple(tokens), {SHARED: _huffman([1] * symbols)})
-    seen: dict[int, Counter[int]] = {}
+    symbols = END_SYMBOL + 1 + len(tokens)
+    flat = StringCode(tuple(tokens), {SHARED_CONTEXT: _huffman([1] * symbols)})
+    context_counts: dict[int, Counter[int]] = {}
     for data in strings:
-        context = START
+        context = START_CONTEXT
         for symbol in flat.split(data):
-            seen.setdefault(context, Counter())[symbol] += 1
+            context_counts.setdefault(context, Counter())[symbol] += 1
             context = flat.last_bytes[symbol]
     counts = Counter[int]()
-    for each in seen.values():
-        counts.update(each)
+    for counts_there in context_counts.values():
+        counts.update(counts_there)
     total = symbols + counts.total()
     base = [1000 * (1 + counts[s]) + _floor(s, total) for s in range(symbols)]
-    lengths = {SHARED: _huffman(base)}
-    whole = sum(base)
-    for context, each in sorted(seen.items()):
-        if each.total() >= LEAST_SEEN:
-            weights = [1 + 1000 * each[s] + 64_000 * base[s] // whole for s in range(symbols)]
+    lengths = {SHARED_CONTEXT: _huffman(base)}
+    base_total = sum(base)
+    for context, counts_there in sorted(context_counts.items()):
+        if counts_there.total() >= LEAST_SEEN:
+            weights = [
+                1 + 1000 * counts_there[s] + 64_000 * base[s] // base_total for s in range(symbols)
+            ]
             lengths[context] = _huffman(weights)
     return StringCode(tuple(tokens), lengths)
 
 
 def _floor(symbol: int, total: int) -> int:
     """Return the part of a symbol's weight that examples do not determine."""
-    if symbol >= END:
+    if symbol >= END_SYMBOL:
         return 0
     return 50 * total // 95 if 32 <= symbol <= 126 else 20 * total // 161
 

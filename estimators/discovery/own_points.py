@@ -1,37 +1,7 @@
 """Tests whether anybody holds a string, by the reports at its own points alone.
 
-The table has t rows for each level. In row r of level l, where n_lr people reported, the string v
-has the point Y_lr, a hash of its key. D_lr(y) is the support of the point y, centred and scaled so
-that D adds up to an unbiased estimate of a frequency over all rows; T is D without what strings
-that are known to be frequent are estimated to add at their points. The statistic is S(v) = sum over
-l, r of T_lr(Y_lr).
-
-**Theorem.** If nobody among the table's reporters holds v, and v's points are independent and
-uniform, then given the table, S(v) is a sum of independent draws T_lr(Y), Y uniform: one from each
-of t L known finite populations.
-
-Proof. The reports are a function of other strings' points, of values and of randomness that are
-independent of v's points. So is T, if what is subtracted is a function of other reports, or of the
-same ones. Given all of it the points Y_lr are what they were: independent and uniform. The
-population is the row of the table, which is known. []
-
-So no law of the noise, the mix of levels, the data or their collisions enters, and reports that
-were made up without the hashes of v in mind do no harm. What has to hold is that distinct strings
-have distinct keys, and that hashes behave like independent uniform draws: they are public, so who
-wants to can compute strings whose points are where others' are.
-
-**Tail.** For any tilt z > 0, with K(z) = sum ln mean exp(z T_lr) and its derivatives m = K' and s^2
-= K'' (mean and variance of the sum under the tilted law), and rho the sum of the tilted third
-absolute central moments, for S >= m
-
-    P(S(v) >= S) = e^(K - z m) E~[e^(-z (X - m)); X >= S]
-                <= e^(K - z S) min(1, e^(x^2 / 2) PhiBar(x) + 1.12 rho / s^3),   x = z s:
-
-X - S >= 0 on the event, which gives the 1; and the distribution of X under the tilted law is within
-0.56 rho / s^3 of the normal one (Shevtsova, "An improvement of convergence rate estimates in the
-Lyapunov theorem", 2010), which after integration by parts counts twice at most; the normal one's
-part is largest at S = m. Each tilt bounds the same probability, so the least of several bounds
-needs no correction. Compare Bahadur and Rao (1960), whose factor this is.
+Theorems 1 and 2 of docs/proofs/discovery.md, in their symbols. The hashes are public: anybody can
+find strings that share the points of others.
 """
 
 from __future__ import annotations
@@ -41,11 +11,11 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.discovery.layout import Layout
+from estimators.discovery.layout import DiscoveryLayout
 from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Words
 
-TILTS = np.arange(0.5, 9.01, 0.5)
+TEST_TILTS = np.arange(0.5, 9.01, 0.5)
 """In units of the reciprocal standard deviation of an estimate: fixed in advance."""
 NORMAL_DISTANCE = 0.56
 AT_A_TIME = 64
@@ -53,29 +23,22 @@ AT_A_TIME = 64
 
 
 @dataclasses.dataclass
-class Rows:
+class RowPopulations:
     """The populations of the rows: one row for each level and row of the table.
 
-    Parameters
-    ----------
-    levels : list of int
-        The levels with reports.
-    tables : list of ndarray of float64, shape (t, K)
-        D, and T after :meth:`peel`, for each of these levels.
-    unit : list of ndarray of float64, shape (t,)
-        What frequency 1 of a string adds at its own point, compared with other points.
-    information : float
-        Of the table: the reciprocal variance of an estimate.
+    `levels`: the levels with reports; `tables`, shape (t, K): D, and T after :meth:`peel`, for each
+    of these levels; `unit`, shape (t,): what frequency 1 of a string adds at its own point,
+    compared with other points; `information`: of the table: the reciprocal variance of an estimate.
     """
 
-    layout: Layout
+    layout: DiscoveryLayout
     levels: list[int]
     tables: list[Floats]
     unit: list[Floats]
     information: float
 
     @classmethod
-    def of(cls, layout: Layout, table: Counts) -> Rows:
+    def of(cls, layout: DiscoveryLayout, table: Counts) -> RowPopulations:
         """Decode a statistic."""
         counts = [layout.row_counts(cells, level) for level, cells in enumerate(table[:, 1:])]
         n = np.array([part.sum() for part in counts], dtype=np.float64)
@@ -97,7 +60,9 @@ class Rows:
     def values(self, points: list[NDArray[np.int64]]) -> Floats:
         """Return the numbers at strings' own points, shape (n, rows of all levels)."""
         rows = np.arange(self.layout.rows)
-        parts = [table[rows, own] for table, own in zip(self.tables, points, strict=True)]
+        parts = [
+            table[rows, row_points] for table, row_points in zip(self.tables, points, strict=True)
+        ]
         return np.concatenate(parts, axis=1)
 
     @property
@@ -108,15 +73,12 @@ class Rows:
     def peel(self, points: list[NDArray[np.int64]], frequencies: Floats) -> None:
         """Subtract what strings are estimated to add at their own points.
 
-        Parameters
-        ----------
-        points : list of ndarray of int64, shape (n, t)
-        frequencies : ndarray of float64, shape (n,)
-            Estimates that do not depend on this table.
+        `points`, shape (n, t); `frequencies`, shape (n,): estimates that do not depend on this
+        table.
         """
         rows = np.broadcast_to(np.arange(self.layout.rows), points[0].shape if points else (0, 0))
-        for table, unit, own in zip(self.tables, self.unit, points, strict=True):
-            np.subtract.at(table, (rows, own), frequencies[:, None] * unit)
+        for table, unit, row_points in zip(self.tables, self.unit, points, strict=True):
+            np.subtract.at(table, (rows, row_points), frequencies[:, None] * unit)
 
     @property
     def left(self) -> float:
@@ -132,17 +94,13 @@ class Rows:
 class TailBound:
     """The bound on the chance that a string that nobody holds has a statistic as large.
 
-    Parameters
-    ----------
-    populations : list of ndarray of float64, shape (rows, size)
-        Each row is the population of one draw.
-    information : float
-        The reciprocal variance of the sum, about: for the choice of tilts, which must not depend
-        on the populations.
+    `populations`, shape (rows, size): each row is the population of one draw; `information`: the
+    reciprocal variance of the sum, about: for the choice of tilts, which must not depend on the
+    populations.
     """
 
     def __init__(self, populations: list[Floats], information: float) -> None:
-        self.tilts = TILTS * np.sqrt(information)
+        self.tilts = TEST_TILTS * np.sqrt(information)
         self.sizes = np.concatenate([np.full(len(part), part.shape[1]) for part in populations])
         shape = self.tilts.size, self.sizes.size
         self.top = np.concatenate([part.max(axis=1) for part in populations])
@@ -155,11 +113,11 @@ class TailBound:
                 odds = np.exp(tilt * (part - self.top[rows, None]))
                 mass = odds.sum(axis=1)
                 mean = (odds * part).sum(axis=1) / mass
-                apart = part - mean[:, None]
-                odds *= apart**2
+                deviation = part - mean[:, None]
+                odds *= deviation**2
                 self.mass[k, rows], self.mean[k, rows] = mass, mean
                 self.square[k, rows] = odds.sum(axis=1)
-                self.cube[k, rows] = np.einsum("ij,ij->i", odds, np.abs(apart))
+                self.cube[k, rows] = np.einsum("ij,ij->i", odds, np.abs(deviation))
 
     def log_p(self, sums: Floats) -> Floats:
         """Return ln of the bound for the statistics of strings, shape of `sums`."""
@@ -167,22 +125,18 @@ class TailBound:
         cumulant = (np.log(self.mass / self.sizes) + tilt * self.top).sum(axis=1)
         variance = (self.square / self.mass).sum(axis=1)
         moments = cumulant, self.mean.sum(axis=1), variance, (self.cube / self.mass).sum(axis=1)
-        return self._least(sums, *(part[:, None] for part in moments))
+        return self._smallest_log_p(sums, *(part[:, None] for part in moments))
 
     def log_p_with(self, sums: Floats, old: Floats, new: Floats) -> Floats:
         """Return the same where each string has one number of each population of its own.
 
+        The third moment about the new mean is bounded by that about the old one (Minkowski).
+
         Parameters
         ----------
-        sums : ndarray of float64, shape (n,)
-        old : ndarray of float64, shape (n, rows)
-            The number of each population that does not apply to the string.
-        new : ndarray of float64, shape (n, rows)
-            The number that takes its place.
-
-        Notes
-        -----
-        The third moment about the new mean is bounded by that about the old one (Minkowski).
+        sums, old, new
+            `sums`, shape (n,); `old`, shape (n, rows): the number of each population that does not
+            apply to the string; `new`, shape (n, rows): the number that takes its place.
         """
         parts = [
             self._log_p_with(
@@ -193,25 +147,25 @@ class TailBound:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def _log_p_with(self, sums: Floats, old: Floats, new: Floats) -> Floats:
-        result = np.empty((4, self.tilts.size, sums.size))
+        moments = np.empty((4, self.tilts.size, sums.size))
         top = np.maximum(self.top, new)
         for k, tilt in enumerate(self.tilts.tolist()):
             scale = np.exp(tilt * (self.top - top))
             without, added = np.exp(tilt * (old - top)), np.exp(tilt * (new - top))
-            before, after = old - self.mean[k], new - self.mean[k]
+            old_deviation, new_deviation = old - self.mean[k], new - self.mean[k]
             mass = np.maximum(self.mass[k] * scale - without, 0) + added
-            shift = (added * after - without * before) / mass
-            square = self.square[k] * scale + added * after**2 - without * before**2
-            cube = self.cube[k] * scale + added * np.abs(after) ** 3
-            cube -= without * np.abs(before) ** 3
+            shift = (added * new_deviation - without * old_deviation) / mass
+            square = self.square[k] * scale + added * new_deviation**2 - without * old_deviation**2
+            cube = self.cube[k] * scale + added * np.abs(new_deviation) ** 3
+            cube -= without * np.abs(old_deviation) ** 3
             third = (np.cbrt(np.maximum(cube, 0) / mass) + np.abs(shift)) ** 3
-            result[0, k] = (np.log(mass / self.sizes) + tilt * top).sum(axis=1)
-            result[1, k] = (self.mean[k] + shift).sum(axis=1)
-            result[2, k] = (np.maximum(square, 0) / mass - shift**2).sum(axis=1)
-            result[3, k] = third.sum(axis=1)
-        return self._least(sums, *result)
+            moments[0, k] = (np.log(mass / self.sizes) + tilt * top).sum(axis=1)
+            moments[1, k] = (self.mean[k] + shift).sum(axis=1)
+            moments[2, k] = (np.maximum(square, 0) / mass - shift**2).sum(axis=1)
+            moments[3, k] = third.sum(axis=1)
+        return self._smallest_log_p(sums, *moments)
 
-    def _least(
+    def _smallest_log_p(
         self, sums: Floats, cumulant: Floats, mean: Floats, variance: Floats, third: Floats
     ) -> Floats:
         from scipy.special import erfcx
@@ -221,5 +175,5 @@ class TailBound:
         normal = erfcx(tilt * deviation / np.sqrt(2)) / 2
         factor = np.minimum(1, normal + 2 * NORMAL_DISTANCE * third / deviation**3)
         bound = cumulant - tilt * sums + np.log(factor)
-        result: Floats = np.where(mean <= sums, bound, 0.0).min(axis=0)
-        return np.minimum(result, 0.0)
+        log_p: Floats = np.where(mean <= sums, bound, 0.0).min(axis=0)
+        return np.minimum(log_p, 0.0)

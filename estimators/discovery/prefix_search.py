@@ -1,11 +1,8 @@
 """Lists the strings whose prefixes are frequent: a beam search over the bits of their code words.
 
-Hashing a prefix is a tree code of unbounded memory, and the beam its sequential decoder. A
-candidate's score is the log odds of "a string of frequency f* goes through here" against chance,
-saturated at certainty: evidence from all groups is pooled, and evidence against an earlier wrong
-turn can be made up for by later groups. Compared with keeping the largest counts of each group by
-itself (PEM; Wang, Li and Jha, 1708.06674), strings are found from frequencies that are 30 to 40%
-smaller.
+A candidate's score is the log odds of "a string of frequency f* goes through here" against chance,
+saturated at certainty. Compared with keeping the largest counts of each group by itself (PEM; Wang,
+Li and Jha, 1708.06674), strings are found from frequencies that are 30 to 40% smaller.
 """
 
 from __future__ import annotations
@@ -17,28 +14,28 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.discovery.layout import Layout
-from estimators.discovery.string_code import WIDTH, StringCode, as_words
+from estimators.discovery.layout import DiscoveryLayout
+from estimators.discovery.string_code import CODE_BITS, StringCode, as_words
 from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Words
 
-BEAM = 65_536
+BEAM_WIDTH = 65_536
 """Prefixes that are kept at each depth."""
-LISTED = 4_096
+MAX_LISTED = 4_096
 """Strings that are listed at most."""
-SOUGHT = 7.0
+SOUGHT_DEVIATIONS = 7.0
 """f*, in units of the noise floor: the frequency that scores suppose."""
-MOST_GAIN = 6.0
+MAX_GAIN = 6.0
 """What one group adds to a score at most: e^-6 is about the chance that a prefix has the point of
 one of a hundred frequent ones, among 30,000 to 70,000 points."""
 LEAST_SHARE = 0.01
 """Levels with less of the information are left out of the search."""
-TOGETHER = 2_048
+EXTENDED_AT_A_TIME = 2_048
 """Prefixes that are extended at a time: their continuations stay in a cache."""
-IMPOSSIBLE = 1
+IMPOSSIBLE_STATE = 1
 """The automaton's state."""
 
-Progress = Callable[[float], None]
+ReportProgress = Callable[[float], None]
 """Is told the share of the work that is done; it raises an exception to end the work."""
 
 
@@ -46,15 +43,9 @@ Progress = Callable[[float], None]
 class TreeEvidence:
     """What the groups of prefixes say, at the levels that matter.
 
-    Attributes
-    ----------
-    levels : list of int
-    information : ndarray of float64, shape (levels, G)
-        The reports of each group over the variance of one.
-    frequencies : list of ndarray of float64, shape (G, K)
-        The estimated frequency of each point, for each of these levels; zero on average.
-    sought : float
-        f*, the frequency that scores suppose.
+    `information`, shape (levels, G): the reports of each group over the variance of one;
+    `frequencies`, shape (G, K): the estimated frequency of each point, for each of these levels;
+    zero on average; `sought`: f*, the frequency that scores suppose.
     """
 
     levels: list[int]
@@ -63,7 +54,7 @@ class TreeEvidence:
     sought: float
 
     @classmethod
-    def of(cls, layout: Layout, table: Counts) -> TreeEvidence:
+    def of(cls, layout: DiscoveryLayout, table: Counts) -> TreeEvidence:
         """Decode a statistic, which has some reports."""
         counts = [layout.tree_counts(cells, level) for level, cells in enumerate(table[:, 1:])]
         variances = np.array([tree.variance for tree in layout.trees])
@@ -72,21 +63,15 @@ class TreeEvidence:
         used = np.flatnonzero((total > 0) & (total >= LEAST_SHARE * total.sum())).tolist()
         decoded = [layout.trees[level].frequencies(counts[level]) for level in used]
         noise = 1 / math.sqrt(float((table[:, 0] / variances).sum()))
-        return cls(used, information[used], decoded, SOUGHT * noise)
+        return cls(used, information[used], decoded, SOUGHT_DEVIATIONS * noise)
 
 
 @dataclasses.dataclass(frozen=True)
-class Candidates:
+class CandidateStrings:
     """Strings that may be frequent, the best score first.
 
-    Attributes
-    ----------
-    strings : list of str
-    bits : ndarray of uint64, shape (n, 2)
-    lengths : ndarray of int64, shape (n,)
-        Of their code words.
-    scores : ndarray of float64, shape (n,)
-        Log odds; at most 0 and what the last group adds, 6 at most.
+    `bits`, shape (n, 2); `lengths`, shape (n,): of their code words; `scores`, shape (n,): log
+    odds; at most 0 and what the last group adds, 6 at most.
     """
 
     strings: list[str]
@@ -96,20 +81,10 @@ class Candidates:
 
 
 def list_candidates(
-    code: StringCode, layout: Layout, evidence: TreeEvidence, progress: Progress
-) -> Candidates:
+    code: StringCode, layout: DiscoveryLayout, evidence: TreeEvidence, progress: ReportProgress
+) -> CandidateStrings:
     """Return the strings with the best scores; none if nothing is known.
 
-    Parameters
-    ----------
-    code : StringCode
-    layout : Layout
-    evidence : TreeEvidence
-        Of groups of prefixes alone: the test of the candidates uses others' reports.
-    progress : callable
-
-    Notes
-    -----
     At depth j let z be the mean of the estimates at the candidate's points, weighted by their
     information, in standard deviations, I_j the sum of the information and a = f* I_j^(1/2). Then
 
@@ -118,35 +93,39 @@ def list_candidates(
     with b new bits, 0 for a string that had ended before. The best 65,536 are kept; of equal ones
     the first in the order of their bits.
 
-    The 6 is for collisions. A prefix that nobody has may share its point with a very frequent one:
-    without a limit its score would be that of certainty, and its continuations would fill the beam
-    for some groups. A point says no more than the chance of that allows. Measured with words (Zipf,
-    10^6 reports, 5 phi): 0.89 of them are listed instead of 0.78 at epsilon 4, and 0.91 instead of
-    0.81 at epsilon 2. Limits from 3 to 8 are as good.
+    The 6 is for collisions: a prefix that nobody has may share its point with a very frequent one,
+    and would fill the beam. Measured with words (Zipf, 10^6 reports, 5 phi), 0.89 of them are
+    listed instead of 0.78 at epsilon 4, and 0.91 instead of 0.81 at epsilon 2. Limits from 3 to 8
+    are as good.
+
+    Parameters
+    ----------
+    code, layout, evidence, progress
+        `evidence`: of groups of prefixes alone: the test of the candidates uses others' reports.
     """
     if not evidence.levels:
-        return Candidates([], as_words([]), np.zeros(0, dtype=np.int64), np.zeros(0))
+        return CandidateStrings([], as_words([]), np.zeros(0, dtype=np.int64), np.zeros(0))
     beam = _Beam(layout, evidence)
     for group in range(len(layout.depths)):
         beam.extend(code, group)
         progress((group + 1) / len(layout.depths))
-    found = []
-    for place in beam.best():
-        bits = beam.bits(place)
+    listed = []
+    for index in beam.best():
+        bits = beam.bits(index)
         if (text := code.decode(bits)) is not None:
-            found.append((text, bits, code.encode(text)[1], beam.scores[place]))
-    return Candidates(
-        [text for text, *_ in found],
-        as_words([bits for _, bits, *_ in found]),
-        np.array([length for *_, length, _ in found], dtype=np.int64),
-        np.array([score for *_, score in found], dtype=np.float64),
+            listed.append((text, bits, code.encode(text)[1], beam.scores[index]))
+    return CandidateStrings(
+        [text for text, *_ in listed],
+        as_words([bits for _, bits, *_ in listed]),
+        np.array([length for *_, length, _ in listed], dtype=np.int64),
+        np.array([score for *_, score in listed], dtype=np.float64),
     )
 
 
 class _Beam:
     """The prefixes that are kept, in the order of their bits."""
 
-    def __init__(self, layout: Layout, evidence: TreeEvidence) -> None:
+    def __init__(self, layout: DiscoveryLayout, evidence: TreeEvidence) -> None:
         self.layout, self.evidence = layout, evidence
         self.hashes = np.zeros(1, dtype=np.uint64)
         self.states = np.array([2], dtype=np.int32)
@@ -163,19 +142,19 @@ class _Beam:
         states = np.empty(scores.shape, dtype=np.int32)
         prior = np.minimum(0, self.scores)
         prior -= np.where(self.states == 0, 0.0, width * math.log(2))
-        for first in range(0, len(scores), TOGETHER):
-            part = slice(first, first + TOGETHER)
+        for first in range(0, len(scores), EXTENDED_AT_A_TIME):
+            part = slice(first, first + EXTENDED_AT_A_TIME)
             hashes = layout.extended(self.hashes[part, None], words, group)
             score = np.full(hashes.shape, -charge)
             for level, table in zip(self.evidence.levels, scale, strict=True):
                 score += table.take(layout.tree_points(hashes, level))
-            np.minimum(score, MOST_GAIN, out=score)
+            np.minimum(score, MAX_GAIN, out=score)
             score += prior[part, None]
             states[part] = code.steps(self.states[part], width)
-            score[states[part] == IMPOSSIBLE] = -np.inf
+            score[states[part] == IMPOSSIBLE_STATE] = -np.inf
             scores[part] = score
-        kept = _largest(scores.ravel(), BEAM)
-        parent, word = np.divmod(kept, words.size)
+        best = _largest(scores.ravel(), BEAM_WIDTH)
+        parent, word = np.divmod(best, words.size)
         self.parents.append(parent)
         self.words.append(word)
         self.hashes = layout.extended(self.hashes[parent], words[word], group)
@@ -186,21 +165,23 @@ class _Beam:
         information = self.evidence.information[:, group]
         sought, total = self.evidence.sought, float(information.sum())
         parts = zip(information, self.evidence.frequencies, strict=True)
-        return [sought * own * table[group] for own, table in parts], sought**2 * total / 2
+        return [
+            sought * level_information * table[group] for level_information, table in parts
+        ], sought**2 * total / 2
 
     def best(self) -> list[int]:
         """Return the places of the ended strings with the best scores, the best first."""
         ended = np.flatnonzero(self.states == 0)
-        order = np.argsort(-self.scores[ended], kind="stable")[:LISTED]
+        order = np.argsort(-self.scores[ended], kind="stable")[:MAX_LISTED]
         places: list[int] = ended[order].tolist()
         return places
 
-    def bits(self, place: int) -> int:
+    def bits(self, index: int) -> int:
         """Return the 128 bits of a prefix."""
         bits = 0
         for group in reversed(range(len(self.parents))):
-            bits |= int(self.words[group][place]) << (WIDTH - self.layout.depths[group])
-            place = int(self.parents[group][place])
+            bits |= int(self.words[group][index]) << (CODE_BITS - self.layout.depths[group])
+            index = int(self.parents[group][index])
         return bits
 
 
@@ -208,10 +189,10 @@ def _largest(values: Floats, size: int) -> NDArray[np.int64]:
     """Return the places of the largest values, ascending; of equal ones the first."""
     places = np.flatnonzero(values > -np.inf)
     if places.size > size:
-        kept = values[places]
-        least = np.partition(kept, kept.size - size)[kept.size - size]
-        above = kept > least
-        equal = np.flatnonzero(kept == least)[: size - int(above.sum())]
+        candidates = values[places]
+        cut = np.partition(candidates, candidates.size - size)[candidates.size - size]
+        above = candidates > cut
+        equal = np.flatnonzero(candidates == cut)[: size - int(above.sum())]
         above[equal] = True
         places = places[above]
     return places

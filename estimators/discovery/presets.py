@@ -11,15 +11,15 @@ import sys
 from importlib import resources
 from pathlib import Path
 
-from estimators.discovery.string_code import END, SHARED, StringCode
+from estimators.discovery.string_code import END_SYMBOL, SHARED_CONTEXT, StringCode
 
-PRESETS = ("text", "url", "upper", "bytes")
+PRESET_NAMES = ("text", "url", "upper", "bytes")
 """English words; addresses of pages; capital letters and digits; anything, eight bits a byte."""
 
 
 @functools.lru_cache
 def preset(name: str) -> StringCode:
-    """Return one of the codes of :data:`PRESETS`.
+    """Return one of the codes of :data:`PRESET_NAMES`.
 
     Raises
     ------
@@ -31,10 +31,12 @@ def preset(name: str) -> StringCode:
     >>> [len(preset(name).tokens) for name in ("text", "bytes")]
     [400, 0]
     """
-    if name not in PRESETS:
-        raise ValueError(f"one of {', '.join(PRESETS)}")
-    if name == "bytes":  # END and 254 bytes have 8 bits; two, which no UTF-8 contains, have 9
-        return StringCode((), {SHARED: (8,) * (END - 2) + (9, 9, 8)})
+    if name not in PRESET_NAMES:
+        raise ValueError(f"one of {', '.join(PRESET_NAMES)}")
+    if (
+        name == "bytes"
+    ):  # END_SYMBOL and 254 bytes have 8 bits; two, which no UTF-8 contains, have 9
+        return StringCode((), {SHARED_CONTEXT: (8,) * (END_SYMBOL - 2) + (9, 9, 8)})
     folder = resources.files("estimators.discovery")
     return StringCode.unpacked(folder.joinpath(f"{name}.code").read_text(encoding="ascii"))
 
@@ -43,7 +45,7 @@ def learn_presets(examples: Path, target: Path) -> None:
     """Write the codes of the examples in one folder to another one."""
     from estimators.discovery.learning import learn_code
 
-    for name in PRESETS[:-1]:
+    for name in PRESET_NAMES[:-1]:
         lines = (examples / f"{name}.txt").read_text(encoding="utf-8").splitlines()
         (target / f"{name}.code").write_text(learn_code(lines).packed(), encoding="ascii")
 

@@ -1,8 +1,8 @@
 """A prefix code of strings: the bits that devices report prefixes of.
 
 A string is split into symbols: tokens (byte strings that the code names) where one fits, the
-longest first, otherwise single bytes; END comes last. The bits of a symbol depend on the last byte
-before it, its context. No string's bits are the beginning of another one's.
+longest first, otherwise single bytes; an end symbol comes last. The bits of a symbol depend on the
+last byte before it, its context. No string's bits are the beginning of another one's.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from estimators.exact.randomness import Words
 
-WIDTH = 128
+CODE_BITS = 128
 """Bits of a string that are kept; those beyond are cut off, missing ones are zeros."""
-END = 256
+END_SYMBOL = 256
 """The number of the symbol that ends a string; tokens come after it."""
-START = 256
+START_CONTEXT = 256
 """The context of the first symbol; other contexts are bytes."""
-SHARED = -1
+SHARED_CONTEXT = -1
 """The table of all contexts without a table of their own."""
 MOST_TOKENS, LONGEST_TOKEN, LONGEST_CODE = 400, 32, 64
 LARGEST_TEXT = 1 << 20
@@ -42,14 +42,10 @@ Lengths = Mapping[int, tuple[int, ...]]
 class StringCode:
     """A prefix code of strings, given by its tokens and the lengths of its symbols' bits.
 
-    Parameters
-    ----------
-    tokens : tuple of bytes
-        At most 400, each of 2 to 32 bytes. The token i is the symbol 257 + i.
-    lengths : mapping of int to tuple of int
-        For each context with a table of its own (a byte, or :data:`START`), and for :data:`SHARED`,
-        the number of bits of each symbol, from which the bits follow (Huffman's codes in canonical
-        form: ascending in length, and then in the symbol).
+    `tokens`: at most 400, each of 2 to 32 bytes. The token i is the symbol 257 + i; `lengths`: the
+    number of bits of each symbol, for each context with a table of its own (a byte, or
+    :data:`START_CONTEXT`) and for :data:`SHARED_CONTEXT`. The bits are those of the canonical
+    Huffman code: ascending in length, then in the symbol.
 
     Raises
     ------
@@ -69,20 +65,19 @@ class StringCode:
     lengths: Lengths
 
     def __post_init__(self) -> None:
-        """Check that this is a code."""
         fits = all(2 <= len(token) <= LONGEST_TOKEN for token in self.tokens)
         if not fits or len(set(self.tokens)) < len(self.tokens) or len(self.tokens) > MOST_TOKENS:
             raise ValueError(f"expected at most {MOST_TOKENS} tokens, of 2 to 32 bytes, each once")
-        if SHARED not in self.lengths:
+        if SHARED_CONTEXT not in self.lengths:
             raise ValueError("expected a table for contexts without one of their own")
         for context, lengths in self.lengths.items():
-            whole = sum(1 << (LONGEST_CODE - n) for n in lengths if 0 < n <= LONGEST_CODE)
+            kraft_sum = sum(1 << (LONGEST_CODE - n) for n in lengths if 0 < n <= LONGEST_CODE)
             if (
-                not SHARED <= context <= START
-                or len(lengths) != END + 1 + len(self.tokens)
+                not SHARED_CONTEXT <= context <= START_CONTEXT
+                or len(lengths) != END_SYMBOL + 1 + len(self.tokens)
                 or min(lengths) < 1
                 or max(lengths) > LONGEST_CODE
-                or whole != 1 << LONGEST_CODE
+                or kraft_sum != 1 << LONGEST_CODE
             ):
                 raise ValueError(f"expected the lengths of a complete code in context {context}")
 
@@ -131,45 +126,41 @@ class StringCode:
         longest = sorted(self.tokens, key=len, reverse=True)
         pattern = re.compile(b"|".join([*map(re.escape, longest), b"."]), re.DOTALL)
         numbers = {bytes([byte]): byte for byte in range(256)}
-        return pattern, numbers | {token: END + 1 + i for i, token in enumerate(self.tokens)}
+        return pattern, numbers | {token: END_SYMBOL + 1 + i for i, token in enumerate(self.tokens)}
 
     @functools.cached_property
     def codes(self) -> dict[int, tuple[list[int], list[int]]]:
         """The bits of the symbols as numbers, and how many there are, for each table."""
-        found = {}
+        codes_by_context = {}
         for context, lengths in self.lengths.items():
-            bits, code, before = [0] * len(lengths), 0, 0
+            bits, code, last_length = [0] * len(lengths), 0, 0
             for symbol in sorted(range(len(lengths)), key=lambda s: (lengths[s], s)):
-                code <<= lengths[symbol] - before
-                bits[symbol], before = code, lengths[symbol]
+                code <<= lengths[symbol] - last_length
+                bits[symbol], last_length = code, lengths[symbol]
                 code += 1
-            found[context] = bits, list(lengths)
-        return found
+            codes_by_context[context] = bits, list(lengths)
+        return codes_by_context
 
     @functools.cached_property
     def last_bytes(self) -> list[int]:
-        """The last byte of each symbol; of END, its own number."""
-        return [*range(256), END, *(token[-1] for token in self.tokens)]
+        """The last byte of each symbol; of END_SYMBOL, its own number."""
+        return [*range(256), END_SYMBOL, *(token[-1] for token in self.tokens)]
 
-    def split(self, data: bytes) -> list[int]:
-        """Return the symbols of some bytes, and END."""
+    def split(self, encoded: bytes) -> list[int]:
+        """Return the symbols of some bytes, and END_SYMBOL."""
         pattern, numbers = self._symbols
-        return [*(numbers[part] for part in pattern.findall(data)), END]
+        return [*(numbers[part] for part in pattern.findall(encoded)), END_SYMBOL]
 
     def encode(self, text: str) -> tuple[int, int]:
         """Return the first 128 bits of a string's code word, and its length.
+
+        Returns `bits`: 128 bits; zeros after the end; `length`: of the code word; above 128 it may
+        be less than the whole.
 
         Parameters
         ----------
         text : str
             In Unicode's normal form C: see :func:`normal_form`.
-
-        Returns
-        -------
-        bits : int
-            128 bits; zeros after the end.
-        length : int
-            Of the code word; above 128 it may be less than the whole.
 
         Raises
         ------
@@ -177,23 +168,24 @@ class StringCode:
             If the string cannot be written in UTF-8.
         """
         # a symbol has at least one bit and at most 32 bytes: no more can matter
-        data = text.encode()[: LONGEST_TOKEN * (WIDTH + 1)]
+        encoded = text.encode()[: LONGEST_TOKEN * (CODE_BITS + 1)]
         bits = length = 0
-        context = START
-        for symbol in self.split(data):
-            codes, lengths = self.codes.get(context) or self.codes[SHARED]
+        context = START_CONTEXT
+        for symbol in self.split(encoded):
+            codes, lengths = self.codes.get(context) or self.codes[SHARED_CONTEXT]
             bits = bits << lengths[symbol] | codes[symbol]
             length += lengths[symbol]
             context = self.last_bytes[symbol]
-            if length > WIDTH:
+            if length > CODE_BITS:
                 break
-        return bits << WIDTH >> length if length <= WIDTH else bits >> (length - WIDTH), length
+        return bits << CODE_BITS >> length if length <= CODE_BITS else bits >> (
+            length - CODE_BITS
+        ), length
 
     # -- Bits to strings ----------------------------------------------------------------------
 
     @functools.cached_property
     def _trees(self) -> dict[int, dict[tuple[int, int], int]]:
-        """The symbol of each code word, by table."""
         return {
             context: {(n, bits): s for s, (bits, n) in enumerate(zip(*table, strict=True))}
             for context, table in self.codes.items()
@@ -205,29 +197,29 @@ class StringCode:
         None if there is none: bits that do not end, are no UTF-8, or that a device would not send,
         because splitting the string gives other symbols.
 
-        Examples
-        --------
         >>> from estimators.discovery.presets import preset
         >>> preset("bytes").decode((1 << 128) - 1) is None
         True
         """
-        data, at, context = b"", 0, START
+        decoded, at, context = b"", 0, START_CONTEXT
         while True:
-            tree = self._trees.get(context) or self._trees[SHARED]
+            tree = self._trees.get(context) or self._trees[SHARED_CONTEXT]
             length, symbol = 0, None
             while symbol is None:
                 length += 1
-                if at + length > WIDTH:
+                if at + length > CODE_BITS:
                     return None
-                word = bits >> (WIDTH - at - length) & ((1 << length) - 1)
+                word = bits >> (CODE_BITS - at - length) & ((1 << length) - 1)
                 symbol = tree.get((length, word))
             at += length
-            if symbol == END:
+            if symbol == END_SYMBOL:
                 break
-            data += bytes([symbol]) if symbol < END else self.tokens[symbol - END - 1]
-            context = data[-1]
+            decoded += (
+                bytes([symbol]) if symbol < END_SYMBOL else self.tokens[symbol - END_SYMBOL - 1]
+            )
+            context = decoded[-1]
         try:
-            text = data.decode()
+            text = decoded.decode()
         except UnicodeDecodeError:
             return None
         return text if normal_form(text) == text and self.encode(text) == (bits, at) else None
@@ -241,43 +233,38 @@ class StringCode:
         """
         follow: list[list[int]] = [[0, 1], [1, 1]]
         roots = {}
-        for context in (START, *sorted(c for c in self.codes if c != START)):
-            if context in self.codes or context == START:
+        for context in (START_CONTEXT, *sorted(c for c in self.codes if c != START_CONTEXT)):
+            if context in self.codes or context == START_CONTEXT:
                 roots[context] = len(follow)
                 follow.append([1, 1])
-        if START not in self.codes:
-            roots[START] = roots[SHARED]
-            follow[2] = follow[roots[SHARED]]  # the start has the shared table
+        if START_CONTEXT not in self.codes:
+            roots[START_CONTEXT] = roots[SHARED_CONTEXT]
+            follow[2] = follow[roots[SHARED_CONTEXT]]  # the start has the shared table
         for context, (bits, lengths) in self.codes.items():
             for symbol, (word, length) in enumerate(zip(bits, lengths, strict=True)):
                 state = roots[context]
-                for place in range(length - 1, 0, -1):
-                    bit = word >> place & 1
+                for position in range(length - 1, 0, -1):
+                    bit = word >> position & 1
                     if follow[state][bit] == 1:
                         follow[state][bit] = len(follow)
                         follow.append([1, 1])
                     state = follow[state][bit]
                 last = self.last_bytes[symbol]
-                follow[state][word & 1] = 0 if symbol == END else roots.get(last, roots[SHARED])
+                follow[state][word & 1] = (
+                    0 if symbol == END_SYMBOL else roots.get(last, roots[SHARED_CONTEXT])
+                )
         return np.array(follow, dtype=np.int32)
 
     def steps(self, states: NDArray[np.int32], bits: int) -> NDArray[np.int32]:
         """Return the state after each word of so many bits, from each of some states.
 
-        Parameters
-        ----------
-        states : ndarray of int32, shape (n,)
-        bits : int
-
-        Returns
-        -------
-        ndarray of int32, shape (n, 2^bits)
-            Words ascend, their first bit is the highest.
+        `states`, shape (n,). The result has shape (n, 2^bits): words ascend, their first bit is the
+        highest.
         """
-        after = states[:, None]
+        next_states = states[:, None]
         for _ in range(bits):
-            after = self.automaton[after].reshape(len(states), -1)
-        return after
+            next_states = self.automaton[next_states].reshape(len(states), -1)
+        return next_states
 
 
 @functools.lru_cache(maxsize=2**16)

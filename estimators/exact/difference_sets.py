@@ -23,29 +23,22 @@ from estimators.estimate import Counts
 from estimators.exact.finite_fields import FiniteField, prime_power
 from estimators.exact.thresholds import WORD, miss_threshold
 
-FEW = 96
+MAX_LOOPED_MEMBERS = 96
 """Members that are gone through one by one: below, that is faster than transforms; measured."""
-LARGEST_KEPT = 2**14
+LARGEST_CACHED_LENGTH = 2**14
 """Numbers in a transform whose other side is kept from one answer to the next: 64 kB each."""
-TOGETHER = 2**17
+NUMBERS_AT_A_TIME = 2**17
 """Numbers that are transformed at a time."""
-_ROUNDING = 2.0**-53
+_DOUBLE_ROUNDING = 2.0**-53
 
 
 @dataclasses.dataclass(frozen=True)
 class DifferenceSet:
     """A set of s residues modulo K; any two of its translates share c.
 
-    Parameters
-    ----------
-    order : int
-        d: a prime power, or, for two coordinates, any number from 1, because a hyperplane of a
-        projective line is one point.
-    coordinates : int
-        t, at least 2.
+    `order`: d: a prime power, or, for two coordinates, any number from 1, because a hyperplane of a
+    projective line is one point; `coordinates`: t, at least 2.
 
-    Examples
-    --------
     >>> plane = DifferenceSet(2, 3)
     >>> plane.points, plane.size, plane.shared
     (7, 3, 1)
@@ -81,48 +74,33 @@ class DifferenceSet:
         """The number of residues outside the set before each member."""
         return self.members - np.arange(self.size)
 
-    def inside(self, rank: NDArray[Any]) -> NDArray[np.int64]:
+    def members_at(self, rank: NDArray[Any]) -> NDArray[np.int64]:
         """Return the members of these ranks, 0 to s - 1."""
         members: NDArray[np.int64] = self.members[rank]
         return members
 
-    def outside(self, rank: NDArray[Any]) -> NDArray[np.int64]:
+    def others_at(self, rank: NDArray[Any]) -> NDArray[np.int64]:
         """Return the residues outside the set of these ranks, 0 to K - s - 1, ascending."""
         return rank + np.searchsorted(self._skipped, rank, side="right")
 
     def translated_sums(self, counts: Counts, translates: int) -> Counts:
         """Return the sums of counts over the translates D, D + 1, ..., exactly.
 
-        Parameters
-        ----------
-        counts : ndarray of int64, shape (rows, K)
-            Not negative.
-        translates : int
-            k, at most K.
+        `counts`, shape (rows, K): not negative; `translates`: k, at most K. The result has shape
+        (rows, k): ``result[:, i] = counts[:, (D + i) % K].sum(axis=1)``, in O(K log K) a row and
+        memory linear in K.
 
-        Returns
-        -------
-        ndarray of int64, shape (rows, k)
-            ``result[:, i] = counts[:, (D + i) % K].sum(axis=1)``, in O(K log K) a row and memory
-            linear in K.
-
-        Notes
-        -----
-        This is a correlation with the indicator of D. If D has more than a few members, it uses
+        A correlation with the indicator of D. If D has more than a few members, it uses
         floating-point Fourier transforms of a length M without prime factors above 5. With m = log2
-        M, their error is less than 32 m 2^-53 |x| |y|, in the l2 norms of the two inputs: of the
-        norm, a pass of radix r adds at most sqrt(r) (r + 6) 2^-53 to a forward transform and (r +
-        6) 2^-53 to the inverse one, most for r = 2: 2 * 11.4 + 8 a bit. (For powers of two, theorem
-        5.1 of Brent, Percival and Zimmermann, "Error bounds on complex floating-point
-        multiplication", 2007, halves that.) If the bound is below 1/4, rounding to integers is
-        exact; counts with a larger norm are split into digits.
+        M their error is less than 32 m 2^-53 |x| |y| in the l2 norms of the inputs: a pass of radix
+        r adds at most sqrt(r) (r + 6) 2^-53 of the norm to a forward transform and (r + 6) 2^-53 to
+        the inverse one, most for r = 2. If the bound is below 1/4, rounding is exact; counts with a
+        larger norm are split into digits.
 
-        Examples
-        --------
         >>> DifferenceSet(2, 3).translated_sums(np.array([[5, 1, 0, 0, 0, 0, 2]]), 7)
         array([[1, 0, 2, 5, 3, 7, 6]])
         """
-        if self.size <= FEW:
+        if self.size <= MAX_LOOPED_MEMBERS:
             around = np.concatenate([counts, counts[:, : translates - 1]], axis=1)
             sums = np.zeros((len(counts), translates), dtype=np.int64)
             for member in self.members.tolist():
@@ -131,9 +109,9 @@ class DifferenceSet:
         from scipy import fft
 
         length = fft.next_fast_len(self.points + translates - 1, real=True)
-        kept = length <= LARGEST_KEPT
-        spectrum = _kept_spectrum(self, length) if kept else _spectrum(self, length)
-        largest = 0.25 / (32 * math.log2(length) * _ROUNDING * math.sqrt(self.size))
+        is_cached = length <= LARGEST_CACHED_LENGTH
+        spectrum = _kept_spectrum(self, length) if is_cached else _spectrum(self, length)
+        largest = 0.25 / (32 * math.log2(length) * _DOUBLE_ROUNDING * math.sqrt(self.size))
         base = int(largest / math.sqrt(2 * self.points))
 
         def correlated(part: Counts) -> Counts:
@@ -148,14 +126,13 @@ class DifferenceSet:
             product *= spectrum
             return np.rint(fft.irfft(product, length)[:, :translates]).astype(np.int64)
 
-        rows = max(1, TOGETHER // length)
+        rows = max(1, NUMBERS_AT_A_TIME // length)
         return np.concatenate(
             [correlated(counts[i : i + rows]) for i in range(0, len(counts), rows)]
         )
 
 
 def _spectrum(geometry: DifferenceSet, length: int) -> NDArray[np.complex128]:
-    """Return the conjugate of the Fourier transform of the set's indicator."""
     from scipy import fft
 
     indicator = np.zeros(length)
@@ -172,12 +149,8 @@ _kept_spectrum = functools.lru_cache(maxsize=256)(_spectrum)
 def support_chances(epsilon: Fraction, geometry: DifferenceSet) -> tuple[Fraction, Fraction]:
     """Return p and q: the chance that a report lies on its value's hyperplane, and on another one.
 
-    Parameters
-    ----------
-    epsilon : Fraction
-        Above 0.
-    geometry : DifferenceSet
-        A report is uniform on the hyperplane of its value, or uniform off it.
+    `epsilon`: above 0; `geometry`: a report is uniform on the hyperplane of its value, or uniform
+    off it.
     """
     points, size, shared = geometry.points, geometry.size, geometry.shared
     p = 1 - Fraction(miss_threshold(epsilon, size, points - size), WORD)
@@ -194,23 +167,22 @@ def _members(order: int, coordinates: int) -> NDArray[np.int64]:
     """Return the i below K for which x^i lies in one hyperplane, ascending.
 
     For d = p^m, x generates GF(p^(m t)), and g = x^K generates GF(d). The constant coefficient u of
-    the polynomial x^i is a GF(p)-linear function on the field; if it vanishes for x^i g^l, l = 0 to
-    m - 1, it vanishes on all multiples of x^i by GF(d), which is one GF(d)-linear condition. All
-    u_(i + K l) are products of coefficients of x^j and of rows of x^(b side + K l), i = j + b side:
-    two orbits of about the root of K vectors each.
+    a polynomial is a GF(p)-linear function; if it vanishes for x^i g^l, l = 0 to m - 1, it vanishes
+    on all multiples of x^i by GF(d). All u_(i + K l), i = j + b side, are products of coefficients
+    of x^j and of rows of x^(b side + K l).
     """
     if coordinates == 2:
         members = np.zeros(1, dtype=np.int64)
     else:
-        found = prime_power(order)
-        if found is None:
+        base_and_exponent = prime_power(order)
+        if base_and_exponent is None:
             raise ValueError(f"order = {order}: expected a power of a prime")
-        prime, exponent = found
+        prime, exponent = base_and_exponent
         field = FiniteField(prime, exponent * coordinates)
         points = geometric_sum(order, coordinates)
         side = math.isqrt(points - 1) + 1
-        one = np.array(field.one)
-        columns = field.orbit(one, field.matrix(1), side).T.astype(np.float64)
+        unit = np.array(field.unit)
+        columns = field.orbit(unit, field.matrix(1), side).T.astype(np.float64)
         step = field.matrix(side).T
         zero = np.ones((side, side), dtype=np.bool_)
         for power in range(exponent):

@@ -10,8 +10,6 @@ from estimators.estimate import Floats
 def variance(rate: Floats) -> Floats:
     """Return E z^2 = 1 / (2 sinh^2(rate / 2)).
 
-    Examples
-    --------
     >>> float(variance(np.array(2e-4)).round()), "continuous: 2 / rate^2"
     (50000000.0, 'continuous: 2 / rate^2')
     """
@@ -33,16 +31,10 @@ def third_absolute_moment(rate: Floats) -> Floats:
 def cumulant(rate: Floats, tilt: Floats) -> tuple[Floats, Floats, Floats]:
     """Return ln E exp(tilt z) and its first two derivatives in `tilt`.
 
-    Parameters
-    ----------
-    rate, tilt : ndarray of float64
-        Shapes that broadcast; 0 <= tilt < rate.
-
-    Notes
-    -----
-    E exp(u z) = (cosh(rate) - 1) / (cosh(rate) - cosh(u)) = 1 / (1 - sinh^2(u/2) / sinh^2(rate/2)).
+    `rate`, `tilt`: shapes that broadcast; 0 <= tilt < rate. E exp(u z) = (cosh(rate) - 1) /
+    (cosh(rate) - cosh(u)) = 1 / (1 - sinh^2(u/2) / sinh^2(rate/2)).
     """
     squared, scale = np.sinh(tilt / 2) ** 2, np.sinh(rate / 2) ** 2
-    rest = scale - squared
-    slope = np.sinh(tilt) / (2 * rest)
-    return -np.log1p(-squared / scale), slope, np.cosh(tilt) / (2 * rest) + slope**2
+    gap = scale - squared
+    slope = np.sinh(tilt) / (2 * gap)
+    return -np.log1p(-squared / scale), slope, np.cosh(tilt) / (2 * gap) + slope**2

@@ -18,18 +18,9 @@ Matrix = NDArray[np.int64]
 class FiniteField:
     """The field of p^n elements: polynomials over GF(p) modulo one of degree n.
 
-    An element is the tuple of its n coefficients, the constant one first. All elements but zero
-    are powers of the element x.
+    An element is the tuple of its n coefficients, the constant one first. All elements but zero are
+    powers of the element x. `prime`: p; `degree`: n, at least 2.
 
-    Parameters
-    ----------
-    prime : int
-        p.
-    degree : int
-        n, at least 2.
-
-    Examples
-    --------
     >>> field = FiniteField(3, 2)
     >>> field.power_of_x
     (1, 1)
@@ -46,7 +37,7 @@ class FiniteField:
         return int(self.prime**self.degree)
 
     @property
-    def one(self) -> Element:
+    def unit(self) -> Element:
         """The element 1."""
         return (1,) + (0,) * (self.degree - 1)
 
@@ -60,9 +51,9 @@ class FiniteField:
         """The element x^n, by which every multiplication reduces."""
         return _power_of_x(self.prime, self.degree)
 
-    def multiply(self, one: Element, other: Element) -> Element:
+    def multiply(self, left: Element, right: Element) -> Element:
         """Return the product of two elements."""
-        return _multiply(one, other, self.power_of_x, self.prime)
+        return _multiply(left, right, self.power_of_x, self.prime)
 
     def power(self, element: Element, exponent: int) -> Element:
         """Return an element to a power of at least 0."""
@@ -80,17 +71,14 @@ class FiniteField:
 
         Parameters
         ----------
-        start : ndarray of int, shape (degree,)
-            An element, as coefficients.
-        step : ndarray of int64, shape (degree, degree)
-            The matrix of the element to multiply by.
-        count : int
-            Rows, at least 1.
+        start, step, count
+            `start`, shape (degree,): an element, as coefficients; `step`, shape (degree, degree):
+            the matrix of the element to multiply by; `count`: rows, at least 1.
 
         Examples
         --------
         >>> field = FiniteField(3, 2)
-        >>> field.orbit(np.array(field.one), field.matrix(1), 4).tolist()
+        >>> field.orbit(np.array(field.unit), field.matrix(1), 4).tolist()
         [[1, 0], [0, 1], [1, 1], [1, 2]]
         """
         rows = np.asarray(start, dtype=np.int64)[None]
@@ -103,26 +91,22 @@ class FiniteField:
 def prime_factors(n: int) -> list[int]:
     """Return the primes that divide n, each once, ascending.
 
-    Examples
-    --------
     >>> prime_factors(360)
     [2, 3, 5]
     """
-    found, divisor = [], 2
+    factors, divisor = [], 2
     while divisor * divisor <= n:
         if n % divisor == 0:
-            found.append(divisor)
+            factors.append(divisor)
             while n % divisor == 0:
                 n //= divisor
         divisor += 1
-    return [*found, n] if n > 1 else found
+    return [*factors, n] if n > 1 else factors
 
 
 def prime_power(n: int) -> tuple[int, int] | None:
     """Return p and m if n = p^m with a prime p and m at least 1; else None.
 
-    Examples
-    --------
     >>> [prime_power(n) for n in (1, 2, 6, 49)]
     [None, (2, 1), None, (7, 2)]
     """
@@ -148,32 +132,31 @@ def _power_of_x(prime: int, degree: int) -> Element:
     constant = _primitive_root(prime)
     if degree % 2 == 0:
         constant = prime - constant
-    one = (1,) + (0,) * (degree - 1)
+    unit = (1,) + (0,) * (degree - 1)
     x = (0, 1) + (0,) * (degree - 2)
     for number in itertools.count(1):
-        rest = tuple(number // prime**i % prime for i in range(degree - 1))
-        reduced = (constant, *rest)
-        if _power(x, order, reduced, prime) == one and all(
-            _power(x, order // factor, reduced, prime) != one for factor in factors
+        higher = tuple(number // prime**i % prime for i in range(degree - 1))
+        reduced = (constant, *higher)
+        if _power(x, order, reduced, prime) == unit and all(
+            _power(x, order // factor, reduced, prime) != unit for factor in factors
         ):
             return reduced
     raise AssertionError  # pragma: no cover
 
 
 def _primitive_root(prime: int) -> int:
-    """Return the least generator of the integers modulo a prime, without zero."""
     factors = prime_factors(prime - 1)
     return next(
         g for g in itertools.count(1) if all(pow(g, (prime - 1) // r, prime) != 1 for r in factors)
     )
 
 
-def _multiply(one: Element, other: Element, power_of_x: Element, prime: int) -> Element:
-    degree = len(one)
+def _multiply(left: Element, right: Element, power_of_x: Element, prime: int) -> Element:
+    degree = len(left)
     product = [0] * (2 * degree - 1)
-    for i, a in enumerate(one):
+    for i, a in enumerate(left):
         if a:
-            for j, b in enumerate(other):
+            for j, b in enumerate(right):
                 product[i + j] += a * b
     terms = [(j, c) for j, c in enumerate(power_of_x) if c]
     for i in range(2 * degree - 2, degree - 1, -1):
@@ -185,9 +168,9 @@ def _multiply(one: Element, other: Element, power_of_x: Element, prime: int) -> 
 
 
 def _power(element: Element, exponent: int, power_of_x: Element, prime: int) -> Element:
-    result = (1,) + (0,) * (len(element) - 1)
+    power = (1,) + (0,) * (len(element) - 1)
     for bit in f"{exponent:b}":
-        result = _multiply(result, result, power_of_x, prime)
+        power = _multiply(power, power, power_of_x, prime)
         if bit == "1":
-            result = _multiply(result, element, power_of_x, prime)
-    return result
+            power = _multiply(power, element, power_of_x, prime)
+    return power

@@ -21,23 +21,19 @@ from estimators.exact.difference_sets import DifferenceSet, geometric_sum, suppo
 from estimators.exact.finite_fields import prime_power
 from estimators.exact.randomness import Words
 
-LARGEST = Fraction(6)
+LARGEST_EPSILON = Fraction(6)
 """Levels above it report at it: the geometries that fit a table fit no larger epsilon."""
-SPARED = 1.03
+VARIANCE_TOLERANCE = 1.03
 """What the variance may cost for a number of points nearer to the aim."""
-_HALF, _LOW = np.uint64(32), np.uint64(2**32 - 1)
+_HALF_WORD, _LOW_WORD = np.uint64(32), np.uint64(2**32 - 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
     """The space of a group's points at a level, with the law of a report.
 
-    Parameters
-    ----------
-    space : DifferenceSet
-        K points; the hyperplane of the point x is D + x.
-    p, q : Fraction
-        The chance that a report lies on the hyperplane of its point, and of any other one.
+    `space`: K points; the hyperplane of the point x is D + x; `p`, `q`: the chance that a report
+    lies on the hyperplane of its point, and of any other one.
     """
 
     space: DifferenceSet
@@ -72,26 +68,22 @@ class Geometry:
         support = self.space.translated_sums(counts, self.points)
         n = counts.sum(axis=1, keepdims=True)
         raw = (support - float(self.q) * n) / (self.contrast * np.maximum(n, 1))
-        result: Floats = np.where(n > 0, raw - 1 / self.points, 0.0)
-        return result
+        frequencies: Floats = np.where(n > 0, raw - 1 / self.points, 0.0)
+        return frequencies
 
 
 @functools.lru_cache(maxsize=1024)
 def best_geometry(epsilon: Fraction, limits: tuple[int, int], aim: int) -> Geometry:
     """Return the geometry of least variance within limits, or nearly so and nearer to an aim.
 
-    Parameters
-    ----------
-    epsilon : Fraction
-    limits : tuple of int
-        The least and the largest number of points.
-    aim : int
-        Of the geometries within 3% of the least variance, that with its number of points nearest.
-
-    Notes
-    -----
     Doubles are correctly rounded functions of exact fractions here, so that every device finds the
     same geometry.
+
+    Parameters
+    ----------
+    epsilon, limits, aim
+        `limits`: the least and the largest number of points; `aim`: of the geometries within 3% of
+        the least variance, that with its number of points nearest.
 
     Examples
     --------
@@ -102,13 +94,15 @@ def best_geometry(epsilon: Fraction, limits: tuple[int, int], aim: int) -> Geome
     3 10 29524 4 6 1365
     41 4 70644 37 3 1407
     """
-    found = [Geometry(s, *support_chances(epsilon, s)) for s in _spaces(epsilon, *limits)]
-    least = min(geometry.variance for geometry in found)
-    fitting = [geometry for geometry in found if geometry.variance <= SPARED * least]
+    geometries = [Geometry(s, *support_chances(epsilon, s)) for s in _spaces(epsilon, *limits)]
+    smallest = min(geometry.variance for geometry in geometries)
+    fitting = [
+        geometry for geometry in geometries if geometry.variance <= VARIANCE_TOLERANCE * smallest
+    ]
     return min(fitting, key=lambda g: (abs(g.points - aim), g.variance, g.space.coordinates))
 
 
-def _spaces(epsilon: Fraction, least: int, largest: int) -> Iterator[DifferenceSet]:
+def _spaces(epsilon: Fraction, smallest: int, largest: int) -> Iterator[DifferenceSet]:
     odds = math.exp(epsilon)
     for coordinates in range(2, largest.bit_length() + 1):
         order = 2
@@ -116,8 +110,8 @@ def _spaces(epsilon: Fraction, least: int, largest: int) -> Iterator[DifferenceS
         while order <= 6 * odds + 1 and (points := geometric_sum(order, coordinates)) <= largest:
             # as many points as there can be have (odds + d - 1)^2 / (4 odds (d - 1)) times the
             # least variance: beyond 2 none is worth a look
-            near = (odds + order - 1) ** 2 <= 8 * odds * (order - 1)
-            if points >= least and near and prime_power(order):
+            is_competitive = (odds + order - 1) ** 2 <= 8 * odds * (order - 1)
+            if points >= smallest and is_competitive and prime_power(order):
                 yield DifferenceSet(order, coordinates)
             order += 1
 
@@ -125,10 +119,10 @@ def _spaces(epsilon: Fraction, least: int, largest: int) -> Iterator[DifferenceS
 def points_of(words: Words, points: int) -> NDArray[np.int64]:
     """Return floor(points * word / 2^64) for each word, exactly; `points` is below 2^31."""
     number = np.uint64(points)
-    high, low = words >> _HALF, words & _LOW
+    high, low = words >> _HALF_WORD, words & _LOW_WORD
     high *= number
     low *= number
-    low >>= _HALF
+    low >>= _HALF_WORD
     high += low
-    high >>= _HALF
+    high >>= _HALF_WORD
     return high.view(np.int64)

@@ -25,16 +25,8 @@ AT_A_TIME = 2**15
 class HashedRows:
     """The rows of one level: t hashes of keys to K points.
 
-    Parameters
-    ----------
-    geometry : Geometry
-        Of the points of a row.
-    rows : int
-        t.
-    first : int
-        The index of the first row's hash.
-    seed : int
-        Of the hashes: the point of a key in a row is floor(K mix(key ^ constant) / 2^64).
+    `geometry`: of the points of a row; `rows`: t; `first`: the index of the first row's hash;
+    `seed`: of the hashes: the point of a key in a row is floor(K mix(key ^ constant) / 2^64).
     """
 
     geometry: Geometry
@@ -62,44 +54,35 @@ class HashedRows:
     def points_in(self, row: NDArray[np.int64], keys: Words) -> NDArray[np.int64]:
         """Return the point of each key in a row of its own, shape (n,).
 
-        Parameters
-        ----------
-        row : ndarray of int64, shape (n,)
-        keys : ndarray of uint64, shape (n,)
+        `row`, shape (n,); `keys`, shape (n,).
         """
         return points_of(mix(keys ^ self._constants_of(row)), self.geometry.points)
 
     def supports(self, reports: NDArray[np.int64], key: int) -> NDArray[np.bool_]:
         """Return which reports lie on the hyperplane of a key's point; none from t K on.
 
-        Parameters
-        ----------
-        reports : ndarray of int64, shape (n,)
-            Those of another level may be larger than any of this one.
-        key : int
+        `reports`, shape (n,): those of another level may be larger than any of this one.
         """
-        result = np.zeros(reports.size, dtype=np.bool_)
-        known = np.flatnonzero(reports < self.symbols)
-        row, point = np.divmod(reports[known], self.geometry.points)
-        own = self.points_in(row, np.full(row.size, key, dtype=np.uint64))
-        result[known] = np.isin((point - own) % self.geometry.points, self.geometry.space.members)
-        return result
+        is_supported = np.zeros(reports.size, dtype=np.bool_)
+        of_this_level = np.flatnonzero(reports < self.symbols)
+        row, point = np.divmod(reports[of_this_level], self.geometry.points)
+        key_points = self.points_in(row, np.full(row.size, key, dtype=np.uint64))
+        is_supported[of_this_level] = np.isin(
+            (point - key_points) % self.geometry.points, self.geometry.space.members
+        )
+        return is_supported
 
     def support(self, counts: Counts, keys: Words) -> Counts:
         """Return how many reports support each key, shape (k,).
 
-        Parameters
-        ----------
-        counts : ndarray of int64, shape (t, K)
-            Reports of each point in each row.
-        keys : ndarray of uint64, shape (k,)
+        `counts`, shape (t, K): reports of each point in each row; `keys`, shape (k,).
         """
-        geometry, result = self.geometry, np.empty(keys.size, dtype=np.int64)
+        geometry, support = self.geometry, np.empty(keys.size, dtype=np.int64)
         sums = geometry.space.translated_sums(counts, geometry.points).ravel()
         sums = sums.astype(np.min_scalar_type(sums.max()))  # a table that a cache holds
         first, step = np.arange(self.rows) * geometry.points, max(1, AT_A_TIME // self.rows)
         for begin in range(0, keys.size, step):
-            place = self.points(keys[begin : begin + step])
-            place += first
-            result[begin : begin + step] = sums.take(place).sum(axis=1, dtype=np.int64)
-        return result
+            cells = self.points(keys[begin : begin + step])
+            cells += first
+            support[begin : begin + step] = sums.take(cells).sum(axis=1, dtype=np.int64)
+        return support

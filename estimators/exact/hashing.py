@@ -11,27 +11,18 @@ from numpy.typing import NDArray
 
 from estimators.exact.randomness import Words
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
+_FIRST_FACTOR, _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def mix(words: Words) -> Words:
-    """Return a hash of each word: any change of a word changes about half the bits of its hash.
-
-    Parameters
-    ----------
-    words : ndarray of uint64
-
-    Returns
-    -------
-    ndarray of uint64, same shape
-    """
+    """Return a hash of each word: any change of a word changes about half the bits of its hash."""
     shifted = words >> np.uint64(30)
     mixed = words ^ shifted
-    mixed *= _FIRST
+    mixed *= _FIRST_FACTOR
     np.right_shift(mixed, np.uint64(27), out=shifted)  # memory that is new each time costs more
     mixed ^= shifted
-    mixed *= _SECOND
+    mixed *= _SECOND_FACTOR
     np.right_shift(mixed, np.uint64(31), out=shifted)
     mixed ^= shifted
     return mixed
@@ -40,14 +31,8 @@ def mix(words: Words) -> Words:
 def row_constants(seed: int, rows: int) -> Words:
     """Return the constants of `rows` hash functions: the first words of SplitMix64.
 
-    Parameters
-    ----------
-    seed : int
-        The generator's state before the first word, in [0, 2^64).
-    rows : int
+    `seed`: the generator's state before the first word, in [0, 2^64).
 
-    Examples
-    --------
     >>> [hex(word) for word in row_constants(0, 2).tolist()]
     ['0xe220a8397b1dcdaf', '0x6e789e6aa1b965f4']
     """
@@ -57,14 +42,9 @@ def row_constants(seed: int, rows: int) -> Words:
 def hash_constants(seed: int, index: NDArray[np.int64]) -> Words:
     """Return the constants of these hash functions alone: a device needs that of one row.
 
-    Parameters
-    ----------
-    seed : int
-        As for :func:`row_constants`.
-    index : ndarray of int64
-        From 0.
+    `seed`: as for :func:`row_constants`; `index`: from 0.
     """
-    return mix(np.uint64(seed) + (index.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
+    return mix(np.uint64(seed) + (index.astype(np.uint64) + np.uint64(1)) * _GOLDEN_RATIO)
 
 
 def buckets_and_signs(
@@ -73,20 +53,13 @@ def buckets_and_signs(
     """Hash keys to one of 2^bits buckets and to a sign.
 
     The word of a key in a row is ``mix(key ^ constant)``; its first `bits` bits are the bucket, its
-    last one is the sign, 1 for -1.
+    last one is the sign, 1 for -1. Returns `buckets`; `negative`: whether the sign is -1.
 
     Parameters
     ----------
-    keys, constants : ndarray of uint64
-        Of shapes that broadcast: (n,) and (n,), or (n, 1) and (rows,).
-    bits : int
+    keys, constants, bits
+        `keys`, `constants`: of shapes that broadcast: (n,) and (n,), or (n, 1) and (rows,); `bits`:
         0 to 63.
-
-    Returns
-    -------
-    buckets : ndarray of int64
-    negative : ndarray of bool
-        Whether the sign is -1.
 
     Examples
     --------

@@ -1,10 +1,9 @@
 """Discrete Laplace noise, drawn exactly and many at a time, with look-up tables.
 
-A law on a few integers is drawn by inversion: the sampler reveals a uniform number in [0, 1) bit by
-bit until it is certain between which two cumulative probabilities it lies. The first 16 bits mostly
-decide, with a table of 2^16 entries. Otherwise the next 48 are drawn, and after a tie with all 64
-bits of a cumulative probability, as many more as necessary. Nothing is rounded: the tables have
-floors of irrational numbers, enclosed between fractions until both ends have the same floor.
+A law on a few integers is drawn by inversion (theorem 3 of docs/proofs/privacy.md). The first 16
+bits of a uniform number mostly decide, with a table of 2^16 entries. Otherwise the next 48 are
+drawn, and after a tie as many more as necessary. The tables have floors of irrational numbers,
+enclosed between fractions until both ends have the same floor.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from estimators.exact.randomness import Bits
 from estimators.exact.sampling import Integers
 from estimators.exact.thresholds import exp_bounds
 
-PREFIX, WORD = 16, 64
-UNDECIDED = -1
-DIGITS = 10
+PREFIX_BITS, WORD_BITS = 16, 64
+UNDECIDED_PREFIX = -1
+DIGITS_AT_A_TIME = 10
 """Binary digits that are drawn together: of 1,024 cells, one in 64 prefixes is undecided."""
 
-LONGEST = 40
+LARGEST_EXPONENT = 40
 """The last cell of a law, all that is further out, has a probability of at least about e^-40: the
 64-bit floors of all cumulative probabilities differ."""
 
@@ -42,14 +41,9 @@ Enclosure = tuple[tuple[int, int], tuple[int, int]]
 class Inversion:
     """Draws from a law on 0, 1, ..., m, exactly.
 
-    Parameters
-    ----------
-    floors : callable
-        Takes a number of bits b; returns floor(2^b c_j) for the cumulative probabilities
-        c_1 < ... < c_m of being below j, none of which is a multiple of 2^-b.
+    `floors`: takes a number of bits b; returns floor(2^b c_j) for the cumulative probabilities c_1
+    < ... < c_m of being below j, none of which is a multiple of 2^-b.
 
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> third = Inversion(lambda bits: [2**bits // 3])
     >>> third.draw(SeededBits(1), 9).tolist()
@@ -58,34 +52,34 @@ class Inversion:
 
     def __init__(self, floors: Floors) -> None:
         self._floors = floors
-        self.thresholds = np.array(floors(WORD), dtype=np.uint64)
+        self.thresholds = np.array(floors(WORD_BITS), dtype=np.uint64)
         """floor(2^64 c_j)."""
         if (np.diff(self.thresholds) == 0).any():
             raise ValueError("two cumulative probabilities have the same 64 bits")
-        starts = np.arange(2**PREFIX, dtype=np.uint64) << np.uint64(WORD - PREFIX)
+        starts = np.arange(2**PREFIX_BITS, dtype=np.uint64) << np.uint64(WORD_BITS - PREFIX_BITS)
         self._guide = np.searchsorted(self.thresholds, starts).astype(np.int16)
-        self._guide[self.thresholds >> np.uint64(WORD - PREFIX)] = UNDECIDED
+        self._guide[self.thresholds >> np.uint64(WORD_BITS - PREFIX_BITS)] = UNDECIDED_PREFIX
 
     def draw(self, bits: Bits, n: int) -> NDArray[np.int16]:
         """Draw `n` independent numbers, shape (n,)."""
         prefix = bits.integers(-(-n // 4)).view(np.uint16)[:n]
         drawn = self._guide[prefix]
-        undecided = np.flatnonzero(drawn == UNDECIDED)
+        undecided = np.flatnonzero(drawn == UNDECIDED_PREFIX)
         if undecided.size:
-            word = prefix[undecided].astype(np.uint64) << np.uint64(WORD - PREFIX)
-            word |= bits.integers(undecided.size) >> np.uint64(PREFIX)
-            found = np.searchsorted(self.thresholds, word, side="right")
-            for i in np.flatnonzero(self.thresholds[np.maximum(found, 1) - 1] == word).tolist():
-                found[i] -= self._is_below(bits, int(found[i]) - 1)
-            drawn[undecided] = found
+            word = prefix[undecided].astype(np.uint64) << np.uint64(WORD_BITS - PREFIX_BITS)
+            word |= bits.integers(undecided.size) >> np.uint64(PREFIX_BITS)
+            numbers = np.searchsorted(self.thresholds, word, side="right")
+            for i in np.flatnonzero(self.thresholds[np.maximum(numbers, 1) - 1] == word).tolist():
+                numbers[i] -= self._is_below(bits, int(numbers[i]) - 1)
+            drawn[undecided] = numbers
         return drawn
 
-    def _is_below(self, bits: Bits, which: int) -> bool:
+    def _is_below(self, bits: Bits, index: int) -> bool:
         """Draw more bits of a number that ties with 64 bits of c_j; return whether it is below."""
-        known = WORD
+        precision = WORD_BITS
         while True:
-            known += WORD
-            digits = self._floors(known)[which] % 2**WORD
+            precision += WORD_BITS
+            digits = self._floors(precision)[index] % 2**WORD_BITS
             drawn = int(bits.integers(1)[0])
             if drawn != digits:
                 return bool(drawn < digits)
@@ -94,23 +88,14 @@ class Inversion:
 class DiscreteLaplace:
     """Integers z with P(z) proportional to exp(-rate abs(z)), exactly.
 
-    Parameters
-    ----------
-    rate : Fraction
-        2^-40 to 40.
+    `rate`: 2^-40 to 40. Theorem 3 of docs/proofs/privacy.md. The lowest m binary digits of the
+    geometric number abs(z) - 1 are independent of each other and of the remainder, which is
+    geometric with q^(2^m). A draw beyond the remainder's last cell starts again there.
 
     Raises
     ------
     ValueError
         If the rate is outside.
-
-    Notes
-    -----
-    With q = exp(-rate), z is 0 with probability (1 - q) / (1 + q), and else its sign is fair and
-    abs(z) - 1 geometric, P(k) = (1 - q) q^k. The binary digits of a geometric number are
-    independent; so are its lowest m and the rest, which is geometric with q^(2^m). Each of these is
-    drawn by inversion. A draw beyond the last cell of the rest starts again there (a geometric law
-    has no memory).
 
     Examples
     --------
@@ -126,27 +111,27 @@ class DiscreteLaplace:
         self.digits = max(0, math.floor(math.log2(1 / rate)))
         """m."""
         self.sign = Inversion(functools.partial(_signs, rate))
-        groups = -(-self.digits // DIGITS)
+        groups = -(-self.digits // DIGITS_AT_A_TIME)
         ends = [self.digits * i // groups for i in range(groups + 1)] if groups else [0]
         self.lowest = [
-            Inversion(functools.partial(_geometric, rate * 2**i, 2 ** (j - i) - 1, whole=False))
+            Inversion(functools.partial(_geometric, rate * 2**i, 2 ** (j - i) - 1, unbounded=False))
             for i, j in itertools.pairwise(ends)
         ]
         """Of each group of the lowest digits, the least significant first."""
         self._starts = ends[:-1]
         top = rate * 2**self.digits
-        self.cells = max(1, int(LONGEST / top))
+        self.cells = max(1, int(LARGEST_EXPONENT / top))
         """Values of the rest that have a cell of their own."""
-        self.rest = Inversion(functools.partial(_geometric, top, self.cells, whole=True))
+        self.remainder = Inversion(functools.partial(_geometric, top, self.cells, unbounded=True))
 
     def draw(self, bits: Bits, n: int) -> Integers:
         """Draw `n` independent values, dtype int64, shape (n,)."""
-        magnitude = self.rest.draw(bits, n).astype(np.int64)
-        beyond = np.flatnonzero(magnitude == self.cells)
-        while beyond.size:
-            further = self.rest.draw(bits, beyond.size)
-            magnitude[beyond] += further
-            beyond = beyond[further == self.cells]
+        magnitude = self.remainder.draw(bits, n).astype(np.int64)
+        pending = np.flatnonzero(magnitude == self.cells)
+        while pending.size:
+            further = self.remainder.draw(bits, pending.size)
+            magnitude[pending] += further
+            pending = pending[further == self.cells]
         magnitude <<= self.digits
         for start, group in zip(self._starts, self.lowest, strict=True):
             magnitude += group.draw(bits, n).astype(np.int64) << start
@@ -165,42 +150,41 @@ def _signs(rate: Fraction, bits: int) -> list[int]:
     """Return floors of P(z < 0) = q / (1 + q) and P(z < 1) = 1 / (1 + q)."""
 
     def enclosed(precision: int) -> list[Enclosure]:
-        (least, most), one = _powers(rate, 1, precision)[1], 1 << precision
-        below = (least, one + least), (most, one + most)
-        return [below, ((one, one + most), (one, one + least))]
+        (lower, upper), unit = _powers(rate, 1, precision)[1], 1 << precision
+        below = (lower, unit + lower), (upper, unit + upper)
+        return [below, ((unit, unit + upper), (unit, unit + lower))]
 
     return _floors(enclosed, bits)
 
 
-def _geometric(rate: Fraction, cells: int, bits: int, *, whole: bool) -> list[int]:
+def _geometric(rate: Fraction, cells: int, bits: int, *, unbounded: bool) -> list[int]:
     """Return floors of the probabilities that a geometric number is below 1, 2, ..., `cells`.
 
-    P(k) = (1 - q) q^k with q = exp(-rate); if not `whole`, given that it is at most `cells`.
+    P(k) = (1 - q) q^k with q = exp(-rate); if not `unbounded`, given that it is at most `cells`.
     """
 
     def enclosed(precision: int) -> list[Enclosure]:
-        one = 1 << precision
-        below = [(one - most, one - least) for least, most in _powers(rate, cells + 1, precision)]
-        least, most = (one, one) if whole else below[-1]
-        return [((low, most), (high, least)) for low, high in below[1:-1]]
+        unit = 1 << precision
+        below = [(unit - high, unit - low) for low, high in _powers(rate, cells + 1, precision)]
+        lower, upper = (unit, unit) if unbounded else below[-1]
+        return [((low, upper), (high, lower)) for low, high in below[1:-1]]
 
     return _floors(enclosed, bits)
 
 
 def _powers(rate: Fraction, last: int, precision: int) -> list[tuple[int, int]]:
     """Return bounds of 1, q, ..., q^last in units of 2^-precision, q = exp(-rate)."""
-    one = 1 << precision
+    unit = 1 << precision
     low, high = exp_bounds(rate, precision)
-    least, most = int(one / high), math.ceil(one / low)
-    powers = [(one, one)]
+    lower, upper = int(unit / high), math.ceil(unit / low)
+    powers = [(unit, unit)]
     for _ in range(last):
         down, up = powers[-1]
-        powers.append((down * least >> precision, -(-up * most >> precision)))
+        powers.append((down * lower >> precision, -(-up * upper >> precision)))
     return powers
 
 
 def _floors(enclosed: Callable[[int], list[Enclosure]], bits: int) -> list[int]:
-    """Return floor(2^bits c) of numbers with enclosures of increasing precision."""
     precision = 2 * bits
     while True:
         ends = [((a << bits) // b, (c << bits) // d) for (a, b), (c, d) in enclosed(precision)]

@@ -27,8 +27,6 @@ class Bits(Protocol):
 class SystemBits:
     """The operating system's cryptographic generator (``os.urandom``).
 
-    Examples
-    --------
     >>> SystemBits().integers(3).shape
     (3,)
     """

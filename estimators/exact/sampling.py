@@ -35,19 +35,13 @@ def bernoulli(
 
     The first byte of a uniform word decides unless it ties with the threshold's first byte; only
     then are the other 56 bits drawn. The result has the same law as a comparison of the whole word.
+    The result has shape (n,) or (n, columns).
 
     Parameters
     ----------
-    bits : Bits
-    thresholds : ndarray of uint64, shape (levels,)
-    level : ndarray of integers, shape (n,)
-        Below `levels`.
-    columns : int, optional
-        The number of coins for each row.
-
-    Returns
-    -------
-    ndarray of bool, shape (n,) or (n, columns)
+    bits, thresholds, level, columns
+        `thresholds`, shape (levels,); `level`, shape (n,): below `levels`; `columns`: the number of
+        coins for each row.
 
     Examples
     --------
@@ -62,8 +56,8 @@ def bernoulli(
     coins: Bools = drawn < first[:, None]
     tied = np.flatnonzero(drawn == first[:, None])
     if tied.size:
-        rest = bits.integers(tied.size) >> np.uint64(8)
-        coins.reshape(-1)[tied] = rest < (thresholds & _LOW_56)[level[tied // per_row]]
+        low_bits = bits.integers(tied.size) >> np.uint64(8)
+        coins.reshape(-1)[tied] = low_bits < (thresholds & _LOW_56)[level[tied // per_row]]
     return coins[:, 0] if columns is None else coins
 
 
@@ -71,39 +65,25 @@ def round_up(bits: Bits, fraction: NDArray[np.float64]) -> Bools:
     """Draw coins that are true with a probability given as a double, within 2^-61.
 
     This is for the random rounding of values to a grid, which costs no privacy because it comes
-    before the noise. As in :func:`bernoulli`, the first byte decides unless it ties.
-
-    Parameters
-    ----------
-    bits : Bits
-    fraction : ndarray of float64, shape (n,)
-        In [0, 1]; 0 is never true, 1 always.
+    before the noise. As in :func:`bernoulli`, the first byte decides unless it ties. `fraction`,
+    shape (n,): in [0, 1]; 0 is never true, 1 always.
     """
     scaled = fraction * 2.0**8
     first = scaled.astype(np.int16)
     drawn = uniform_bytes(bits, first.size)
     coins: Bools = drawn < first
     tied = np.flatnonzero(drawn == first)
-    rest = (bits.integers(tied.size) >> np.uint64(11)).astype(np.float64)
-    coins[tied] = rest < (scaled[tied] - first[tied]) * 2.0**53
+    low_bits = (bits.integers(tied.size) >> np.uint64(11)).astype(np.float64)
+    coins[tied] = low_bits < (scaled[tied] - first[tied]) * 2.0**53
     return coins
 
 
 def uniform_below(bits: Bits, bound: Unsigned) -> Unsigned:
     """Draw integers uniform on [0, bound), by rejection.
 
-    Parameters
-    ----------
-    bits : Bits
-    bound : ndarray of unsigned integers, shape (n,)
-        At least 1. For bounds up to 2^24, words of 32 bits are drawn.
+    `bound`, shape (n,): at least 1. For bounds up to 2^24, words of 32 bits are drawn. The result
+    has shape (n,).
 
-    Returns
-    -------
-    ndarray of uint32 or uint64, shape (n,)
-
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> int(uniform_below(SeededBits(1), np.full(1000, 6, dtype=np.uint64)).max())
     5
@@ -128,18 +108,8 @@ def uniform_below(bits: Bits, bound: Unsigned) -> Unsigned:
 def bytes_below(bits: Bits, bound: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Draw integers uniform on [0, bound) from single bytes, by rejection.
 
-    Parameters
-    ----------
-    bits : Bits
-    bound : ndarray of uint8, shape (n,)
-        At least 1.
+    `bound`, shape (n,): at least 1. The result has shape (n,).
 
-    Returns
-    -------
-    ndarray of uint8, shape (n,)
-
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> int(bytes_below(SeededBits(1), np.full(1000, 6, dtype=np.uint8)).max())
     5
@@ -160,11 +130,8 @@ def uniform_other(bits: Bits, values: NDArray[Any], bound: Unsigned) -> Unsigned
 
     Parameters
     ----------
-    bits : Bits
-    values : ndarray of integers, shape (n,)
-        In [0, bound).
-    bound : ndarray of uint64, shape (n,)
-        At least 2.
+    bits, values, bound
+        `values`, shape (n,): in [0, bound); `bound`, shape (n,): at least 2.
 
     Examples
     --------
@@ -180,16 +147,11 @@ def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64
     """Draw unit vectors, uniform on the sphere up to the rounding of their random numbers.
 
     They are :func:`normal_numbers`, d for each vector, divided by the vector's length. The privacy
-    of a mechanism must not depend on their law.
+    of a mechanism must not depend on their law. The result has shape (n, dimension).
 
     Parameters
     ----------
-    bits : Bits
-    n, dimension : int
-
-    Returns
-    -------
-    ndarray of float64, shape (n, dimension)
+    bits, n, dimension
 
     Examples
     --------
@@ -217,19 +179,9 @@ def normal_numbers(
 
     Of w words the first half of their 2 w uniform 32-bit numbers are lengths, the others turns;
     numbers i and w + i of the result are the cosine and the sine of turn i, times length i.
+    `words`, shape (w,); `chosen`: the numbers of the result to return, below 2 w; all by default.
+    The result has shape (2 w,) or that of `chosen`.
 
-    Parameters
-    ----------
-    words : ndarray of uint64, shape (w,)
-    chosen : ndarray of integers, optional
-        The numbers of the result to return, below 2 w; all by default.
-
-    Returns
-    -------
-    ndarray of float64, shape (2 w,) or that of `chosen`
-
-    Examples
-    --------
     >>> words = np.arange(1, 9, dtype=np.uint64) << np.uint64(40)
     >>> every = normal_numbers(words)
     >>> bool(np.allclose(normal_numbers(words, np.array([3, 12])), every[[3, 12]]))
@@ -239,8 +191,8 @@ def normal_numbers(
     if chosen is None:
         length, cosine, sine = _polar(uniform[:pairs], uniform[pairs:])
         return np.concatenate([length * cosine, length * sine])
-    of = chosen % max(pairs, 1)
-    length, cosine, sine = _polar(uniform[of], uniform[pairs + of])
+    pair = chosen % max(pairs, 1)
+    length, cosine, sine = _polar(uniform[pair], uniform[pairs + pair])
     one_of_two: NDArray[np.float64] = length * np.where(chosen < pairs, cosine, sine)
     return one_of_two
 

@@ -13,46 +13,36 @@ from estimators.exact.randomness import Words
 MANY_ROWS, BLOCK_ROWS, LEFT_ROWS = 8_192, 65_536, 64
 """From so many rows of bits on they are added as words, in blocks, but for the last few."""
 
-UNPACKED = 2**22
+BITS_UNPACKED_AT_A_TIME = 2**22
 """Bits that are unpacked at a time: a few megabytes."""
 
-FEW_BITS, MANY = 4, 16_384
+MAX_BITWISE_BITS, MIN_BITWISE_NUMBERS = 4, 16_384
 """So many numbers of so few bits are counted as bits, 64 in a word: measured two to three times as
 fast as np.bincount."""
-LONG = 256
+MIN_BITWISE_PART = 256
 """Parts of so many numbers on average are counted as bits, all of them together."""
 FIRST_BITS = np.packbits(np.tri(64, k=-1, dtype=np.uint8), axis=1).view(np.uint64)[:, 0]
 """Masks of the first 0, 1, ... 63 bits of a word, as np.packbits orders them."""
-DENSE = 2
+DENSE_TABLE_FACTOR = 2
 """np.bincount makes a whole table: worth it from half a report a cell on."""
-CHUNK = 65_536
+NUMBERS_COUNTED_AT_A_TIME = 65_536
 """np.bincount widens its input to eight bytes a number: of a chunk they stay in the cache."""
 
 
 def tally(numbers: NDArray[np.integer[Any]], cells: int) -> Counts:
     """Return how often each of the integers 0 to cells - 1 occurs.
 
-    Parameters
-    ----------
-    numbers : ndarray of unsigned integers, shape (n,)
-        All below `cells`.
-    cells : int
+    `numbers`, shape (n,): all below `cells`. The result has shape (cells,).
 
-    Returns
-    -------
-    ndarray of int64, shape (cells,)
-
-    Examples
-    --------
     >>> tally(np.array([2, 0, 2], dtype=np.uint8), 4)
     array([1, 0, 2, 0])
     """
     if _is_bitwise(bits := (cells - 1).bit_length(), numbers.size):
         return np.array(_patterns(numbers.size, None, _planes(numbers, bits)))[:cells]
-    found = np.zeros(cells, dtype=np.int64)
-    for start in range(0, numbers.size, CHUNK):
-        found += np.bincount(numbers[start : start + CHUNK], minlength=cells)
-    return found
+    counts = np.zeros(cells, dtype=np.int64)
+    for start in range(0, numbers.size, NUMBERS_COUNTED_AT_A_TIME):
+        counts += np.bincount(numbers[start : start + NUMBERS_COUNTED_AT_A_TIME], minlength=cells)
+    return counts
 
 
 def tally_signs(
@@ -60,17 +50,12 @@ def tally_signs(
 ) -> Counts:
     """Return how often each level occurs with a sign of 0 and of 1.
 
+    The result has shape (levels, 2).
+
     Parameters
     ----------
-    level : ndarray of integers, shape (n,)
-        All below `levels`.
-    levels : int
-    signs : ndarray of integers, shape (n,)
-        Zeros and ones.
-
-    Returns
-    -------
-    ndarray of int64, shape (levels, 2)
+    level, levels, signs
+        `level`, shape (n,): all below `levels`; `signs`, shape (n,): zeros and ones.
 
     Examples
     --------
@@ -95,59 +80,52 @@ def tally_signs_by_part(
 ) -> Counts | None:
     """Return the same for each of several parts; None where counting them one by one is faster.
 
+    The result has shape (parts, levels, 2), or None.
+
     Parameters
     ----------
-    level, signs : ndarrays of integers, shape (n,)
-        As for :func:`tally_signs`.
-    levels : int
-    sizes : ndarray of int64, shape (parts,)
-        Of the parts, one after the other; their sum is n.
-
-    Returns
-    -------
-    ndarray of int64, shape (parts, levels, 2), or None
+    level, signs, levels, sizes
+        `level`, `signs`, shape (n,): as for :func:`tally_signs`; `sizes`, shape (parts,): of the
+        parts, one after the other; their sum is n.
 
     Examples
     --------
-    >>> level, signs = np.tile([0, 1], MANY // 2), np.ones(MANY, dtype=np.uint8)
-    >>> found = tally_signs_by_part(level, 2, signs, np.array([MANY // 2, MANY // 2]))
-    >>> found[1].tolist()
+    >>> n = MIN_BITWISE_NUMBERS
+    >>> level, signs = np.tile([0, 1], n // 2), np.ones(n, dtype=np.uint8)
+    >>> tallies = tally_signs_by_part(level, 2, signs, np.array([n // 2, n // 2]))
+    >>> tallies[1].tolist()
     [[0, 4096], [0, 4096]]
     """
     bits = (levels - 1).bit_length()
-    if not _is_bitwise(1 + bits, signs.size) or signs.size < LONG * sizes.size:
+    if not _is_bitwise(1 + bits, signs.size) or signs.size < MIN_BITWISE_PART * sizes.size:
         return None
     ends = np.concatenate([[0], np.cumsum(sizes)])
     patterns: list[Words | None] = [None]
     for plane in (*_planes(level, bits), _words(np.packbits(signs))):
         split = [
-            (~plane, plane) if one is None else (one & ~plane, one & plane) for one in patterns
+            (~plane, plane) if pattern is None else (pattern & ~plane, pattern & plane)
+            for pattern in patterns
         ]
-        patterns = [one for pair in split for one in pair]
-    found = [np.diff(_ones_before(ends, words)) for words in patterns if words is not None]
-    return np.stack(found, axis=-1).reshape(len(sizes), -1, 2)[:, :levels]
+        patterns = [pattern for pair in split for pattern in pair]
+    tallies = [np.diff(_ones_before(ends, words)) for words in patterns if words is not None]
+    return np.stack(tallies, axis=-1).reshape(len(sizes), -1, 2)[:, :levels]
 
 
 def _ones_before(places: Counts, words: Words) -> Counts:
     """Return how many ones are before each place in the bits of packed words.
 
-    Parameters
-    ----------
-    places : ndarray of int64, shape (k,)
-        From 0 to the number of bits.
-    words : ndarray of uint64
-        As :func:`_words` packs them.
+    `places`, shape (k,): from 0 to the number of bits; `words`: as :func:`_words` packs them.
     """
-    before = np.zeros(len(words) + 1, dtype=np.int64)
-    np.cumsum(np.bitwise_count(words), dtype=np.int64, out=before[1:])
+    ones = np.zeros(len(words) + 1, dtype=np.int64)
+    np.cumsum(np.bitwise_count(words), dtype=np.int64, out=ones[1:])
     word, bit = np.divmod(places, 64)
     part = np.append(words, np.uint64(0))[word] & FIRST_BITS[bit]
-    result: Counts = before[word] + np.bitwise_count(part)
-    return result
+    counts: Counts = ones[word] + np.bitwise_count(part)
+    return counts
 
 
 def _is_bitwise(bits: int, size: int) -> bool:
-    return bits <= FEW_BITS and size >= MANY
+    return bits <= MAX_BITWISE_BITS and size >= MIN_BITWISE_NUMBERS
 
 
 def _planes(numbers: NDArray[np.integer[Any]], bits: int) -> list[Words]:
@@ -168,13 +146,13 @@ def _patterns(size: int, among: Words | None, planes: list[Words]) -> list[int]:
     """
     if not planes:
         return [size]
-    plane, *rest = planes
+    plane, *lower_planes = planes
     ones = plane if among is None else among & plane
     number = int(np.bitwise_count(ones).sum(dtype=np.int64))
-    if not rest:
+    if not lower_planes:
         return [size - number, number]
     zeros = ~plane if among is None else among ^ ones
-    return _patterns(size - number, zeros, rest) + _patterns(number, ones, rest)
+    return _patterns(size - number, zeros, lower_planes) + _patterns(number, ones, lower_planes)
 
 
 def count_symbols(
@@ -187,42 +165,30 @@ def count_symbols(
     table : ndarray of int64, shape (levels, 1 + symbols)
     level, symbols : ndarrays of integers, shape (n,)
     """
-    levels, known = table.shape[0], table.shape[1] - 1
-    size = levels * known
-    if symbols.size * DENSE < size:
+    levels, symbol_count = table.shape[0], table.shape[1] - 1
+    size = levels * symbol_count
+    if symbols.size * DENSE_TABLE_FACTOR < size:
         np.add.at(table[:, 0], level, 1)
         np.add.at(table, (level, symbols.astype(np.intp) + 1), 1)
         return
     narrow = np.uint16 if size < 2**16 else np.uint32 if size < 2**32 else np.uint64
-    found, step = np.zeros(size, dtype=np.int64), max(CHUNK, size)
+    counts, step = np.zeros(size, dtype=np.int64), max(NUMBERS_COUNTED_AT_A_TIME, size)
     for start in range(0, symbols.size, step):
         chunk = slice(start, start + step)
-        cells = np.multiply(level[chunk], known, dtype=narrow, casting="unsafe")
+        cells = np.multiply(level[chunk], symbol_count, dtype=narrow, casting="unsafe")
         np.add(cells, symbols[chunk], out=cells, casting="unsafe")
-        found += np.bincount(cells, minlength=size)
-    table[:, 0] += found.reshape(levels, known).sum(axis=1)
-    table[:, 1:] += found.reshape(levels, known)
+        counts += np.bincount(cells, minlength=size)
+    table[:, 0] += counts.reshape(levels, symbol_count).sum(axis=1)
+    table[:, 1:] += counts.reshape(levels, symbol_count)
 
 
 def sum_bits(rows: NDArray[np.uint8], columns: int) -> Counts:
     """Return how many rows have a one in each of the first `columns` bits, lowest bit first.
 
-    Parameters
-    ----------
-    rows : ndarray of uint8, shape (n, bytes)
-    columns : int
+    `rows`, shape (n, bytes). The result has shape (columns,). Many rows are added 64 columns at a
+    time by a carry-save adder: three words make one of sums and one of carries, which are rows of
+    twice the weight.
 
-    Returns
-    -------
-    ndarray of int64, shape (columns,)
-
-    Notes
-    -----
-    Many rows are added 64 columns at a time: three words make one of sums and one of carries, by
-    five logical operations (a carry-save adder), and the carries are rows of twice the weight.
-
-    Examples
-    --------
     >>> sum_bits(np.array([[1], [3], [5]], dtype=np.uint8), 3)
     array([3, 1, 1])
     """
@@ -230,9 +196,9 @@ def sum_bits(rows: NDArray[np.uint8], columns: int) -> Counts:
     while len(rows) >= MANY_ROWS:
         sums += _added_in_words(rows[:BLOCK_ROWS], columns)
         rows = rows[BLOCK_ROWS:]
-    few = min(255, max(1, UNPACKED // columns))
-    for start in range(0, len(rows), few):
-        sums += _unpacked(rows[start : start + few], columns).sum(axis=0, dtype=np.uint8)
+    rows_at_a_time = min(255, max(1, BITS_UNPACKED_AT_A_TIME // columns))
+    for start in range(0, len(rows), rows_at_a_time):
+        sums += _unpacked(rows[start : start + rows_at_a_time], columns).sum(axis=0, dtype=np.uint8)
     return sums
 
 

@@ -21,28 +21,16 @@ WORD = 2**64
 def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
     """Return rational numbers around e^x.
 
-    Parameters
-    ----------
-    x : Fraction
-        At least 0.
-    precision : int
-        Binary digits after the point.
-
-    Returns
-    -------
-    lower, upper : Fraction
-        ``lower <= e^x <= upper``, equal only for x = 0.
+    `x`: at least 0; `precision`: binary digits after the point. The result: ``lower <= e^x <=
+    upper``, equal only for x = 0. With ``y = x / 2**halvings <= 1/2`` the Taylor series of e^y is
+    summed in fixed point, every term rounded down for `lower` and up for `upper`; the remainder
+    after the term y^m/m! is below twice the next term. Squaring `halvings` times, rounded the same
+    way, gives e^x.
 
     Raises
     ------
     ValueError
         If x is negative.
-
-    Notes
-    -----
-    With ``y = x / 2**halvings <= 1/2`` the Taylor series of e^y is summed in fixed point, every
-    term rounded down for `lower` and up for `upper`; the remainder after the term y^m/m! is below
-    twice the next term. Squaring `halvings` times, rounded the same way, gives e^x.
 
     Examples
     --------
@@ -56,8 +44,8 @@ def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
         return Fraction(1), Fraction(1)
     halvings = max(0, (2 * x.numerator // x.denominator).bit_length())
     y = x / 2**halvings
-    one = 1 << precision
-    lower = upper = low_term = high_term = one
+    unit = 1 << precision
+    lower = upper = low_term = high_term = unit
     step = 1
     while high_term > 1:
         low_term = low_term * y.numerator // (y.denominator * step)
@@ -67,30 +55,15 @@ def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
     upper += 2 * high_term
     for _ in range(halvings):
         lower, upper = lower * lower >> precision, -(-upper * upper >> precision)
-    return Fraction(lower, one), Fraction(upper, one)
+    return Fraction(lower, unit), Fraction(upper, unit)
 
 
 @functools.lru_cache(maxsize=4096)
 def flip_threshold(epsilon: Fraction) -> int:
     """Return T = ceil(2^64 / (1 + e^epsilon)): flip if a uniform 64-bit word is below T.
 
-    Parameters
-    ----------
-    epsilon : Fraction
-        Above 0.
+    `epsilon`: above 0. The result: in [1, 2^63]. :func:`miss_threshold` of one output each.
 
-    Returns
-    -------
-    int
-        In [1, 2^63].
-
-    Notes
-    -----
-    An answer is kept by 2^64 - T words and flipped by T, so the ratio of its probabilities under
-    two inputs is (2^64 - T) / T, at most e^epsilon: :func:`miss_threshold` of one output each.
-
-    Examples
-    --------
     >>> hex(flip_threshold(Fraction(1)))
     '0x44d9585152ea1936'
     """
@@ -98,35 +71,23 @@ def flip_threshold(epsilon: Fraction) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def miss_threshold(epsilon: Fraction, inside: int, outside: int) -> int:
+def miss_threshold(epsilon: Fraction, set_size: int, complement_size: int) -> int:
     """Return T = ceil(2^64 outside / (inside e^epsilon + outside)): miss if a word is below T.
 
-    For mechanisms that report either an output of the input's set, uniform over its `inside`
-    outputs, or one of the `outside` others, uniform over these.
+    For reports that are uniform over the input's set, or uniform over the other outputs. The
+    result: in [1, 2^64 - 1]. Theorem 1 of docs/proofs/privacy.md, with W = `set_size` and M - W =
+    `complement_size`.
 
     Parameters
     ----------
-    epsilon : Fraction
-        Above 0.
-    inside, outside : int
-        Numbers of outputs, or numbers in the same proportion; at least 1.
-
-    Returns
-    -------
-    int
-        In [1, 2^64 - 1].
+    epsilon, set_size, complement_size
+        `epsilon`: above 0; `set_size`, `complement_size`: numbers of outputs, or numbers in the
+        same proportion; at least 1.
 
     Raises
     ------
     ValueError
         If epsilon is not above 0, or the probability of an output inside is below 2^-40.
-
-    Notes
-    -----
-    An output has probability (2^64 - T) / (2^64 inside) in the input's set, otherwise T / (2^64
-    outside): the ratio is (2^64 - T) outside / (T inside). Because T is rounded up, T (inside
-    e^epsilon + outside) >= 2^64 outside, so the ratio is at most e^epsilon. The threshold is exact:
-    see :func:`at_exp`.
 
     Examples
     --------
@@ -135,21 +96,21 @@ def miss_threshold(epsilon: Fraction, inside: int, outside: int) -> int:
     """
     if epsilon <= 0:
         raise ValueError(f"epsilon = {epsilon}: expected a number above 0")
-    if outside >= inside << 40:
-        raise ValueError(f"{outside} outputs for {inside}: expected less than 2^40 for each")
-    return at_exp(epsilon, lambda e: _ceil(WORD * outside / (inside * e + outside)))
+    if complement_size >= set_size << 40:
+        raise ValueError(
+            f"{complement_size} outputs for {set_size}: expected less than 2^40 for each"
+        )
+    return at_exp(
+        epsilon, lambda e: _ceil(WORD * complement_size / (set_size * e + complement_size))
+    )
 
 
 def at_exp(x: Fraction, function: Callable[[Fraction], Choice]) -> Choice:
     """Return function(e^x) exactly, for a monotone function with values such as integers.
 
-    Values that depend on e^epsilon must be the same on every device and at the aggregator. The
-    function is evaluated at both ends of an interval around e^x, which is narrowed until they
-    agree. This terminates if the function does not jump at e^x itself, which is irrational for a
-    rational x other than 0.
+    The function is evaluated at both ends of an interval around e^x, which is narrowed until they
+    agree. It must not jump at e^x itself, which is irrational for a rational x other than 0.
 
-    Examples
-    --------
     >>> at_exp(Fraction(4), int)
     54
     """

@@ -1,11 +1,11 @@
 """The minimum or maximum of private values, found in rounds of randomized answers.
 
-`search` has the questions and decisions, `tail` the exponent of the tail near the extreme.
+`binary_search` has the questions and decisions, `tail` the exponent of the tail near the extreme.
 """
 
 from __future__ import annotations
 
-from estimators.extremes.search import (
+from estimators.extremes.binary_search import (
     Decision,
     Progress,
     Search,

@@ -7,13 +7,13 @@ import dataclasses
 import numpy as np
 
 from estimators.estimate import Floats
-from estimators.extremes.search import Progress, Search
+from estimators.extremes.binary_search import Progress, Search
 
-ALPHAS = np.geomspace(0.1, 20, 160)
+TRIED_ALPHAS = np.geomspace(0.1, 20, 160)
 LARGEST_SHARE = 0.5  # of what still counts as a tail
-LEAST = 3  # rounds that tell, for an estimate
+MIN_TELLING_ROUNDS = 3  # rounds that tell, for an estimate
 CHI_SQUARE = 3.84  # its 95% quantile with one degree of freedom
-WIDEST = 4.0  # of the interval, as a ratio: beyond it nothing is told
+MAX_INTERVAL_RATIO = 4.0  # of the interval, as a ratio: beyond it nothing is told
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +21,8 @@ class Tail:
     """The exponent alpha: near the extreme, the share within x of it is C x^alpha.
 
     A smaller alpha means more users near the extreme and a more exact search: its error falls like
-    n^(-1 / (2 alpha)).
-
-    Attributes
-    ----------
-    alpha, lower, upper : float
-        The likeliest exponent, and the range of those that fit the rounds about as well.
+    n^(-1 / (2 alpha)). `alpha`, `lower`, `upper`: the likeliest exponent, and the range of those
+    that fit the rounds about as well.
     """
 
     alpha: float
@@ -65,22 +61,26 @@ def tail(search: Search, progress: Progress) -> Tail | None:
     contrast = search.randomizer.signs.contrast
     square = np.array([float(np.array(d.answers) @ contrast**2) for d in decisions])
     share = np.array([d.share for d in decisions])
-    place = np.array([d.threshold for d in decisions])
+    threshold = np.array([d.threshold for d in decisions])
     low, high = search.range
-    inwards = (place - low if search.kind == "minimum" else high - place) / (high - low)
-    kept = share <= LARGEST_SHARE
-    inwards, share, precision = inwards[kept], share[kept], 4 * square[kept]
-    if (share * np.sqrt(precision) >= LEAST).sum() < LEAST:
+    inwards = (threshold - low if search.kind == "minimum" else high - threshold) / (high - low)
+    is_tail = share <= LARGEST_SHARE
+    inwards, share, precision = inwards[is_tail], share[is_tail], 4 * square[is_tail]
+    if (share * np.sqrt(precision) >= MIN_TELLING_ROUNDS).sum() < MIN_TELLING_ROUNDS:
         return None
     ends = search.interval(progress)
     inner = (ends[1] - low if search.kind == "minimum" else high - ends[0]) / (high - low)
-    fit = np.array([_misfit(inwards, share, precision, inner, alpha) for alpha in ALPHAS])
-    near = np.flatnonzero(fit <= fit.min() + CHI_SQUARE)
-    first, last = int(near[0]) - 1, int(near[-1]) + 1  # the exponents that do not fit
-    if first < 0 or last >= ALPHAS.size or ALPHAS[last] > WIDEST * ALPHAS[first]:
+    fit = np.array([_misfit(inwards, share, precision, inner, alpha) for alpha in TRIED_ALPHAS])
+    fitting = np.flatnonzero(fit <= fit.min() + CHI_SQUARE)
+    first, last = int(fitting[0]) - 1, int(fitting[-1]) + 1  # the exponents that do not fit
+    if (
+        first < 0
+        or last >= TRIED_ALPHAS.size
+        or TRIED_ALPHAS[last] > MAX_INTERVAL_RATIO * TRIED_ALPHAS[first]
+    ):
         return None
-    alpha = float(ALPHAS[fit.argmin()])
-    return Tail(alpha, float(ALPHAS[first]), float(ALPHAS[last]))
+    alpha = float(TRIED_ALPHAS[fit.argmin()])
+    return Tail(alpha, float(TRIED_ALPHAS[first]), float(TRIED_ALPHAS[last]))
 
 
 def _misfit(inwards: Floats, share: Floats, precision: Floats, inner: float, alpha: float) -> float:

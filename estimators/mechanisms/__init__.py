@@ -2,7 +2,7 @@
 
 A new mechanism is a new file here and a line in :data:`MECHANISMS`. The conformance suite of the
 tests covers every entry of this list. Other distributions add mechanisms as entry points of the
-group :data:`GROUP`: the mechanism's name, and the class.
+group :data:`MECHANISM_GROUP`: the mechanism's name, and the class.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from estimators.mechanisms.laplace import Laplace
 from estimators.mechanisms.lifted_caps import LiftedCaps
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.oue import Oue
+from estimators.mechanisms.piecewise import Piecewise
 from estimators.mechanisms.prefix_tree import PrefixTree
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
@@ -31,14 +32,13 @@ from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.recursive_hadamard import RecursiveHadamard
 from estimators.mechanisms.repetition import RepeatedFrequency, RepeatedMean, Repetition
 from estimators.mechanisms.subset_selection import SubsetSelection
-from estimators.mechanisms.windows import Windows
-from estimators.registry import Registry
+from estimators.plugin_registry import PluginRegistry
 
-GROUP = "dither.mechanisms"
+MECHANISM_GROUP = "dither.mechanisms"
 
 _BUILT_IN: tuple[type[Mechanism], ...] = (
     RandomizedResponse,
-    Windows,
+    Piecewise,
     Laplace,
     Rappor,
     Grr,
@@ -66,17 +66,21 @@ def _by_kind(*mechanisms: type[Mechanism]) -> dict[str, type[Mechanism]]:
     return {kind: mechanism for mechanism in mechanisms for kind in sorted(mechanism.kinds)}
 
 
-def _accept(name: str, found: Any) -> Mapping[str, type[Mechanism]]:
-    is_one = isinstance(found, type) and issubclass(found, Mechanism)
-    if not is_one or getattr(found, "name", None) != name or not getattr(found, "kinds", None):
+def _accept(name: str, loaded: Any) -> Mapping[str, type[Mechanism]]:
+    is_mechanism = isinstance(loaded, type) and issubclass(loaded, Mechanism)
+    if (
+        not is_mechanism
+        or getattr(loaded, "name", None) != name
+        or not getattr(loaded, "kinds", None)
+    ):
         raise ValueError(f"a subclass of estimators.mechanisms.Mechanism with name {name!r}, kinds")
-    if missing := sorted(found.__abstractmethods__):
+    if missing := sorted(loaded.__abstractmethods__):
         raise ValueError(f"a mechanism that has {', '.join(missing)}")
-    return _by_kind(found)
+    return _by_kind(loaded)
 
 
-MECHANISMS: Registry[Mapping[str, type[Mechanism]]] = Registry(
-    GROUP,
+MECHANISMS: PluginRegistry[Mapping[str, type[Mechanism]]] = PluginRegistry(
+    MECHANISM_GROUP,
     {m.name: _by_kind(*(n for n in _BUILT_IN if n.name == m.name)) for m in _BUILT_IN},
     _accept,
 )
@@ -85,7 +89,7 @@ MECHANISMS: Registry[Mapping[str, type[Mechanism]]] = Registry(
 
 def mechanisms_for(kind: str) -> dict[str, type[Mechanism]]:
     """Return the mechanisms for a kind of metric, by name."""
-    return {name: each[kind] for name, each in MECHANISMS.usable() if kind in each}
+    return {name: by_kind[kind] for name, by_kind in MECHANISMS.usable() if kind in by_kind}
 
 
 def mechanism_class(name: str, kind: str) -> type[Mechanism]:
@@ -109,8 +113,8 @@ def mechanism_class(name: str, kind: str) -> type[Mechanism]:
 
 
 __all__ = [
-    "GROUP",
     "MECHANISMS",
+    "MECHANISM_GROUP",
     "AutoFrequency",
     "AutoMean",
     "Caps",
@@ -123,6 +127,7 @@ __all__ = [
     "LiftedCaps",
     "Mechanism",
     "Oue",
+    "Piecewise",
     "PrefixTree",
     "Projection",
     "ProjectiveGeometryResponse",
@@ -134,7 +139,6 @@ __all__ = [
     "RepeatedMean",
     "Repetition",
     "SubsetSelection",
-    "Windows",
     "mechanism_class",
     "mechanisms_for",
 ]

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Floats
+from estimators.exact.piecewise_shapes import MOST_SYMBOLS, shape_at, two_symbols
 from estimators.exact.randomness import Bits
 from estimators.exact.tallies import tally
-from estimators.exact.windows import MOST_SYMBOLS, shape_at, two_symbols
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.oue import Oue
+from estimators.mechanisms.piecewise import Piecewise
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
 from estimators.mechanisms.rappor import Rappor
@@ -25,10 +26,9 @@ from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.means import ScalarMean
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.mechanisms.subset_selection import SubsetSelection
-from estimators.mechanisms.windows import Windows
 from estimators.weights import LevelFacts
 
-CANDIDATES: tuple[Any, ...] = (
+FREQUENCY_CANDIDATES: tuple[Any, ...] = (
     Grr,
     ProjectiveGeometryResponse,
     SubsetSelection,
@@ -39,17 +39,18 @@ CANDIDATES: tuple[Any, ...] = (
 """For frequencies, all of which say how often a report supports a category."""
 
 
-class AutoMean(Windows):
+class AutoMean(Piecewise):
     """At each level `windows`, or one sign where that has less variance.
 
     A report is a symbol of its level; with two symbols it is that of `randomized_response`.
     Statistic of a level: the number of reports and the number for each symbol. Source: as for
     `windows`.
 
+    Signs are better where E x^2 > c^2 - w (theorem 3 of docs/proofs/mechanisms.md), compared in
+    exact fractions: above 0.39 at epsilon 0.5, 0.56 at 1, 0.84 at 2, 0.95 at 4.
+
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     values : str
         ``"two"`` if all values are at the ends of the range: then `spread` is 1, and every level
         reports a sign. ``"any"``, the default, if not.
@@ -59,18 +60,6 @@ class AutoMean(Windows):
         expectation, not a promise: a wrong one costs variance, and no bound becomes wrong.
     symbols : int
         The largest M, as for `windows`.
-
-    Raises
-    ------
-    ValueError
-        If an option is none of these.
-
-    Notes
-    -----
-    The variance of a sign, of whatever data with mean theta, is c^2 - theta^2, where c^2 is the
-    variance of a sign for the value 0. That of `windows` is at most its worst variance w for any
-    one value, plus E x^2 - theta^2. So signs are better where E x^2 > c^2 - w, compared in exact
-    fractions: above 0.39 at epsilon 0.5, 0.56 at 1, 0.84 at 2, 0.95 at 4.
 
     Examples
     --------
@@ -93,7 +82,7 @@ class AutoMean(Windows):
         if values not in ("any", "two"):
             raise ValueError(f"values = {values!r}: expected 'any' or 'two'")
         expected = Fraction(1) if values == "two" else _share(spread)
-        shapes = [(two_symbols(each), shape_at(each, symbols)) for each in self.epsilons]
+        shapes = [(two_symbols(epsilon), shape_at(epsilon, symbols)) for epsilon in self.epsilons]
         self._use(
             [
                 sign if expected > sign.worst_variance - windows.worst_variance else windows
@@ -107,19 +96,19 @@ class AutoMean(Windows):
     @property
     def level_mechanisms(self) -> list[str]:
         """The mechanism of each level."""
-        names = {True: "randomized_response", False: Windows.name}
+        names = {True: "randomized_response", False: Piecewise.name}
         return [names[shape.symbols == 2] for shape in self.shapes]
 
 
 def _share(text: str) -> Fraction:
     """Return a number from 0 to 1 that is written in decimals or as a fraction."""
     try:
-        found = Fraction(text)
+        share = Fraction(text)
     except (ValueError, ZeroDivisionError):
-        found = Fraction(-1)
-    if not 0 <= found <= 1:
+        share = Fraction(-1)
+    if not 0 <= share <= 1:
         raise ValueError(f"spread = {text!r}: expected a number from 0 to 1 as text, as in '0.9'")
-    return found
+    return share
 
 
 class AutoFrequency(SupportCounts):
@@ -129,10 +118,14 @@ class AutoFrequency(SupportCounts):
     those whose reports fit; of two with the same variance, the smaller reports. Source: HLDP,
     Algorithm 2; HIST, section 2.
 
+    A report is the bytes of its level's mechanism, padded with zeros to the widest in use.
+    Statistic of a level: that of its mechanism; the other columns stay zero.
+
+    The choice depends on epsilon and the options alone, in exact fractions, so that devices and
+    aggregators agree on it. The weights of levels are as if each had a metric of its own.
+
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
     report_bytes : int
@@ -142,16 +135,6 @@ class AutoFrequency(SupportCounts):
     ------
     ValueError
         If no report fits, with the smallest possible size.
-
-    Notes
-    -----
-    A report is the bytes of its level's mechanism, padded with zeros to the widest in use.
-    Statistic of a level: that of its mechanism; the other columns stay zero.
-
-    The choice depends on epsilon and the options alone, and uses exact fractions, so that devices
-    and aggregators agree on it. Privacy and checks are those of the chosen mechanisms. The weights
-    of levels are as if each had a metric of its own; the bounds are those of mixed levels in
-    :class:`estimators.bounds.Law`.
 
     Examples
     --------
@@ -188,7 +171,9 @@ class AutoFrequency(SupportCounts):
         self.shape = (max(child.width for child in children),)
         self.columns = max(child.columns for child in children)
         facts = [child.facts for child in children]
-        variances, paper = np.array([(each.variances[0], each.paper[0]) for each in facts]).T
+        variances, paper = np.array(
+            [(level_facts.variances[0], level_facts.paper[0]) for level_facts in facts]
+        ).T
         return LevelFacts.of(self.epsilons, variances, paper)
 
     def _by_level(self, level: Levels) -> Iterator[tuple[int, Mechanism, NDArray[np.intp]]]:
@@ -203,8 +188,8 @@ class AutoFrequency(SupportCounts):
         """Return the bytes of one report of its level's mechanism for each value."""
         reports = np.zeros((len(level), *self.shape), dtype=np.uint8)
         for _, child, rows in self._by_level(level):
-            own = child.randomize(values[rows], np.zeros(rows.size, dtype=np.uint8), bits)
-            wire = np.frombuffer(child.encode(own), dtype=np.uint8)
+            child_reports = child.randomize(values[rows], np.zeros(rows.size, dtype=np.uint8), bits)
+            wire = np.frombuffer(child.encode(child_reports), dtype=np.uint8)
             reports[rows, : child.width] = wire.reshape(rows.size, child.width)
         return reports
 
@@ -212,17 +197,19 @@ class AutoFrequency(SupportCounts):
         """Reject a report that its level's mechanism rejects, or that is not padded with zeros."""
         reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, self.width)
         for _, child, rows in self._by_level(np.frombuffer(levels, dtype=np.uint8)):
-            if (rest := reports[rows, child.width :]).any():
+            if (padding := reports[rows, child.width :]).any():
                 raise ReportError(
-                    "bad_value", f"byte {rest.max()} after {child.width} bytes: expected zeros"
+                    "bad_value", f"byte {padding.max()} after {child.width} bytes: expected zeros"
                 )
             child.check_values(bytes(rows.size), reports[rows, : child.width].tobytes())
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table; each row has the columns of its level's mechanism."""
         for index, child, rows in self._by_level(level):
-            own = child.decode(reports[rows, : child.width].tobytes())
-            child.accumulate(self._row(table, index), np.zeros(rows.size, dtype=np.uint8), own)
+            child_reports = child.decode(reports[rows, : child.width].tobytes())
+            child.accumulate(
+                self._row(table, index), np.zeros(rows.size, dtype=np.uint8), child_reports
+            )
 
     def _row(self, table: Counts, level: int) -> Counts:
         """Return the table of one level's mechanism, not copied."""
@@ -231,8 +218,8 @@ class AutoFrequency(SupportCounts):
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the log likelihood of the level's mechanism."""
         child = self.children[level]
-        own = child.decode(reports[:, : child.width].tobytes())
-        return child.log_likelihood(own, 0, value)
+        child_reports = child.decode(reports[:, : child.width].tobytes())
+        return child.log_likelihood(child_reports, 0, value)
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the ranges of the levels' mechanisms."""
@@ -251,26 +238,26 @@ class AutoFrequency(SupportCounts):
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports support the category, by the level's mechanism."""
         child = self.children[level]
-        own = child.decode(reports[:, : child.width].tobytes())
-        return child.supports(own, 0, category)
+        child_reports = child.decode(reports[:, : child.width].tobytes())
+        return child.supports(child_reports, 0, category)
 
     def support(self, table: Counts) -> Counts:
         """Return how many reports support each category, shape (levels, k)."""
-        result = np.zeros((len(self.epsilons), self.categories), dtype=np.int64)
-        for mechanism, levels in self._together:
-            result[levels] = mechanism.support(table[levels, : mechanism.columns])
-        return result
+        support = np.zeros((len(self.epsilons), self.categories), dtype=np.int64)
+        for mechanism, levels in self._mechanisms_and_levels:
+            support[levels] = mechanism.support(table[levels, : mechanism.columns])
+        return support
 
     @functools.cached_property
-    def _together(self) -> list[tuple[SupportCounts, list[int]]]:
+    def _mechanisms_and_levels(self) -> list[tuple[SupportCounts, list[int]]]:
         """Each chosen mechanism, for all its levels, and these levels."""
-        result = []
+        mechanisms = []
         kinds: list[Any] = [type(child) for child in self.children]
         for kind in dict.fromkeys(kinds):
-            levels = [i for i, each in enumerate(kinds) if each is kind]
+            levels = [i for i, child_kind in enumerate(kinds) if child_kind is kind]
             epsilons = [self.epsilons[level] for level in levels]
-            result.append((kind(epsilons, categories=self.categories), levels))
-        return result
+            mechanisms.append((kind(epsilons, categories=self.categories), levels))
+        return mechanisms
 
 
 def _check_report_bytes(report_bytes: int) -> None:
@@ -278,27 +265,25 @@ def _check_report_bytes(report_bytes: int) -> None:
         raise ValueError(f"report_bytes = {report_bytes}: expected 1 or more")
 
 
-def _frequency_at(epsilon: Fraction, categories: int, most: int) -> SupportCounts:
+def _frequency_at(epsilon: Fraction, categories: int, max_bytes: int) -> SupportCounts:
     """Return the candidate of least variance whose report takes at most this many bytes.
 
-    Examples
-    --------
     >>> _frequency_at(Fraction(1), 200, 4).name, _frequency_at(Fraction(1), 200, 25).name
     ('projective_geometry_response', 'subset_selection')
     """
     fitting: list[SupportCounts] = []
     smallest = []
-    for candidate in CANDIDATES:
+    for candidate in FREQUENCY_CANDIDATES:
         width = candidate.least_width(categories)
-        if width <= most:
+        if width <= max_bytes:
             built: SupportCounts = candidate([epsilon], categories=categories)
             width = built.width
-            if width <= most:
+            if width <= max_bytes:
                 fitting.append(built)
         smallest.append(width)
     if not fitting:
         raise ValueError(
-            f"report_bytes = {most} at epsilon = {float(epsilon)}: expected {min(smallest)} or "
-            f"more for {categories} categories"
+            f"report_bytes = {max_bytes} at epsilon = {float(epsilon)}: expected {min(smallest)} "
+            f"or more for {categories} categories"
         )
     return min(fitting, key=lambda x: (x.signs.exact_even_variance(0, categories), x.width))

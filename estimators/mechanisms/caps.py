@@ -18,10 +18,10 @@ from estimators.bounds.ranked_directions.report_law import ReportLaw, report_law
 from estimators.bounds.spheres import VectorLaw
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.mechanism import Reports
-from estimators.mechanisms.shared.ranked_directions import CHUNK, RankedDirections
+from estimators.mechanisms.shared.ranked_directions import NUMBERS_AT_A_TIME, RankedDirections
 from estimators.weights import LevelFacts
 
-CANDIDATES = (
+CANDIDATE_COUNTS = (
     (Fraction(0), 8),
     (Fraction("0.6"), 16),
     (Fraction("1.4"), 32),
@@ -35,21 +35,20 @@ CANDIDATES = (
 )
 """From which epsilon on, how many candidates: so many that the variance of a report is at most 6%
 above the least that any mechanism has on the sphere, up to epsilon 10."""
-MOST_NUMBERS = 2**21
+MAX_NORMAL_NUMBERS = 2**21
 """Normal numbers that a device draws for one report: beyond it, it has fewer candidates."""
-FINE = 1024  # coordinates up to which a report has a byte for each
+MAX_BYTE_DIMENSION = 1024  # coordinates up to which a report has a byte for each
 SIGNED_BYTE, SIGNED_WORD = 127, 2**14  # the grids of one and two bytes
 
 
 class Caps(RankedDirections):
     """One of k random directions: by preference one of the W that point best to the value.
 
-    The device draws k / 2 directions u uniform on the unit sphere; they and their opposites are the
-    candidates. It orders them by <u, v>, where v = x / |x| or, with probability 1/2 - |x| / 2, its
-    opposite. By a private coin the report is one of the first W, uniform, or else one of the k - W
-    others, uniform; it is rounded at random to the grid 1/g, so that it is an integer vector U with
-    E[U | u] = g u. The estimate is the mean of B U / g. k and W depend on epsilon and d alone
-    (:func:`best_caps`). `hemisphere` is k = 2, W = 1.
+    The candidates are k / 2 directions u uniform on the unit sphere, and their opposites, ordered
+    by <u, v>, where v = x / |x| or, with probability 1/2 - |x| / 2, its opposite. By a private coin
+    the report is uniform among the first W, or else among the other k - W; it is rounded at random
+    to the grid 1/g. The estimate is the mean of B U / g, U the report. k and W depend on epsilon
+    and d alone (:func:`best_caps`).
 
     The statistic of a level is the number of reports, the sum of each coordinate, and the sum of
     each coordinate's squares, from which the bounds learn how uneven the data are.
@@ -58,39 +57,12 @@ class Caps(RankedDirections):
     the sphere (Asi, Feldman and Talwar, 2022), on random candidates instead of a cap, as in the
     minimal random coding of Shah et al. (2022).
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    dimension : int
-        d, at least 1.
-    grid : int, optional
-        g, at most 2^24. A coordinate takes a byte for g < 2^7, two for g < 2^15, else four. By
-        default 127 up to 1,024 coordinates, else 2^14: the rounding adds at most d / (4 g^2) to
-        the variance of a report.
+    **Privacy.** Theorem 4 of docs/proofs/privacy.md, in floating point too. A device computes k, W
+    and T itself, so a server cannot choose them.
 
-    Notes
-    -----
-    **Privacy.** The candidates u_1, ..., u_k are drawn before the device looks at the value, and
-    independently of it. Given them, and whatever v is, some W of them are the first. Each of these
-    is chosen with probability (2^64 - T) / (2^64 W), each other one with T / (2^64 (k - W)), with
-    T = ceil(2^64 (k - W) / (W e^epsilon + k - W)). So for every candidate and all values x and x'
-
-        P(j | x, u) <= (2^64 - T) (k - W) / (T W) * P(j | x', u) = ratio * P(j | x', u),
-
-    and ratio <= e^epsilon by integer arithmetic. The report is a function of the candidates, of j
-    and of randomness that is independent of the value (the rounding); mixing over the law of u
-    keeps the ratio. **This is exact in floating point:** the proof assumes nothing about the law of
-    u, or about how <u, v> is rounded, summed or tied. Doubles determine the order, the integer
-    threshold and integers uniform by rejection the choice. So doubles can cost accuracy, but not
-    privacy. It holds for every k, W and T with that ratio; a device computes T itself, and from
-    epsilon and d also k and W, so a server cannot choose them.
-
-    **No bias.** The law of u is invariant under rotation, so E[u_j] = m v with one m, B = 1/m, and
-    v has mean x. The order is that of the unrounded directions; given u, the rounding has mean
-    zero. At x = 0 all products tie, and any of the candidates is uniform on the sphere. m = (p_in -
-    p_out) E[sum of the best W scores] is one integral (Theorem 1 of
-    docs/proofs/ranked-directions.md).
+    **No bias.** Theorem 4 of docs/proofs/mechanisms.md. m = (p_in - p_out) E[sum of the best W
+    scores] is one integral:
+    :class:`estimators.bounds.ranked_directions.candidates.Candidates`.
 
     **Random words.** For one value: the directions, of :func:`~estimators.exact.sampling.
     normal_numbers`, with ceil(b d / 2) words for each block of b = max(1, floor(2^17 / d))
@@ -102,6 +74,15 @@ class Caps(RankedDirections):
     Last the coordinates of the chosen *direction* are rounded by `round_up`, up from their floor.
     Their signs change if its opposite was chosen, and again if v is the opposite of x. For many
     values each step is for all values of a chunk with the same k and W.
+
+    Parameters
+    ----------
+    dimension : int
+        d, at least 1.
+    grid : int, optional
+        g, at most 2^24. A coordinate takes a byte for g < 2^7, two for g < 2^15, else four. By
+        default 127 up to 1,024 coordinates, else 2^14: the rounding adds at most d / (4 g^2) to
+        the variance of a report.
 
     Examples
     --------
@@ -119,7 +100,7 @@ class Caps(RankedDirections):
         self, epsilons: Sequence[Fraction], *, dimension: int, grid: int | None = None
     ) -> None:
         if grid is None:
-            grid = SIGNED_BYTE if dimension <= FINE else SIGNED_WORD
+            grid = SIGNED_BYTE if dimension <= MAX_BYTE_DIMENSION else SIGNED_WORD
         sets = [best_caps(epsilon, dimension) for epsilon in epsilons]
         super().__init__(epsilons, dimension, grid, sets)
         self.dtype = np.dtype("i1" if grid < 2**7 else "<i2" if grid < 2**15 else "<i4")
@@ -130,8 +111,11 @@ class Caps(RankedDirections):
     @functools.cached_property
     def laws(self) -> list[ReportLaw]:
         """The law of a report, per level."""
-        each = zip(self.sets, self.inside, self.outside, strict=True)
-        return [report_law(self.dimension, k, w, float(p), float(q)) for (k, w), p, q in each]
+        sets_and_chances = zip(self.sets, self.best_chances, self.other_chances, strict=True)
+        return [
+            report_law(self.dimension, k, w, float(p), float(q))
+            for (k, w), p, q in sets_and_chances
+        ]
 
     @functools.cached_property
     def scale(self) -> Floats:  # type: ignore[override]
@@ -147,11 +131,11 @@ class Caps(RankedDirections):
     @property
     def public_constants(self) -> dict[str, Any]:
         """The numbers k and W of each level."""
-        candidates, inside = (list(x) for x in zip(*self.sets, strict=True))
-        return {"candidates": candidates, "inside": inside}
+        candidates, best_counts = (list(x) for x in zip(*self.sets, strict=True))
+        return {"candidates": candidates, "inside": best_counts}
 
     def _add(self, sums: Counts, reports: Reports) -> None:
-        d, rows = self.dimension, max(1, CHUNK // self.dimension)
+        d, rows = self.dimension, max(1, NUMBERS_AT_A_TIME // self.dimension)
         for start in range(0, len(reports), rows):
             wide = reports[start : start + rows].astype(np.int64)
             sums[:d] += wide.sum(axis=0)
@@ -171,8 +155,8 @@ class Caps(RankedDirections):
             return Directions(1, n, coefficient, contrast, 1 / self.grid)
         laws = tuple(law for law, wanted in zip(self.laws, used.tolist(), strict=True) if wanted)
         squares = table[used, 1 + self.dimension :] / (self.grid**2 * n)[:, None]
-        each = self.dimension, n, coefficient, laws, 1 / self.grid, one_law, mean
-        return CoordinateBounds(*each, squares=squares, levels=len(self.epsilons))
+        arguments = self.dimension, n, coefficient, laws, 1 / self.grid, one_law, mean
+        return CoordinateBounds(*arguments, squares=squares, levels=len(self.epsilons))
 
     def _squares(self, table: Counts, used: NDArray[np.bool_]) -> Floats:
         n, unit = table[used, 0], self.scale[used] / self.grid
@@ -196,9 +180,9 @@ class Caps(RankedDirections):
             return np.zeros(len(reports))
         wide = reports.astype(np.float64)
         score = wide @ (vector / length) / np.linalg.norm(wide, axis=1)
-        same, shorter = self.laws[level].density(score), min(length, 1.0)
+        aligned, shorter = self.laws[level].density(score), min(length, 1.0)
         opposite = self.laws[level].density(-score)
-        mixed: Floats = np.log((1 + shorter) / 2 * same + (1 - shorter) / 2 * opposite)
+        mixed: Floats = np.log((1 + shorter) / 2 * aligned + (1 - shorter) / 2 * opposite)
         return mixed
 
 
@@ -206,31 +190,26 @@ class Caps(RankedDirections):
 def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
     """Return k and W of a level: constants of epsilon and d.
 
-    k is from :data:`CANDIDATES`, halved until a report takes at most :data:`MOST_NUMBERS` normal
-    numbers. W has the least variance: B(W) first falls and then rises, because it is a linear
-    function over the sum of the W best scores, which is concave in W.
+    k is from :data:`CANDIDATE_COUNTS`, halved until a report takes at most
+    :data:`MAX_NORMAL_NUMBERS` normal numbers. W has the least variance: B(W) first falls and then
+    rises, because it is a linear function over the sum of the W best scores, which is concave in W.
+    `epsilon`: above 0; `dimension`: d, at least 1. At d = 1 the report is a sign, of randomized
+    response.
 
-    Parameters
-    ----------
-    epsilon : Fraction
-        Above 0.
-    dimension : int
-        d, at least 1. At d = 1 the report is a sign, of randomized response.
-
-    Examples
-    --------
     >>> [best_caps(Fraction(e), 1024) for e in (1, 2, 4, 8)]
     [(16, 6), (32, 7), (128, 9), (1024, 4)]
     """
     if dimension == 1:
         return 2, 1
-    candidates = max(k for start, k in CANDIDATES if start <= epsilon)
-    while candidates > 2 and candidates // 2 * dimension > MOST_NUMBERS:
+    candidates = max(k for start, k in CANDIDATE_COUNTS if start <= epsilon)
+    while candidates > 2 and candidates // 2 * dimension > MAX_NORMAL_NUMBERS:
         candidates //= 2
     tail = math.exp(-float(epsilon))
 
-    def size(inside: int) -> float:
-        return (inside + tail * (candidates - inside)) / best_score(dimension, candidates, inside)
+    def size(best_count: int) -> float:
+        return (best_count + tail * (candidates - best_count)) / best_score(
+            dimension, candidates, best_count
+        )
 
     low, high = 1, candidates // 2
     while low < high:
@@ -243,12 +222,12 @@ def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=4096)
-def best_score(dimension: int, candidates: int, inside: int) -> float:
+def best_score(dimension: int, candidates: int, best_count: int) -> float:
     """Return the mean sum of the W best scores: levels near each other ask for the same ones.
 
     Parameters
     ----------
-    dimension, candidates, inside : int
+    dimension, candidates, best_count : int
         d, k and W.
     """
-    return float(Candidates(dimension, candidates, inside).best_scores()[-1])
+    return float(Candidates(dimension, candidates, best_count).best_scores()[-1])

@@ -34,19 +34,33 @@ KEYS_AT_A_TIME = 64  # times 512 rows: what a cache holds
 class CountSketch(OutputSets, Differences):
     """A count sketch of an open vocabulary; a report is one symbol of one of its rows.
 
-    The sketch has t rows, each with a public hash of keys to one of M buckets and one to a sign.
-    The device draws its row j. A level has w blocks of R = M / w buckets. The device draws r
-    uniform below R, and sends the symbol (block, sign times H[r, place in the block]) of its
-    value's bucket, where H is Hadamard's matrix, through k-ary randomized response over 2w symbols.
-    The report is ``2 (j M + block R + r)``, and 1 more for a negative sign, in 1, 2 or 4 bytes.
-    Statistic of a level: the number of reports and the number for each of the 2 t M symbols.
-    Source: Charikar, Chen and Farach-Colton (2004) for the sketch; Chen, Kairouz and Ozgur (2020),
-    section 4, for the symbols of a row.
+    The sketch has t rows, each with a public hash of keys to one of M buckets and to a sign. A
+    level has w blocks of R = M / w buckets. The device draws a row j and r below R, and sends the
+    symbol (block, sign times H[r, place in the block]) of its value's bucket through k-ary
+    randomized response over 2w symbols, H Hadamard's matrix. The report is ``2 (j M + block R +
+    r)``, and 1 more for a negative sign. Statistic of a level: the number of reports and the number
+    for each of the 2 t M symbols. Source: Charikar, Chen and Farach-Colton (2004); Chen, Kairouz
+    and Ozgur (2020), section 4.
+
+    **Blocks.** w minimises the variance at small frequencies: the largest power of two with 2 w^2
+    <= (e^epsilon - 1)^2, from 1 to M, in exact arithmetic. All levels share the hashes.
+
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md with M = 2w and W = 1, given j and r.
+
+    **Decoding.** For a key v let D be 1 or -1 if a report's block is v's, according to its sign
+    times H and v's sign hash; otherwise 0. E D = (p - q)(f + b): rows of H are orthogonal, so only
+    values in v's bucket collide, and b has mean zero over the hashes (theorem 7 of
+    docs/proofs/mechanisms.md).
+
+    **Variance.** (A - c^2 f^2) / c^2 a report, where A = 2q + c (f + (1 - f) / w) on average over
+    the hashes. ``optimal`` weights use it at f = 0; ``paper`` is HLDP's Algorithm 5, tanh^2(epsilon
+    / 2).
+
+    **Bounds** hold for the noise and, over the hashes, for the collisions together. Neither the
+    strings in a query nor people's values may depend on the seed.
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : None
         The vocabulary is open: ``categories = "open"`` in a metric. Values are 64-bit keys.
     rows : int
@@ -56,29 +70,6 @@ class CountSketch(OutputSets, Differences):
     seed : int
         The public seed of the hashes; below 2^64. Anyone who knows it can choose strings that
         collide with another one.
-
-    Notes
-    -----
-    **Blocks.** w minimises the variance at small frequencies: the largest power of two with 2 w^2
-    <= (e^epsilon - 1)^2, from 1 to M, in exact arithmetic. All levels share the hashes.
-
-    **Privacy.** j and r do not depend on the value. A 64-bit word below T = ceil(2^64 (2w - 1) /
-    (e^epsilon + 2w - 1)) chooses another of the row's symbols.
-
-    **Decoding.** For a key v let D be 1 or -1 if a report's block is v's, according to its sign
-    times H and v's sign hash; otherwise 0. A transform over r gives the sums of D for all buckets
-    of a row; a key's sum is that over its t buckets. With c = p - q of randomized response, E D = c
-    (f + b): rows of H are orthogonal, so only values in v's bucket collide. b, a mean over the
-    rows, is zero on average over the hashes, with variance sum f_x^2 / (t M) over the other values
-    x.
-
-    **Variance.** (A - c^2 f^2) / c^2 a report, where A = 2q + c (f + (1 - f) / w) on average over
-    the hashes. ``optimal`` weights use it at f = 0; ``paper`` is HLDP's Algorithm 5, tanh^2(epsilon
-    / 2).
-
-    **Bounds** hold for the noise and, over the hashes, for the collisions together. Neither the
-    strings in a query nor people's values may depend on the seed: see
-    :mod:`estimators.bounds.sketches.count_sketch` and :mod:`estimators.bounds.sketches.own_signs`.
 
     Examples
     --------
@@ -124,13 +115,13 @@ class CountSketch(OutputSets, Differences):
         self.dtype = index_dtype(self.symbols)
         self.blocks = [best_blocks(epsilon, buckets) for epsilon in self.epsilons]
         """w, per level."""
-        others = [2 * w - 1 for w in self.blocks]
-        missed = self._set_misses(self.epsilons, [1] * len(others), others)
+        other_symbols = [2 * w - 1 for w in self.blocks]
+        missed = self._set_misses(self.epsilons, [1] * len(other_symbols), other_symbols)
         self._bits = buckets.bit_length() - 1
         self._blocks = np.array(self.blocks, dtype=np.int64)
-        other = [x / rest for x, rest in zip(missed, others, strict=True)]
-        self._set_chances([1 - x for x in missed], other)
-        self.facts = LevelFacts.of(self.epsilons, self._least / self.contrast**2)
+        p_else = [x / symbol_count for x, symbol_count in zip(missed, other_symbols, strict=True)]
+        self._set_chances([1 - x for x in missed], p_else)
+        self.facts = LevelFacts.of(self.epsilons, self._least_chance / self.contrast**2)
         hardest = np.minimum(1, (1 - 1 / self._blocks) / (2 * self.contrast))
         self._worst = self.chance(hardest) - (self.contrast * hardest) ** 2
 
@@ -142,10 +133,10 @@ class CountSketch(OutputSets, Differences):
     def chance(self, frequency: Floats) -> Floats:
         """Return A per level, on average over the hashes, for a key's frequency at each level."""
         share: Floats = frequency + (1 - frequency) / self._blocks
-        return 2 * self.other + self.contrast * share
+        return 2 * self.p_else + self.contrast * share
 
     @property
-    def _least(self) -> Floats:
+    def _least_chance(self) -> Floats:
         return self.chance(np.zeros(len(self.epsilons)))
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
@@ -154,8 +145,8 @@ class CountSketch(OutputSets, Differences):
         drawn = uniform_below(bits, (self.rows * size).astype(np.uint64)).astype(np.int64)
         row, r = np.divmod(drawn, size)
         bucket, negative = buckets_and_signs(values, hash_constants(self.seed, row), self._bits)
-        block, place = np.divmod(bucket, size)
-        symbol = 2 * block + (negative ^ hadamard.is_odd(r, place))
+        block, offset = np.divmod(bucket, size)
+        symbol = 2 * block + (negative ^ hadamard.is_odd(r, offset))
         missed = np.flatnonzero(bernoulli(bits, self._thresholds, level))
         bound = (2 * self._blocks[level[missed]]).astype(np.uint64)
         symbol[missed] = uniform_other(bits, symbol[missed], bound)
@@ -173,10 +164,7 @@ class CountSketch(OutputSets, Differences):
     def differences(self, table: Counts, level: int) -> tuple[Counts, Counts]:
         """Return the sum of signs of every bucket and the number of reports of every block.
 
-        Returns
-        -------
-        signs : ndarray of int64, shape (t M,)
-        sizes : ndarray of int64, shape (t w,)
+        Returns `signs`, shape (t M,); `sizes`, shape (t w,).
         """
         pairs = table[level, 1:].reshape(self.rows * self.blocks[level], -1, 2)
         signs = hadamard.transform(pairs[:, :, 0] - pairs[:, :, 1])
@@ -187,15 +175,19 @@ class CountSketch(OutputSets, Differences):
         keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
         counts, shares, total = self._weigh(table, question)
         if not counts.any():
-            return self._nothing(question, counts, keys.size)
+            return self._empty_estimate(question, counts, keys.size)
         law = self.law(counts, shares, question)
         decoded = [self.differences(table, level) for level in np.flatnonzero(counts).tolist()]
         value, scatter, sizes = self._gathered(decoded, law.coefficient, keys)
-        own = not question.one_mean(len(self.epsilons))
-        bounds = self.collisions.limits(law, value, scatter, sizes, question, total, free=own)
+        has_own_frequencies = not question.one_mean(len(self.epsilons))
+        bounds = self.collisions.limits(
+            law, value, scatter, sizes, question, total, free=has_own_frequencies
+        )
         worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
-        apart = self._heterogeneity(decoded, law, keys[:KEYS_AT_A_TIME], sizes)
-        return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst), apart)
+        p_value = self._heterogeneity(decoded, law, keys[:KEYS_AT_A_TIME], sizes)
+        return self._build_estimate(
+            question, counts, shares, value, bounds, 1 / (4 * worst), p_value
+        )
 
     def _heterogeneity(
         self, decoded: list[tuple[Counts, Counts]], law: DifferenceLaw, keys: Words, sizes: Floats
@@ -203,10 +195,10 @@ class CountSketch(OutputSets, Differences):
         """Return Cochran's p-value for these keys; collisions are the same at all levels."""
         if not keys.size:
             return None
-        place, negative = buckets_and_signs(keys[:, None], self.constants, self._bits)
-        place += np.arange(self.rows) * self.buckets
-        own = 1 - 2 * negative.astype(np.int64)
-        sums = np.array([(signs.take(place) * own).sum(axis=1) for signs, _ in decoded])
+        cells, negative = buckets_and_signs(keys[:, None], self.constants, self._bits)
+        cells += np.arange(self.rows) * self.buckets
+        signs_of_keys = 1 - 2 * negative.astype(np.int64)
+        sums = np.array([(signs.take(cells) * signs_of_keys).sum(axis=1) for signs, _ in decoded])
         return heterogeneity_of_differences(law, sums.astype(np.float64), sizes[:, : keys.size])
 
     def _gathered(
@@ -214,55 +206,48 @@ class CountSketch(OutputSets, Differences):
     ) -> tuple[Floats, Floats, Floats]:
         """Read the inputs of the bounds for each key from the levels in use.
 
-        Returns
-        -------
-        value, scatter : ndarray of float64, shape (k,)
-            The weighted sum of D, and the scatter of its parts in the rows: the sum of their
-            squared distances from their mean.
-        sizes : ndarray of float64, shape (levels, k)
-            The number of reports with D != 0.
+        Returns `value`, `scatter`, shape (k,): the weighted sum of D, and the scatter of its parts
+        in the rows: the sum of their squared distances from their mean; `sizes`, shape (levels, k):
+        the number of reports with D != 0.
         """
         sketch, blocks = np.zeros(self.rows * self.buckets), []
         for (signs, sizes), s in zip(decoded, coefficient.tolist(), strict=True):
             sketch += s * signs
             blocks.append(((signs.size // sizes.size).bit_length() - 1, sizes))
         value, scatter = np.empty((2, keys.size))
-        found = np.empty((len(decoded), keys.size))
+        sizes_by_level = np.empty((len(decoded), keys.size))
         first = np.arange(self.rows) * self.buckets
         for start in range(0, keys.size, KEYS_AT_A_TIME):
             part = slice(start, start + KEYS_AT_A_TIME)
-            place, negative = buckets_and_signs(keys[part, None], self.constants, self._bits)
-            place += first
-            parts = sketch.take(place) * (1.0 - 2.0 * negative)
+            cells, negative = buckets_and_signs(keys[part, None], self.constants, self._bits)
+            cells += first
+            parts = sketch.take(cells) * (1.0 - 2.0 * negative)
             value[part] = parts.sum(axis=1)
             parts -= parts.mean(axis=1, keepdims=True)
             scatter[part] = np.einsum("ij,ij->i", parts, parts)
-            for row, (shift, sizes) in zip(found, blocks, strict=True):
+            for row, (shift, sizes) in zip(sizes_by_level, blocks, strict=True):
                 if shift == self._bits:  # one block: every report of the level
                     row[part] = sizes.sum()
                 else:
-                    row[part] = sizes.take(place >> shift).sum(axis=1)
-        return value, scatter, found
+                    row[part] = sizes.take(cells >> shift).sum(axis=1)
+        return value, scatter, sizes_by_level
 
     def supports(self, reports: Reports, level: int, key: Any) -> NDArray[np.bool_]:
         """Return which reports have the key's symbol, in their row and with their r.
 
         Parameters
         ----------
-        reports : ndarray of int, shape (n,)
-            Of one level.
-        level : int
-            Its index.
-        key : int
-            The 64-bit key of a string.
+        reports, level, key
+            `reports`, shape (n,): of one level; `level`: its index; `key`: the 64-bit key of a
+            string.
         """
-        place, sign = np.divmod(reports.astype(np.int64), 2)
-        row, within = np.divmod(place, self.buckets)
-        block, r = np.divmod(within, self.buckets // self.blocks[level])
+        cell, sign = np.divmod(reports.astype(np.int64), 2)
+        row, bucket_at = np.divmod(cell, self.buckets)
+        block, r = np.divmod(bucket_at, self.buckets // self.blocks[level])
         keys = np.full(row.size, key, dtype=np.uint64)
         bucket, negative = buckets_and_signs(keys, self.constants[row], self._bits)
-        own, column = np.divmod(bucket, self.buckets // self.blocks[level])
-        named: NDArray[np.bool_] = (block == own) & (
+        key_block, column = np.divmod(bucket, self.buckets // self.blocks[level])
+        named: NDArray[np.bool_] = (block == key_block) & (
             sign == (negative ^ hadamard.is_odd(r, column))
         )
         return named
@@ -274,10 +259,8 @@ def best_blocks(epsilon: Fraction, buckets: int) -> int:
     Among the powers of two, it has the least variance at frequency 0. The arithmetic is exact,
     because every device and the aggregator must agree on it.
 
-    Examples
-    --------
     >>> [best_blocks(Fraction(e), 1024) for e in (1, 2, 4, 8, 64)]
     [1, 4, 32, 1024, 1024]
     """
-    most = at_exp(epsilon, lambda e: 1 << max(0, int((e - 1) ** 2 / 2).bit_length() - 1) // 2)
-    return min(buckets, most)
+    blocks = at_exp(epsilon, lambda e: 1 << max(0, int((e - 1) ** 2 / 2).bit_length() - 1) // 2)
+    return min(buckets, blocks)

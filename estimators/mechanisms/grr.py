@@ -25,20 +25,14 @@ class Grr(OutputSets, SupportCounts):
 
     Otherwise one of the k - 1 others, uniformly. A report is the category's index, in the fewest of
     1, 2 or 4 bytes that suffice for k. Statistic of a level: the number of reports and the number
-    for each category. Source: HIST, section 2; Kairouz, Oh and Viswanath (2014).
+    for each category. Source: HIST, section 2; Kairouz, Oh and Viswanath (2014). Theorem 1 of
+    docs/proofs/privacy.md with M = k and W = 1. It is the best mechanism for k below about 3
+    e^epsilon + 2; its variance grows with k.
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
-
-    Notes
-    -----
-    A 64-bit word below T = ceil(2^64 (k - 1) / (e^epsilon + k - 1)) chooses another category, by a
-    uniform integer drawn with rejection. So p = (2^64 - T) / 2^64 and q = T / (2^64 (k - 1)),
-    exactly. It is the best mechanism for k below about 3 e^epsilon + 2; its variance grows with k.
 
     Examples
     --------
@@ -53,9 +47,9 @@ class Grr(OutputSets, SupportCounts):
     rows_are_alike = True
 
     def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
-        others = categories - 1
-        missed = self._set_misses(epsilons, [1] * len(epsilons), [others] * len(epsilons))
-        signs = ReportedSigns([1 - x for x in missed], [x / others for x in missed])
+        other_count = categories - 1
+        missed = self._set_misses(epsilons, [1] * len(epsilons), [other_count] * len(epsilons))
+        signs = ReportedSigns([1 - x for x in missed], [x / other_count for x in missed])
         super().__init__(epsilons, categories, signs)
         self.dtype = index_dtype(categories)
 
@@ -63,8 +57,8 @@ class Grr(OutputSets, SupportCounts):
         """Return one category index for each category index."""
         reports = values.astype(self.dtype)
         missed = np.flatnonzero(bernoulli(bits, self._thresholds, level))
-        others = np.full(missed.size, self.categories, dtype=np.uint64)
-        reports[missed] = uniform_other(bits, values[missed], others).astype(self.dtype)
+        bound = np.full(missed.size, self.categories, dtype=np.uint64)
+        reports[missed] = uniform_other(bits, values[missed], bound).astype(self.dtype)
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:

@@ -23,29 +23,23 @@ class HadamardResponse(OutputSets, BlockDifferences):
     """Hadamard response: a symbol from half a block of symbols that belongs to the category.
 
     At a level there are K = B b symbols in B blocks of b. Category x belongs to block x mod B and
-    to row r = 1 + x // B of the b by b Hadamard matrix; its set C is the b / 2 symbols of the block
-    where row r is +1. The report is uniform on C with odds s e^epsilon to K - s, s = b / 2, and
-    otherwise uniform on all other symbols. For the category it is +1 in C and -1 in the rest of the
-    block: see :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences` for the
-    statistic, the variance and the weights. Source: Acharya, Sun and Zhang (2019), section 5.
+    to row r = 1 + x // B of the b by b Hadamard matrix; its set C is the s = b / 2 symbols of the
+    block where row r is +1. The report is uniform on C with odds s e^epsilon to K - s, and
+    otherwise uniform on all other symbols: +1 in C and -1 in the rest of the block, as in
+    :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences`. Source: Acharya, Sun
+    and Zhang (2019), section 5.
+
+    **Blocks.** B = 2^floor(log2 min(e^epsilon, 2k)), b = 2^ceil(log2(k/B + 1)), in exact
+    arithmetic. All levels share the columns, because K is at most 6k.
+
+    **Decoding.** The transform of a block's counts at row r is N(C) - N(block without C), of mean n
+    f c. Another category is equally likely in both halves, because rows are orthogonal. The cost is
+    O(K log b). Privacy is theorem 1 of docs/proofs/privacy.md with M = K, W = s.
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
-
-    Notes
-    -----
-    **Blocks.** B = 2^floor(log2 min(e^epsilon, 2k)), b = 2^ceil(log2(k/B + 1)), in exact
-    arithmetic. A level with a small epsilon has one large block, a level with a large epsilon many
-    small ones. All share the columns, because K is at most 6k.
-
-    **Decoding.** The transform of a block's counts at row r is N(C) - N(block without C), of mean n
-    f c with c = P(C | x) - P(rest of the block | x); f is the share of x. A report of another
-    category is equally likely in both halves, because rows are orthogonal. The cost is O(K log b),
-    with memory linear in K.
 
     Examples
     --------
@@ -65,10 +59,13 @@ class HadamardResponse(OutputSets, BlockDifferences):
         """b, per level."""
         symbols = [n * b for n, b in zip(blocks, self.block_sizes, strict=True)]
         halves = [b // 2 for b in self.block_sizes]
-        rest = [n - half for n, half in zip(symbols, halves, strict=True)]
-        missed = self._set_misses(epsilons, halves, rest)
-        other = [x * Fraction(*each) for x, *each in zip(missed, halves, rest, strict=True)]
-        super().__init__(epsilons, categories, blocks, symbols, [1 - x for x in missed], other)
+        complements = [n - half for n, half in zip(symbols, halves, strict=True)]
+        missed = self._set_misses(epsilons, halves, complements)
+        p_else = [
+            x * Fraction(*set_sizes)
+            for x, *set_sizes in zip(missed, halves, complements, strict=True)
+        ]
+        super().__init__(epsilons, categories, blocks, symbols, [1 - x for x in missed], p_else)
         self._sizes = np.array(self.block_sizes, dtype=self._integer)
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
@@ -83,27 +80,35 @@ class HadamardResponse(OutputSets, BlockDifferences):
         lowest = row & -row
         column = ((drawn & ~(lowest - 1)) << 1) | (drawn & (lowest - 1))
         column ^= np.where(hadamard.is_odd(row, column) != missed, lowest, 0)
-        elsewhere = missed & (drawn >= size // 2)
-        far = drawn - size // 2
-        far += np.where(far >= block * size, size, 0)
-        reports: Reports = np.where(elsewhere, far, block * size + column).astype(self.dtype)
+        is_outside = missed & (drawn >= size // 2)
+        outside_rank = drawn - size // 2
+        outside_rank += np.where(outside_rank >= block * size, size, 0)
+        reports: Reports = np.where(is_outside, outside_rank, block * size + column).astype(
+            self.dtype
+        )
         return reports
 
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports lie in the category's half of its block."""
-        row, own = divmod(category, self.blocks[level])
+        row, category_block = divmod(category, self.blocks[level])
         block, column = np.divmod(reports.astype(np.int64), self.block_sizes[level])
-        inside: NDArray[np.bool_] = (block == own) & ~hadamard.is_odd(np.asarray(row + 1), column)
-        return inside
+        is_supported: NDArray[np.bool_] = (block == category_block) & ~hadamard.is_odd(
+            np.asarray(row + 1), column
+        )
+        return is_supported
 
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return, per category, the sum of signs in its block and the number of reports there."""
-        levels, rest, size = len(symbols), self.categories, block_size(self.categories, blocks)
+        levels, categories, size = (
+            len(symbols),
+            self.categories,
+            block_size(self.categories, blocks),
+        )
         signs = hadamard.transform(symbols[:, : blocks * size].reshape(-1, size))
         # rows of the matrix, by blocks: categories in order
         signs = signs.reshape(levels, blocks, size).transpose(0, 2, 1)
-        sizes = np.tile(signs[:, 0], -(-rest // blocks))
-        return signs[:, 1:].reshape(levels, -1)[:, :rest], sizes[:, :rest]
+        sizes = np.tile(signs[:, 0], -(-categories // blocks))
+        return signs[:, 1:].reshape(levels, -1)[:, :categories], sizes[:, :categories]
 
 
 def block_count(epsilon: Fraction, categories: int) -> int:
@@ -111,20 +116,16 @@ def block_count(epsilon: Fraction, categories: int) -> int:
 
     Every device and the aggregator must agree on it.
 
-    Examples
-    --------
     >>> [block_count(Fraction(e), 1000) for e in (1, 4, 16)]
     [2, 32, 1024]
     """
-    most = Fraction(2 * categories)
-    return at_exp(epsilon, lambda e: 1 << (int(min(e, most)).bit_length() - 1))
+    largest = Fraction(2 * categories)
+    return at_exp(epsilon, lambda e: 1 << (int(min(e, largest)).bit_length() - 1))
 
 
 def block_size(categories: int, blocks: int) -> int:
     """Return 2^ceil(log2(k/B + 1)): rows for the categories of a block, and a constant row.
 
-    Examples
-    --------
     >>> block_size(100, 2), block_size(100, 32)
     (64, 8)
     """

@@ -36,10 +36,18 @@ class Laplace(ScalarMean):
     [-M, M]. Source: HLDP, Algorithm 1, made discrete after Ghosh, Roughgarden and Sundararajan
     (2009).
 
+    **Privacy.** Theorem 3 of docs/proofs/privacy.md. A value outside [-1, 1] is clipped first.
+
+    **The clamp.** M = g + ceil(92 g / epsilon). With q = exp(-epsilon / (2 g)), P(|z| > t) = 2
+    q^(t+1) / (1 + q) < 2^-64 once t >= 65 ln 2 (2 g / epsilon), and 65 ln 2 < 46: a report is
+    clamped with probability below 2^-64. The bounds are those of unclamped reports at beta - n
+    2^-64; at all times at once at beta - 2^-32, as a statistic holds at most 2^32 reports.
+
+    **The statistic.** Columns: n, sum y, sum (y^2 >> 31), sum (y^2 & (2^31 - 1)). With |y| < 2^31
+    no column can overflow 64 bits before 2^32 reports, whatever their values.
+
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     grid : int
         g, a power of two.
 
@@ -47,24 +55,6 @@ class Laplace(ScalarMean):
     ------
     ValueError
         If `grid` is not a power of two, or a report would not fit into 32 bits at the lowest level.
-
-    Notes
-    -----
-    **Privacy.** Two inputs differ by at most 2 g on the grid, so the probabilities of each value of
-    g x + z are within a factor exp(2 g epsilon / (2 g)) = e^epsilon. (A value that a rounding error
-    put outside [-1, 1] is clipped first, so 2 g is exact.) Rounding before and clamping after the
-    noise cost no privacy.
-
-    **The clamp.** M = g + ceil(92 g / epsilon). With q = exp(-epsilon / (2 g)), P(|z| > t) = 2
-    q^(t+1) / (1 + q) < 2^-64 as soon as q^t <= 2^-65, that is t >= 65 ln 2 (2 g / epsilon), and 65
-    ln 2 < 46. Since |g x| <= g, a report is clamped with probability below 2^-64, so with
-    probability above 1 - n 2^-64 the sum is that of the unclamped reports: bounds are computed for
-    these at beta - n 2^-64 (at all times at once: at beta - 2^-32, as a statistic holds at most
-    2^32 reports). (The bias of a clamped report is of the same order: below 2^-64 (M + 2
-    g / epsilon) / g.)
-
-    **The statistic.** Columns: n, sum y, sum (y^2 >> 31), sum (y^2 & (2^31 - 1)). With |y| < 2^31
-    no column can overflow 64 bits before 2^32 reports, whatever their values.
 
     Examples
     --------
@@ -118,9 +108,9 @@ class Laplace(ScalarMean):
         """Reject a report beyond the limit of its level."""
         reports = np.frombuffer(values, dtype=self.dtype)
         limit = self.limits[np.frombuffer(levels, dtype=np.uint8)]
-        beyond = (reports > limit) | (reports < -limit)
-        if beyond.any():
-            index = int(beyond.argmax())
+        is_invalid = (reports > limit) | (reports < -limit)
+        if is_invalid.any():
+            index = int(is_invalid.argmax())
             raise ReportError(
                 "bad_value",
                 f"report {reports[index]}: expected -{limit[index]} to {limit[index]} at its level",
@@ -156,19 +146,19 @@ class Laplace(ScalarMean):
         For all times at once: one of all the reports that a statistic can hold.
         """
         reports = int(counts.sum())
-        most = MOST_REPORTS if question.bound == "anytime" else reports
-        return most / WORD if reports <= most else 1.0
+        max_reports = MOST_REPORTS if question.bound == "anytime" else reports
+        return max_reports / WORD if reports <= max_reports else 1.0
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the same for a value in [-1, 1], ignoring the clamp."""
         floor = np.floor(value * self.grid)
         up = value * self.grid - floor
-        near: Floats = -self.rate[level] * np.abs(reports - floor)
+        log_down: Floats = -self.rate[level] * np.abs(reports - floor)
         if not up:
-            return near
-        next_one = -self.rate[level] * np.abs(reports - floor - 1)
-        found: Floats = np.logaddexp(np.log1p(-up) + near, np.log(up) + next_one)
-        return found
+            return log_down
+        log_up = -self.rate[level] * np.abs(reports - floor - 1)
+        log_likelihood: Floats = np.logaddexp(np.log1p(-up) + log_down, np.log(up) + log_up)
+        return log_likelihood
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that the largest reports represent: only the clamp limits noise."""
@@ -196,12 +186,6 @@ class Laplace(ScalarMean):
 
 
 def check_grid(grid: int) -> None:
-    """Raise ValueError unless the grid is a power of two.
-
-    Raises
-    ------
-    ValueError
-        If it is not a power of two.
-    """
+    """Raise ValueError unless the grid is a power of two."""
     if grid < 1 or grid & (grid - 1):
         raise ValueError(f"grid = {grid}: expected a power of two")

@@ -21,36 +21,25 @@ class LiftedCaps(Caps):
     A value x of the unit ball becomes the unit vector (x, sqrt(1 - |x|^2)) of d + 1 coordinates,
     and `caps` reports it. Its estimate is unbiased in each coordinate; the first d are that of x.
 
-    A mechanism that knows directions only has the variance B^2 > 1 at x = 0, whatever epsilon is:
-    it reports one of two opposite vectors. Here no value is the mean of others: all of them are on
-    the sphere, and the variance of a report falls with epsilon for each. With B and the mean
-    squares `along` and `across` of the direction in d + 1 dimensions it is
+    A mechanism that knows directions only has the variance B^2 > 1 at x = 0. Here all values are on
+    the sphere, and the variance of a report, a line in |x|^2 (theorem 4 of
+    docs/proofs/mechanisms.md), falls with epsilon for each. Its worst case is below that of `caps`
+    from epsilon 1.0 on for d = 2, 0.9 for d = 3, 0.75 for d = 10 and 0.6 for d = 30.
 
-        B^2 (1 - across - (along - across) (1 - |x|^2)) - |x|^2,
+    Source: PrivUnit, as for :class:`Caps`; the lift of the ball is our own.
 
-    a line in |x|^2. Its worst case is below that of `caps` from epsilon 1.0 on for d = 2, 0.9 for
-    d = 3, 0.75 for d = 10 and 0.6 for d = 30.
+    **Privacy** and **no bias** are those of :class:`Caps` for the lifted value. Its last
+    coordinate, how far inside the ball the value is, is reported within the same epsilon.
 
-    Source: PrivUnit, as for :class:`Caps`; the lift of the ball is our own, and proved below.
+    **Random words** are those of `caps` for the lifted value. Its length is 1 up to rounding, so
+    the coin for the opposite direction is drawn, and nearly always shows the direction itself.
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     dimension : int
         d, at least 1.
     grid : int, optional
         As for :class:`Caps`.
-
-    Notes
-    -----
-    **Privacy** and **no bias** are those of :class:`Caps` for the lifted value: the proofs hold for
-    any value, and this is one of d + 1 coordinates, a function of x alone. A report has d + 1
-    coordinates, so it is reported how far inside the ball the value is, too, within the same
-    epsilon.
-
-    **Random words** are those of `caps` for the lifted value. Its length is 1 up to rounding, so
-    the coin for the opposite direction is drawn, and nearly always shows the direction itself.
 
     Examples
     --------
@@ -78,8 +67,8 @@ class LiftedCaps(Caps):
         """Return E |B u - x|^2 for a value of this length, per level, without rounding."""
         along, across = np.array([law.mean_squares[::-1] for law in self.laws]).T
         hidden = (along - across) * (1 - length**2)
-        found: Floats = self.scale**2 * (1 - across - hidden) - length**2
-        return found
+        variance: Floats = self.scale**2 * (1 - across - hidden) - length**2
+        return variance
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one integer vector of d + 1 for each row of `values`, shape (n, d)."""
@@ -94,8 +83,6 @@ class LiftedCaps(Caps):
 def lift(values: Floats) -> Floats:
     """Return (x, sqrt(1 - |x|^2)) for each row x in the unit ball, shape (n, d + 1).
 
-    Examples
-    --------
     >>> lift(np.array([[0.6, 0.0], [0.0, 1.0]]))
     array([[0.6, 0. , 0.8],
            [0. , 1. , 0. ]])

@@ -28,21 +28,26 @@ from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weig
 Levels = NDArray[np.integer[Any]]
 Reports = NDArray[np.integer[Any]]
 
-TOGETHER = 16_384
+REPORTS_AT_A_TIME = 16_384
 """Reports of several batches that are added at once; larger batches are added one by one."""
-FEW_BYTES = 256
+MAX_LOOP_BYTES = 256
 """Up to here Python's own loop over bytes is faster than an array."""
 
 
 def largest_byte(data: bytes) -> int:
     """Return the largest byte, or -1 if there is none."""
-    if len(data) < FEW_BYTES:
+    if len(data) < MAX_LOOP_BYTES:
         return max(data, default=-1)
     return int(np.frombuffer(data, dtype=np.uint8).max())
 
 
 class Mechanism(ABC):
     """A local randomizer together with its estimator.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
 
     Attributes
     ----------
@@ -162,11 +167,11 @@ class Mechanism(ABC):
             sizes = np.bincount(rows, sizes, minlength=len(tables)).astype(np.int64)
             rows = np.arange(len(tables))
         ends, first = np.concatenate([[0], np.cumsum(sizes)]), 0
-        flat, together = tables.reshape(-1, self.columns), max(TOGETHER, tables.size)
+        flat, at_a_time = tables.reshape(-1, self.columns), max(REPORTS_AT_A_TIME, tables.size)
         while first < len(rows):
             last = first + 1
             if self.rows_are_alike:  # as many batches as are small, all at once
-                last = max(last, int(np.searchsorted(ends, ends[first] + together, "right")) - 1)
+                last = max(last, int(np.searchsorted(ends, ends[first] + at_a_time, "right")) - 1)
             part = slice(*ends[[first, last]].tolist())
             if last == first + 1:
                 self.accumulate(tables[rows[first]], level[part], reports[part])
@@ -253,7 +258,7 @@ class Mechanism(ABC):
         shares = level_weights(policy, counts, self.facts)
         return counts, shares, total_weight(policy, counts, self.facts)
 
-    def _answer(
+    def _build_estimate(
         self,
         question: Question,
         counts: Counts,
@@ -282,12 +287,12 @@ class Mechanism(ABC):
             radius=radius,
         )
 
-    def _nothing(self, question: Question, counts: Counts, numbers: int) -> Estimate:
+    def _empty_estimate(self, question: Question, counts: Counts, numbers: int) -> Estimate:
         """Return the answer without reports: NaN, with bounds [0, 1]."""
         size = numbers if question.asked is None else question.asked.size
         nothing, shares = np.zeros(size), np.zeros(counts.size)
         bounds = nothing, np.ones(size)
-        return self._answer(question, counts, shares, nothing * np.nan, bounds, 0.0)
+        return self._build_estimate(question, counts, shares, nothing * np.nan, bounds, 0.0)
 
     def find_error(self, table: Counts) -> str | None:
         """Return what is wrong with a stored table that no reports can have; None if nothing is."""
@@ -308,11 +313,6 @@ class Mechanism(ABC):
             One level index per report.
         values : bytes
             The reports, `width` bytes each.
-
-        Raises
-        ------
-        ReportError
-            If the sizes do not match, a level does not exist, or a report is impossible.
         """
         if len(values) != len(levels) * self.width:
             raise ReportError(
@@ -361,16 +361,19 @@ class Mechanism(ABC):
         return np.ascontiguousarray(reports, dtype=self.dtype).tobytes()
 
 
-def _narrow(what: str, integers: NDArray[Any], dtype: np.dtype[Any], reason: str) -> NDArray[Any]:
+def _narrow(label: str, integers: NDArray[Any], dtype: np.dtype[Any], reason: str) -> NDArray[Any]:
     """Return integers in a narrower type; raise ReportError if one of them does not fit."""
     if integers.dtype == dtype:
         return integers.copy()
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     is_whole = integers.dtype.kind in "biu"
     if integers.size and not (is_whole and integers.min() >= low and integers.max() <= high):
-        each = integers.ravel().tolist()
-        odd = next(one for one in each if not isinstance(one, int) or not low <= one <= high)
+        numbers = integers.ravel().tolist()
+        misfit = next(
+            number for number in numbers if not isinstance(number, int) or not low <= number <= high
+        )
         raise ReportError(
-            reason, f"{what} = {shortened(odd)}: expected integers from {low} to {high} ({dtype})"
+            reason,
+            f"{label} = {shortened(misfit)}: expected integers from {low} to {high} ({dtype})",
         )
     return integers.astype(dtype)

@@ -24,19 +24,14 @@ class Oue(PackedBits):
     padded with zeros. Statistic of a level: the number of reports and the number of ones of each
     category. Source: Wang, Blocki, Li and Jha (2017), section 4.2 (OUE).
 
+    Privacy is theorem 1 of docs/proofs/privacy.md. A rare category has variance 4 e^epsilon /
+    (e^epsilon - 1)^2 a report, the least of all unary encodings; a category that all users hold has
+    at least 1, so RAPPOR is better at large epsilons for few large categories.
+
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
-
-    Notes
-    -----
-    Two categories differ in two bits: the ratio is (1/2) / q times (1 - q) / (1/2), with q = T /
-    2^64 and T = ceil(2^64 / (1 + e^epsilon)). A rare category has variance 4 e^epsilon / (e^epsilon
-    - 1)^2 a report, the least of all unary encodings; a category that all users hold has 1/4 / (1/2
-    - q)^2, at least 1. For data with few large categories, RAPPOR is better at large epsilons.
 
     Examples
     --------

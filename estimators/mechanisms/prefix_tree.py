@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.discovery.discoveries import CandidateTests, Discovery, search_and_test
-from estimators.discovery.layout import Layout, depths_between
+from estimators.discovery.layout import DiscoveryLayout, depths_between
 from estimators.discovery.string_code import StringCode
 from estimators.estimate import Counts, Estimate, Floats
-from estimators.exact.geometries import LARGEST
+from estimators.exact.geometries import LARGEST_EPSILON
 from estimators.exact.randomness import Bits, Words
 from estimators.exact.sampling import uniform_below
 from estimators.exact.thresholds import WORD
@@ -27,7 +27,7 @@ from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
 from estimators.weights import level_weights
 
-GRAIN = 4
+LOG_P_GRAIN = 4
 """Limits are computed for failure probabilities of the form e^(-i/4), rounded down."""
 
 
@@ -35,14 +35,19 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     """Hashes of prefixes of a string's code word, and of the whole string; a report is of one.
 
     A public code (:mod:`estimators.discovery.string_code`) turns a string into bits. The device
-    draws a group: with probability 1/3 that of whole strings, and one of its t rows; otherwise one
-    of the G depths, uniformly. The hash of the whole string in that row, or of the prefix of that
-    depth, is a point of a projective space, which it reports by projective geometry response with
-    its full epsilon. The report is one integer of 4 bytes: group, row and point. Statistic of a
-    level: the number of reports and the number for each integer. Source: the groups are those of
-    PEM (Wang, Li and Jha, 1708.06674), the response that of Feldman, Nelson, Nguyen and Talwar
-    (2022), and hashing by rows with a closed mechanism in each that of Pan (2406.03785);
-    :mod:`estimators.discovery` has the search and the test.
+    draws, with probability 1/3, one of t rows for the whole string, otherwise one of G depths. The
+    hash of the string in that row, or of its prefix of that depth, is a point of a projective
+    space, reported by projective geometry response with the full epsilon, as one integer of 4
+    bytes. Statistic of a level: the number of reports and the number for each integer. Source: PEM
+    (Wang, Li and Jha, 1708.06674) for the groups, Feldman, Nelson, Nguyen and Talwar (2022) for the
+    response, Pan (2406.03785) for the rows.
+
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given group and row, with M = K and W = s. A
+    value gives one report, not one for each group.
+
+    **Look-ups** use the reports of whole strings alone; collisions can only add to a frequency. The
+    target ``sample`` is about the third of the users who reported their whole string. While there
+    are only reports of prefixes, estimates are 0, with bounds [0, 1].
 
     Parameters
     ----------
@@ -61,20 +66,6 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     seed : int
         The public seed of the hashes; below 2^64. Anyone who knows it can choose strings that
         collide with another one.
-
-    Notes
-    -----
-    **Privacy.** The code and the hashes are functions of the value; group and row are drawn without
-    it, and the report shows them. Given both, a 64-bit word below T = ceil(2^64 (K - s) / (s
-    e^epsilon + K - s)) draws a point off the hyperplane. So no report is more than (2^64 - T)(K -
-    s) / (T s) times likelier under another value; the certificate is the larger of this ratio for
-    prefixes and for whole strings. A value gives one report, not one for each group.
-
-    **Look-ups** use the reports of whole strings alone. The variance of one is that of projective
-    geometry response, and collisions can only add to a frequency: see
-    Theorem 11 of docs/proofs/differences.md. With the target ``sample``, the users' own values are
-    those of the users who reported their whole string, a third, drawn at random. While there are
-    only reports of prefixes, estimates are 0, with bounds [0, 1].
 
     Examples
     --------
@@ -113,21 +104,21 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
             raise ValueError(f"seed = {seed}: expected 0 to 2^64 - 1")
         self.code, self.seed = code, seed
         depths = depths_between(first, last, step)
-        self.layout = Layout(self.epsilons, depths, rows, seed)
+        self.layout = DiscoveryLayout(self.epsilons, depths, rows, seed)
         """The groups and their geometries."""
         if max(self.layout.symbols) >= LARGEST_TABLE:
             raise ValueError(f"rows = {rows}: expected at most {LARGEST_TABLE} cells a level")
         self._count_symbols(self.layout.symbols)
         # two spaces a level: of prefixes, and of whole strings
         kinds = [*self.layout.trees, *self.layout.sketches]
-        exact = [min(epsilon, LARGEST) for epsilon in self.epsilons] * 2
-        self._set_spaces(exact, [each.space for each in kinds])
+        exact = [min(epsilon, LARGEST_EPSILON) for epsilon in self.epsilons] * 2
+        self._set_spaces(exact, [geometry.space for geometry in kinds])
         self._set_rows(self.layout.hashed_rows)
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the larger ratio of a group of prefixes and a row of whole strings, exactly."""
-        other = level + len(self.epsilons)
-        return max(super().privacy_ratio(level), super().privacy_ratio(other))
+        whole_string_space = level + len(self.epsilons)
+        return max(super().privacy_ratio(level), super().privacy_ratio(whole_string_space))
 
     # -- Reports ------------------------------------------------------------------------------
 
@@ -137,26 +128,26 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         index = level.astype(np.int64)
         drawn = uniform_below(bits, np.full(index.size, 3 * groups, dtype=np.uint64))
         group = (drawn.astype(np.int64) - groups) // 2  # negative for whole strings
-        whole = group < 0
-        group[whole] = uniform_below(bits, np.full(int(whole.sum()), rows, dtype=np.uint64))
-        kind = np.where(whole, index + len(self.epsilons), index)
-        own = self._own_points(values, index, whole, group)
-        point = self._respond(own, kind, bits)
-        start = np.where(whole, groups * self._points[index], 0)
+        is_whole = group < 0
+        group[is_whole] = uniform_below(bits, np.full(int(is_whole.sum()), rows, dtype=np.uint64))
+        kind = np.where(is_whole, index + len(self.epsilons), index)
+        own_points = self._own_points(values, index, is_whole, group)
+        point = self._respond(own_points, kind, bits)
+        start = np.where(is_whole, groups * self._points[index], 0)
         reports: Reports = (start + group * self._points[kind] + point).astype(self.dtype)
         return reports
 
     def _own_points(
-        self, values: Words, level: Levels, whole: NDArray[np.bool_], group: NDArray[np.int64]
+        self, values: Words, level: Levels, is_whole: NDArray[np.bool_], group: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return the point of each value in its row, or in its group of prefixes."""
         layout, points = self.layout, np.empty(level.size, dtype=np.int64)
         hashes = np.zeros((level.size, len(layout.depths)), dtype=np.uint64)
-        hashes[~whole] = layout.prefix_hashes(values[~whole, 1:])
+        hashes[~is_whole] = layout.prefix_hashes(values[~is_whole, 1:])
         for used in np.unique(level).tolist():
-            of_tree = np.flatnonzero((level == used) & ~whole)
+            of_tree = np.flatnonzero((level == used) & ~is_whole)
             points[of_tree] = layout.tree_points(hashes[of_tree, group[of_tree]], used)
-            of_row = np.flatnonzero((level == used) & whole)
+            of_row = np.flatnonzero((level == used) & is_whole)
             rows = self.hashed_rows[used]
             points[of_row] = rows.points_in(group[of_row], values[of_row, 0])
         return points
@@ -166,34 +157,35 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
 
         Parameters
         ----------
-        reports : ndarray of int, shape (n,)
-            Of one level.
-        level : int
-            Its index.
-        key : ndarray of uint64, shape (3,)
-            A value; or a key alone: then only reports of whole strings can support it.
+        reports, level, key
+            `reports`, shape (n,): of one level; `level`: its index; `key`, shape (3,): a value; or
+            a key alone: then only reports of whole strings can support it.
         """
         value, layout = np.atleast_1d(np.asarray(key, dtype=np.uint64)), self.layout
         number, tree = reports.astype(np.int64), layout.trees[level]
-        result = np.zeros(number.size, dtype=np.bool_)
+        is_supported = np.zeros(number.size, dtype=np.bool_)
         first = len(layout.depths) * tree.points
-        whole = number >= first
-        result[whole] = self.hashed_rows[level].supports(number[whole] - first, int(value[0]))
+        is_whole = number >= first
+        is_supported[is_whole] = self.hashed_rows[level].supports(
+            number[is_whole] - first, int(value[0])
+        )
         if value.size == 3:
-            group, point = np.divmod(number[~whole], tree.points)
-            own = layout.tree_points(layout.prefix_hashes(value[None, 1:])[0], level)[group]
-            result[~whole] = np.isin((point - own) % tree.points, tree.space.members)
-        return result
+            group, point = np.divmod(number[~is_whole], tree.points)
+            own_points = layout.tree_points(layout.prefix_hashes(value[None, 1:])[0], level)[group]
+            is_supported[~is_whole] = np.isin(
+                (point - own_points) % tree.points, tree.space.members
+            )
+        return is_supported
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the logarithm of the ratio of its kind of group, for a report that supports it."""
-        whole = reports >= len(self.layout.depths) * self.layout.trees[level].points
+        is_whole = reports >= len(self.layout.depths) * self.layout.trees[level].points
         ratios = [
             float(np.log(float(OutputSets.privacy_ratio(self, kind))))
             for kind in (level, level + len(self.epsilons))
         ]
         supported = self.supports(reports, level, value)
-        return np.where(supported, np.where(whole, ratios[1], ratios[0]), 0.0)
+        return np.where(supported, np.where(is_whole, ratios[1], ratios[0]), 0.0)
 
     # -- Answers ------------------------------------------------------------------------------
 
@@ -208,10 +200,10 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the frequencies of the requested keys from the reports of whole strings."""
-        found, counts = super().estimate(table, question), self.answering(table)
+        estimate, counts = super().estimate(table, question), self.answering(table)
         if table[:, 0].any() and not counts.any():
-            found = dataclasses.replace(found, value=np.zeros_like(found.value))
-        return dataclasses.replace(found, basis=counts)
+            estimate = dataclasses.replace(estimate, value=np.zeros_like(estimate.value))
+        return dataclasses.replace(estimate, basis=counts)
 
     # -- Discovery ----------------------------------------------------------------------------
 
@@ -226,52 +218,50 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
 
         Parameters
         ----------
-        table : ndarray of int64, shape (levels, columns)
-        beta : float
-            With probability 1 - beta all strings that are returned are held by somebody, and all
-            their intervals hold.
-        keys_of : callable
-            The keys of strings.
-        progress : callable
-            Is told the share of the work that is done.
+        table, beta, keys_of, progress
+            `table`, shape (levels, columns); `beta`: with probability 1 - beta all strings that are
+            returned are held by somebody, and all their intervals hold; `keys_of`: the keys of
+            strings; `progress`: Is told the share of the work that is done.
         """
         Question(beta=beta)  # a probability
         if not table[:, 0].any():
             nothing = np.zeros(0)
             return Discovery([], nothing, nothing, nothing, 0, 0)
         tested = search_and_test(self.code, self.layout, table, keys_of, progress)
-        found = tested.found(beta / 2)
-        lower, upper = self._found_limits(table, tested, found, beta / 2)
-        value = np.clip(tested.value[found], lower, upper)
+        rejected = tested.rejected(beta / 2)
+        lower, upper = self._found_limits(table, tested, rejected, beta / 2)
+        value = np.clip(tested.value[rejected], lower, upper)
         order = np.argsort(-value, kind="stable")
         information = float((table[:, 0] / self.facts.variances).sum())
-        strings = [tested.strings[found[i]] for i in order.tolist()]
+        strings = [tested.strings[rejected[i]] for i in order.tolist()]
         progress(1.0)
-        whole = self.answering(table)
+        answering = self.answering(table)
         return Discovery(
             strings,
             value[order],
             lower[order],
             upper[order],
             int(table[:, 0].sum()),
-            int(whole.sum()),
+            int(answering.sum()),
             len(tested.strings),
             information**-0.5,
         )
 
     def _found_limits(
-        self, table: Counts, tested: CandidateTests, found: NDArray[np.intp], beta: float
+        self, table: Counts, tested: CandidateTests, rejected: NDArray[np.intp], beta: float
     ) -> tuple[Floats, Floats]:
         """Return two-sided bounds, each failing with its share of beta."""
-        lower, upper = np.zeros((2, found.size))
-        if not found.size:
+        lower, upper = np.zeros((2, rejected.size))
+        if not rejected.size:
             return lower, upper
         counts = self.answering(table)
         shares = level_weights("optimal", counts, self.facts)
-        support = self.support(table, tested.keys[found])
-        log_p = np.floor(GRAIN * np.log(beta * tested.weights[found] / 2)) / GRAIN
+        support = self.support(table, tested.keys[rejected])
+        log_p = np.floor(LOG_P_GRAIN * np.log(beta * tested.weights[rejected] / 2)) / LOG_P_GRAIN
         question = Question(beta=beta)
-        for each in np.unique(log_p).tolist():
-            on = log_p == each
-            lower[on], upper[on] = self.limits(counts, shares, support[:, on], question, each)
+        for log_share in np.unique(log_p).tolist():
+            has_share = log_p == log_share
+            lower[has_share], upper[has_share] = self.limits(
+                counts, shares, support[:, has_share], question, log_share
+            )
         return lower, upper

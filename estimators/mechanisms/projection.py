@@ -26,25 +26,34 @@ from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
 from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 from estimators.question import Question
 
-CELLS = 2**16
+MATRIX_CELLS_AT_A_TIME = 2**16
 """Of a matrix at a time, which a cache holds."""
 
 
 class Projection(SupportCounts):
     """Projection onto signs: a uniform row j and the sign Phi[j, x], through randomized response.
 
-    Phi has m rows and a public column of signs for each value x. By default it is Hadamard's matrix
+    Phi has m rows and a public column of signs for each value. By default it is Hadamard's matrix
     of m = 2^ceil(log2(k + 1)) rows, whose column x + 1 represents category x. With the option
-    `rows`, m is that number and the signs are hashes of the seed, the row and the value: any value
-    has a column, so the vocabulary may be open. A report is 2 j + 1 for the sign +1 and 2 j for -1,
-    in the fewest of 1, 2 or 4 bytes that suffice for 2 m. Statistic of a level: the number of
-    reports and, for each row, the sum of its signs. Source: HLDP, Algorithm 5; Bassily and Smith
-    (2015).
+    `rows` the signs are hashes of the seed, the row and the value, so the vocabulary may be open. A
+    report is 2 j + 1 for the sign +1 and 2 j for -1. Statistic of a level: the number of reports
+    and, for each row, the sum of its signs. Source: HLDP, Algorithm 5; Bassily and Smith (2015).
+
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given the row, whatever Phi is.
+
+    **Hadamard's matrix.** A report agrees with the column of its own category with probability p =
+    1 - T / 2^64 and with any other's with 1/2. All categories are decoded by one transform, O(m log
+    m). Variance (1 - (a f)^2) / a^2 a report, a = tanh(epsilon / 2), so this suits small epsilons.
+
+    **Random signs.** The estimate is unbiased over seeds, but for one seed it has an error of up to
+    sqrt(2 ln(2 / beta) / m) (theorem 7 of docs/proofs/mechanisms.md), more than the noise with
+    fewer rows than A2 = sum n a^2. The bounds and `effective_reports` count both. One value costs
+    O(m), a list of k values O(k m); the matrix is never stored.
+
+    ``optimal`` weights are 1 / variance at f = 1/k (0 if open); HLDP's are a^2.
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int or None
         k, at least 2; None for an open vocabulary, whose values are 64-bit keys.
     rows : int, optional
@@ -56,25 +65,6 @@ class Projection(SupportCounts):
     ------
     ValueError
         If `rows` or `seed` is out of range, or `rows` is missing for an open vocabulary.
-
-    Notes
-    -----
-    **Privacy.** The row reveals nothing; the sign is flipped if a 64-bit word is below T =
-    ceil(2^64 / (1 + e^epsilon)), so the ratio is (2^64 - T) / T whatever Phi is.
-
-    **Hadamard's matrix.** Its columns are balanced and orthogonal, so a report agrees with the
-    column of its own category with probability p = 1 - T / 2^64 and with any other's with
-    probability 1/2 exactly. All categories are decoded by one transform, O(m log m); a few by O(m)
-    each. Variance (1 - (a f)^2) / a^2 a report, a = tanh(epsilon / 2): above 1 unless nearly all
-    users hold the category, so this suits small epsilons.
-
-    **Random signs.** The column of another value agrees in about half the rows, not exactly half.
-    The estimate is unbiased over seeds, but for one seed the error of a frequency is up to sqrt(2
-    ln(2 / beta) / m). With fewer rows than A2 = sum n a^2 that exceeds the noise. The bounds cover
-    both (docs/proofs/differences.md), and `effective_reports` counts both. One value costs
-    O(m), a list of k values O(k m); the matrix is never stored.
-
-    ``optimal`` weights are 1 / variance at f = 1/k (0 if open); HLDP's are a^2.
 
     Examples
     --------
@@ -151,38 +141,30 @@ class Projection(SupportCounts):
     def agreement(self, sums: Counts, values: NDArray[Any]) -> Counts:
         """Return <z, Phi e_v> for each value v: reports that agree with its column, minus the rest.
 
-        Parameters
-        ----------
-        sums : ndarray of int64, shape (levels, m)
-            z.
-        values : ndarray of integers, shape (k,)
-
-        Returns
-        -------
-        ndarray of int64, shape (levels, k)
-            In blocks of the matrix, O(m) a value. Doubles are exact here: abs(z) sums to at most
-            the number of reports, below 2^53.
+        `sums`, shape (levels, m): z; `values`, shape (k,). The result has shape (levels, k): in
+        blocks of the matrix, O(m) a value. Doubles are exact here: abs(z) sums to at most the
+        number of reports, below 2^53.
         """
-        result = np.zeros((len(sums), values.size))
-        rows = min(self.rows, CELLS // 16)
-        step = CELLS // rows
+        agreement = np.zeros((len(sums), values.size))
+        rows = min(self.rows, MATRIX_CELLS_AT_A_TIME // 16)
+        step = MATRIX_CELLS_AT_A_TIME // rows
         for first in range(0, self.rows, rows):
             row = np.arange(first, min(first + rows, self.rows))[:, None]
             part = sums[:, first : first + rows].astype(np.float64)
             for start in range(0, values.size, step):
                 positive = self.positive(row, values[start : start + step])
-                result[:, start : start + step] += part @ np.where(positive, 1.0, -1.0)
-        return result.astype(np.int64)
+                agreement[:, start : start + step] += part @ np.where(positive, 1.0, -1.0)
+        return agreement.astype(np.int64)
 
-    def support_of(self, table: Counts, asked: NDArray[Any] | None) -> Counts:
+    def support_of(self, table: Counts, selected: NDArray[Any] | None) -> Counts:
         """Return how many reports agree with the requested columns, shape (levels, k)."""
         sums = table[:, 1:]
-        if self.random or (asked is not None and asked.size < self.rows.bit_length()):
-            values = np.arange(self.categories) if asked is None else asked
+        if self.random or (selected is not None and selected.size < self.rows.bit_length()):
+            values = np.arange(self.categories) if selected is None else selected
             agreement = self.agreement(sums, values)
         else:
             agreement = hadamard.transform(sums)[:, 1 : 1 + self.categories]
-            agreement = agreement if asked is None else agreement[:, asked]
+            agreement = agreement if selected is None else agreement[:, selected]
         return (table[:, :1] + agreement) // 2
 
     def support(self, table: Counts) -> Counts:
@@ -200,9 +182,9 @@ class Projection(SupportCounts):
         value = shares @ means
         log_p, log_values = question.log_p(value.size), math.log(self.categories)
         bounds = projection_limits(law, value, question, log_p, total, self.rows, log_values)
-        apart = heterogeneity(law, means[counts > 0])
+        p_value = heterogeneity(law, means[counts > 0])
         effective = 1 / (4 * (law.worst_variance + 1 / self.rows))
-        return self._answer(question, counts, shares, value, bounds, effective, apart)
+        return self._build_estimate(question, counts, shares, value, bounds, effective, p_value)
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports agree with the category's column."""
@@ -222,21 +204,15 @@ class Projection(SupportCounts):
 def suggested_rows(information: float, values: int, beta: float = 0.05) -> int:
     """Return how many rows of random signs suffice, by HLDP's Algorithm 5.
 
+    The result: m = ln(d + 1) ln(2 / beta) / gamma^2 with gamma^2 = ln(2 d / beta) / A2. (In the
+    paper, gamma lacks the root, which would give 1.1e9 in the example.) The bound on the bias is
+    then sqrt(A2 / m) times that on the noise, 0.64 in the example; more rows cost cells.
+
     Parameters
     ----------
-    information : float
-        A2, the sum of tanh^2(epsilon / 2) over all reports.
-    values : int
-        d: the number of values of interest.
-    beta : float
-        Failure probability.
-
-    Returns
-    -------
-    int
-        m = ln(d + 1) ln(2 / beta) / gamma^2 with gamma^2 = ln(2 d / beta) / A2. (In the paper,
-        gamma lacks the root, which would give 1.1e9 in the example.) The bound on the bias is then
-        sqrt(A2 / m) times that on the noise, 0.64 in the example; more rows cost cells.
+    information, values, beta
+        `information`: A2, the sum of tanh^2(epsilon / 2) over all reports; `values`: d: the number
+        of values of interest; `beta`: failure probability.
 
     Examples
     --------

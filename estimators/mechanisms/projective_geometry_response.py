@@ -30,35 +30,23 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
     """A point of a projective space, on the category's hyperplane with odds s e^epsilon to K - s.
 
     At a level there are K = (d^t - 1) / (d - 1) points, those of the projective space over GF(d)
-    with t coordinates, and as many hyperplanes, each of s = (d^(t-1) - 1) / (d - 1) points, any two
-    with c = (d^(t-2) - 1) / (d - 1) in common. Each category has a hyperplane; the report is
-    uniform on it, or uniform off it. Points are numbered so that the hyperplane of category x is D
-    + x modulo K, D a difference set (:mod:`estimators.exact.difference_sets`). A report is a
-    point's number, in the fewest of 1, 2 or 4 bytes that suffice for all levels' K. Statistic of a
-    level: the number of reports and the number for each point; cells beyond a level's own K stay
-    zero. Source: Feldman, Nelson, Nguyen and Talwar (2022); HIST, section 3.4.
+    with t coordinates, and as many hyperplanes, each of s points. Each category has a hyperplane;
+    the report is uniform on it, or uniform off it. The hyperplane of category x is D + x modulo K,
+    D a difference set (:mod:`estimators.exact.difference_sets`). Statistic of a level: the number
+    of reports and the number for each point. Source: Feldman, Nelson, Nguyen and Talwar (2022);
+    HIST, section 3.4.
+
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md with M = K and W = s.
+
+    **Variance.** Theorem 5 of docs/proofs/mechanisms.md. See :func:`best_geometry` for d and t.
+
+    **Decoding.** The supports of all categories are one cyclic correlation: O(K log K), in exact
+    integers.
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
-
-    Notes
-    -----
-    **Privacy.** A 64-bit word below T = ceil(2^64 (K - s) / (s e^epsilon + K - s)) draws a point
-    off the hyperplane, by a uniform integer with rejection; so a point has probability (2^64 - T) /
-    (2^64 s) on it and T / (2^64 (K - s)) off it.
-
-    **Variance.** A report supports the true category with p = (2^64 - T) / 2^64 and any other with
-    q = p c / s + (1 - p)(s - c) / (K - s), exactly, because any two hyperplanes share c points. As
-    K grows, a rare category's variance tends to (e^epsilon + d - 1)^2 / ((d - 1)(e^epsilon
-    - 1)^2): with d = e^epsilon + 1 that of subset selection, 4 e^epsilon / (e^epsilon - 1)^2. See
-    :func:`best_geometry` for d and t.
-
-    **Decoding.** The support of category x is the sum of the counts over D + x, so that of all
-    categories is one cyclic correlation: O(K log K), in exact integers, with memory linear in k.
 
     Examples
     --------
@@ -88,13 +76,13 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
 
     def support(self, table: Counts) -> Counts:
         """Return how many reports lie on the hyperplane of each category, shape (levels, k)."""
-        result = np.zeros((len(table), self.categories), dtype=np.int64)
+        support = np.zeros((len(table), self.categories), dtype=np.int64)
         used = np.flatnonzero(table[:, 0]).tolist()
         for geometry in {self.geometries[level] for level in used}:
-            alike = [level for level in used if self.geometries[level] == geometry]
-            counts = table[alike, 1 : 1 + geometry.points]
-            result[alike] = geometry.translated_sums(counts, self.categories)
-        return result
+            same_geometry = [level for level in used if self.geometries[level] == geometry]
+            counts = table[same_geometry, 1 : 1 + geometry.points]
+            support[same_geometry] = geometry.translated_sums(counts, self.categories)
+        return support
 
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports lie on the category's hyperplane."""
@@ -112,8 +100,6 @@ def best_geometry(epsilon: Fraction, categories: int) -> DifferenceSet:
     and the mechanism is randomized response over k symbols. All arithmetic is exact, because every
     device and the aggregator must agree.
 
-    Examples
-    --------
     >>> for epsilon in (1, 4, 8):
     ...     geometry = best_geometry(Fraction(epsilon), 10**6)
     ...     print(geometry.order, geometry.coordinates, geometry.points)

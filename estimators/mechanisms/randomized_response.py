@@ -21,7 +21,7 @@ from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
 from estimators.question import Question
 from estimators.weights import LevelFacts
 
-PAIRS = np.array([[1, 0], [1, 1]])
+ZEROS_ONES_TO_COLUMNS = np.array([[1, 0], [1, 1]])
 """From (zeros, ones) to (reports, ones)."""
 
 
@@ -31,11 +31,6 @@ class RandomizedResponse(ScalarMean):
     A value x in [-1, 1] is first rounded at random to +1, with probability (1 + x) / 2, or to -1.
     Binary data do not change. A report is 1 for the sign +1 and 0 for -1. Statistic of a level: the
     number of reports and the number of ones. Source: HLDP, Algorithm 2; Warner (1965).
-
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
 
     Examples
     --------
@@ -70,7 +65,7 @@ class RandomizedResponse(ScalarMean):
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, ones)."""
-        table += tally_signs(level, len(table), reports) @ PAIRS
+        table += tally_signs(level, len(table), reports) @ ZEROS_ONES_TO_COLUMNS
 
     def accumulate_slices(
         self,
@@ -81,11 +76,11 @@ class RandomizedResponse(ScalarMean):
         reports: Reports,
     ) -> None:
         """Add batches of reports, each to the table of its slice; long ones all at once."""
-        found = tally_signs_by_part(level, tables.shape[1], reports, sizes)
-        if found is None:
+        tallies = tally_signs_by_part(level, tables.shape[1], reports, sizes)
+        if tallies is None:
             super().accumulate_slices(tables, rows, sizes, level, reports)
         else:
-            np.add.at(tables, rows, found @ PAIRS)
+            np.add.at(tables, rows, tallies @ ZEROS_ONES_TO_COLUMNS)
 
     def level_means(self, table: Counts) -> Floats:
         """Return the unbiased mean of each level, zero without reports."""

@@ -23,17 +23,13 @@ class Rappor(PackedBits):
     padded with zeros. Statistic of a level: the number of reports and the number of ones of each
     category. Source: HIST, section 2 (k-RAPPOR); Duchi, Jordan and Wainwright (2013).
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    categories : int
-        k, at least 2.
-
-    Notes
-    -----
     The variance of one unbiased bit of a level is f (1 - f) + flip (1 - flip) / a^2; for the
     weights see :class:`estimators.mechanisms.shared.frequencies.SupportCounts`.
+
+    Parameters
+    ----------
+    categories : int
+        k, at least 2.
 
     Examples
     --------

@@ -24,33 +24,22 @@ class RecursiveHadamard(OutputSets, BlockDifferences):
 
     At a level there are B = 2^(b-1) blocks and R = K / B rows, K = 2^ceil(log2 k). Category x
     belongs to block x mod B and to column x // B of the R by R Hadamard matrix H. The device draws
-    a row r independently of x. It sends one of 2^b symbols, the block with the sign H[r, x // B],
-    through randomized response over these symbols. The report is r 2^b + 2 block + (1 if the sign
-    is -1), one of 2K indices. For a category it is the reported sign times H[r, x // B] in the
-    category's block: see :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences`
-    for the statistic, the variance and the weights. b = 1 is the one-bit Hadamard mechanism: one
-    block, so every report is about every category. Source: Chen, Kairouz and Ozgur (2020), theorem
-    3.1.
+    a row r and sends the block with the sign H[r, x // B], through randomized response over these
+    2^b symbols: the report is r 2^b + 2 block + (1 if the sign is -1). See
+    :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences`. b = 1 is the one-bit
+    Hadamard mechanism. Source: Chen, Kairouz and Ozgur (2020), theorem 3.1.
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    categories : int
-        k, at least 2.
-
-    Notes
-    -----
     **Bits.** b has the least variance at f = 1/k, in exact arithmetic; 2^b is near e^epsilon - 1,
     and at most 2K.
 
-    **Privacy.** The row reveals nothing: only the symbol costs privacy. A 64-bit word below T =
-    ceil(2^64 (2^b - 1) / (e^epsilon + 2^b - 1)) chooses another symbol, by a uniform integer drawn
-    with rejection.
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given the row, with M = 2^b and W = 1.
 
-    **Decoding.** Per block, the transform over r of (reports of +1) - (reports of -1): another
-    category of the block gets each sign from half of the rows, because columns are orthogonal. The
-    cost is O(K log R), with memory linear in K.
+    **Decoding.** Per block, the transform over r of (reports of +1) - (reports of -1): O(K log R).
+
+    Parameters
+    ----------
+    categories : int
+        k, at least 2.
 
     Examples
     --------
@@ -72,8 +61,8 @@ class RecursiveHadamard(OutputSets, BlockDifferences):
         self.rows = [size // n for n in blocks]
         """R, per level."""
         self._set_misses(epsilons, [1] * len(blocks), [2 * n - 1 for n in blocks])
-        own, other = zip(*map(_chances, self.misses, self.bits), strict=True)
-        super().__init__(epsilons, categories, blocks, [2 * size] * len(blocks), own, other)
+        p_holder, p_else = zip(*map(_chances, self.misses, self.bits), strict=True)
+        super().__init__(epsilons, categories, blocks, [2 * size] * len(blocks), p_holder, p_else)
         self._rows = np.array(self.rows, dtype=np.uint64)
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
@@ -89,19 +78,21 @@ class RecursiveHadamard(OutputSets, BlockDifferences):
 
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports have the category's symbol in their row."""
-        column, own = divmod(category, self.blocks[level])
+        column, category_block = divmod(category, self.blocks[level])
         row, symbol = np.divmod(reports.astype(np.int64), 2 * self.blocks[level])
-        named: NDArray[np.bool_] = symbol == 2 * own + hadamard.is_odd(row, np.asarray(column))
+        named: NDArray[np.bool_] = symbol == 2 * category_block + hadamard.is_odd(
+            row, np.asarray(column)
+        )
         return named
 
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return, per category, the sum of signs in its block and the number of reports there."""
-        levels, rest, rows = len(symbols), self.categories, symbols.shape[1] // (2 * blocks)
+        levels, categories, rows = len(symbols), self.categories, symbols.shape[1] // (2 * blocks)
         counts = symbols.reshape(levels, rows, blocks, 2)
         nets = (counts[..., 0] - counts[..., 1]).transpose(0, 2, 1)
         signs = hadamard.transform(nets.reshape(-1, rows)).reshape(levels, blocks, rows)
-        sizes = np.tile(counts.sum((1, 3)), -(-rest // blocks))
-        return signs.transpose(0, 2, 1).reshape(levels, -1)[:, :rest], sizes[:, :rest]
+        sizes = np.tile(counts.sum((1, 3)), -(-categories // blocks))
+        return signs.transpose(0, 2, 1).reshape(levels, -1)[:, :categories], sizes[:, :categories]
 
 
 def best_bits(epsilon: Fraction, categories: int) -> int:
@@ -109,8 +100,6 @@ def best_bits(epsilon: Fraction, categories: int) -> int:
 
     Every device and the aggregator must agree on it.
 
-    Examples
-    --------
     >>> [best_bits(Fraction(e), 1000) for e in (1, 2, 4, 16)]
     [1, 3, 6, 11]
     """

@@ -29,7 +29,7 @@ from estimators.mechanisms.shared.signs import RepeatedSigns
 from estimators.mechanisms.subset_selection import SubsetSelection
 from estimators.weights import LevelFacts
 
-FREQUENCIES: tuple[Any, ...] = (
+REPEATABLE_FREQUENCIES: tuple[Any, ...] = (
     Rappor,
     Grr,
     Oue,
@@ -47,10 +47,16 @@ class Repetition(Mechanism):
     not use are zero. Statistic of a level: the number of users, and the sums of the other mechanism
     over all their reports. Source: HIST, Proposition 2 and Corollary 3.
 
+    **Privacy.** The ratios of independent reports multiply; the share epsilon / r is an exact
+    fraction.
+
+    **Variance.** v / r + s for a user, v the variance of an estimate from one report given the
+    value, s that of the values. Most mechanisms have a smaller variance at the whole epsilon
+    (docs/mechanisms.md); repetition is for those that are good at small epsilons alone, like
+    `projection`.
+
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     of : str, optional
         The mechanism to repeat.
 
@@ -58,47 +64,36 @@ class Repetition(Mechanism):
     ------
     ValueError
         If the mechanism cannot be repeated, or the reports of a user are too large.
-
-    Notes
-    -----
-    **Privacy.** Given the value the reports are independent, so their joint largest ratio of
-    probabilities is the product of their own ratios: at most (e^(epsilon/r))^r = e^epsilon. The
-    share epsilon / r is an exact fraction.
-
-    **Variance.** It is v / r + s for a user, where v is the variance of an estimate from one report
-    given the value, and s that of the values: all reports of a user share one. It falls as 1 /
-    epsilon. Most mechanisms have a smaller variance at the whole epsilon (docs/mechanisms.md);
-    repetition is for those that are good at small epsilons alone, like `projection`.
     """
 
     name = "repetition"
     memoizable = False
     rows_are_alike = False
 
-    def _repeat(self, of: str | None, known: Sequence[type[Any]], **parameters: int) -> None:
+    def _repeat(self, of: str | None, repeatable: Sequence[type[Any]], **parameters: int) -> None:
         """Build the mechanism `of`, and set the layout of its reports."""
-        names = {mechanism.name: mechanism for mechanism in known}
+        names = {mechanism.name: mechanism for mechanism in repeatable}
         if of is not None and of not in names:
             raise ValueError(f"of = {of!r}: {meant(str(of), names)}")
         self.repeats = [math.ceil(epsilon) for epsilon in self.epsilons]
         """r, per level."""
         parts = [epsilon / r for epsilon, r in zip(self.epsilons, self.repeats, strict=True)]
-        self.one: Mechanism = names[of or known[0].name](parts, **parameters)
+        self.repeated: Mechanism = names[of or repeatable[0].name](parts, **parameters)
         """The mechanism that is repeated."""
         self._repeats = np.array(self.repeats, dtype=np.int64)
-        self.dtype, self.columns = self.one.dtype, self.one.columns
-        self.shape = (max(self.repeats), *self.one.shape)
+        self.dtype, self.columns = self.repeated.dtype, self.repeated.columns
+        self.shape = (max(self.repeats), *self.repeated.shape)
         if self.width > LARGEST_REPORT:
             raise ValueError(
-                f"{max(self.repeats)} reports of {self.one.width} bytes for one user: expected at "
-                f"most {LARGEST_REPORT} bytes in all; offer smaller epsilons or repeat another "
-                "mechanism"
+                f"{max(self.repeats)} reports of {self.repeated.width} bytes for one user: "
+                f"expected at most {LARGEST_REPORT} bytes in all; offer smaller epsilons or "
+                "repeat another mechanism"
             )
 
     @property
     def level_mechanisms(self) -> list[str]:
         """The number of reports and the mechanism, per level."""
-        return [f"{r} x {self.one.name}" for r in self.repeats]
+        return [f"{r} x {self.repeated.name}" for r in self.repeats]
 
     def _used(self, level: Levels) -> Bools:
         """Return which slots of a report are used, shape (n, slots)."""
@@ -110,25 +105,25 @@ class Repetition(Mechanism):
         for slot in range(self.shape[0]):  # one after the other, as a device draws them
             rows = np.flatnonzero(self._repeats[level] > slot)
             if rows.size:
-                reports[rows, slot] = self.one.randomize(values[rows], level[rows], bits)
+                reports[rows, slot] = self.repeated.randomize(values[rows], level[rows], bits)
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report that the repeated mechanism rejects, or bytes in an unused slot."""
         level = np.frombuffer(levels, dtype=np.uint8)
         places = np.frombuffer(values, dtype=np.uint8).reshape(
-            level.size, self.shape[0], self.one.width
+            level.size, self.shape[0], self.repeated.width
         )
         used = self._used(level)
         if (unused := places[~used]).any():
             raise ReportError("bad_value", f"byte {unused.max()} in a place not used: expected 0")
         times = self._repeats[level]
-        self.one.check_values(np.repeat(level, times).tobytes(), places[used].tobytes())
+        self.repeated.check_values(np.repeat(level, times).tobytes(), places[used].tobytes())
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with the columns of the repeated mechanism; the first: users."""
         users = table[:, 0] + tally(level, len(self.epsilons))
-        self.one.accumulate(
+        self.repeated.accumulate(
             table, np.repeat(level, self._repeats[level]), reports[self._used(level)]
         )
         table[:, 0] = users
@@ -136,14 +131,14 @@ class Repetition(Mechanism):
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the sum over a user's reports, which are independent given the value."""
         times = self.repeats[level]
-        single = reports[:, :times].reshape(-1, *self.one.shape)
-        each = self.one.log_likelihood(single, level, value).reshape(-1, times)
-        found: Floats = each.sum(axis=1)
-        return found
+        single = reports[:, :times].reshape(-1, *self.repeated.shape)
+        by_report = self.repeated.log_likelihood(single, level, value).reshape(-1, times)
+        log_likelihood: Floats = by_report.sum(axis=1)
+        return log_likelihood
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the r-th power of the ratio of one report, exactly."""
-        return self.one.privacy_ratio(level) ** self.repeats[level]
+        return self.repeated.privacy_ratio(level) ** self.repeats[level]
 
 
 class RepeatedMean(Repetition, RandomizedResponse):
@@ -151,8 +146,6 @@ class RepeatedMean(Repetition, RandomizedResponse):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     of : str, optional
         The mechanism to repeat: only ``"randomized_response"``. Source: HIST, Proposition 2.
 
@@ -162,12 +155,12 @@ class RepeatedMean(Repetition, RandomizedResponse):
     ['1 x randomized_response', '3 x randomized_response']
     """
 
-    one: RandomizedResponse
+    repeated: RandomizedResponse
 
     def __init__(self, epsilons: Sequence[Fraction], *, of: str | None = None) -> None:
         Mechanism.__init__(self, epsilons)
         self._repeat(of, [RandomizedResponse])
-        signs = RepeatedSigns(self.one.signs, self.repeats, values=True)
+        signs = RepeatedSigns(self.repeated.signs, self.repeats, values=True)
         self.signs = signs
         paper = signs.repeats * signs.contrast**2
         self.facts = LevelFacts.of(self.epsilons, 1 / paper + 1 - 1 / signs.repeats, paper)
@@ -178,8 +171,6 @@ class RepeatedFrequency(Repetition, SupportCounts):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
     of : str, optional
@@ -198,30 +189,30 @@ class RepeatedFrequency(Repetition, SupportCounts):
            [5, 6, 6]], dtype=uint8)
     """
 
-    one: SupportCounts
+    repeated: SupportCounts
 
     def __init__(
         self, epsilons: Sequence[Fraction], *, categories: int, of: str | None = None
     ) -> None:
         Mechanism.__init__(self, epsilons)
-        self._repeat(of, FREQUENCIES, categories=categories)
-        columns = self.one.columns
-        signs = RepeatedSigns(self.one.signs, self.repeats)
+        self._repeat(of, REPEATABLE_FREQUENCIES, categories=categories)
+        columns = self.repeated.columns
+        signs = RepeatedSigns(self.repeated.signs, self.repeats)
         SupportCounts.__init__(self, epsilons, categories, signs)
         self.columns = columns
-        paper = signs.repeats * self.one.facts.paper
+        paper = signs.repeats * self.repeated.facts.paper
         self.facts = dataclasses.replace(self.facts, paper=paper)
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which users' reports all support the category."""
         times = self.repeats[level]
-        single = reports[:, :times].reshape(-1, *self.one.shape)
-        each = self.one.supports(single, level, category).reshape(-1, times)
-        found: Bools = np.logical_and.reduce(each, axis=1)
-        return found
+        single = reports[:, :times].reshape(-1, *self.repeated.shape)
+        by_report = self.repeated.supports(single, level, category).reshape(-1, times)
+        all_support: Bools = np.logical_and.reduce(by_report, axis=1)
+        return all_support
 
     def support(self, table: Counts) -> Counts:
         """Return how many reports of all users support each category, shape (levels, k)."""
         reports = table.copy()
         reports[:, 0] *= self._repeats
-        return self.one.support(reports)
+        return self.repeated.support(reports)

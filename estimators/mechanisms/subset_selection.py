@@ -22,37 +22,24 @@ from estimators.mechanisms.shared.signs import ReportedSigns
 class SubsetSelection(OutputSets, PackedBits):
     """A subset of s categories that contains the true one with odds s e^epsilon to k - s.
 
-    The rest of the subset is uniform. A report is the subset as k bits, packed eight to a byte, the
-    first category in the lowest bit, the last byte padded with zeros. Statistic of a level: the
-    number of reports and the number that contain each category. Source: Ye and Barg (2018), section
-    IV; Wang et al. (2019).
+    The rest of the subset is uniform. A report is the subset as k bits, the first category in the
+    lowest bit. Statistic of a level: the number of reports and the number that contain each
+    category. Source: Ye and Barg (2018), section IV; Wang et al. (2019).
+
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md. Members are drawn by Floyd's algorithm with
+    integers uniform by rejection (Bentley and Floyd, 1987), s steps for all reports together. Bits
+    have one width at all levels and no order that could reveal the true category.
+
+    **Size.** p = P(true category in subset), q = p (s-1)/(k-1) + (1-p) s/(k-1). A larger s than the
+    default has a lighter tail if few categories hold nearly all users.
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
     size : int, optional
         s at every level, 1 to k - 1. By default the integer nearest to k / (e^epsilon + 1) at each
         level, at least 1: the least variance of a rare category.
-
-    Raises
-    ------
-    ValueError
-        If `size` is not 1 to k - 1.
-
-    Notes
-    -----
-    **Privacy.** A 64-bit word below T = ceil(2^64 (k - s) / (s e^epsilon + k - s)) leaves the true
-    category out, so a subset has probability (2^64 - T) / 2^64 / C(k-1, s-1) with it and T / 2^64 /
-    C(k-1, s) without it. Members are drawn by Floyd's algorithm with integers uniform by rejection
-    (Bentley and Floyd, 1987). Bits have no order that could reveal the true category, and one width
-    at all levels. The indices of s members would need more than k bits if s log2 k > k, as at
-    epsilon = 1. Drawing takes s steps for all reports together.
-
-    **Size.** p = P(true category in subset), q = p (s-1)/(k-1) + (1-p) s/(k-1). A larger s than the
-    default has a lighter tail if few categories hold nearly all users.
 
     Examples
     --------
@@ -82,18 +69,18 @@ class SubsetSelection(OutputSets, PackedBits):
         self._sizes = np.array(self.sizes, dtype=np.int64)
 
     def _bits(self, values: NDArray[Any], level: Levels, bits: Bits) -> Bools:
-        own = ~bernoulli(bits, self._thresholds, level)
-        wanted = self._sizes[level] - own
-        result = np.zeros((values.size, self.categories), dtype=np.bool_)
+        has_own = ~bernoulli(bits, self._thresholds, level)
+        wanted = self._sizes[level] - has_own
+        subsets = np.zeros((values.size, self.categories), dtype=np.bool_)
         for size in np.unique(wanted).tolist():
             rows = np.flatnonzero(wanted == size)
-            others = uniform_subsets(bits, rows.size, self.categories - 1, size)
+            other_members = uniform_subsets(bits, rows.size, self.categories - 1, size)
             # the others are 0 to k - 1 without the own category: those after it move up by one
-            after = np.arange(self.categories - 1) >= values[rows, None]
-            result[rows, :-1] = others & ~after
-            result[rows, 1:] |= others & after
-        result[np.arange(values.size), values] = own
-        return result
+            is_later = np.arange(self.categories - 1) >= values[rows, None]
+            subsets[rows, :-1] = other_members & ~is_later
+            subsets[rows, 1:] |= other_members & is_later
+        subsets[np.arange(values.size), values] = has_own
+        return subsets
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report whose subset does not have the size of its level."""
@@ -114,8 +101,6 @@ def best_size(epsilon: Fraction, categories: int) -> int:
 
     Every device and the aggregator must agree on it.
 
-    Examples
-    --------
     >>> [best_size(Fraction(e), 1000) for e in (1, 4, 16)]
     [269, 18, 1]
     """
@@ -131,12 +116,9 @@ def uniform_subsets(bits: Bits, n: int, total: int, size: int) -> Bools:
 
     Parameters
     ----------
-    bits : Bits
-        The source of randomness.
-    n : int
-        Rows.
-    total, size : int
-        Columns, and how many of them are true in each row.
+    bits, n, total, size
+        `bits`: the source of randomness; `n`: rows; `total`, `size`: columns, and how many of them
+        are true in each row.
 
     Examples
     --------

@@ -18,9 +18,9 @@ from estimators.errors import ReportError, nearest
 from estimators.limits import MOST_ATTRIBUTES
 from estimators.metrics.validation import check_name
 
-OTHER: Final = "other"
+OTHER_VALUE: Final = "other"
 """On the wire and as a word: an attribute that was sent, with a value that is not declared."""
-NONE: Final = "none"
+NO_VALUE: Final = "none"
 """As a word: an attribute that was not sent."""
 MOST_BYTES = 64
 """Of an attribute's value."""
@@ -38,8 +38,10 @@ def check_attribute(name: str, values: Sequence[str]) -> None:
     for value in values:
         if not 1 <= len(value.encode()) <= MOST_BYTES or not value.isprintable():
             raise ValueError(f"values of 1 to {MOST_BYTES} printable bytes, found {value!r}")
-        if value in (OTHER, NONE):
-            raise ValueError(f"values besides {OTHER!r} and {NONE!r}, which every attribute has")
+        if value in (OTHER_VALUE, NO_VALUE):
+            raise ValueError(
+                f"values besides {OTHER_VALUE!r} and {NO_VALUE!r}, which every attribute has"
+            )
     if len(set(values)) < len(values):
         raise ValueError("every value once")
 
@@ -71,14 +73,14 @@ class Slicing:
     pane_ms: int
 
     @functools.cached_property
-    def places(self) -> tuple[int, ...]:
+    def value_counts(self) -> tuple[int, ...]:
         """How many values each attribute has, `other` and `none` included."""
         return tuple(len(values) + 2 for values in self.attributes.values())
 
     @property
     def size(self) -> int:
         """The number of slices."""
-        return math.prod(self.places)
+        return math.prod(self.value_counts)
 
     @property
     def bits(self) -> float:
@@ -93,57 +95,48 @@ class Slicing:
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @functools.cached_property
-    def known(self) -> dict[bytes, int]:
+    def code_cache(self) -> dict[bytes, int]:
         """The codes of attributes as batches had them, for whoever reads batches to remember."""
         return {}
 
     @functools.cached_property
     def _indices(self) -> dict[str, dict[str, int]]:
         return {
-            name: {value: place for place, value in enumerate(values)}
+            name: {value: index for index, value in enumerate(values)}
             for name, values in self.attributes.items()
         }
 
     def code(self, attributes: Mapping[str, str]) -> int:
         """Return the code of the slice of a device; attributes that are not here do not matter.
 
-        Parameters
-        ----------
-        attributes : mapping of str to str
-            The device's values by name, declared or not.
+        `attributes`: the device's values by name, declared or not.
         """
         code = 0
-        for (name, indices), places in zip(self._indices.items(), self.places, strict=True):
+        for (name, indices), size in zip(self._indices.items(), self.value_counts, strict=True):
             value = attributes.get(name)
-            place = places - 1 if value is None else indices.get(value, places - 2)
-            code = code * places + place
+            index = size - 1 if value is None else indices.get(value, size - 2)
+            code = code * size + index
         return code
 
     def slice(self, code: int) -> dict[str, str | None]:
         """Return the values of a slice by attribute; None: `none`."""
-        found: dict[str, str | None] = {}
-        for name, places in reversed([*zip(self.attributes, self.places, strict=True)]):
-            code, place = divmod(code, places)
-            found[name] = self.words(name)[place]
-        return dict(reversed(found.items()))
+        values: dict[str, str | None] = {}
+        for name, size in reversed([*zip(self.attributes, self.value_counts, strict=True)]):
+            code, index = divmod(code, size)
+            values[name] = self.words(name)[index]
+        return dict(reversed(values.items()))
 
     def words(self, name: str) -> tuple[str | None, ...]:
         """Return the values of an attribute in the order of their places; None: `none`."""
-        return (*self.attributes[name], OTHER, None)
+        return (*self.attributes[name], OTHER_VALUE, None)
 
     def digits(self, codes: Codes) -> dict[str, Codes]:
         """Return the place of each slice's value, by attribute.
 
-        Parameters
-        ----------
-        codes : ndarray of int64, shape (n,)
-
-        Returns
-        -------
-        dict of str to ndarray of int64, shape (n,)
+        `codes`, shape (n,). The result has shape (n,).
         """
-        found = dict(zip(self.attributes, np.unravel_index(codes, self.places), strict=True))
-        return {name: place.astype(np.int64) for name, place in found.items()}
+        digits = dict(zip(self.attributes, np.unravel_index(codes, self.value_counts), strict=True))
+        return {name: digit.astype(np.int64) for name, digit in digits.items()}
 
     def coarsen(self, attributes: Mapping[str, str]) -> Attributes:
         """Return what a device may send of its attributes: declared values, or `other`.
@@ -151,21 +144,17 @@ class Slicing:
         Sorted by name. Attributes that the metric does not use are left out.
         """
         return tuple(
-            (name, attributes[name] if attributes[name] in self._indices[name] else OTHER)
+            (name, attributes[name] if attributes[name] in self._indices[name] else OTHER_VALUE)
             for name in sorted(self.attributes)
             if name in attributes
         )
 
 
-def leaving(slicing: Slicing | None, attributes: Mapping[str, str] | None) -> Attributes:
+def sent_attributes(slicing: Slicing | None, attributes: Mapping[str, str] | None) -> Attributes:
     """Return what leaves a device of its attributes, after checking them.
 
-    Parameters
-    ----------
-    slicing : Slicing or None
-        The metric's; None: nothing leaves.
-    attributes : mapping of str to str, optional
-        The device's values by name, declared or not.
+    `slicing`: the metric's; None: nothing leaves; `attributes`: the device's values by name,
+    declared or not.
 
     Raises
     ------
@@ -175,17 +164,19 @@ def leaving(slicing: Slicing | None, attributes: Mapping[str, str] | None) -> At
     Examples
     --------
     >>> slicing = Slicing({"version": ("1",), "country": ("DE", "FR")}, 3_600_000)
-    >>> leaving(slicing, {"version": "1", "country": "LI", "device": "phone"})
+    >>> sent_attributes(slicing, {"version": "1", "country": "LI", "device": "phone"})
     (('country', 'other'), ('version', '1'))
-    >>> leaving(None, {"country": "DE"})
+    >>> sent_attributes(None, {"country": "DE"})
     ()
     """
-    given = {} if attributes is None else attributes
-    if not isinstance(given, Mapping):
-        raise ValueError(f"attributes = {given!r}: expected values by name, {{'country': 'DE'}}")
-    if len(given) > MOST_ATTRIBUTES:
-        raise ValueError(f"{len(given)} attributes: expected {MOST_ATTRIBUTES} at most")
-    for name, value in given.items():
+    device_values = {} if attributes is None else attributes
+    if not isinstance(device_values, Mapping):
+        raise ValueError(
+            f"attributes = {device_values!r}: expected values by name, {{'country': 'DE'}}"
+        )
+    if len(device_values) > MOST_ATTRIBUTES:
+        raise ValueError(f"{len(device_values)} attributes: expected {MOST_ATTRIBUTES} at most")
+    for name, value in device_values.items():
         for text in (name, value):
             if not isinstance(text, str):
                 raise ValueError(
@@ -196,17 +187,11 @@ def leaving(slicing: Slicing | None, attributes: Mapping[str, str] | None) -> At
                     f"attribute {name[:80]!r} = {value[:80]!r}: expected texts of {MOST_BYTES} "
                     "bytes at most"
                 )
-    return () if slicing is None else slicing.coarsen(given)
+    return () if slicing is None else slicing.coarsen(device_values)
 
 
 def check_number(attributes: int) -> None:
-    """Raise ReportError("bad_attributes") for more attributes than a batch may have.
-
-    Raises
-    ------
-    ReportError
-        With the reason ``bad_attributes``.
-    """
+    """Raise ReportError("bad_attributes") for more attributes than a batch may have."""
     if attributes > MOST_ATTRIBUTES:
         detail = f"{attributes} attributes: expected {MOST_ATTRIBUTES} at most"
         raise ReportError("bad_attributes", detail)
@@ -215,10 +200,7 @@ def check_number(attributes: int) -> None:
 def check_sent(attributes: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return the attributes of a batch by name.
 
-    Parameters
-    ----------
-    attributes : sequence of (str, str)
-        Names and values, as they came.
+    `attributes`: names and values, as they came.
 
     Raises
     ------
@@ -236,8 +218,8 @@ def check_sent(attributes: Sequence[tuple[str, str]]) -> dict[str, str]:
     return dict(attributes)
 
 
-def check_known(attributes: Mapping[str, object], known: Sequence[str]) -> None:
+def check_declared(attributes: Mapping[str, object], declared: Sequence[str]) -> None:
     """Raise ValueError for the name of an attribute that is not among the known ones."""
     for name in attributes:
-        if name not in known:
-            raise ValueError(f"attribute {name!r}: expected {nearest(name, known)}")
+        if name not in declared:
+            raise ValueError(f"attribute {name!r}: expected {nearest(name, declared)}")

@@ -12,34 +12,26 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.distribution import DistributionEstimate, name_of
+from estimators.distribution import DistributionEstimate, number_text
 from estimators.errors import nearest
 from estimators.estimate import Estimate, Floats
 from estimators.limits import MOST_BINS
 from estimators.metrics.domains import Domain, Keys, as_numbers
 
 DEFAULT_BINS = 256
-SCALES = ("linear", "log")
-_ENDS = "two finite numbers, the lower one first"
+BIN_SCALES = ("linear", "log")
+_EXPECTED_ENDS = "two finite numbers, the lower one first"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bins(Domain):
     """Numbers in `range`, of which only the bin is reported; others are clipped to it.
 
-    Parameters
-    ----------
-    range : sequence of two floats, optional
-        The least and the largest value.
-    bins : int, optional
-        The number of bins, 2 to 4096; 256 by default.
-    scale : str
-        ``"linear"``: bins of equal width. ``"log"``: each is wider than the one before by the same
-        factor, as suits durations; the range must begin above 0.
-    edges : sequence of float, optional
-        Instead of these three: the edges of all bins, ascending.
-    quantiles : sequence of float
-        The quantiles that an answer has by default. They do not affect reports.
+    `range`: the least and the largest value; `bins`: the number of bins, 2 to 4096; 256 by default;
+    `scale`: ``"linear"``: bins of equal width. ``"log"``: each is wider than the one before by the
+    same factor, as suits durations; the range must begin above 0; `edges`: Instead of these three:
+    the edges of all bins, ascending; `quantiles`: the quantiles that an answer has by default. They
+    do not affect reports.
     """
 
     names: ClassVar[str] = "quantiles"
@@ -52,7 +44,6 @@ class Bins(Domain):
     quantiles: Sequence[float] = (0.5, 0.9, 0.99)
 
     def __post_init__(self) -> None:
-        """Check the bins and the quantiles."""
         if self.edges is None:
             self._check_range()
         else:
@@ -61,28 +52,28 @@ class Bins(Domain):
                     self.refuse(key, f"no {key} beside edges")
             if self.scale != "linear":
                 self.refuse("scale", "no scale beside edges")
-            own = [float(edge) for edge in self.edges]
-            count = len(own) - 1
-            if not all(map(math.isfinite, own)) or (own and math.isinf(own[-1] - own[0])):
+            edges = [float(edge) for edge in self.edges]
+            count = len(edges) - 1
+            if not all(map(math.isfinite, edges)) or (edges and math.isinf(edges[-1] - edges[0])):
                 self.refuse("edges", "finite numbers")
-            if not 2 <= count <= MOST_BINS or any(a >= b for a, b in pairwise(own)):
+            if not 2 <= count <= MOST_BINS or any(a >= b for a, b in pairwise(edges)):
                 self.refuse("edges", f"3 to {MOST_BINS + 1} ascending numbers, each once")
         if not self.quantiles or len(set(self.quantiles)) != len(self.quantiles):
             self.refuse("quantiles", "one or more quantiles, each once")
         if any(not 0 < q < 1 for q in self.quantiles):
             self.refuse("quantiles", "numbers between 0 and 1, as in [0.5, 0.9, 0.99]")
-        self.set_labels([name_of(q) for q in self.quantiles])
+        self.set_labels([number_text(q) for q in self.quantiles])
 
     def _check_range(self) -> None:
         if self.range is None or len(self.range) != 2:
-            self.refuse("range", f"{_ENDS}; or edges of bins")
+            self.refuse("range", f"{_EXPECTED_ENDS}; or edges of bins")
         low, high = self.range
         if not (math.isfinite(high - low) and low < high):
-            self.refuse("range", _ENDS)
+            self.refuse("range", _EXPECTED_ENDS)
         if self.bins is not None and not 2 <= self.bins <= MOST_BINS:
             self.refuse("bins", f"a number of bins, 2 to {MOST_BINS}")
-        if self.scale not in SCALES:
-            self.refuse("scale", nearest(self.scale, SCALES))
+        if self.scale not in BIN_SCALES:
+            self.refuse("scale", nearest(self.scale, BIN_SCALES))
         if self.scale == "log" and low <= 0:
             self.refuse("range", "a range that begins above 0, for scale = 'log'")
         if self.scale == "log" and math.isinf(high / low):
@@ -98,21 +89,19 @@ class Bins(Domain):
         low, high = (float(end) for end in self.range)
         count = DEFAULT_BINS if self.bins is None else self.bins
         share = np.arange(count + 1) / count
-        found = (
+        limits = (
             low + (high - low) * share if self.scale == "linear" else low * (high / low) ** share
         )
-        found[0], found[-1] = low, high
-        return found
+        limits[0], limits[-1] = low, high
+        return limits
 
     def merged(self, count: int) -> Bins:
         """Return this domain with neighbouring bins merged into `count` of about equal numbers.
 
-        Examples
-        --------
         >>> Bins(metric="m", range=(0, 10), bins=5).merged(2).limits
         array([ 0.,  4., 10.])
         """
-        places = spread(self.limits.size - 1, count)
+        places = merged_edge_indices(self.limits.size - 1, count)
         return Bins(metric=self.metric, edges=self.limits[places].tolist())
 
     @property
@@ -151,8 +140,8 @@ class Bins(Domain):
 
     def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return numbers within the range."""
-        inside: NDArray[Any] = np.clip(values, self.limits[0], self.limits[-1])
-        return inside
+        clipped: NDArray[Any] = np.clip(values, self.limits[0], self.limits[-1])
+        return clipped
 
     def from_unit(self, estimate: Estimate) -> Estimate:
         """Return a mechanism's estimate with the edges of the bins in the metric's unit."""
@@ -161,7 +150,7 @@ class Bins(Domain):
         return estimate.moved(self.limits)
 
     @property
-    def _of_all(self) -> Keys:
+    def _default_keys(self) -> Keys:
         return np.array(self.quantiles, dtype=np.float64)
 
     def select(self, labels: Sequence[str | float] | None) -> tuple[tuple[str, ...], Keys | None]:
@@ -173,29 +162,30 @@ class Bins(Domain):
             If one is no number between 0 and 1, or is there twice.
         """
         if labels is None:
-            return self.labels, self._of_all
+            return self.labels, self._default_keys
         if isinstance(labels, str | float | int):
             raise ValueError(
                 f"quantiles = {labels!r} of {self.metric!r}: expected a list, as in [0.95]"
             )
-        found = np.array([_quantile(label) for label in labels], dtype=np.float64)
-        if not ((found > 0) & (found < 1)).all() or np.unique(found).size != found.size:
+        quantiles = np.array([_quantile(label) for label in labels], dtype=np.float64)
+        if (
+            not ((quantiles > 0) & (quantiles < 1)).all()
+            or np.unique(quantiles).size != quantiles.size
+        ):
             raise ValueError(
                 f"quantiles = {list(labels)} of {self.metric!r}: expected numbers between 0 and 1, "
                 "each once"
             )
-        return tuple(map(name_of, found.tolist())), found
+        return tuple(map(number_text, quantiles.tolist())), quantiles
 
 
-def spread(bins: int, most: int) -> NDArray[np.int64]:
-    """Return places among the edges of so many bins, both ends included: of at most `most` bins.
+def merged_edge_indices(bins: int, max_bins: int) -> NDArray[np.int64]:
+    """Return indices of the edges, both ends included, that form at most `max_bins` wider bins.
 
-    Examples
-    --------
-    >>> spread(5, 2), spread(2, 5)
+    >>> merged_edge_indices(5, 2), merged_edge_indices(2, 5)
     (array([0, 2, 5]), array([0, 1, 2]))
     """
-    count = min(bins, most)
+    count = min(bins, max_bins)
     return np.arange(count + 1) * bins // count
 
 

@@ -22,15 +22,17 @@ from estimators.limits import MOST_CATEGORIES
 from estimators.metrics.denial import DenyRule, without_denied
 from estimators.metrics.domains import Domain, Keys, numbered
 
-CODES = ("preset", "examples", "code")
+CODE_KEYS = ("preset", "examples", "code")
 """The keys that say how strings become bits, for discovery."""
-DISCOVERING, ANSWERING = "prefix_tree", "projective_sketch"
+DISCOVERING_MECHANISM, ANSWERING_MECHANISM = "prefix_tree", "projective_sketch"
 """The mechanism that discovers strings, and that which only answers for them, by default."""
-SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
 """Half of a character: what has one alone is not Unicode text."""
-OPEN = "open"
+OPEN_VOCABULARY = "open"
 """In place of categories: any string may be reported, and asked for."""
-EXPECTED = f"the names of 2 to {MOST_CATEGORIES} categories, their number, or {OPEN!r}"
+EXPECTED_CATEGORIES = (
+    f"the names of 2 to {MOST_CATEGORIES} categories, their number, or {OPEN_VOCABULARY!r}"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,9 @@ class Categories(Domain):
 
     names: ClassVar[str] = "categories"
 
-    categories: int | str | Sequence[str] = dataclasses.field(metadata={"expected": EXPECTED})
+    categories: int | str | Sequence[str] = dataclasses.field(
+        metadata={"expected": EXPECTED_CATEGORIES}
+    )
     watch: Sequence[str] | None = None
     discover: bool | None = None
     preset: str | None = None
@@ -56,7 +60,9 @@ class Categories(Domain):
     @classmethod
     def of(cls, metric: str, keys: Mapping[str, Any]) -> Categories:
         """Return the domain of a definition: these categories, or an open vocabulary."""
-        domain: type[Categories] = Vocabulary if keys.get("categories") == OPEN else Categories
+        domain: type[Categories] = (
+            Vocabulary if keys.get("categories") == OPEN_VOCABULARY else Categories
+        )
         if domain is Vocabulary and keys.get("discover"):
             domain = CodedVocabulary
         return domain(metric=metric, **keys)
@@ -65,32 +71,33 @@ class Categories(Domain):
     def implied(cls, keys: Mapping[str, Any]) -> dict[str, Any]:
         """Return the mechanism that discovers strings, or the default one of open vocabularies."""
         if keys.get("discover"):
-            return {"mechanism": DISCOVERING}
-        is_open = keys.get("categories") == OPEN and keys.get("trust", "local") == "local"
-        return {"mechanism": ANSWERING} if is_open else {}
+            return {"mechanism": DISCOVERING_MECHANISM}
+        is_open = (
+            keys.get("categories") == OPEN_VOCABULARY and keys.get("trust", "local") == "local"
+        )
+        return {"mechanism": ANSWERING_MECHANISM} if is_open else {}
 
     def __post_init__(self) -> None:
-        """Check the categories."""
-        given = self.categories
+        categories = self.categories
         if self.watch is not None:
-            self.refuse("watch", f"no watch unless categories = {OPEN!r}")
+            self.refuse("watch", f"no watch unless categories = {OPEN_VOCABULARY!r}")
         if self.discover:
-            self.refuse("discover", f"no discovery unless categories = {OPEN!r}")
+            self.refuse("discover", f"no discovery unless categories = {OPEN_VOCABULARY!r}")
         if self.deny is not None:
-            self.refuse("deny", f"no deny unless categories = {OPEN!r}")
+            self.refuse("deny", f"no deny unless categories = {OPEN_VOCABULARY!r}")
         self._need_no_code()
-        if isinstance(given, str):
-            self.refuse("categories", EXPECTED)
-        count = given if isinstance(given, int) else len(given)
+        if isinstance(categories, str):
+            self.refuse("categories", EXPECTED_CATEGORIES)
+        count = categories if isinstance(categories, int) else len(categories)
         if not 2 <= count <= MOST_CATEGORIES:
-            self.refuse("categories", EXPECTED)
-        names = numbered(given) if isinstance(given, int) else given
+            self.refuse("categories", EXPECTED_CATEGORIES)
+        names = numbered(categories) if isinstance(categories, int) else categories
         if len(set(names)) != len(names):
             self.refuse("categories", "each category once")
         self.set_labels(names)
 
     def _need_no_code(self) -> None:
-        for key in CODES:
+        for key in CODE_KEYS:
             if getattr(self, key) is not None:
                 self.refuse(key, f"no {key} without discover = true")
 
@@ -118,10 +125,10 @@ class Categories(Domain):
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return indices, dtype int64."""
         if values.dtype.kind in "iu":
-            outside = (values < 0) | (values >= len(self.labels))
-            if outside.any():
+            is_invalid = (values < 0) | (values >= len(self.labels))
+            if is_invalid.any():
                 raise ValueError(
-                    f"category {values[outside].ravel()[0]} of {self.metric!r}: "
+                    f"category {values[is_invalid].ravel()[0]} of {self.metric!r}: "
                     f"expected 0 to {len(self.labels) - 1}"
                 )
             return values.astype(np.int64)
@@ -129,7 +136,7 @@ class Categories(Domain):
         try:
             indices = [self._indices[name] for name in names]
         except (KeyError, TypeError):  # a list, for instance, can be no key
-            name = next(one for one in names if one not in self.labels)
+            name = next(invalid for invalid in names if invalid not in self.labels)
             expected = meant(name if isinstance(name, str) else "", self.labels)
             raise ValueError(f"category {name!r} of {self.metric!r}: {expected}") from None
         return np.asarray(indices, dtype=np.int64)
@@ -158,7 +165,6 @@ class Vocabulary(Categories):
     """
 
     def __post_init__(self) -> None:
-        """Reject a string that is on watch twice, and a rule that is none."""
         if self.watch is not None and len(set(self.watch)) != len(self.watch):
             self.refuse("watch", "each string once")
         self._need_no_code()
@@ -177,7 +183,7 @@ class Vocabulary(Categories):
     def meaning(self) -> dict[str, Any]:
         """The open vocabulary and its deny rule; the strings on watch do not affect reports."""
         rule = self.deny_rule
-        return {"categories": OPEN} | ({} if rule is None else {"deny": rule.meaning})
+        return {"categories": OPEN_VOCABULARY} | ({} if rule is None else {"deny": rule.meaning})
 
     def reported(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return strings as devices report them: "other" in place of those that `deny` denies."""
@@ -202,9 +208,9 @@ class Vocabulary(Categories):
 
     def _checked(self, values: Sequence[Any]) -> Sequence[str]:
         """Return strings; raise ValueError if one of them is none, or is no Unicode text."""
-        strange, expected = [one for one in values if not isinstance(one, str)], "a string"
+        strange, expected = [value for value in values if not isinstance(value, str)], "a string"
         if not strange:
-            strange, expected = [*filter(SURROGATE.search, values)], "Unicode text"
+            strange, expected = [*filter(SURROGATE_PATTERN.search, values)], "Unicode text"
         if strange:
             raise ValueError(
                 f"value {shortened(strange[0])} of {self.metric!r}: expected {expected}"
@@ -217,7 +223,7 @@ class Vocabulary(Categories):
         return tuple(map(str, labels)), keys
 
     @functools.cached_property
-    def _of_all(self) -> Keys:
+    def _default_keys(self) -> Keys:
         return self._named(self.labels)[1]
 
 
@@ -232,11 +238,10 @@ class CodedVocabulary(Vocabulary):
         """Accept the keys that plain vocabularies do not have."""
 
     def __post_init__(self) -> None:
-        """Check the code; learn it from examples if there are some."""
         super().__post_init__()
-        given = [key for key in CODES if getattr(self, key) is not None]
-        if len(given) != 1:
-            key = given[1] if given else "preset"
+        sources = [key for key in CODE_KEYS if getattr(self, key) is not None]
+        if len(sources) != 1:
+            key = sources[1] if sources else "preset"
             self.refuse(key, "one of `preset`, `examples` and `code`, and no other")
         try:
             if self.examples is not None:
@@ -244,7 +249,7 @@ class CodedVocabulary(Vocabulary):
                 object.__setattr__(self, "examples", None)
             self.string_code  # noqa: B018
         except ValueError as error:
-            self.refuse(given[0], str(error).removeprefix("expected "))
+            self.refuse(sources[0], str(error).removeprefix("expected "))
 
     @functools.cached_property
     def string_code(self) -> StringCode:
@@ -265,15 +270,15 @@ class CodedVocabulary(Vocabulary):
 
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return keys and bits, dtype uint64, shape (n, 3)."""
-        given = self._checked(values.tolist())
-        normal = {text: normal_form(text) for text in dict.fromkeys(given)}
+        texts = self._checked(values.tolist())
+        normal = {text: normal_form(text) for text in dict.fromkeys(texts)}
         distinct = dict.fromkeys(normal.values())
         rows = np.empty((len(distinct), 3), dtype=np.uint64)
         rows[:, 0] = [string_key(text) for text in distinct]
         rows[:, 1:] = as_words([self.string_code.encode(text)[0] for text in distinct])
-        place = {text: index for index, text in enumerate(distinct)}
-        own = {text: place[form] for text, form in normal.items()}
-        return rows[np.fromiter(map(own.__getitem__, given), np.intp, len(given))]
+        row_of = {text: index for index, text in enumerate(distinct)}
+        rows_of_texts = {text: row_of[form] for text, form in normal.items()}
+        return rows[np.fromiter(map(rows_of_texts.__getitem__, texts), np.intp, len(texts))]
 
     def keys_of(self, strings: Sequence[str]) -> Words:
         """Return the keys of strings, dtype uint64."""
@@ -288,8 +293,6 @@ class CodedVocabulary(Vocabulary):
 def string_key(text: str) -> int:
     """Return the key of a string: the first 64 bits of the BLAKE2b hash of its UTF-8 bytes.
 
-    Examples
-    --------
     >>> hex(string_key("N725MQ"))
     '0x11908ece61f00b3b'
     """

@@ -18,19 +18,19 @@ import msgspec
 from numpy.typing import NDArray
 
 from estimators.errors import nearest, readable
-from estimators.metrics.attributes import OTHER
+from estimators.metrics.attributes import OTHER_VALUE
 
 Deny = Callable[[str], bool]
 """Whether a string, in Unicode's normal form C, is not to be reported."""
-MOST = 1_000
+MAX_RULE_STRINGS = 1_000
 """Patterns, and strings, of a rule."""
 LONGEST_PATTERN = 200
 LONGEST_LENGTH = 2**20
-_LOWER = str.maketrans({chr(c): chr(c + 32) for c in range(ord("A"), ord("Z") + 1)})
-_EMAIL = re.compile(r"[^ @]@[^ @]*\.[^ @.0-9]")
-_DIGITS = re.compile(r"[0-9](?:[ ./()+-]{0,2}[0-9]){8}")
-_QUERY = re.compile(r"\?[^ ]|#[^ #]*=")
-_GROUPS = re.compile(r"[0-9]+(?:[ .-][0-9]+)*")
+_LOWER_CASE = str.maketrans({chr(c): chr(c + 32) for c in range(ord("A"), ord("Z") + 1)})
+_EMAIL_PATTERN = re.compile(r"[^ @]@[^ @]*\.[^ @.0-9]")
+_DIGITS_PATTERN = re.compile(r"[0-9](?:[ ./()+-]{0,2}[0-9]){8}")
+_QUERY_PATTERN = re.compile(r"\?[^ ]|#[^ #]*=")
+_GROUPS_PATTERN = re.compile(r"[0-9]+(?:[ .-][0-9]+)*")
 _CARD_LENGTHS = range(13, 20)
 
 
@@ -46,7 +46,7 @@ class DenyRule:
     longer_than : int, optional
         Strings with more characters (code points).
     presets : sequence of str
-        Names of :data:`PRESETS`.
+        Names of :data:`DENY_PRESETS`.
     patterns : sequence of str
         The whole string matches one: ``*`` stands for any characters, ``?`` for one. Up to 1,000,
         each of at most 200 characters.
@@ -71,17 +71,16 @@ class DenyRule:
     strings: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Check the rule."""
         if not self.meaning:
-            raise ValueError(f"one or more of {', '.join(_KEYS)}")
+            raise ValueError(f"one or more of {', '.join(_RULE_KEYS)}")
         if self.longer_than is not None and not 0 <= self.longer_than <= LONGEST_LENGTH:
             raise ValueError(f"longer_than: 0 to {LONGEST_LENGTH} characters")
         for name in self.presets:
-            if name not in PRESETS:
-                raise ValueError(f"presets: {nearest(name, PRESETS)}")
+            if name not in DENY_PRESETS:
+                raise ValueError(f"presets: {nearest(name, DENY_PRESETS)}")
         for key in ("patterns", "strings"):
-            if len(getattr(self, key)) > MOST:
-                raise ValueError(f"{key}: at most {MOST}")
+            if len(getattr(self, key)) > MAX_RULE_STRINGS:
+                raise ValueError(f"{key}: at most {MAX_RULE_STRINGS}")
         if any(not 1 <= len(pattern) <= LONGEST_PATTERN for pattern in self.patterns):
             raise ValueError(f"patterns: each of 1 to {LONGEST_PATTERN} characters")
 
@@ -95,8 +94,8 @@ class DenyRule:
             With what was expected.
         """
         for key in table:
-            if key not in _KEYS:
-                raise ValueError(f"a known key: {nearest(key, _KEYS)}")
+            if key not in _RULE_KEYS:
+                raise ValueError(f"a known key: {nearest(key, _RULE_KEYS)}")
         try:
             return msgspec.convert(dict(table), cls)
         except msgspec.ValidationError as error:
@@ -105,39 +104,41 @@ class DenyRule:
     @property
     def meaning(self) -> dict[str, Any]:
         """The rule's part of the canonical form of a definition: what it has, as for JSON."""
-        lists = {key: list(getattr(self, key)) for key in _KEYS[1:]}
+        lists = {key: list(getattr(self, key)) for key in _RULE_KEYS[1:]}
         longest = {} if self.longer_than is None else {"longer_than": self.longer_than}
         return longest | {key: value for key, value in lists.items() if value}
 
     @functools.cached_property
     def _folded(self) -> tuple[frozenset[str], list[re.Pattern[str]]]:
         """The strings, and what matches a pattern without going back."""
-        globs = [fnmatch.translate(folded(each).replace("[", "[[]")) for each in self.patterns]
+        globs = [
+            fnmatch.translate(folded(pattern).replace("[", "[[]")) for pattern in self.patterns
+        ]
         return frozenset(map(folded, self.strings)), [re.compile(glob) for glob in globs]
 
     def __call__(self, text: str) -> bool:
         """Return whether a string is denied."""
-        given = folded(text)
-        if self.longer_than is not None and len(given) > self.longer_than:
+        normal = folded(text)
+        if self.longer_than is not None and len(normal) > self.longer_than:
             return True
         strings, globs = self._folded
         return (
-            given in strings
-            or any(PRESETS[name](given) for name in self.presets)
-            or any(glob.match(given) for glob in globs)
+            normal in strings
+            or any(DENY_PRESETS[name](normal) for name in self.presets)
+            or any(glob.match(normal) for glob in globs)
         )
 
 
-_KEYS = tuple(field.name for field in dataclasses.fields(DenyRule))
+_RULE_KEYS = tuple(field.name for field in dataclasses.fields(DenyRule))
 
 
 def folded(text: str) -> str:
     """Return a string's normal form C, with small letters for the capital ones A to Z."""
-    return unicodedata.normalize("NFC", text).translate(_LOWER)
+    return unicodedata.normalize("NFC", text).translate(_LOWER_CASE)
 
 
 def _has_email(text: str) -> bool:
-    return _EMAIL.search(text.replace("%40", "@")) is not None
+    return _EMAIL_PATTERN.search(text.replace("%40", "@")) is not None
 
 
 def _has_card(text: str) -> bool:
@@ -145,7 +146,7 @@ def _has_card(text: str) -> bool:
 
     A single space, dot or hyphen may be between two groups.
     """
-    for run in _GROUPS.findall(text):
+    for run in _GROUPS_PATTERN.findall(text):
         groups = re.split("[ .-]", run)
         for first in range(len(groups)):
             digits = ""
@@ -160,17 +161,17 @@ def _has_card(text: str) -> bool:
 
 def _is_card(digits: str) -> bool:
     total = 0
-    for place, digit in enumerate(reversed(digits)):
-        doubled = int(digit) * (1 + place % 2)
+    for position, digit in enumerate(reversed(digits)):
+        doubled = int(digit) * (1 + position % 2)
         total += doubled - 9 * (doubled > 9)
     return total % 10 == 0
 
 
-PRESETS: Mapping[str, Deny] = {
+DENY_PRESETS: Mapping[str, Deny] = {
     "email": _has_email,
     "card": _has_card,
-    "digits": lambda text: _DIGITS.search(text) is not None,
-    "query": lambda text: _QUERY.search(text) is not None,
+    "digits": lambda text: _DIGITS_PATTERN.search(text) is not None,
+    "query": lambda text: _QUERY_PATTERN.search(text) is not None,
 }
 """E-mail addresses; numbers of payment cards; 9 or more digits, with at most two of ``./()+-`` and
 space between two; addresses of pages with a query, or values in their fragment."""
@@ -179,25 +180,19 @@ space between two; addresses of pages with a query, or values in their fragment.
 def without_denied(values: NDArray[Any], rules: Iterable[Deny]) -> tuple[NDArray[Any], int]:
     """Return strings with "other" in place of those that a rule denies, and how many there are.
 
-    Parameters
-    ----------
-    values : ndarray of str or object, shape (n,)
-        What is no string stays as it is.
-    rules : iterable of callable
+    `values`, shape (n,): what is no string stays as it is.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> without_denied(np.array(["/home", "a@b.org"]), [DenyRule(presets=["email"])])
     (array(['/home', 'other'], dtype=object), 1)
     """
-    found, used = values.astype(object), tuple(rules)
+    reported, used = values.astype(object), tuple(rules)
     denied = 0
-    for index, text in enumerate(found.tolist()):
+    for index, text in enumerate(reported.tolist()):
         if isinstance(text, str) and _is_denied(text, used):
-            found[index] = OTHER
+            reported[index] = OTHER_VALUE
             denied += 1
-    return found, denied
+    return reported, denied
 
 
 def _is_denied(text: str, rules: tuple[Deny, ...]) -> bool:

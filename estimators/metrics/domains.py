@@ -38,20 +38,20 @@ def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
     Traceback (most recent call last):
     ValueError: value 'fast' of 'delay': expected a number; leave out what was not measured
     """
-    each = [] if values.dtype.kind in "biuf" else values.ravel().tolist()
-    odd = [one for one in each if not isinstance(one, float | int)]
+    numbers_found = [] if values.dtype.kind in "biuf" else values.ravel().tolist()
+    invalid = [number for number in numbers_found if not isinstance(number, float | int)]
     if values.dtype.kind in "mM":  # as integers they would have lost their unit
-        odd = values.ravel()[:1].astype(str).tolist()
-    if not odd:
+        invalid = values.ravel()[:1].astype(str).tolist()
+    if not invalid:
         try:
             numbers = values.astype(np.float64)
         except OverflowError:  # an integer that no float can be
-            odd = [max(each, key=abs)]
+            invalid = [max(numbers_found, key=abs)]
         else:
-            odd = numbers[np.isnan(numbers)].tolist()
-    if odd:
-        told = f"value {shortened(odd[0])} of {metric!r}: expected a number{_remedy(odd[0])}"
-        raise ValueError(f"{told}; leave out what was not measured")
+            invalid = numbers[np.isnan(numbers)].tolist()
+    if invalid:
+        message = f"value {shortened(invalid[0])} of {metric!r}: expected a number"
+        raise ValueError(f"{message}{_remedy(invalid[0])}; leave out what was not measured")
     return numbers
 
 
@@ -63,23 +63,19 @@ def _remedy(value: object) -> str:
     return " or a list of them, as list() makes" if is_many else ""
 
 
-def refuse_misread(values: object, what: str) -> None:
+def refuse_misread(values: object, label: str) -> None:
     """Raise ValueError for what numpy would misread: masked values, and bytes as numbers.
 
-    Parameters
-    ----------
-    values : array_like
-    what : str
-        What they are, for the message.
+    `label`: what they are, for the message.
     """
     for part in values if isinstance(values, list | tuple) else (values,):
         mask = getattr(part, "mask", None)  # of pandas it is a method
         if isinstance(mask, np.ndarray | np.bool_) and mask.any():
-            told = f"{what}: {np.count_nonzero(mask)} of {mask.size} are masked"
-            raise ValueError(f"{told}: leave out what was not measured (compressed() does)")
+            message = f"{label}: {np.count_nonzero(mask)} of {mask.size} are masked"
+            raise ValueError(f"{message}: leave out what was not measured (compressed() does)")
         if isinstance(part, bytearray | memoryview) and memoryview(part).format[-1] in "bBc":
-            told = f"{what}: a {type(part).__name__} of bytes"
-            raise ValueError(f"{told}: expected numbers or texts; list() makes numbers of bytes")
+            message = f"{label}: a {type(part).__name__} of bytes"
+            raise ValueError(f"{message}: expected numbers or texts; list() makes numbers of bytes")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,20 +83,9 @@ class Domain(ABC):
     """The values of a metric.
 
     The fields of a subclass are keys of a definition. The metadata of a field without a default
-    says what is `expected`.
-
-    Parameters
-    ----------
-    metric : str
-        The name of the metric, for messages.
-
-    Attributes
-    ----------
-    labels : tuple of str
-        The names of an estimate's numbers; empty if there is only one.
-    names : str
-        What the labels are, as answers call them: ``"categories"``, ``"coordinates"`` or
-        ``"quantiles"``; empty where there is one number.
+    says what is `expected`. `metric`: the name of the metric, for messages. `labels`: the names of
+    an estimate's numbers; empty if there is only one; `names`: what the labels are, as answers call
+    them: ``"categories"``, ``"coordinates"`` or ``"quantiles"``; empty where there is one number.
     """
 
     names: ClassVar[str] = ""
@@ -176,10 +161,7 @@ class Domain(ABC):
     def select(self, labels: Sequence[str | float] | None) -> tuple[tuple[str, ...], Keys | None]:
         """Return the names of an answer's numbers, and their indices or keys for the mechanism.
 
-        Parameters
-        ----------
-        labels : sequence of str or int, or None
-            The requested categories; None for all. Of a distribution, quantiles.
+        `labels`: the requested categories; None for all. Of a distribution, quantiles.
 
         Raises
         ------
@@ -187,7 +169,7 @@ class Domain(ABC):
             If there are no categories, or not these.
         """
         if labels is None:
-            return self.labels, self._of_all
+            return self.labels, self._default_keys
         if self.names != "categories":
             raise ValueError(f"categories = {list(labels)}: metric {self.metric!r} has none")
         if isinstance(labels, str) or len(set(labels)) != len(labels):
@@ -197,7 +179,7 @@ class Domain(ABC):
         return self._named(labels)
 
     @property
-    def _of_all(self) -> Keys | None:
+    def _default_keys(self) -> Keys | None:
         """The keys of all labels for the mechanism; None if it needs none for all."""
         return None
 
@@ -218,7 +200,7 @@ class Domain(ABC):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Interval(Domain):
+class ValueRange(Domain):
     """Numbers in `range`; others are clipped to it."""
 
     of_numbers: ClassVar[bool] = True
@@ -228,7 +210,6 @@ class Interval(Domain):
     )
 
     def __post_init__(self) -> None:
-        """Check the interval."""
         if len(self.range) != 2:
             self.refuse("range", "two numbers: the lowest and the highest value")
         low, high = self.range
@@ -271,8 +252,8 @@ class Interval(Domain):
 
     def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return numbers within the interval."""
-        inside: NDArray[Any] = np.clip(values, *self.ends)
-        return inside
+        clipped: NDArray[Any] = np.clip(values, *self.ends)
+        return clipped
 
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return numbers in [-1, 1]."""
@@ -302,7 +283,6 @@ class Ball(Domain):
     )
 
     def __post_init__(self) -> None:
-        """Check the ball, and set the dimension."""
         dimension, names = self.dimension, self.coordinates
         if names is None:
             if dimension is None or not 1 <= dimension <= MOST_COORDINATES:

@@ -10,11 +10,11 @@ from typing import Any
 from estimators.errors import nearest
 from estimators.metrics.bins import Bins
 from estimators.metrics.categories import Categories
-from estimators.metrics.domains import Ball, Domain, Interval
-from estimators.registry import Registry
+from estimators.metrics.domains import Ball, Domain, ValueRange
+from estimators.plugin_registry import PluginRegistry
 from estimators.shapes import Shape
 
-GROUP = "dither.metrics"
+KIND_GROUP = "dither.metrics"
 
 
 class Way(enum.Enum):
@@ -59,34 +59,36 @@ class Kind:
         return {field.name: field for field in fields if field.init and field.name != "metric"}
 
 
-LABELS = ("categories", "coordinates")
+LABEL_NAMES = ("categories", "coordinates")
 """The possible labels of named numbers, as in answers."""
-_PRIVATE_OR_TRUSTED, _SEARCHED = frozenset({Way.LOCAL, Way.TRUSTED}), frozenset({Way.SEARCH})
+_PRIVATE_OR_TRUSTED, _SEARCH_ONLY = frozenset({Way.LOCAL, Way.TRUSTED}), frozenset({Way.SEARCH})
 _BUILT_IN = (
-    Kind("mean", Interval, Shape.NUMBER, _PRIVATE_OR_TRUSTED, mechanism="auto"),
+    Kind("mean", ValueRange, Shape.NUMBER, _PRIVATE_OR_TRUSTED, mechanism="auto"),
     Kind("vector_mean", Ball, Shape.NAMED_NUMBERS, mechanism="caps"),
     Kind("frequency", Categories, Shape.NAMED_NUMBERS, _PRIVATE_OR_TRUSTED, mechanism="auto"),
     Kind("distribution", Bins, Shape.DISTRIBUTION, mechanism="dyadic_hadamard"),
-    Kind("minimum", Interval, Shape.SEARCH, _SEARCHED),
-    Kind("maximum", Interval, Shape.SEARCH, _SEARCHED),
+    Kind("minimum", ValueRange, Shape.SEARCH, _SEARCH_ONLY),
+    Kind("maximum", ValueRange, Shape.SEARCH, _SEARCH_ONLY),
 )
 
 
-def _accept(name: str, found: Any) -> Kind:
-    if not isinstance(found, Kind) or found.name != name:
+def _accept(name: str, kind: Any) -> Kind:
+    if not isinstance(kind, Kind) or kind.name != name:
         raise ValueError(f"an estimators.metrics.kinds.Kind with the name {name!r}")
-    if missing := sorted(found.domain.__abstractmethods__):
+    if missing := sorted(kind.domain.__abstractmethods__):
         raise ValueError(f"a kind whose domain has {', '.join(missing)}")
-    own = {Shape.NAMED_NUMBERS: LABELS, Shape.DISTRIBUTION: ("quantiles",)}
-    names = own.get(found.shape, ("",))
-    if found.domain.names not in names:
+    names_by_shape = {Shape.NAMED_NUMBERS: LABEL_NAMES, Shape.DISTRIBUTION: ("quantiles",)}
+    names = names_by_shape.get(kind.shape, ("",))
+    if kind.domain.names not in names:
         expected = " or ".join(map(repr, names))
-        raise ValueError(f"a domain with names = {expected}, found {found.domain.names!r}")
-    return found
+        raise ValueError(f"a domain with names = {expected}, found {kind.domain.names!r}")
+    return kind
 
 
-KINDS: Registry[Kind] = Registry(GROUP, {kind.name: kind for kind in _BUILT_IN}, _accept)
-"""The kinds by name: these, and those of entry points of the group :data:`GROUP`."""
+KINDS: PluginRegistry[Kind] = PluginRegistry(
+    KIND_GROUP, {kind.name: kind for kind in _BUILT_IN}, _accept
+)
+"""The kinds by name: these, and those of entry points of the group :data:`KIND_GROUP`."""
 
 
 def kind_named(name: str) -> Kind:

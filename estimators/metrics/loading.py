@@ -20,31 +20,35 @@ from estimators.metrics.metric import Metric
 from estimators.metrics.search import SearchMetric
 from estimators.metrics.trusted import TrustedMetric
 
-FAMILY: tuple[type[Metric], ...] = (LocalMetric, TrustedMetric, SearchMetric)
+METRIC_CLASSES: tuple[type[Metric], ...] = (LocalMetric, TrustedMetric, SearchMetric)
 """A class for each way of collecting: a definition's trust and kind say which."""
-TRUSTS = ("local", "central")
-DURATIONS = ("pane", "lateness", "retention", "round_time", "by_pane", "by_retention")
-TABLES = ("metrics", "attributes", "comparisons", "alarms")
+TRUST_NAMES = ("local", "central")
+DURATION_KEYS = ("pane", "lateness", "retention", "round_time", "by_pane", "by_retention")
+FILE_TABLES = ("metrics", "attributes", "comparisons", "alarms")
 """Of a file; the service alone reads the last two, which are about metrics."""
-FREE = (("mechanism", "auto"),)
+FREE_CHOICES = (("mechanism", "auto"),)
 """What a definition says to leave a choice to its domain."""
 _NO_KEYS = ("name", "domain", "metric", "labels")
 """Fields of the classes that are no keys of a definition."""
 
 
 @functools.cache
-def _types(one: type[Metric | Domain]) -> Mapping[str, Any]:
+def _types(definition_class: type[Metric | Domain]) -> Mapping[str, Any]:
     """Return the definition keys of a class, and their types."""
-    hints = get_type_hints(one)
-    keys = (field.name for field in dataclasses.fields(one))
+    hints = get_type_hints(definition_class)
+    keys = (field.name for field in dataclasses.fields(definition_class))
     return {key: hints[key] for key in keys if key not in _NO_KEYS}
 
 
-_CLASSES = (*FAMILY, *(kind.domain for kind in KINDS.built_in.values()))
-TYPES = {key: hint for each in _CLASSES for key, hint in _types(each).items()} | {"trust": str}
+_KEYED_CLASSES = (*METRIC_CLASSES, *(kind.domain for kind in KINDS.built_in.values()))
+KEY_TYPES = {key: hint for each in _KEYED_CLASSES for key, hint in _types(each).items()} | {
+    "trust": str
+}
 """The keys of definitions and their types, those of kinds from other distributions aside."""
-_DEFAULTS = {field.name: field.default for each in FAMILY for field in dataclasses.fields(each)}
-_DEFAULTS["attributes"] = {}
+_KEY_DEFAULTS = {
+    field.name: field.default for each in METRIC_CLASSES for field in dataclasses.fields(each)
+}
+_KEY_DEFAULTS["attributes"] = {}
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:
@@ -53,8 +57,12 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 def metric_class(trust: str, kind: Kind) -> type[Metric] | None:
     """Return the class of metrics for this trust and kind; None if there is none."""
-    found = (each for each in FAMILY if each.trust == trust and each.way in kind.ways)
-    return next(found, None)
+    classes = (
+        metric_type
+        for metric_type in METRIC_CLASSES
+        if metric_type.trust == trust and metric_type.way in kind.ways
+    )
+    return next(classes, None)
 
 
 def load_metrics(path: str | Path) -> dict[str, Metric]:
@@ -102,12 +110,7 @@ def read_document(path: str | Path) -> dict[str, Any]:
 def metrics_of(document: dict[str, Any], source: str) -> dict[str, Metric]:
     """Return the metrics of a file of definitions, by name.
 
-    Parameters
-    ----------
-    document : dict
-        From :func:`read_document`.
-    source : str
-        The file, for errors.
+    `document`: from :func:`read_document`; `source`: the file, for errors.
 
     Raises
     ------
@@ -115,9 +118,9 @@ def metrics_of(document: dict[str, Any], source: str) -> dict[str, Metric]:
         As :func:`load_metrics` does.
     """
     for key in document:
-        if key not in TABLES:
-            known = "[metrics.NAME], [attributes], [comparisons.NAME] and [alarms.NAME]"
-            expected = f"only tables {known}: {nearest(key, TABLES)}"
+        if key not in FILE_TABLES:
+            tables_expected = "[metrics.NAME], [attributes], [comparisons.NAME] and [alarms.NAME]"
+            expected = f"only tables {tables_expected}: {nearest(key, FILE_TABLES)}"
             raise DefinitionError(key, document[key], expected, source)
     attributes = document.get("attributes", {})
     if not isinstance(attributes, dict):
@@ -207,10 +210,8 @@ def read_definition(name: str, table: Any, source: str = "") -> Metric:
 
     Parameters
     ----------
-    name : str
-    table : mapping
-    source : str
-        The file, for messages.
+    name, table, source
+        `source`: the file, for messages.
 
     Raises
     ------
@@ -226,8 +227,6 @@ def read_definition(name: str, table: Any, source: str = "") -> Metric:
 def definition_of(metric: Metric) -> dict[str, Any]:
     """Return the definition of a metric, with the keys of ``metrics.toml``, without defaults.
 
-    Examples
-    --------
     >>> definition_of(define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1]))
     {'range': (0, 9), 'kind': 'mean', 'levels': [1], 'mechanism': 'true_value', 'options': {},
      'trust': 'central'}
@@ -238,54 +237,56 @@ def definition_of(metric: Metric) -> dict[str, Any]:
         for field in dataclasses.fields(part)
         if field.name not in _NO_KEYS
     }
-    said = {k: v for k, v in table.items() if v is not None and v != _DEFAULTS.get(k)}
-    return said if metric.trust == "local" else said | {"trust": metric.trust}
+    definition = {k: v for k, v in table.items() if v is not None and v != _KEY_DEFAULTS.get(k)}
+    return definition if metric.trust == "local" else definition | {"trust": metric.trust}
 
 
 def _metric(name: str, table: Any) -> Metric:
     if not isinstance(table, dict):
         raise DefinitionError(name, table, f"a table [metrics.{name}]")
-    given = {key: value for key, value in table.items() if value is not None}
+    keys = {key: value for key, value in table.items() if value is not None}
 
     def refuse(key: str, expected: str) -> NoReturn:
-        raise DefinitionError(f"{name}.{key}", given.get(key), expected)
+        raise DefinitionError(f"{name}.{key}", keys.get(key), expected)
 
-    kind = KINDS.get(given["kind"]) if isinstance(given.get("kind"), str) else None
-    types = TYPES if kind is None else {**TYPES, **_types(kind.domain)}
-    for key, value in given.items():
+    kind = KINDS.get(keys["kind"]) if isinstance(keys.get("kind"), str) else None
+    types = KEY_TYPES if kind is None else {**KEY_TYPES, **_types(kind.domain)}
+    for key, value in keys.items():
         if key not in types:
             refuse(key, f"a known key: {nearest(key, types)}")
         try:
             msgspec.convert(value, types[key])
         except msgspec.ValidationError as error:
-            refuse(key, durations.EXPECTED if key in DURATIONS else readable(error))
+            refuse(key, durations.EXPECTED_DURATION if key in DURATION_KEYS else readable(error))
     if kind is None:
-        known = nearest(given["kind"], KINDS) if "kind" in given else f"one of {', '.join(KINDS)}"
-        refuse("kind", known)
-    if (trust := given.get("trust", "local")) not in TRUSTS:
-        refuse("trust", nearest(trust, TRUSTS))
+        expected_kind = (
+            nearest(keys["kind"], KINDS) if "kind" in keys else f"one of {', '.join(KINDS)}"
+        )
+        refuse("kind", expected_kind)
+    if (trust := keys.get("trust", "local")) not in TRUST_NAMES:
+        refuse("trust", nearest(trust, TRUST_NAMES))
     if (build := metric_class(trust, kind)) is None:
-        fitting = [name for name, each in KINDS.usable() if metric_class(trust, each)]
+        fitting = [name for name, other_kind in KINDS.usable() if metric_class(trust, other_kind)]
         refuse("kind", f"{' or '.join(fitting)} where trust is {trust}")
     if kind.mechanism and build.way is Way.LOCAL:
-        given = {"mechanism": kind.mechanism} | given
-    implied = kind.domain.implied(given)
-    chosen = {key: value for key, value in given.items() if (key, value) not in FREE}
-    given = given | implied | chosen
+        keys = {"mechanism": kind.mechanism} | keys
+    implied = kind.domain.implied(keys)
+    chosen = {key: value for key, value in keys.items() if (key, value) not in FREE_CHOICES}
+    keys = keys | implied | chosen
     fields = {field.name: field for field in dataclasses.fields(build)}
     for key, field in (fields | kind.keys).items():
-        if key not in (*given, *_NO_KEYS) and _is_required(field):
+        if key not in (*keys, *_NO_KEYS) and _is_required(field):
             expected = field.metadata.get("expected", "a value")
             refuse(key, expected(kind.name) if callable(expected) else expected)
-    own: dict[str, Any] = {"name": name}
+    metric_keys: dict[str, Any] = {"name": name}
     values: dict[str, Any] = {}
-    for key, value in given.items():
+    for key, value in keys.items():
         if key in kind.keys:
             values[key] = value
         elif key in fields:
-            own[key] = value
-        elif key in _DEFAULTS and value != _DEFAULTS[key]:
+            metric_keys[key] = value
+        elif key in _KEY_DEFAULTS and value != _KEY_DEFAULTS[key]:
             refuse(key, f"no {key} for kind {kind.name!r} where trust is {trust}")
-        elif key not in _DEFAULTS and key != "trust":
+        elif key not in _KEY_DEFAULTS and key != "trust":
             refuse(key, f"no {key} for kind {kind.name!r}")
-    return build(domain=kind.domain.of(name, values), **own)
+    return build(domain=kind.domain.of(name, values), **metric_keys)

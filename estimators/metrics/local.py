@@ -17,7 +17,7 @@ from estimators.estimate import Counts, Estimate
 from estimators.limits import MOST_ATTRIBUTES, MOST_SLICES
 from estimators.mechanisms import MECHANISMS, Mechanism, PrefixTree, mechanism_class, mechanisms_for
 from estimators.metrics.attributes import Slicing, check_attribute
-from estimators.metrics.categories import OPEN, CodedVocabulary
+from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
 from estimators.metrics.kinds import KINDS, Way
 from estimators.metrics.reported import ReportedMetric
 from estimators.metrics.validation import check_duration
@@ -98,15 +98,19 @@ class LocalMetric(ReportedMetric):
             expected = f"true, and only with mechanism {self._with('discovers')}"
             raise DefinitionError(f"{self.name}.discover", not mechanism.discovers, expected)
         if not is_open and not mechanism.closed_vocabulary:
-            self.refuse("categories", f"{OPEN!r} for {self.mechanism}, which needs no list")
+            self.refuse(
+                "categories", f"{OPEN_VOCABULARY!r} for {self.mechanism}, which needs no list"
+            )
         if self.memoized and self.kind not in KINDS.built_in:
             self.refuse(
                 "memoized", f"false for kind {self.kind!r}: Dither cannot repeat its answers"
             )
         if self.memoized and not mechanism.memoizable:
             fitting = self._with("memoizable")
-            other = f", or one of the mechanisms {fitting}" if fitting else f" for {self.kind!r}"
-            self.refuse("memoized", f"false{other}")
+            alternatives = (
+                f", or one of the mechanisms {fitting}" if fitting else f" for {self.kind!r}"
+            )
+            self.refuse("memoized", f"false{alternatives}")
         self._check_attributes()
 
     def _check_attributes(self) -> None:
@@ -133,7 +137,7 @@ class LocalMetric(ReportedMetric):
         if not 1 <= self.max_slices <= MOST_SLICES:
             self.refuse("max_slices", f"1 to {MOST_SLICES}")
         if self.slicing.size > self.max_slices:
-            values = " x ".join(str(places) for places in self.slicing.places)
+            values = " x ".join(str(places) for places in self.slicing.value_counts)
             expected = (
                 f"at most {self.max_slices} slices (max_slices), not {self.slicing.size} = "
                 f"{values}, each attribute with `other` and `none`"
@@ -156,14 +160,13 @@ class LocalMetric(ReportedMetric):
         return self.retention_ms if self.by_retention is None else milliseconds(self.by_retention)
 
     def __post_init__(self) -> None:
-        """Refuse also a mechanism from another distribution that says more than a level allows."""
         super().__post_init__()
         if self.slicing is not None:
-            each = 8 * len(self.levels) * self.randomizer.columns
-            if self.slicing.size * each > MOST_SLICE_BYTES:
+            slice_bytes = 8 * len(self.levels) * self.randomizer.columns
+            if self.slicing.size * slice_bytes > MOST_SLICE_BYTES:
                 expected = (
                     f"at most {MOST_SLICE_BYTES >> 20} MiB of sums, not {self.slicing.size} slices "
-                    f"of {each} bytes each: fewer attributes, values, levels or "
+                    f"of {slice_bytes} bytes each: fewer attributes, values, levels or "
                     "categories, or for strings a smaller table (options)"
                 )
                 self.refuse("by", expected)
@@ -176,8 +179,10 @@ class LocalMetric(ReportedMetric):
 
     def _with(self, ability: str) -> str:
         """Return the names of the mechanisms for this kind with some property."""
-        known = mechanisms_for(self.kind)
-        return ", ".join(name for name, each in known.items() if getattr(each, ability))
+        mechanisms = mechanisms_for(self.kind)
+        return ", ".join(
+            name for name, mechanism in mechanisms.items() if getattr(mechanism, ability)
+        )
 
     @property
     def mechanism_class(self) -> type[Mechanism]:
@@ -225,20 +230,22 @@ class LocalMetric(ReportedMetric):
             In the metric's own unit; arrays over categories for a frequency, over coordinates for a
             vector mean. For a distribution, an :class:`estimators.DistributionEstimate`.
         """
-        labels, asked = self.domain.select(categories if quantiles is None else quantiles)
+        labels, selected = self.domain.select(categories if quantiles is None else quantiles)
         question = Question(
             beta=beta,
             weights=weights,
             bound="fixed" if bound == "auto" else bound,
             target=target,
             simultaneous=simultaneous,
-            asked=asked,
+            asked=selected,
             panes=panes if self.memoized else 1,
         )
         estimate = self.randomizer.estimate(self.table(statistic), question)
         if question.panes != 1:  # neither knows what repeated answers have in common
-            least = estimate.effective_reports / question.panes if question.panes else 0.0
-            estimate = dataclasses.replace(estimate, heterogeneity=None, effective_reports=least)
+            effective = estimate.effective_reports / question.panes if question.panes else 0.0
+            estimate = dataclasses.replace(
+                estimate, heterogeneity=None, effective_reports=effective
+            )
         return dataclasses.replace(self.domain.from_unit(estimate), labels=labels)
 
     @explain_missing_scipy("a discovery")
@@ -341,5 +348,5 @@ class LocalMetric(ReportedMetric):
             length = np.array([float(np.linalg.norm(values))])
             around = Reach(weights, np.zeros(weights.size), scale * norm)
             l2 = float(largest_shifts(-length, counts, around, reports, among=among)[0])
-        whole = shift if each and np.ndim(estimate.value) else largest
-        return Influence(reports, whole, largest, l2, float(plain.max(initial=0.0)))
+        shown_shift = shift if each and np.ndim(estimate.value) else largest
+        return Influence(reports, shown_shift, largest, l2, float(plain.max(initial=0.0)))

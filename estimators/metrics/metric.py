@@ -42,10 +42,10 @@ A_DEMAND = "a number above 0, the privacy that the value's owner demands"
 class Metric(ABC):
     """One question: its domain, the privacy levels on offer, its panes and limits.
 
-    There is a subclass for each way of collecting: :class:`~estimators.metrics.local.LocalMetric`,
-    :class:`~estimators.metrics.trusted.TrustedMetric` and
-    :class:`~estimators.metrics.search.SearchMetric`. :func:`estimators.define` chooses the subclass
-    for a definition.
+    :func:`estimators.define` chooses the subclass, one for each way of collecting:
+    :class:`~estimators.metrics.local.LocalMetric`,
+    :class:`~estimators.metrics.trusted.TrustedMetric` or
+    :class:`~estimators.metrics.search.SearchMetric`.
 
     Parameters
     ----------
@@ -117,7 +117,6 @@ class Metric(ABC):
     description: str = ""
 
     def __post_init__(self) -> None:
-        """Check the definition, and set derived values."""
         if self.domain.metric != self.name:
             self._set("domain", dataclasses.replace(self.domain, metric=self.name))
         self.check()
@@ -128,8 +127,10 @@ class Metric(ABC):
             self.refuse("options", f"options of {self.mechanism}: {error}")
         if (width := self.randomizer.width) > LARGEST_REPORT:
             key = next(iter(self.domain.parameters), "options")
-            value, most = self.domain.parameters.get(key, self.options), LARGEST_REPORT
-            expected = f"fewer for {self.mechanism}: reports of at most {most} bytes, not {width}"
+            value, max_bytes = self.domain.parameters.get(key, self.options), LARGEST_REPORT
+            expected = (
+                f"fewer for {self.mechanism}: reports of at most {max_bytes} bytes, not {width}"
+            )
             raise DefinitionError(f"{self.name}.{key}", value, expected)
 
     def check(self) -> None:
@@ -144,8 +145,8 @@ class Metric(ABC):
         self.require_key(kind_named, "kind")
         kind = kind_named(self.kind)
         if self.way not in kind.ways or not isinstance(self.domain, kind.domain):
-            own = f"{type(self).__name__} with values of {type(self.domain).__name__}"
-            self.refuse("kind", f"a kind that can be a {own}")
+            description = f"{type(self).__name__} with values of {type(self.domain).__name__}"
+            self.refuse("kind", f"a kind that can be a {description}")
         self.require_key(check_levels, "levels")
         self.require_key(check_duration, "pane", "retention")
         self.require_key(check_lateness, "lateness")
@@ -346,12 +347,12 @@ class Metric(ABC):
         """
         refuse_misread(epsilons, "epsilons")
         try:
-            given = np.asarray(epsilons)
+            array = np.asarray(epsilons)
         except ValueError:  # lists of different lengths
-            given = np.asarray(None)
-        if given.dtype.kind not in "iuf":  # a truth value or a text is no demand
+            array = np.asarray(None)
+        if array.dtype.kind not in "iuf":  # a truth value or a text is no demand
             raise ValueError(f"epsilon = {shortened(epsilons)}: expected {A_DEMAND}")
-        demanded = given.astype(np.float64)
+        demanded = array.astype(np.float64)
         if not (is_demand := demanded > 0).all():  # not a number is not above 0 either
             odd = demanded[~is_demand].ravel()[0]
             raise ValueError(f"epsilon = {odd:g}: expected {A_DEMAND}, as for {self.name!r}")

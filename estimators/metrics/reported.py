@@ -11,7 +11,7 @@ from estimators.exact.randomness import Bits, SystemBits
 from estimators.mechanisms.mechanism import Reports
 from estimators.metrics.metric import Metric
 
-BLOCK = 2**16
+NUMBERS_PER_BLOCK = 2**16
 """Numbers that are randomized together: intermediate arrays stay in the processor's cache."""
 
 
@@ -26,40 +26,35 @@ class ReportedMetric(Metric):
 
         Parameters
         ----------
-        values : array_like, shape (n,); (n, dimension) for a vector mean
-            Numbers for a mean (clipped to the range); vectors for a vector mean (shortened to the
-            radius); category names or indices for a frequency, strings for an open vocabulary,
-            of which "other" is reported in place of those that the definition denies.
-        level : array_like of int, shape (n,)
-            Indices into the metric's levels, from :meth:`level_of`.
-        bits : Bits, optional
-            The source of randomness; the operating system's by default.
-
-        Returns
-        -------
-        ndarray of integers, one row a report
+        values, level, bits
+            `values`, shape (n,); (n, dimension) for a vector mean: numbers for a mean (clipped to
+            the range); vectors for a vector mean (shortened to the radius); category names or
+            indices for a frequency, strings for an open vocabulary, of which "other" is reported in
+            place of those that the definition denies; `level`, shape (n,): indices into the
+            metric's levels, from :meth:`level_of`; `bits`: the source of randomness; the operating
+            system's by default.
 
         Raises
         ------
         ValueError
             If a value is not a number, a category is unknown, or a level is out of range.
         """
-        held, levels = self.domain.as_array(values), np.asarray(level)
+        array, levels = self.domain.as_array(values), np.asarray(level)
         row = () if self.dimension is None else (self.dimension,)
-        if levels.ndim != 1 or held.shape != (*levels.shape, *row):
+        if levels.ndim != 1 or array.shape != (*levels.shape, *row):
             raise ValueError(
-                f"values of shape {held.shape} with levels of shape {levels.shape}: "
+                f"values of shape {array.shape} with levels of shape {levels.shape}: "
                 "expected two arrays of the same length"
                 + (f", {self.dimension} numbers a value" if row else "")
             )
         if levels.size and not (levels.min() >= 0 and levels.max() < len(self.levels)):
             raise ValueError(f"level: expected 0 to {len(self.levels) - 1}")
         source = SystemBits() if bits is None else bits
-        size = max(1, BLOCK // (self.dimension or 1))
+        size = max(1, NUMBERS_PER_BLOCK // (self.dimension or 1))
         blocks = [slice(i, i + size) for i in range(0, max(1, levels.size), size)]
         reports = [
             self.randomizer.randomize(
-                self.domain.to_unit(self.domain.reported(held[b])), levels[b], source
+                self.domain.to_unit(self.domain.reported(array[b])), levels[b], source
             )
             for b in blocks
         ]

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError
 from estimators.extremes import Search
-from estimators.extremes.search import ROUNDS
+from estimators.extremes.binary_search import EXPECTED_ROUNDS
 from estimators.mechanisms import RandomizedResponse
-from estimators.metrics.domains import Interval
+from estimators.metrics.domains import ValueRange
 from estimators.metrics.kinds import KINDS, Way
 from estimators.metrics.metric import Metric
 from estimators.metrics.validation import check_duration, check_number
@@ -41,7 +41,7 @@ class SearchMetric(Metric):
         "is searched for in rounds, each decided by itself: use `search.estimate`"
     )
 
-    rounds: int = dataclasses.field(metadata={"expected": ROUNDS})
+    rounds: int = dataclasses.field(metadata={"expected": EXPECTED_ROUNDS})
     split: str = "users"
     beta: float = 0.05
     critical: str = "law"
@@ -102,7 +102,7 @@ class SearchMetric(Metric):
     @functools.cached_property
     def search(self) -> Search:
         """How it is searched for."""
-        assert isinstance(self.domain, Interval)  # noqa: S101
+        assert isinstance(self.domain, ValueRange)  # noqa: S101
         return Search(
             kind=self.kind,
             range=self.domain.range,

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 from estimators.central import COLLECTIONS, TrueValues
-from estimators.central.weights import WEIGHTINGS
+from estimators.central.release_weights import RELEASE_WEIGHTINGS
 from estimators.errors import explain_missing_scipy
 from estimators.estimate import Counts, Estimate
 from estimators.exact.randomness import Bits, SystemBits
@@ -44,7 +44,7 @@ class TrustedMetric(ReportedMetric):
     @property
     def policies(self) -> tuple[str, ...]:
         """The names of the possible weights of a release, the default first."""
-        return tuple(WEIGHTINGS[self.kind])
+        return tuple(RELEASE_WEIGHTINGS[self.kind])
 
     @property
     def meaning(self) -> dict[str, Any]:

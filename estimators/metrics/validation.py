@@ -16,17 +16,17 @@ from estimators.errors import meant, readable
 from estimators.limits import MOST_LEVELS
 from estimators.mechanisms import Mechanism
 
-NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,63}")
 LEVEL_DIGITS = 4
-LONGEST = "2922000d"
+LONGEST_DURATION = "2922000d"
 """A time of today plus such a duration is not beyond what Redis and int64 hold."""
-_GIVEN = ("self", "epsilons")
+_IMPLICIT_PARAMETERS = ("self", "epsilons")
 """Parameters of mechanisms that no definition can set."""
 
 
 def check_name(name: str) -> None:
     """Raise ValueError, with what was expected, unless this is a valid metric name."""
-    if not NAME.fullmatch(name):
+    if not NAME_PATTERN.fullmatch(name):
         raise ValueError("a lower-case letter, then up to 63 lower-case letters, digits or _")
 
 
@@ -54,8 +54,8 @@ def check_duration(text: str | None) -> None:
 
 def check_lateness(text: str) -> None:
     """Raise ValueError, with what was expected, unless this is a duration, which may be zero."""
-    if milliseconds(text) > milliseconds(LONGEST):
-        raise ValueError(f"a duration of at most {LONGEST}, 8,000 years")
+    if milliseconds(text) > milliseconds(LONGEST_DURATION):
+        raise ValueError(f"a duration of at most {LONGEST_DURATION}, 8,000 years")
 
 
 def check_number(reports: int | None) -> None:
@@ -71,22 +71,22 @@ def check_options(
 
     Parameters
     ----------
-    options : mapping of str to value
-        As the definition has them.
-    mechanism : type of Mechanism
-        Whose options they are.
-    parameters : mapping of str to value
-        What the mechanism is given besides, from the domain.
+    options, mechanism, parameters
+        `options`: as the definition has them; `mechanism`: whose options they are; `parameters`:
+        what the mechanism is given besides, from the domain.
 
     Raises
     ------
     ValueError
         With the option, and what was expected.
     """
-    known = inspect.signature(mechanism.__init__).parameters.keys() - {*_GIVEN, *parameters}
+    allowed = inspect.signature(mechanism.__init__).parameters.keys() - {
+        *_IMPLICIT_PARAMETERS,
+        *parameters,
+    }
     for name, value in options.items():
-        if name not in known:
-            raise ValueError(f"no option {name!r}: {meant(name, known)}")
+        if name not in allowed:
+            raise ValueError(f"no option {name!r}: {meant(name, allowed)}")
         try:
             msgspec.convert(value, _parameter_types(mechanism)[name])
         except msgspec.ValidationError as error:

@@ -1,6 +1,6 @@
 /**
  * The randomizer of numbers whose report is one symbol: of the window of the value's knot, or less
- * likely of the others, as in the Python package (`estimators.mechanisms.windows`).
+ * likely of the others, as in the Python package (`estimators.mechanisms.piecewise`).
  *
  * A definition says the window and the numbers of the symbols; whatever it says, epsilon holds,
  * because the threshold is computed here.

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators import SearchMetric
 from estimators.exact.randomness import Bits
-from estimators.metrics.attributes import MOST_BYTES, leaving
+from estimators.metrics.attributes import MOST_BYTES, sent_attributes
 from estimators.metrics.denial import Deny, without_denied
 from estimators.metrics.metric import Metric
 from estimators.metrics.reported import ReportedMetric
@@ -64,7 +64,7 @@ class BaseReporter(Closing):
         if batch_reports < 1:
             raise ValueError(f"batch_reports = {batch_reports}: expected 1 or more")
         self.metric, self.bits = metric, bits
-        self._attributes = leaving(metric.slicing, attributes)
+        self._attributes = sent_attributes(metric.slicing, attributes)
         self._rules, self.denied = rules_of(metric, deny), 0
         if metric.sends_true_values and not trusted:
             raise ValueError(
@@ -230,9 +230,9 @@ class BaseReporter(Closing):
             If so many earlier reports have not arrived that no more are taken. Nothing is reported
             then.
         """
-        sent_attributes = self._attributes
+        attributes_sent = self._attributes
         if attributes is not None:
-            sent_attributes = leaving(self.metric.slicing, attributes)
+            attributes_sent = sent_attributes(self.metric.slicing, attributes)
         with self.calling():
             randomized = self._randomized(value, epsilon, time, ledger, permanent, changes)
             if randomized is None:
@@ -241,7 +241,7 @@ class BaseReporter(Closing):
             if self.metric.sends_true_values and ledger is not None:
                 self._entrust(ledger, columns)
                 return
-            self.take(columns._replace(attributes=sent_attributes))
+            self.take(columns._replace(attributes=attributes_sent))
         with self._counting:
             self.denied += denied
 
@@ -267,7 +267,7 @@ class BaseReporter(Closing):
         ValueError, DeliveryError
             As for :meth:`report`. Nothing is reported then.
         """
-        parts = [(rows, leaving(self.metric.slicing, own)) for rows, own in groups]
+        parts = [(rows, sent_attributes(self.metric.slicing, own)) for rows, own in groups]
         with self.calling():
             randomized = self._randomized(value, epsilon, time, None, None, 1)
             if randomized is None:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from estimators.errors import shortened
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.mechanism import Reports
-from estimators.metrics.categories import OPEN, Vocabulary
+from estimators.metrics.categories import OPEN_VOCABULARY, Vocabulary
 from estimators.metrics.denial import Deny
 from estimators.metrics.domains import as_numbers, refuse_misread
 from estimators.metrics.local import LocalMetric
@@ -98,7 +98,8 @@ def rules_of(metric: Metric, app_rule: Deny | None) -> tuple[Deny, ...]:
     domain = metric.domain
     if app_rule is not None and not isinstance(domain, Vocabulary):
         raise ValueError(
-            f"deny for {metric.name!r}: expected a metric of strings, with categories = {OPEN!r}"
+            f"deny for {metric.name!r}: expected a metric of strings, "
+            f"with categories = {OPEN_VOCABULARY!r}"
         )
     rules = (app_rule, domain.deny_rule if isinstance(domain, Vocabulary) else None)
     return tuple(rule for rule in rules if rule is not None)

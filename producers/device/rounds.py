@@ -7,7 +7,7 @@ import msgspec
 from estimators.extremes import Decision, Progress
 from estimators.limits import LARGEST_ANSWER, MOST_ROUNDS
 from estimators.metrics.search import SearchMetric
-from estimators.metrics.validation import NAME
+from estimators.metrics.validation import NAME_PATTERN
 from producers.wire.decoding import decode_json
 
 ROUND_EVENT_TYPE = "dither.round"
@@ -113,7 +113,7 @@ def decode(text: bytes) -> Round:
     if len(text) > LARGEST_ANSWER:
         raise ValueError(f"{len(text)} bytes: expected at most {LARGEST_ANSWER}")
     opened = decode_json(text, Round)
-    if opened.rounds > MOST_ROUNDS or not NAME.fullmatch(opened.metric):
+    if opened.rounds > MOST_ROUNDS or not NAME_PATTERN.fullmatch(opened.metric):
         raise ValueError(f"{opened.rounds} rounds of {opened.metric!r:.80}: no metric has them")
     decided = len(opened.decisions)
     expected = decided + (opened.threshold is not None)

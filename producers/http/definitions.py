@@ -13,7 +13,7 @@ from typing import Any
 from estimators.discovery.string_code import StringCode
 from estimators.durations import UNITS_MS
 from estimators.limits import MOST_SLICES
-from estimators.metrics.categories import OPEN
+from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.loading import read_definition
 from estimators.metrics.metric import Metric
 from producers.http.gateway_client import GatewayClient, GatewayError
@@ -78,7 +78,7 @@ def read_served(body: bytes, name: str) -> Metric:
         if keys.get("by"):  # which stretches the service keeps is not for devices to know
             keys |= {"by_pane": pane, "max_slices": MOST_SLICES}
         if (code := document.get("code")) is not None:
-            keys |= {"categories": OPEN, "discover": True, "code": _code(code)}
+            keys |= {"categories": OPEN_VOCABULARY, "discover": True, "code": _code(code)}
         revision = document["revision"]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(

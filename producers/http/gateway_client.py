@@ -131,6 +131,10 @@ class GatewayClient:
             raise ValueError(f"gateway = {shown!r}: {expected}, without user, query and fragment")
         if not timeout > 0:
             raise ValueError(f"timeout = {timeout}: expected seconds, above 0")
+        if token is not None and not re.fullmatch(r"[!-~]+", token):
+            raise ValueError(
+                "token: expected visible ASCII characters, without spaces or line ends"
+            )
         self.url = url.rstrip("/").removesuffix(REPORTS_PATH)
         self.is_secret = parts.scheme == "https"
         self.host, self._port, self._timeout = parts.hostname, port, timeout

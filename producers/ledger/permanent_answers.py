@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from estimators.exact.randomness import Bits, SystemBits
 from estimators.mechanisms.mechanism import Reports
-from estimators.memoization import Memoization, values_of
+from estimators.memoization import Memoization, answer_values
 from estimators.metrics.metric import Metric
 from producers.ledger.accounts import PARTS_PER_EPSILON
 from producers.ledger.ledger import Ledger, total
@@ -94,7 +94,7 @@ def repeat_or_draw(
         database.execute(_CREATE_USES)
         pin(database, metric)
         session = _Session(ledger, database, ledger.advance(database), room, source)
-        held = values_of(metric, units, _threshold(database, metric, source))
+        held = answer_values(metric, units, _threshold(database, metric, source))
         answer_once(database, metric, times.tolist())
         reports = [
             ways[index].report(session.answer(ways[index], value), source)

@@ -30,7 +30,7 @@ _LONGEST_CELL = 2**31 - 1
 _BLOCK_ROWS = 500  # measured: twice as fast as 20,000
 LONG_CELL_LINES = 10
 """If lines of a longer cell look like rows, an unclosed quote has swallowed rows."""
-_NUMBER_OR_TIME = re.compile(r"[-+0-9.:/TZ ]*[0-9][-+0-9.:/TZ ]*")
+_NUMBER_OR_TIME = re.compile(r"[-+.:/TZ ]*[0-9][-+0-9.:/TZ ]*")
 """Distinguishes rows from text."""
 _LINE_BREAK = re.compile("\r\n|\r|\n")
 _QUOTES_REMEDY = (
@@ -70,7 +70,10 @@ class NoColumnError(ValueError):
 
     def __init__(self, path: Path, name: str, header: Sequence[str]) -> None:
         self.path, self.name = path, name
-        super().__init__(f"{path}: no column {shortened(name)}: {meant(name, header)}")
+        super().__init__(
+            f"{path}: no column {shortened(name)}: {meant(name, header)}. The first line has to be "
+            "the header: `tail -n +K FILE | dither define - ...` begins with line K"
+        )
 
 
 def positions(header: Sequence[str], name: str) -> list[int]:
@@ -279,14 +282,16 @@ def _columns(
     columns: dict[str, list[str]] = {name: [] for name in position_by_name}
     for block in rows.blocks():
         empty += block.count([])
-        repeated += block.count(header)
+        repeated += block.count(header) + block.count(["\ufeff" + header[0], *header[1:]])
         block = [row for row in block if row]
         for number, row in enumerate(block, done + 1):
             if len(row) != len(header):
                 raise ValueError(
                     f"{rows.path}, row {number}: {len(row)} cells, expected {len(header)} as the "
-                    f"header has, separated by {rows.delimiter!r} (a first line sep=; names "
-                    "another character)"
+                    f"header has, separated by {rows.delimiter!r}: "
+                    f"{shortened(rows.delimiter.join(row))}. Put a cell with that character in "
+                    "quotes, remove lines that are no rows, or name another one in a first line "
+                    "sep=;"
                 )
         for name, pick in zip(position_by_name, picked, strict=True):
             columns[name].extend(map(str.strip, map(pick, block)))

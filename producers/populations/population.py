@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.metrics.attributes import OTHER, Slicing
+from estimators.metrics.attributes import OTHER_VALUE, Slicing
 from estimators.metrics.metric import Metric
 
 Column = NDArray[Any]
@@ -158,11 +158,11 @@ class Population:
             of_word = {word or "": code for code, word in enumerate(words)}
             column = self.attributes.get(name)
             values = [""] * len(self) if column is None else column.tolist()
-            other_code = words.index(OTHER)
+            other_code = words.index(OTHER_VALUE)
             codes.append(
                 np.array([of_word.get(value, other_code) for value in values], dtype=np.int64)
             )
-        return np.ravel_multi_index(tuple(codes), slicing.places).astype(np.int64)
+        return np.ravel_multi_index(tuple(codes), slicing.value_counts).astype(np.int64)
 
     def part(self, begin: int, end: int) -> Population:
         """Return devices `begin` to `end` - 1, without copying."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import meant
-from estimators.metrics.categories import OPEN
+from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.metric import Metric
 from producers.populations.population import Arrivals, Column, Population
 
@@ -66,7 +66,7 @@ def simulate(
     if metric.domain.of_numbers:
         column: Column = _numbers(metric, count, distribution, generator)
     else:
-        names = _words(metric) if metric.categories == OPEN else None
+        names = _words(metric) if metric.categories == OPEN_VOCABULARY else None
         size = len(metric.category_names if names is None else names)
         column = _categories(metric, size, count, distribution, generator)
         column = column if names is None else names[column]

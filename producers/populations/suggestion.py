@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, shortened
-from estimators.metrics.categories import ANSWERING, OPEN
+from estimators.metrics.categories import ANSWERING_MECHANISM, OPEN_VOCABULARY
 from estimators.metrics.loading import define
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import positions, read_table
@@ -58,9 +58,10 @@ NO_TIMES_NOTE = (
 TABLE_ROWS = (1024, 512, 256)
 """Rows of an open vocabulary's table: the first number that fits into `MAX_PANE_BYTES`."""
 OPEN_VOCABULARY_NOTE = (
-    f"mechanism: {ANSWERING}, because no list of strings is published: you can ask for any string, "
-    "with nearly the least variance that is possible. count_sketch has smaller tables. To find the "
-    "frequent strings without asking: discover = true (docs/discovery.md, --examples)"
+    f"mechanism: {ANSWERING_MECHANISM}, because no list of strings is published: you can ask for "
+    "any string, with nearly the least variance that is possible. count_sketch has smaller "
+    "tables. To find the frequent strings without asking: discover = true (docs/discovery.md, "
+    "--examples)"
 )
 CLOSED_MECHANISM = "auto"
 """The mechanism for means and for listed categories."""
@@ -199,6 +200,9 @@ def suggest(
             notes + added_notes,
             np.clip(numbers[~is_outlier], -MAX_MAGNITUDE, MAX_MAGNITUDE),
         )
+        notes += ["range: it leaves the far values out; reports of them are clipped"] * bool(
+            added_notes
+        )
         if value_range is None and is_identifying(numbers):
             raise ValueError(
                 f"{location} has fewer than {MIN_DISTINCT_VALUES} different numbers: a range "
@@ -220,7 +224,7 @@ def suggest(
         if variants := len({*values}) - len(forms):
             notes.append(f"strings: {variants:,} differ from others in their Unicode form alone")
         keys |= _vocabulary(values, location, categories, list_all=list_categories, is_open=is_open)
-        if keys["categories"] == OPEN and not is_open:
+        if keys["categories"] == OPEN_VOCABULARY and not is_open:
             shown = [*dict.fromkeys(values)]
             notes.append(
                 f"categories: open, because there are {len(shown):,} different strings, such as "
@@ -240,7 +244,7 @@ def suggest(
         keys["pane"] = SUGGESTED_PANES[0]
         notes.append(NO_TIMES_NOTE)
     define(name=metric_name, **keys)  # raises the same errors as loading
-    if keys.get("mechanism") == ANSWERING:
+    if keys.get("mechanism") == ANSWERING_MECHANISM:
         notes.append(OPEN_VOCABULARY_NOTE)
     lines = (f"{key} = {_toml(value)}" for key, value in keys.items())
     return Suggestion("\n".join([f"[metrics.{metric_name}]", *lines]), notes)
@@ -345,7 +349,11 @@ def _vocabulary(
             )
         return {"kind": "frequency", "mechanism": CLOSED_MECHANISM, "categories": distinct}
     if is_open or len(distinct) > MAX_LISTED_CATEGORIES:
-        return {"kind": "frequency", "mechanism": ANSWERING, "categories": OPEN}
+        return {
+            "kind": "frequency",
+            "mechanism": ANSWERING_MECHANISM,
+            "categories": OPEN_VOCABULARY,
+        }
     raise ValueError(
         f"{location} has {len(distinct):,} different strings. Everybody can read a definition, so "
         "the strings are written into it only if you say so: --list-categories lists all of them, "
@@ -358,7 +366,7 @@ def _with_pane(
     keys: dict[str, object], metric_name: str, times: NDArray[np.int64], users_per_day: float | None
 ) -> tuple[dict[str, object], list[str]]:
     """Return the keys with a pane, and with fewer rows if tables are too large; and notes."""
-    for rows in TABLE_ROWS if keys.get("mechanism") == ANSWERING else TABLE_ROWS[:1]:
+    for rows in TABLE_ROWS if keys.get("mechanism") == ANSWERING_MECHANISM else TABLE_ROWS[:1]:
         fewer = {} if rows == TABLE_ROWS[0] else {"options": {"rows": rows}}
         pane, size, pane_notes = _pane(
             times, define(name=metric_name, **keys, **fewer), users_per_day

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import meant, shortened
-from estimators.metrics.attributes import check_known
-from estimators.metrics.categories import OPEN
+from estimators.metrics.attributes import check_declared
+from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import Table, read_table
 from producers.populations.far_values import far_numbers
@@ -31,6 +31,8 @@ NUMBER_LIKE = re.compile(
     r"([eEdD*x\xd7]?(10\^)?[-+]?[0-9]+)?\s*[^\s0-9]{0,12}"
 )
 """Text that people read as numbers: with separators, a currency, a unit, < or ()."""
+MAX_NUMBER_CHARACTERS = 64
+"""The maximum length of a number; the time of a match grows with the square."""
 MAX_SHOWN_CELLS = 5
 MINUS_SIGN = "\u2212"
 """The mathematical sign, which Python cannot parse."""
@@ -96,7 +98,7 @@ def read_population(
         name: [titles] if isinstance(titles, str) else titles for name, titles in columns.items()
     }
     declared, attribute_columns = _declared(metrics.values()), attributes or {}
-    check_known(attribute_columns, [*declared])
+    check_declared(attribute_columns, [*declared])
     names = [*itertools.chain(*named.values()), *time_columns, *attribute_columns.values()]
     path = table_path(path)
     table = read_table(path, names, [name for name in declared if name not in attribute_columns])
@@ -247,7 +249,7 @@ def read_values(
         if np.isinf(numbers).any():
             raise number_error(cells, numbers, location)
         return numbers
-    if metric.categories == OPEN:
+    if metric.categories == OPEN_VOCABULARY:
         return _texts(cells, missing)
     indices = {name: index for index, name in enumerate(metric.category_names)}
     indices = dict.fromkeys(MISSING_TEXTS, -1) | indices | dict.fromkeys(missing, -1)
@@ -272,7 +274,7 @@ def read_numbers(
     Parameters
     ----------
     cells, location, missing, decimal
-        As for :func:`read_values`, with "?" for an unknown separator.
+        As for :func:`read_values`, with "?" for an unknown separator, and "" for a likely point.
 
     Raises
     ------
@@ -280,6 +282,8 @@ def read_numbers(
         If all numbers with a point may have it between thousands, and `decimal` is "?".
     """
     pointed = [cell for cell in cells if "." in cell]
+    if decimal == "" and any(cell.isdecimal() for cell in cells):  # three decimals have no integers
+        decimal = "?"
     if decimal == "?" and pointed and all(map(_AMBIGUOUS_THOUSANDS.fullmatch, pointed)):
         text = pointed[0]
         raise ValueError(
@@ -291,6 +295,9 @@ def read_numbers(
         MISSING_TEXTS | missing,
         [parse_number(text, decimal) for text in missing],
     )
+    missing_numbers += [
+        parse_number(text) for text in missing if math.isinf(parse_number(text, decimal))
+    ]
     numbers = np.array(
         [math.nan if cell in texts else parse_number(cell, decimal) for cell in cells]
     )
@@ -358,4 +365,5 @@ def parse_number(text: str, decimal: str = "") -> float:
 
 def count_numeric(values: Collection[str]) -> int:
     """Return how many texts people read as numbers."""
-    return sum(NUMBER_LIKE.fullmatch(value) is not None for value in values)
+    short = (value for value in values if len(value) <= MAX_NUMBER_CHARACTERS)
+    return sum(NUMBER_LIKE.fullmatch(value) is not None for value in short)

@@ -87,6 +87,8 @@ def open_bytes(path: Path) -> Iterator[Any]:
     ValueError
         As for :func:`open_table`.
     """
+    if path == STDIN_PATH and sys.stdin is None:
+        raise ValueError("standard input is closed: expected a CSV file")
     with nullcontext(sys.stdin.buffer) if path == STDIN_PATH else path.open("rb") as file:
         try:
             yield _unpacked(path, file if file.seekable() else io.BytesIO(file.read()))

@@ -62,6 +62,7 @@ _DIGIT_FORMATS |= {
     "%Y%m%d%H%M%S%f": 17,
     TICKS_FORMAT: 18,
 }
+_DIRECTIVE_DIGITS = {"Y": 4, "j": 3}
 _SHORT_YEARS = {"%y%m%d%H%M": 10, "%y%m%d%H%M%S": 12}
 """Number of digits of all-digit formats; short years may also be times in a unit."""
 _NUMBER_PATTERN = re.compile(r"\d+(\.\d*)?")
@@ -112,6 +113,11 @@ class TimeFormat:
                         f"{' or '.join('%' + letter for letter in companions)}: expected one of "
                         "them, too"
                     )
+        if self.zone != UTC and re.search(r"(?<!%)(Z|UTC|GMT)$", self.form):
+            raise ValueError(
+                f"time format {self.form!r}: its end says UTC: expected %z in place of Z, or no "
+                f"other time zone, and not {self.zone}"
+            )
         try:
             zoneinfo.ZoneInfo(self.zone)
         except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
@@ -153,6 +159,8 @@ class TimeFormat:
         elif self.form == MAIL_FORMAT:
             moment = self._of_mail(cell)
         elif self.form == ISO_FORMAT:
+            if cell.endswith(" UTC"):  # as BigQuery writes it
+                cell = cell[:-4] + "Z"
             if not _ISO_PATTERN.match(cell):  # Python takes any character between date and time
                 raise ValueError("neither T nor a space between date and time")
             moment = datetime.datetime.fromisoformat(cell)
@@ -160,6 +168,7 @@ class TimeFormat:
             return self._with_named_zone(cell)
         else:
             moment = _checked(cell, datetime.datetime.strptime(cell, self.form))
+            _check_digits(cell, self.form)
         return moment if moment.tzinfo else moment.replace(tzinfo=zoneinfo.ZoneInfo(self.zone))
 
     def _of_mail(self, cell: str) -> datetime.datetime:
@@ -174,14 +183,15 @@ class TimeFormat:
 
     def _with_named_zone(self, cell: str) -> datetime.datetime:
         """Return the time of a cell with a zone name, which `strptime` would ignore."""
-        form = self.form.replace("%Z", "%z")
+        form, fault = self.form.replace("%Z", "%z"), "neither the format nor a time zone"
         for name in re.findall(r"\b[A-Z]+\b", cell):
             with contextlib.suppress(ValueError):
                 moment = datetime.datetime.strptime(cell.replace(name, "+0000", 1), form)
+                fault = f"no zone of {self.zone}, UTC or RFC 2822: --time-zone names another"
                 for zone in (self.zone, *_NAMED_ZONES):
                     if local := _named(moment, zone, name):
                         return local
-        raise ValueError(f"no zone of {self.zone}, UTC or RFC 2822: --time-zone names another")
+        raise ValueError(fault)
 
     def fits(self, cell: str, end: int = END_OF_TIME) -> bool:
         """Return whether a cell has this format, with a time before `end` seconds."""
@@ -189,6 +199,23 @@ class TimeFormat:
             return self.parse(cell) < 1000 * end
         except ValueError:
             return False
+
+
+def _check_digits(cell: str, form: str) -> None:
+    """Refuse a time with too few digits for the directives that follow each other in a format.
+
+    Python would split them as it likes: 115 is 11:05 for ``%H%M``.
+
+    >>> _check_digits("2026-1-5 0115", "%Y-%m-%d %H%M")
+    >>> _check_digits("115", "%H%M")
+    Traceback (most recent call last):
+    ValueError: 3 digits in '115': expected 4 for '%H%M'
+    """
+    groups = re.findall(r"(?:%[YymdHMSjI])+", form)
+    for group, digits in zip(groups, re.findall(r"\d+", cell), strict=False):
+        length = sum(_DIRECTIVE_DIGITS.get(directive, 2) for directive in group[1::2])
+        if len(group) > 2 and "%f" not in form and len(digits) != length:
+            raise ValueError(f"{len(digits)} digits in {digits!r}: expected {length} for {group!r}")
 
 
 def _checked(cell: str, moment: datetime.datetime) -> datetime.datetime:

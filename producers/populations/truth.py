@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.metrics.categories import OPEN
+from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.metric import Metric
 from estimators.shapes import Shape
 
@@ -159,7 +159,7 @@ _Tally = _Means | _Extreme | _Quantiles | _Indices | _Strings
 
 
 def _named_numbers(metric: Metric) -> _Tally:
-    if metric.categories == OPEN:
+    if metric.categories == OPEN_VOCABULARY:
         return _Strings(metric)
     return _Indices(metric) if metric.domain.names == "categories" else _Means(metric)
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators import SearchMetric
 from estimators.errors import ReportError
-from estimators.metrics.attributes import Attributes, check_number, check_sent, leaving
+from estimators.metrics.attributes import Attributes, check_number, check_sent, sent_attributes
 from estimators.metrics.metric import Metric
 from producers.wire.framing import unframed
 from producers.wire.reports_pb2 import Attribute, ReportBatch
@@ -80,7 +80,7 @@ def encode_batch(
     if len(identity) != BATCH_ID_BYTES:
         raise ValueError(f"batch_id of {len(identity)} bytes: expected {BATCH_ID_BYTES}")
     check_round(metric, number)
-    sent = leaving(metric.slicing, attributes)
+    sent = sent_attributes(metric.slicing, attributes)
     return encode_randomized(metric, levels, rows, time_ms, identity, number, sent)
 
 
@@ -100,7 +100,7 @@ def encode_randomized(
     metric, level, reports, time_ms, batch_id, number
         As for :func:`encode_batch`.
     attributes
-        As :func:`estimators.metrics.attributes.leaving` returned them.
+        As :func:`estimators.metrics.attributes.sent_attributes` returned them.
     """
     batch = ReportBatch(
         metric=metric.name,

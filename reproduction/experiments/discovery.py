@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.stats import binom, norm
 
 from estimators import LocalMetric, define
-from estimators.discovery.layout import Layout
-from estimators.discovery.string_code import WIDTH, StringCode, as_words
+from estimators.discovery.layout import DiscoveryLayout
+from estimators.discovery.string_code import CODE_BITS, StringCode, as_words
 from estimators.exact.randomness import SeededBits, Words
 from estimators.mechanisms import PrefixTree
 from reproduction.experiments.outcome import (
@@ -52,7 +52,7 @@ def noise_floor(epsilon: float, users: int) -> float:
 
 
 def pem(
-    code: StringCode, layout: Layout, bits: Words, generator: np.random.Generator
+    code: StringCode, layout: DiscoveryLayout, bits: Words, generator: np.random.Generator
 ) -> tuple[set[str], set[str]]:
     """Return the strings that the prefix extending method finds, and those of them that are proved.
 
@@ -66,7 +66,7 @@ def pem(
     Parameters
     ----------
     code : StringCode
-    layout : Layout
+    layout : DiscoveryLayout
         Of one level. Its depths are those of the groups; of its rows nothing is used.
     bits : ndarray of uint64, shape (n, 2)
         The users' code words.
@@ -82,8 +82,8 @@ def pem(
         size, points = tree.space.size, tree.points
         rank = (generator.random(held.size) * np.where(missed, points - size, size)).astype(int)
         report = np.empty_like(rank)
-        report[missed] = tree.space.outside(rank[missed])
-        report[~missed] = tree.space.inside(rank[~missed])
+        report[missed] = tree.space.others_at(rank[missed])
+        report[~missed] = tree.space.members_at(rank[~missed])
         report = (report + layout.tree_points(held, 0)) % points
         estimate = tree.frequencies(np.bincount(report, minlength=points)[None])[0]
         words = np.arange(1 << width, dtype=np.uint64)
@@ -95,7 +95,7 @@ def pem(
     limit = norm.isf(BETA / longer.size) * deviation
     found: tuple[set[str], set[str]] = set(), set()
     for prefix, known in zip(prefixes, estimate[layout.tree_points(hashes, 0)], strict=True):
-        text = code.decode(prefix << (WIDTH - depths[-1]))
+        text = code.decode(prefix << (CODE_BITS - depths[-1]))
         if text is not None:
             found[0].add(text)
             if known > limit:
@@ -138,7 +138,7 @@ def one_run(epsilon: float, seed: int) -> tuple[dict[str, float], list[set[str]]
     reports = metric.randomize(np.array(names)[held], level, SeededBits(seed))
     metric.accumulate(statistic, level, reports)
     bits = as_words([mechanism.code.encode(name)[0] for name in names])[held]
-    layout = Layout(mechanism.epsilons, tuple(range(16, LAST + 1, STEP)), 1, seed)
+    layout = DiscoveryLayout(mechanism.epsilons, tuple(range(16, LAST + 1, STEP)), 1, seed)
     ours = set(metric.discover(statistic, BETA).strings)
     shares = np.bincount(held, minlength=STRINGS) / USERS / noise_floor(epsilon, USERS)
     return dict(zip(names, shares.tolist(), strict=True)), [

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from estimators import define
-from estimators.central.weights import report_weights
+from estimators.central.release_weights import report_weights
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from reproduction.experiments.hdpwc import largest_errors, salaries, tail

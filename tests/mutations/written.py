@@ -27,8 +27,8 @@ WRITTEN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "aggregator/state/admission.py: what comes again is counted again, where keys are limited",
-        "known[row] or identity in counted_now[begin]",
-        "known[row]",
+        "was_counted[row] or identity in counted_now[begin]",
+        "was_counted[row]",
     ),
     (
         "aggregator/dead_letters/writer.py: a letter that Kafka did not take is lost",
@@ -54,8 +54,8 @@ WRITTEN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "aggregator/storage/progress.py: a pane is final when the first partition has closed it",
-        "return min((NEVER if mark is None else mark.closed for mark in marks), default=NEVER)",
-        "return max((NEVER if mark is None else mark.closed for mark in marks), default=NEVER)",
+        "return min((NO_TIME if mark is None else mark.closed for mark in marks), default=NO_TIME)",
+        "return max((NO_TIME if mark is None else mark.closed for mark in marks), default=NO_TIME)",
     ),
     (
         "producers/ledger/ledger.py: the budget of all is not charged where a metric has its own",

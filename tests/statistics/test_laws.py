@@ -17,7 +17,7 @@ from scipy.stats import chi2_contingency, chisquare
 
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits, SystemBits
-from estimators.mechanisms import Windows
+from estimators.mechanisms import Piecewise
 from estimators.mechanisms.lifted_caps import lift
 from estimators.mechanisms.shared.ranked_directions import RankedDirections
 from tests.statistics.report_laws import FINITE, MEANS, PACKED, chances_of, metric_of, sketched
@@ -77,7 +77,7 @@ def test_hashes_and_random_signs_do_not_change_how_a_report_is_drawn(name: str) 
 def test_means_between_the_ends_are_rounded_and_noise_is_discrete_laplace() -> None:
     """To an end, or by `windows` to a knot. Of `laplace`: 40 cells of a value and noise."""
     signs, windows, noise = (metric_of(name) for name in (*MEANS, "laplace"))
-    assert isinstance(windows.randomizer, Windows)
+    assert isinstance(windows.randomizer, Piecewise)
     for level, epsilon in enumerate(LEVELS):
         each, bits = np.full(N, level, dtype=np.uint8), SeededBits(level)
         ones = int(signs.randomize(np.full(N, 0.3), each, bits).sum())
@@ -109,7 +109,7 @@ def test_the_operating_systems_bits_have_the_law_too() -> None:
 
 def score_tails(mechanism: RankedDirections, z: Floats) -> Floats:
     """P(Z > z) and P(Z < -z) at the only level, z in (0, 1): ranks are order statistics of |Z|."""
-    (k, inside), p, q = mechanism.sets[0], mechanism.inside[0], mechanism.outside[0]
+    (k, inside), p, q = mechanism.sets[0], mechanism.best_chances[0], mechanism.other_chances[0]
     rank = np.arange(1, k // 2 + 1)[:, None]
     one = betaincc(0.5, (mechanism.dimension - 1) / 2, z**2)  # P(|Z| > z) of one direction
     larger = betainc(rank, k // 2 - rank + 1, one)

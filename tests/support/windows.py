@@ -16,7 +16,7 @@ from estimators.bounds.piecewise.bets import SymbolBets
 from estimators.bounds.piecewise.cells import CellBet
 from estimators.bounds.piecewise.limits import symbol_limits
 from estimators.estimate import Counts, Floats
-from estimators.exact.windows import WindowShape, shape_at
+from estimators.exact.piecewise_shapes import WindowShape, shape_at
 from estimators.question import Question
 
 HARD = ("ends", "uniform", "narrow", "top", "knot", "rare")

@@ -11,9 +11,9 @@ from typing import Any
 import click
 import redis
 
-from aggregator.config.live_metrics import on_hangup
+from aggregator.config.live_metrics import add_hangup_handler
 from aggregator.config.settings import Settings, container_share
-from aggregator.counting.supervisor import Supervisor, own_instance, single_worker_command
+from aggregator.counting.supervisor import Supervisor, instance_option, single_worker_command
 from aggregator.counting.worker import Worker
 from aggregator.health_port import answer_health
 from aggregator.kafka import topic_admin, worker_clients
@@ -53,13 +53,13 @@ def aggregate(settings: Settings, workers: int | None) -> None:
 
         def died() -> None:
             with contextlib.suppress(redis.RedisError):
-                store.registry.count_death()
+                store.registry.add_worker_death()
 
         memory = container_share(settings, count)
         command = single_worker_command(sys.argv[1:], memory)
-        instance = settings.kafka.get(worker_clients.INSTANCE, "")
-        runner = Supervisor(count, command, died, functools.partial(own_instance, str(instance)))
-        on_hangup(runner.hang_up)
+        instance = settings.kafka.get(worker_clients.INSTANCE_PROPERTY, "")
+        runner = Supervisor(count, command, died, functools.partial(instance_option, str(instance)))
+        add_hangup_handler(runner.reload_definitions)
     else:
         worker_clients.collect_seldom()
         tracing = configured_tracing(settings, name := process_instance())

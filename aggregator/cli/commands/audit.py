@@ -83,60 +83,60 @@ def audit(
     If the bound exceeds the level's epsilon, the level FAILS (exit code 1). A correct mechanism
     fails with a probability of at most 0.1% per level.
     """
-    wanted = chosen_metrics(settings, metric).values()
-    chosen = [each for each in wanted if not each.sends_true_values]
-    for each in wanted:
-        if each.sends_true_values:
+    definitions = chosen_metrics(settings, metric).values()
+    randomized = [definition for definition in definitions if not definition.sends_true_values]
+    for definition in definitions:
+        if definition.sends_true_values:
             click.echo(
-                f"{each.name}: no certificate, because its reports are true values (trusted "
+                f"{definition.name}: no certificate, because its reports are true values (trusted "
                 "collection). Each release states its privacy loss (docs/trusted.md)",
                 err=True,
             )
-    if not chosen:
+    if not randomized:
         sys.exit(1)
-    rows = [row for each in chosen for row in _rows(each, shuffled, delta)]
+    rows = [row for definition in randomized for row in _rows(definition, shuffled, delta)]
     is_text = not (output.as_json or output.is_table)
     if is_text:
         click.echo(_as_text(rows, shuffled is not None))
-    found = list(_attacks(settings, chosen, reports, confidence)) if attacked else []
+    attack_rows = list(_attacks(settings, randomized, reports, confidence)) if attacked else []
     if output.is_table:
-        output.write(_frame(rows, found))
+        output.write(_frame(rows, attack_rows))
     elif output.as_json:
-        result: dict[str, Any] = {"certificates": rows}
+        document: dict[str, Any] = {"certificates": rows}
         if attacked:
-            result |= {"confidence": confidence, "attacks": found}
-        click.echo(json.dumps(result))
+            document |= {"confidence": confidence, "attacks": attack_rows}
+        click.echo(json.dumps(document))
     elif attacked:
-        click.echo("\n" + _attacks_as_text(found, confidence))
-    holds = all(row["private"] for row in rows) and all(row["holds"] for row in found)
+        click.echo("\n" + _attacks_as_text(attack_rows, confidence))
+    holds = all(row["private"] for row in rows) and all(row["holds"] for row in attack_rows)
     sys.exit(0 if holds else 1)
 
 
 def _frame(rows: list[dict[str, Any]], attacks: list[dict[str, Any]]) -> Frame:
-    """Return certificates as a table, beside what the attack on the same levels shows."""
+    """Return certificates and the results of attacks on the same levels as a table."""
     names = ("metric", "mechanism", "epsilon", "log_ratio", "private", "shuffled_epsilon")
-    shown = [(one["at_least"], one["holds"]) for one in attacks] or [(None, None)] * len(rows)
+    outcomes = [(row["at_least"], row["holds"]) for row in attacks] or [(None, None)] * len(rows)
     return Frame.of(
         (*names, "at_least", "attack_holds"),
-        ((*map(row.get, names), *attack) for row, attack in zip(rows, shown, strict=True)),
+        ((*map(row.get, names), *outcome) for row, outcome in zip(rows, outcomes, strict=True)),
     )
 
 
 def _attacks(
     settings: Settings, metrics: Collection[Metric], reports: int, confidence: float
 ) -> Iterator[dict[str, Any]]:
-    """Yield what the attack shows of each level of each metric."""
+    """Yield the result of the attack on each level of each metric."""
     from aggregator.cli.attack import attack, embedded_topic, kafka_topic
 
-    named = settings.sources.get("kafka.bootstrap.servers") == "command line"
+    uses_kafka = settings.sources.get("kafka.bootstrap.servers") == "command line"
     for metric in metrics:
-        with kafka_topic(settings) if named else embedded_topic() as scratch:
+        with kafka_topic(settings) if uses_kafka else embedded_topic() as scratch:
             findings = attack(metric, scratch, reports, confidence)
             for name, finding in zip(metric.randomizer.level_mechanisms, findings, strict=True):
                 yield {
                     "metric": metric.name,
                     "mechanism": name,
-                    "answers": _answers(metric),
+                    "answers": _answers_per_user(metric),
                     "epsilon": finding.epsilon,
                     "at_least": finding.leak.lower,
                     "event": finding.leak.event,
@@ -148,8 +148,8 @@ def _attacks(
                 }
 
 
-def _answers(metric: Metric) -> int:
-    """Return how many rounds one user answers; 1 where there are none."""
+def _answers_per_user(metric: Metric) -> int:
+    """Return how many rounds one user answers; 1 without rounds."""
     return metric.rounds if isinstance(metric, SearchMetric) and metric.split == "budget" else 1
 
 
@@ -177,23 +177,23 @@ def _attacks_as_text(rows: list[dict[str, Any]], confidence: float) -> str:
 
 
 def _rows(metric: Metric, shuffled: int | None, delta: float) -> list[dict[str, Any]]:
-    mechanism, found = metric.randomizer, []
-    all_of_one = metric.search if isinstance(metric, SearchMetric) else mechanism
+    mechanism, rows = metric.randomizer, []
+    certified = metric.search if isinstance(metric, SearchMetric) else mechanism
     for level, (epsilon, name) in enumerate(
         zip(metric.levels, mechanism.level_mechanisms, strict=True)
     ):
-        ratio = all_of_one.privacy_ratio(level)
+        ratio = certified.privacy_ratio(level)
         row = {
             "metric": metric.name,
             "mechanism": name,
             "epsilon": float(epsilon),
             "log_ratio": math.log(ratio.numerator) - math.log(ratio.denominator),
-            "private": all_of_one.is_private(level),
+            "private": certified.is_private(level),
         }
         if shuffled is not None:
             row["shuffled_epsilon"] = shuffled_epsilon(float(epsilon), shuffled, delta)
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _as_text(rows: list[dict[str, Any]], shuffled: bool) -> str:
@@ -210,6 +210,6 @@ def _as_text(rows: list[dict[str, Any]], shuffled: bool) -> str:
 
 
 def _exact_loss(row: dict[str, Any]) -> str:
-    """Return a loss, rounded up: to no more than the epsilon that is certified."""
+    """Return a loss, rounded up to at most the certified epsilon."""
     shown = rounding.loss(row["log_ratio"], 12)
     return f"{row['epsilon']:g}" if row["private"] and float(shown) > row["epsilon"] else shown

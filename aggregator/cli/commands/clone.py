@@ -9,26 +9,24 @@ import click
 from aggregator.errors import DitherError
 
 
-def command_of_clone(module: str, name: str, what: str, remedy: str) -> click.Command:
-    """Return a command where the repository is there to have it; else one that says it is needed.
+def command_of_clone(module: str, name: str, program: str, remedy: str) -> click.Command:
+    """Return a command of the repository; in an installed package, one that says it is missing.
 
     Parameters
     ----------
     module, name : str
-        Where the command is.
-    what : str
-        What is not installed, for the message.
-    remedy : str
-        What to do in a clone.
+        Of the command.
+    program, remedy : str
+        The missing program and the advice for a clone, for the message.
     """
     try:
         command = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # the repository is there, and something else is missing
+            raise  # something else is missing
         return _missing(
             name,
-            f"{what}: not part of an installed package: clone the repository, "
+            f"{program}: not part of an installed package: clone the repository, "
             f"`make setup`, and {remedy}",
         )
     assert isinstance(command, click.Command)  # noqa: S101

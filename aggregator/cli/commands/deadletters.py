@@ -13,11 +13,11 @@ import click
 
 from aggregator.config.settings import Settings
 from aggregator.dead_letters.handled_marks import HandledMarks
-from aggregator.dead_letters.reader import DeadLetter, DeadLetterTopic, Place, printable
-from aggregator.dead_letters.reasons import REMEDIES, remedy
-from aggregator.dead_letters.replay import Forecast
-from aggregator.dead_letters.replay import replay as send_again
-from aggregator.dead_letters.report import facts, lines
+from aggregator.dead_letters.letter_replay import Forecast
+from aggregator.dead_letters.letter_replay import replay as send_again
+from aggregator.dead_letters.reader import DeadLetter, DeadLetterTopic, MessagePosition, printable
+from aggregator.dead_letters.reasons import REMEDY_BY_REASON, remedy
+from aggregator.dead_letters.report import letter_facts, letter_lines
 from aggregator.dead_letters.selection import Filters, Selection
 from aggregator.kafka import clients, topic_admin
 from aggregator.reading.frames.frame import Frame
@@ -41,14 +41,14 @@ def deadletters() -> None:
     """
 
 
-def _known_reasons(
-    _: click.Context, __: click.Parameter, given: tuple[str, ...]
+def _check_reasons(
+    _: click.Context, __: click.Parameter, reasons: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Refuse a reason for which nothing is ever refused."""
-    for reason in given:
-        if reason not in REMEDIES:
-            raise click.BadParameter(f"no reason {reason!r}: {meant(reason, REMEDIES)}")
-    return given
+    """Refuse an unknown reason."""
+    for reason in reasons:
+        if reason not in REMEDY_BY_REASON:
+            raise click.BadParameter(f"no reason {reason!r}: {meant(reason, REMEDY_BY_REASON)}")
+    return reasons
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,7 +58,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--reason",
         "reasons",
         multiple=True,
-        callback=_known_reasons,
+        callback=_check_reasons,
         help="Only these reasons; repeatable.",
     )
     @click.option("--metric", "names", multiple=True, help="Only these metrics; repeatable.")
@@ -88,7 +88,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 class _Read:
-    """The dead-letter topic as a command reads it: with marks, and a progress bar for people."""
+    """The dead-letter topic with its marks, read under a progress bar."""
 
     def __init__(self, settings: Settings, topic: DeadLetterTopic, quiet: bool) -> None:
         self.topic, self.quiet = topic, quiet
@@ -108,13 +108,13 @@ class _Read:
             yield from self.topic.letters(bar.update)
 
     def tidy(self) -> None:
-        """Mark the copies of what is marked, and forget what retention has deleted."""
+        """Mark copies of marked letters, and drop marks of letters that retention deleted."""
         marked = self.handled.read(self.topic.ranges)
         self.handled.mark(copy for first, copy in self.topic.copies if first in marked)
-        self.handled.forget(self.topic.ranges)
+        self.handled.delete_expired(self.topic.ranges)
 
     def halted(self) -> dict[str, str]:
-        """Return why partitions are not counted, by number."""
+        """Return the reasons of halted partitions by number."""
         owners = ((number, self.store.owner(number)) for number in self.store.partitions())
         return {str(number): why for number, owner in owners if (why := owner.get("halted", ""))}
 
@@ -145,22 +145,22 @@ def list_(settings: Settings, filters: Filters, limit: int, output: Output) -> N
     with _reading(settings, output.as_json or output.is_table) as read:
         selection = Selection(read.letters(), filters, read.marked)
         shown = selection.first(limit)
-        others, halted = read.topic.others, read.halted()
+        foreign_messages, halted = read.topic.foreign_messages, read.halted()
     if output.is_table:
         names = ("place", "reason", "metric", "origin", "arrived", "bytes", "replays")
         output.write(Frame.of(names, map(_cells, shown)))
         return
     if output.as_json:
-        found = {
+        document = {
             "topic": settings.topics.deadletters,
             "total": selection.total,
             "counts": _kinds(selection),
             "letters": [_row(letter) for letter in shown],
             "handled": selection.handled,
-            "others": others,
+            "others": foreign_messages,
             "halted": halted,
         }
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(document))
         return
     for number, why in halted.items():
         click.echo(f"partition {number} is halted: {why}\n")
@@ -173,32 +173,33 @@ def list_(settings: Settings, filters: Filters, limit: int, output: Output) -> N
         click.echo(f"\n{len(shown)} of {selection.total} are shown (--limit)")
     if selection.handled:
         click.echo(f"{selection.handled} were replayed or dropped before")
-    if others:
+    if foreign_messages:
         click.echo(
-            f"{others} messages of the topic are not dead letters of {settings.topics.reports}"
+            f"{foreign_messages} messages of the topic are not dead letters of "
+            f"{settings.topics.reports}"
         )
 
 
 @deadletters.command()
-@click.argument("place", metavar="PARTITION:OFFSET")
+@click.argument("address", metavar="PARTITION:OFFSET")
 @json_option
 @settings_options
-def explain(settings: Settings, place: str, as_json: bool) -> None:
+def explain(settings: Settings, address: str, as_json: bool) -> None:
     """Show one dead letter in full: content, reason, remedy.
 
     PARTITION:OFFSET is its place in the dead-letter topic, as `list` shows it.
     """
     try:
-        where = Place.parse(place)
+        letter_place = MessagePosition.parse(address)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     metrics = defined_metrics(settings)
     with _reading(settings, as_json) as read:
-        letter = read.topic.letter(where)
+        letter = read.topic.letter(letter_place)
         forecast = _forecast(settings, read, sys.maxsize)
-        refused = forecast.rejections([letter]).get(where)
-    found = facts(letter, metrics, refused, handled=where in read.marked)
-    click.echo(json.dumps(found) if as_json else "\n".join(lines(found)))
+        rejection = forecast.rejections([letter]).get(letter_place)
+    found_facts = letter_facts(letter, metrics, rejection, handled=letter_place in read.marked)
+    click.echo(json.dumps(found_facts) if as_json else "\n".join(letter_lines(found_facts)))
 
 
 @deadletters.command()
@@ -227,19 +228,19 @@ def replay(settings: Settings, filters: Filters, dry_run: bool, rounds: int, as_
         outcome = send_again(settings, selection, forecast, handled)
         if not dry_run:
             read.tidy()
-    kept = outcome.kept.most_common()
+    refused_kinds = outcome.kept.most_common()
     if as_json:
-        rows = [{"reason": r, "metric": m, "letters": n} for (r, m), n in kept]
+        rows = [{"reason": r, "metric": m, "letters": n} for (r, m), n in refused_kinds]
         click.echo(json.dumps({"dry_run": dry_run, "sent": outcome.sent, "kept": rows}))
         return
     verb = "would be sent" if dry_run else "were sent"
     click.echo(f"{outcome.sent} of {selection.total} dead letters {verb} again")
-    if kept:
+    if refused_kinds:
         click.echo("the others would be refused again:\n")
         click.echo(
             table(
                 ("reason", "metric", "letters", "what to do"),
-                [(r, m, n, remedy(r).do) for (r, m), n in kept[:SHOWN_KINDS]],
+                [(r, m, n, remedy(r).do) for (r, m), n in refused_kinds[:SHOWN_KINDS]],
             )
         )
 
@@ -261,7 +262,7 @@ def drop(settings: Settings, filters: Filters, everything: bool, yes: bool, as_j
         )
     with _reading(settings, as_json) as read:
         selection = Selection(read.letters(), filters, read.marked)
-        places = [letter.place for letter in selection]
+        places = [letter.position for letter in selection]
         if not as_json:
             click.echo(_summary(selection))
         if selection.total and not yes:
@@ -319,7 +320,7 @@ def _cells(letter: DeadLetter) -> tuple[Any, ...]:
 
 def _row(letter: DeadLetter) -> dict[str, Any]:
     return {
-        "place": str(letter.place),
+        "place": str(letter.position),
         "reason": printable(letter.reason),
         "metric": letter.metric,
         "from": str(letter.origin),

@@ -15,11 +15,11 @@ from estimators import define as make_metric
 from estimators.discovery.learning import learn_code
 from estimators.discovery.string_code import normal_form
 from estimators.errors import DefinitionError
-from estimators.metrics.categories import OPEN
+from estimators.metrics.categories import OPEN_VOCABULARY
 from producers.populations.suggestion import SUGGESTED_KINDS, SUGGESTED_LEVELS, suggest
 
-OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
-"""That give a key of the definition."""
+OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name"}
+"""Options that set a key of the definition."""
 
 
 @click.command()
@@ -111,45 +111,51 @@ def define(
     if examples is not None:
         if table is not None or column is not None:
             raise click.UsageError("--examples: expected no FILE and no --column")
-        click.echo(discovering(examples, options["name"] or examples.stem, sorted(levels)))
+        click.echo(define_discovery(examples, options["name"] or examples.stem, sorted(levels)))
         return
     if table is None or column is None:
         raise click.UsageError("expected a FILE and --column, or --examples")
     try:
-        found = suggest(table, column, levels=sorted(levels), **options)
+        suggestion = suggest(table, column, levels=sorted(levels), **options)
     except DefinitionError as error:
-        option = OPTIONS.get(error.key.partition(".")[2])
+        option = OPTION_BY_KEY.get(error.key.partition(".")[2])
         message = (
-            f"{option} {shown(error.value)}: expected {error.expected}" if option else str(error)
+            f"{option} {format_value(error.value)}: expected {error.expected}"
+            if option
+            else str(error)
         )
         raise DitherError(message) from None
     except ValueError as error:
         raise DitherError(str(error)) from None
-    for note in found.notes:
+    for note in suggestion.notes:
         click.echo(note, err=True)
-    click.echo(found.text)
+    click.echo(suggestion.text)
 
 
-def discovering(examples: Path, name: str, levels: list[float]) -> str:
-    """Return the definition of a metric that discovers strings such as those of a file.
+def define_discovery(examples: Path, name: str, levels: list[float]) -> str:
+    """Return the definition of a metric that discovers strings like those of a file.
 
     Parameters
     ----------
     examples : Path
-        One string a line.
+        One string per line.
     name : str
     levels : list of float
 
     Raises
     ------
     DitherError
-        If the file has no code, or the definition cannot be.
+        If the strings yield no code, or the definition is invalid.
     """
     try:
         lines = [line for line in examples.read_text(encoding="utf-8").splitlines() if line]
         learnt = learn_code(lines)
         code = learnt.packed()
-        keys: dict[str, Any] = {"kind": "frequency", "categories": OPEN, "discover": True}
+        keys: dict[str, Any] = {
+            "kind": "frequency",
+            "categories": OPEN_VOCABULARY,
+            "discover": True,
+        }
         metric = LocalMetric.require(make_metric(name=name, levels=levels, code=code, **keys))
     except ValueError as error:
         raise DitherError(f"{examples}: {error}") from None
@@ -165,10 +171,10 @@ def discovering(examples: Path, name: str, levels: list[float]) -> str:
     return "\n".join([f"[metrics.{name}]", *(f"{k} = {json.dumps(v)}" for k, v in values.items())])
 
 
-def shown(value: object) -> str:
-    """Return a value as it is typed.
+def format_value(value: object) -> str:
+    """Return a value as on the command line.
 
-    >>> shown((5.0, 1.5)), shown("Delay")
+    >>> format_value((5.0, 1.5)), format_value("Delay")
     ('5 1.5', 'Delay')
     """
     if isinstance(value, list | tuple):

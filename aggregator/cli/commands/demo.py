@@ -12,8 +12,8 @@ import click
 from aggregator.config.settings import Settings
 from aggregator.terminal.options import settings_options, workers_option
 
-SIGNALLED = 128
-"""And the number of a signal: the exit code after it, as shells have it."""
+SIGNAL_EXIT_CODE = 128
+"""A shell's exit code after a signal, plus the signal's number."""
 
 
 @click.command()
@@ -44,7 +44,7 @@ def demo(
     name others. Ctrl-C ends it early, with the same summary.
     """
     for ending in (signal.SIGTERM, signal.SIGHUP):  # leaving stops what it started
-        signal.signal(ending, lambda number, _: sys.exit(SIGNALLED + number))
+        signal.signal(ending, lambda number, _: sys.exit(SIGNAL_EXIT_CODE + number))
     from aggregator.cli.demo_screen import Screen, summary
     from aggregator.local.demo import Demonstration
 

@@ -16,7 +16,7 @@ from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
 from aggregator.reading.query import MOST_WINDOWS, Query, conditions
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.slices.answers import as_dict as as_rows
-from aggregator.terminal.format import SHOWN, Shown, as_text
+from aggregator.terminal.format import MAX_SHOWN_CATEGORIES, Shown, as_text
 from aggregator.terminal.options import (
     Moment,
     Probability,
@@ -27,8 +27,8 @@ from aggregator.terminal.options import (
 )
 from aggregator.terminal.output import Output, output_options
 from estimators.distribution import DistributionEstimate
-from estimators.metrics.categories import OPEN
-from estimators.question import BOUNDS, TARGETS
+from estimators.metrics.categories import OPEN_VOCABULARY
+from estimators.question import BOUND_NAMES, TARGET_NAMES
 from estimators.simplex import project
 from estimators.weights import WEIGHTINGS
 
@@ -64,7 +64,7 @@ from estimators.weights import WEIGHTINGS
 )
 @click.option(
     "--bound",
-    type=click.Choice(BOUNDS),
+    type=click.Choice(BOUND_NAMES),
     default="auto",
     show_default=True,
     help="fixed: for a closed window; anytime: for a total that you look at while it grows; auto: "
@@ -72,7 +72,7 @@ from estimators.weights import WEIGHTINGS
 )
 @click.option(
     "--target",
-    type=click.Choice(TARGETS),
+    type=click.Choice(TARGET_NAMES),
     default="population",
     show_default=True,
     help="What the bounds cover: the population from which the users come, or exactly these users.",
@@ -151,7 +151,9 @@ def estimate(
     """
     reader = opened_reader(settings)
     definition = reader.metric(metric)
-    if simplex and (categories or definition.kind != "frequency" or definition.categories == OPEN):
+    if simplex and (
+        categories or definition.kind != "frequency" or definition.categories == OPEN_VOCABULARY
+    ):
         raise click.UsageError("--simplex: only for all categories of a frequency")
     if (quantiles or below) and definition.kind != "distribution":
         raise click.UsageError(
@@ -170,34 +172,40 @@ def estimate(
             where=conditions(where),
             **parameters,
         )
-        read = reader.window(metric, query)
-        slices = reader.answer_slices(read, query) if query.by else None
-        found = reader.answer(read, query)
-        if isinstance(found, DistributionEstimate):
+        window = reader.window(metric, query)
+        slices = reader.answer_slices(window, query) if query.by else None
+        answer = reader.answer(window, query)
+        if isinstance(answer, DistributionEstimate):
             for limit in below:
-                found.below(limit)  # one outside the range is refused before anything is shown
+                answer.below(limit)  # one outside the range is refused before anything is shown
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    nearest = project(found.value) if simplex and found.reports else None
+    nearest_distribution = project(answer.value) if simplex and answer.reports else None
     overview = reader.store.overview()
     notes = (
         read_backlog(settings, overview).lines()
         + find_left_out(reader, overview, definition).lines()
     )
-    if not found.reports:  # they may be its own, under a name or a definition nobody counts
+    if not answer.reports:  # they may be its own, under a name or a definition nobody counts
         notes += LeftOut("", refused_reports(overview, "")).lines()
     if output.is_table:
-        kept = estimate_frame(read, found, query.top)
-        output.write(kept if slices is None else slices.to_frame())
+        frame = estimate_frame(window, answer, query.top)
+        output.write(frame if slices is None else slices.to_frame())
     elif output.as_json:
-        answer = as_dict(read, found, query.top, nearest) if slices is None else as_rows(slices)
-        click.echo(json.dumps(answer))
+        document = (
+            as_dict(window, answer, query.top, nearest_distribution)
+            if slices is None
+            else as_rows(slices)
+        )
+        click.echo(json.dumps(document))
     elif slices is not None:
         click.echo(slices_as_text(slices, notes))
     else:
-        about = scope_lines(read) if query.is_sliced else window_lines(read)
+        about = scope_lines(window) if query.is_sliced else window_lines(window)
         notes += discovery_lines(definition, categories)
-        shown = Shown(read, found, query.top or SHOWN, nearest, below)
+        shown = Shown(
+            window, answer, query.top or MAX_SHOWN_CATEGORIES, nearest_distribution, below
+        )
         click.echo(as_text(shown, about + notes))
     if output.is_table or output.as_json:
         for line in notes:

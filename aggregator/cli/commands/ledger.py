@@ -26,16 +26,16 @@ def ledger(file: Path, as_json: bool) -> None:
     book = Ledger(file)
     if as_json:
         accounts = [_as_json(account) for account in book.accounts().values()]
-        found = {"period_seconds": book.period_ms / 1000, "accounts": accounts}
-        click.echo(json.dumps(found, default=_plain))
+        document = {"period_seconds": book.period_ms / 1000, "accounts": accounts}
+        click.echo(json.dumps(document, default=_plain))
     else:
         click.echo(book.summary())
 
 
 def _as_json(account: Account) -> dict[str, Any]:
-    found = dataclasses.asdict(account)
-    found["permanent_answers"] = found.pop("permanent")
-    return found
+    fields = dataclasses.asdict(account)
+    fields["permanent_answers"] = fields.pop("permanent")
+    return fields
 
 
 def _plain(x: Fraction | datetime.datetime) -> float | str:

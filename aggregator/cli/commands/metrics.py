@@ -21,13 +21,13 @@ from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import from_iso, iso
 from estimators import LocalMetric, Metric, TrustedMetric
 from estimators.metrics.attributes import Slicing
-from estimators.metrics.categories import OPEN, CodedVocabulary
+from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
 
-UNKNOWN: dict[str, Any] = dict.fromkeys(("reports", "refused", "earlier", "event_time"))
+UNKNOWN_COUNTS: dict[str, Any] = dict.fromkeys(("reports", "refused", "earlier", "event_time"))
 """A metric's counts if Redis does not answer."""
 
 
-COLUMNS = (
+METRIC_COLUMNS = (
     *("metric", "revision", "kind", "mechanism", "unit", "levels", "pane"),
     *("reports", "refused", "event_time"),
 )
@@ -48,7 +48,7 @@ def metrics(settings: Settings, output: Output) -> None:
     numbers. A table (--csv) has the numbers of each metric; --json has its whole definition.
     """
     defined = defined_metrics(settings)
-    counted, left_out = dict.fromkeys(defined, UNKNOWN), list[LeftOut]()
+    counted, left_out = dict.fromkeys(defined, UNKNOWN_COUNTS), list[LeftOut]()
     nameless, stopped = LeftOut("", {}), list[str]()
     try:
         store = opened_store(settings)
@@ -56,7 +56,7 @@ def metrics(settings: Settings, output: Output) -> None:
         for name, metric in defined.items():
             overview = store.overview()
             left_out.append(find_left_out(reader, overview, metric))
-            counted[name] = _counted(reader, overview, metric, left_out[-1])
+            counted[name] = _read_counts(reader, overview, metric, left_out[-1])
         overview = store.overview()
         nameless = LeftOut("", refused_reports(overview, ""))
         stopped = [f"warning    {why}" for why in halted(overview)]
@@ -65,7 +65,7 @@ def metrics(settings: Settings, output: Output) -> None:
     rows = [_row(metric, counted[name]) for name, metric in defined.items()]
     if output.is_table or output.as_json:
         if output.is_table:
-            output.write(Frame.of(COLUMNS, map(_cells, rows)))
+            output.write(Frame.of(METRIC_COLUMNS, map(_cells, rows)))
         else:
             click.echo(json.dumps(rows))
         for line in [*nameless.lines(), *stopped]:
@@ -79,7 +79,7 @@ def metrics(settings: Settings, output: Output) -> None:
         (
             row["metric"],
             row["kind"],
-            _mechanism(defined[row["metric"]]),
+            _mechanism_text(defined[row["metric"]]),
             _domain_text(defined[row["metric"]]),
             " ".join(f"{e:g}" for e in row["levels"]),
             row["pane"],
@@ -90,24 +90,32 @@ def metrics(settings: Settings, output: Output) -> None:
         for row in rows
     ]
     click.echo(table(head, cells))
-    notes = [_slices(metric.name, metric.slicing) for metric in defined.values() if metric.slicing]
+    notes = [
+        _describe_slices(metric.name, metric.slicing)
+        for metric in defined.values()
+        if metric.slicing
+    ]
     notes += [
-        _longest(metric)
+        _describe_longest_strings(metric)
         for metric in defined.values()
         if isinstance(metric, LocalMetric) and isinstance(metric.domain, CodedVocabulary)
     ]
-    notes += [_denied(metric) for metric in defined.values() if metric.domain.meaning.get("deny")]
-    notes += [line for one in (*left_out, nameless) for line in one.lines()]
+    notes += [
+        _describe_denied_strings(metric)
+        for metric in defined.values()
+        if metric.domain.meaning.get("deny")
+    ]
+    notes += [line for uncounted in (*left_out, nameless) for line in uncounted.lines()]
     if notes or stopped:
         click.echo("\n" + "\n".join([*notes, *stopped]))
 
 
-def _counted(
+def _read_counts(
     reader: MetricReader, overview: TopicProgress, metric: Metric, left_out: LeftOut
 ) -> dict[str, Any]:
-    """Return a metric's reports, how far its event time has come, and how much is left out."""
+    """Return a metric's number of reports, its event time and the reports left out."""
     described = reader.describe(overview, metric.name)
-    if isinstance(metric, TrustedMetric):  # its sums are for releases alone
+    if isinstance(metric, TrustedMetric):  # only releases read its sums
         reports = overview.outcomes()[metric.name, "accepted"]
     else:
         reports = reader.read(described).reports
@@ -128,7 +136,9 @@ def _row(metric: Metric, counted: dict[str, Any]) -> dict[str, Any]:
         "mechanism": metric.mechanism,
         "chosen": metric.randomizer.level_mechanisms,
         "range": None if metric.range is None else list(metric.range),
-        "categories": OPEN if metric.categories == OPEN else list(metric.category_names) or None,
+        "categories": OPEN_VOCABULARY
+        if metric.categories == OPEN_VOCABULARY
+        else list(metric.category_names) or None,
         "levels": list(metric.levels),
         "pane": metric.pane,
         "lateness": metric.lateness,
@@ -153,14 +163,14 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def _slices(name: str, slicing: Slicing) -> str:
-    """Return how many slices a metric has, and how much the attributes of a batch reveal."""
+def _describe_slices(name: str, slicing: Slicing) -> str:
+    """Return a line on a metric's slices and the bits that a batch's attributes reveal."""
     by = ", ".join(slicing.attributes)
     return f"slices     {name}: {slicing.size:,} slices, {slicing.bits:.1f} bits, by {by}"
 
 
-def _longest(metric: LocalMetric) -> str:
-    """Return which strings are never discovered."""
+def _describe_longest_strings(metric: LocalMetric) -> str:
+    """Return a line on strings that are too long to be discovered."""
     layout = metric.require_discovery().layout
     return (
         f"discovers  {metric.name}: strings whose code words have at most {layout.depths[-1]} bits "
@@ -169,8 +179,8 @@ def _longest(metric: LocalMetric) -> str:
     )
 
 
-def _denied(metric: Metric) -> str:
-    """Return which strings devices do not report."""
+def _describe_denied_strings(metric: Metric) -> str:
+    """Return a line on strings that devices do not report."""
     rule = metric.domain.meaning["deny"]
     parts = [f"longer than {rule['longer_than']}"] if "longer_than" in rule else []
     parts += rule.get("presets", [])
@@ -182,12 +192,12 @@ def _denied(metric: Metric) -> str:
     return f"denied     {metric.name}: devices report other in place of: {', '.join(parts)}"
 
 
-def _mechanism(metric: Metric) -> str:
-    """Return the mechanism, and what it chose where that is something else."""
-    chosen = dict.fromkeys(metric.randomizer.level_mechanisms)
-    if set(chosen) == {metric.mechanism}:
+def _mechanism_text(metric: Metric) -> str:
+    """Return the mechanism, and the mechanisms of the levels if they differ."""
+    mechanisms = dict.fromkeys(metric.randomizer.level_mechanisms)
+    if set(mechanisms) == {metric.mechanism}:
         return metric.mechanism
-    return f"{metric.mechanism} ({', '.join(chosen)})"
+    return f"{metric.mechanism} ({', '.join(mechanisms)})"
 
 
 def _domain_text(metric: Metric) -> str:
@@ -199,7 +209,7 @@ def _domain_text(metric: Metric) -> str:
     if metric.radius is not None:
         ball = f"{metric.dimension} coordinates, length up to {metric.radius:g} {metric.unit}"
         return ball.strip()
-    if metric.categories == OPEN:
+    if metric.categories == OPEN_VOCABULARY:
         return "any string"
     if metric.category_names:
         return f"{len(metric.category_names)} categories"

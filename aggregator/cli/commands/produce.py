@@ -16,9 +16,9 @@ import click
 from aggregator.cli.report_outcomes import (
     await_outcome,
     count_late,
+    describe_mismatch,
     describe_outcome,
-    look,
-    not_counted,
+    read_redis,
 )
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
@@ -162,7 +162,7 @@ def produce(
             population = draw(definition, devices, simulate, arrivals, seed)
         else:
             assert table is not None  # noqa: S101
-            cells["attributes"] = dict(map(_named_column, attributes))
+            cells["attributes"] = dict(map(_parse_attribute, attributes))
             population = _read(definition, table, columns or (metric,), rate, **cells)
     except NoColumnError as error:
         if columns or error.name != metric:
@@ -172,47 +172,53 @@ def produce(
         raise DitherError(str(error)) from None
     for note in population.notes:
         click.echo(note, err=True)
-    before, late = look(settings), 0
-    if before is not None and (unknown := not_counted(before, settings, definition)):
-        click.echo(unknown, err=True)
+    initial_state, late = read_redis(settings), 0
+    if initial_state is not None and (
+        mismatch := describe_mismatch(initial_state, settings, definition)
+    ):
+        click.echo(mismatch, err=True)
     if not isinstance(definition, SearchMetric):
-        if warning := _too_old(settings, population):
+        if warning := _describe_old_rows(settings, population):
             click.echo(warning, err=True)
-        late = 0 if before is None else count_late(before.progress, definition, population)
-        population = _without_late(definition, population, late)
-    needed = [settings.topics.rounds] if isinstance(definition, SearchMetric) else []
-    topic_admin.ensure_topics(settings, settings.topics.reports, *needed)
+        late = (
+            0
+            if initial_state is None
+            else count_late(initial_state.progress, definition, population)
+        )
+        population = _drop_late_rows(definition, population, late)
+    round_topics = [settings.topics.rounds] if isinstance(definition, SearchMetric) else []
+    topic_admin.ensure_topics(settings, settings.topics.reports, *round_topics)
     produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
-    shown = _as_dict(definition, produced, population, late)
+    summary = _as_dict(definition, produced, population, late)
     if not as_json:
-        click.echo(_as_text(definition, shown))
-    outcome = await_outcome(settings, definition, before, produced.reports)
+        click.echo(_as_text(definition, summary))
+    outcome = await_outcome(settings, definition, initial_state, produced.reports)
     if as_json:
-        click.echo(json.dumps(shown | {"outcome": outcome}))
+        click.echo(json.dumps(summary | {"outcome": outcome}))
     click.echo(describe_outcome(metric, produced.reports, outcome), err=True)
     judged = min(produced.reports, sum((outcome or {}).values()))
     if late or (outcome or {}).get("accepted", 0) < judged:
         raise click.exceptions.Exit(1)
 
 
-def _without_late(metric: Metric, population: Population, late: int) -> Population:
-    """Leave out the first rows, which the workers would refuse, and say so."""
+def _drop_late_rows(metric: Metric, population: Population, late: int) -> Population:
+    """Drop the late rows at the start, and say so."""
     if not late:
         return population
-    told = (
+    refusal = (
         f"{late:,} of {len(population):,} rows, the last one of "
         f"{format_time(int(population.time_ms[late - 1]))}, are in panes of {metric.name} that are "
         "closed, and are not sent: workers would refuse them as late, for good. A copy of the "
         "metric by another name counts them. Another time, import old rows before live reports"
     )
     if late == len(population):
-        raise DitherError(told)
-    click.echo(told, err=True)
+        raise DitherError(refusal)
+    click.echo(refusal, err=True)
     return dataclasses.replace(population.part(late, len(population)), skipped=population.skipped)
 
 
-def _too_old(settings: Settings, population: Population) -> str:
-    """Return what to say of rows that workers with these settings refuse; empty if of none."""
+def _describe_old_rows(settings: Settings, population: Population) -> str:
+    """Return a warning about rows that are too old for these settings; else empty."""
     past, now = settings.aggregate.past, int(1000 * time.time())
     old = int((population.time_ms < now - milliseconds(past)).sum())
     if not old:
@@ -225,16 +231,16 @@ def _too_old(settings: Settings, population: Population) -> str:
     )
 
 
-def _named_column(given: str) -> tuple[str, str]:
+def _parse_attribute(text: str) -> tuple[str, str]:
     """Return an attribute's name and its column."""
-    name, equals, column = given.partition("=")
+    name, equals, column = text.partition("=")
     if not (name and equals and column):
-        raise click.UsageError(f"--attribute {given!r}: expected NAME=COLUMN, as in country=land")
+        raise click.UsageError(f"--attribute {text!r}: expected NAME=COLUMN, as in country=land")
     return name, column
 
 
 def _arrivals(rate: float, devices: int) -> Arrivals:
-    """Return event times that end now, so that none is in the future."""
+    """Return event times that end now."""
     start = time.time() - devices / rate if rate > 0 else time.time()
     return Arrivals(int(1000 * start), rate)
 
@@ -242,10 +248,12 @@ def _arrivals(rate: float, devices: int) -> Arrivals:
 def _read(
     metric: Metric, table: str, columns: tuple[str, ...], rate: float, **cells: Any
 ) -> Population:
-    metrics, named = {metric.name: metric}, {metric.name: columns}
+    metrics, columns_by_metric = {metric.name: metric}, {metric.name: columns}
     if cells["time"]:
-        return read_population(table, metrics, named, **cells)
-    population = read_population(table, metrics, named, arrivals=Arrivals(1, rate), **cells)
+        return read_population(table, metrics, columns_by_metric, **cells)
+    population = read_population(
+        table, metrics, columns_by_metric, arrivals=Arrivals(1, rate), **cells
+    )
     return population.starting(int(1000 * (time.time() - len(population) / rate)))
 
 
@@ -279,7 +287,7 @@ def _run(
             return respond(
                 metric,
                 population,
-                clients.reporting(settings),
+                clients.reporter_properties(settings),
                 mix,
                 topic=settings.topics.reports,
                 schema_id=settings.schemas.schema_id or None,
@@ -292,7 +300,7 @@ def _run(
         return let_report(
             {metric.name: metric},
             population,
-            clients.reporting(settings),
+            clients.reporter_properties(settings),
             mix,
             speed=speed,
             seconds=seconds,
@@ -311,7 +319,7 @@ def _run(
     with ThreadPoolExecutor(1) as devices, bar:
         outcome = devices.submit(run)
         outcome.add_done_callback(lambda _: ended.set())
-        # Not the future's own wait: where Ctrl-C breaks that off, it may leave a lock behind.
+        # Ctrl-C in the future's own wait may leave a lock behind
         while not ended.is_set():
             try:
                 ended.wait(REFRESH_SECONDS)
@@ -360,8 +368,8 @@ def _as_text(metric: Metric, shown: dict[str, Any]) -> str:
         truth = ", ".join(f"{name} {number:.4f}" for name, number in numbers[:10])
     levels = ", ".join(f"{count:,} at {epsilon}" for epsilon, count in shown["levels"].items())
     missing = f"of {shown['rows']:,} rows {shown['missing']:,} had no value or no time"
-    left_out = {"late": "were late", "unsent": "were not sent"}
-    missing += "".join(f", {shown[k]:,} {what}" for k, what in left_out.items() if shown[k])
+    endings = {"late": "were late", "unsent": "were not sent"}
+    missing += "".join(f", {shown[k]:,} {ending}" for k, ending in endings.items() if shown[k])
     if shown["clipped"]:
         missing += f", {shown['clipped']:,} were clipped to {_limits(metric)}"
     return (

@@ -48,7 +48,7 @@ def recount(settings: Settings, partitions: tuple[int, ...], yes: bool, accept_l
             raise click.UsageError(f"{missing}: expected 0 to {max(ends.ranges)}")
         low, high = ends.ranges.get(number, (0, 0))
         owner = owners[number]
-        why = "" if ends.unknown else recounting.loss(owner, low, high, topic_id)
+        why = "" if ends.unknown else recounting.describe_loss(owner, low, high, topic_id)
         losses += [f"partition {number}: {why}"] * bool(why)
         click.echo(f"partition {number}: counted from {_counted(owner)}", err=True)
     if losses and not accept_loss:
@@ -62,7 +62,7 @@ def recount(settings: Settings, partitions: tuple[int, ...], yes: bool, accept_l
         names = ", ".join(map(str, numbers))
         click.confirm(f"Delete the counts of partitions {names}?", abort=True, err=True)
     for number in numbers:
-        deleted = recounting.delete(store, number)
+        deleted = recounting.delete_counts(store, number)
         low = ends.ranges.get(number, (0, 0))[0]
         click.echo(
             f"partition {number}: {deleted} keys deleted; workers count it again from offset {low}"

@@ -24,30 +24,36 @@ acls() { kafka-acls.sh --bootstrap-server "$BOOTSTRAP" --command-config "$ADMIN"
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--kafka-acls", "shown", flag_value="kafka", help="As commands of kafka-acls.sh.")
-@click.option("--redis-acl", "shown", flag_value="redis", help="As lines of Redis's ACL file.")
-@click.option("--json", "shown", flag_value="json", help="As one JSON object.")
+@click.option(
+    "--kafka-acls", "output_format", flag_value="kafka", help="As commands of kafka-acls.sh."
+)
+@click.option(
+    "--redis-acl", "output_format", flag_value="redis", help="As lines of Redis's ACL file."
+)
+@click.option("--json", "output_format", flag_value="json", help="As one JSON object.")
 @settings_options
-def roles(settings: Settings, name: str | None, shown: str | None) -> None:
+def roles(settings: Settings, name: str | None, output_format: str | None) -> None:
     """List the rights that each role, or the role NAME, needs in Kafka and Redis.
 
     Topics and the consumer group come from the settings. The command connects to nothing. The users
     of --redis-acl have no password: nobody can log in before an administrator sets one
     (docs/security.md).
     """
-    known = all_roles(settings)
-    if name is not None and name not in known:
-        raise click.UsageError(f"no role {name!r}: {meant(name, known)}")
-    chosen = [role for role in known.values() if name in (None, role.name)]
-    if shown == "json":
-        found = {r.name: {**dataclasses.asdict(r), "user": r.user} for r in chosen}
-        click.echo(json.dumps(found))
-    elif shown == "kafka":
-        click.echo(KAFKA_HEAD + "\n".join(c for role in chosen for c in kafka_commands(role)))
-    elif shown == "redis":
-        click.echo("\n".join(redis_rule(role) for role in chosen if role.redis))
+    roles_by_name = all_roles(settings)
+    if name is not None and name not in roles_by_name:
+        raise click.UsageError(f"no role {name!r}: {meant(name, roles_by_name)}")
+    selected_roles = [role for role in roles_by_name.values() if name in (None, role.name)]
+    if output_format == "json":
+        documents = {r.name: {**dataclasses.asdict(r), "user": r.user} for r in selected_roles}
+        click.echo(json.dumps(documents))
+    elif output_format == "kafka":
+        click.echo(
+            KAFKA_HEAD + "\n".join(c for role in selected_roles for c in kafka_commands(role))
+        )
+    elif output_format == "redis":
+        click.echo("\n".join(redis_rule(role) for role in selected_roles if role.redis))
     else:
-        click.echo("\n\n".join(_as_text(role) for role in chosen))
+        click.echo("\n\n".join(_as_text(role) for role in selected_roles))
 
 
 def _as_text(role: Role) -> str:

@@ -39,9 +39,11 @@ def schemas(settings: Settings, check: bool, as_json: bool) -> None:
     """  # noqa: D301  click reads the backspace: these lines stay as they are
     registry = Registry.of(settings.schemas)
     act = _check if check else _register
-    found = [act(registry, one) for one in subjects(settings)]
-    click.echo(json.dumps({"schemas": found}) if as_json else "\n".join(_lines(found)))
-    if any(one["state"] == INCOMPATIBLE for one in found):
+    subject_states = [act(registry, subject) for subject in subjects(settings)]
+    click.echo(
+        json.dumps({"schemas": subject_states}) if as_json else "\n".join(_lines(subject_states))
+    )
+    if any(subject["state"] == INCOMPATIBLE for subject in subject_states):
         sys.exit(1)
 
 
@@ -64,17 +66,22 @@ def _row(subject: Subject, state: str, number: int | None = None) -> dict[str, A
     return {**named, "state": state, "id": number}
 
 
-def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
+def _lines(subject_states: list[dict[str, Any]]) -> Iterator[str]:
     rows = [
-        (one["subject"], one["type"], one["state"], "" if one["id"] is None else str(one["id"]))
-        for one in found
+        (
+            state["subject"],
+            state["type"],
+            state["state"],
+            "" if state["id"] is None else str(state["id"]),
+        )
+        for state in subject_states
     ]
     yield table(("subject", "type", "state", "id"), rows)
-    for one in found:
-        for conflict in one.get("conflicts", ()):
-            yield f"{one['subject']}: {_printable(conflict)}"
-    if found[0]["id"] is not None:
-        yield f"Frames of reports: schemas.schema_id = {found[0]['id']}"
+    for state in subject_states:
+        for conflict in state.get("conflicts", ()):
+            yield f"{state['subject']}: {_printable(conflict)}"
+    if subject_states[0]["id"] is not None:
+        yield f"Frames of reports: schemas.schema_id = {subject_states[0]['id']}"
 
 
 def _printable(text: str) -> str:

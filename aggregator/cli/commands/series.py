@@ -12,7 +12,7 @@ from aggregator.config.settings import Settings
 from aggregator.reading.query import SeriesQuery
 from aggregator.reading.series import Series, SeriesReader
 from aggregator.reading.steps import duration
-from aggregator.terminal.format import LINE_TOP, table
+from aggregator.terminal.format import MAX_LINE_CATEGORIES, table
 from aggregator.terminal.options import Moment, metric_argument, opened_reader, settings_options
 from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import iso
@@ -44,7 +44,7 @@ from estimators.weights import WEIGHTINGS
     "--top",
     type=click.IntRange(1),
     help="Categories (or coordinates) to show, those that are largest over the whole range "
-    f"[default: {LINE_TOP}; with --json, --csv and --parquet, all].",
+    f"[default: {MAX_LINE_CATEGORIES}; with --json, --csv and --parquet, all].",
 )
 @click.option(
     "--category", "categories", multiple=True, help="Show only this category; may be repeated."
@@ -81,37 +81,39 @@ def series(
         is_text = not (output.as_json or output.is_table)
         if is_text and query.top is None and query.categories is None:
             query = dataclasses.replace(
-                query, top=None if definition.domain.of_numbers else LINE_TOP
+                query, top=None if definition.domain.of_numbers else MAX_LINE_CATEGORIES
             )
-        found = SeriesReader(reader).series(query)
+        answers = SeriesReader(reader).series(query)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if output.is_table:
-        output.write(found.to_frame())
+        output.write(answers.to_frame())
     else:
         click.echo(
-            msgspec.json.encode(found).decode() if output.as_json else as_text(definition, found)
+            msgspec.json.encode(answers).decode()
+            if output.as_json
+            else as_text(definition, answers)
         )
 
 
-def as_text(metric: Metric, found: Series) -> str:
+def as_text(metric: Metric, answers: Series) -> str:
     """Return a series for people."""
-    step = duration(round(1000 * found.step_seconds))
-    together = "each step by itself" if found.covers == "this window" else found.covers
+    step = duration(round(1000 * answers.step_seconds))
+    together = "each step by itself" if answers.covers == "this window" else answers.covers
     lines = [
         f"{metric.name}: {metric.description or metric.kind}",
-        f"steps      {len(found.points)} of {step}",
-        f"bounds     {certainty(found.beta)}, {found.target}, {together}",
-        f"weights    {found.policy}",
-        *([f"unit       {found.unit}"] if found.unit else []),
+        f"steps      {len(answers.points)} of {step}",
+        f"bounds     {certainty(answers.beta)}, {answers.target}, {together}",
+        f"weights    {answers.policy}",
+        *([f"unit       {answers.unit}"] if answers.unit else []),
     ]
-    frame = found.to_frame()
+    frame = answers.to_frame()
     columns = (frame[name] for name in ("value", "lower", "upper"))
     numbers = [
         [float("nan") if x is None else x for x in row] for row in zip(*columns, strict=True)
     ]
     places = common_decimals((low for _, low, _ in numbers), (high for *_, high in numbers))
-    labels = [[label] for label in frame["label"]] if found.labels else [[]] * len(frame)
+    labels = [[label] for label in frame["label"]] if answers.labels else [[]] * len(frame)
     rows = [
         (iso(start), *label, *interval(row, places), reports, status)
         for start, label, row, reports, status in zip(
@@ -123,8 +125,8 @@ def as_text(metric: Metric, found: Series) -> str:
             strict=True,
         )
     ]
-    head = ("from", *(["label"] if found.labels else []), "value", "lower", "upper")
+    head = ("from", *(["label"] if answers.labels else []), "value", "lower", "upper")
     lines += ["", table((*head, "reports", "status"), rows)]
-    if isinstance(found.left_out, int) and found.left_out:
-        lines.append(f"and {found.left_out} more (--top)")
+    if isinstance(answers.left_out, int) and answers.left_out:
+        lines.append(f"and {answers.left_out} more (--top)")
     return "\n".join(lines)

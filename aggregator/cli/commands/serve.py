@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from aggregator.config.live_metrics import on_hangup
+from aggregator.config.live_metrics import add_hangup_handler
 from aggregator.config.setting_checks import MAX_PORT
 from aggregator.config.settings import Settings
 from aggregator.counting.supervisor import Supervisor
@@ -21,9 +21,9 @@ from aggregator.terminal.options import (
 )
 
 FAILED_TO_START = 3
-"""The exit code, as uvicorn has it."""
+"""Exit code, like uvicorn's."""
 LEAVE_SECONDS = 5
-"""What is under way may end before the process does; streams are closed at once."""
+"""Time for open requests at the end; streams are closed at once."""
 
 
 @click.command()
@@ -58,35 +58,37 @@ def serve(
 
 
 def _supervise(settings: Settings) -> None:
-    """Run several processes that share the port, and again whichever dies."""
+    """Run several processes that share the port, and restart those that die."""
     from aggregator.local.ports import refuse_taken
     from aggregator.web.http import tls
     from aggregator.web.http.listening import shared_sockets
 
     serve = settings.serve
-    first = serve.worker_port
-    own = range(first, first + serve.workers if first else 0)
-    if serve.port in own or MAX_PORT + 1 in own:
+    first_port = serve.worker_port
+    worker_ports = range(first_port, first_port + serve.workers if first_port else 0)
+    if serve.port in worker_ports or MAX_PORT + 1 in worker_ports:
         expected = f"{serve.workers} ports up to {MAX_PORT}, without {serve.port}"
-        raise SettingsError("serve.worker_port", first, expected, "serve")
+        raise SettingsError("serve.worker_port", first_port, expected, "serve")
     refuse_taken(serve.host, serve.port)
-    for port in own:
+    for port in worker_ports:
         refuse_taken(serve.host, port, "serve.worker_port")
     live_metrics(settings)
-    tls.files(settings)
-    held = shared_sockets(serve.host, serve.port)  # until the end: nobody else takes the port
-    shared = ["--port", str(held[0].getsockname()[1]), "--workers", str(serve.workers)]
+    tls.certificate_files(settings)
+    shared = shared_sockets(
+        serve.host, serve.port
+    )  # held until the end: nobody else takes the port
+    sharing_options = ["--port", str(shared[0].getsockname()[1]), "--workers", str(serve.workers)]
     runner = Supervisor(
         serve.workers,
-        [sys.executable, "-m", "aggregator", *sys.argv[1:], *shared],
-        own_arguments=lambda number: ["--worker", str(number)],
+        [sys.executable, "-m", "aggregator", *sys.argv[1:], *sharing_options],
+        worker_arguments=lambda number: ["--worker", str(number)],
     )
-    on_hangup(runner.hang_up)
+    add_hangup_handler(runner.reload_definitions)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: runner.stop())
     runner.run()
-    for each in held:
-        each.close()
+    for listening in shared:
+        listening.close()
 
 
 def _serve(settings: Settings, worker: int | None) -> None:
@@ -110,7 +112,7 @@ def _serve(settings: Settings, worker: int | None) -> None:
     store = opened_store(settings)
     reader = MetricReader(store, defined)
     gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
-    certificate = tls.files(settings)
+    certificate = tls.certificate_files(settings)
     sockets = None
     if worker is None:
         refuse_taken(settings.serve.host, settings.serve.port)
@@ -128,7 +130,7 @@ def _serve(settings: Settings, worker: int | None) -> None:
         log_level="error" if log_level == "error" else "warning",
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # serve.trusted_proxies says whom the application believes
+        proxy_headers=False,  # the application applies serve.trusted_proxies
         http=PostProtocol,
         loop="uvloop",
         ws="none",

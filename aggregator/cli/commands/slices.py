@@ -28,7 +28,7 @@ from aggregator.terminal.options import (
     slice_options,
 )
 from aggregator.terminal.output import Output, output_options
-from estimators.metrics.attributes import NONE
+from estimators.metrics.attributes import NO_VALUE
 
 
 @click.command()
@@ -55,10 +55,12 @@ def slices(
     reader = MetricReader(opened_store(settings), defined_metrics(settings))
     slicing = reader.metric(metric).slicing
     try:
-        chosen = conditions(where)
-        named = {name for name, _ in chosen}
-        every = [name for name in (slicing.attributes if slicing else ()) if name not in named]
-        query = Query(by=by or every, where=chosen, **parameters)
+        slice_conditions = conditions(where)
+        fixed_names = {name for name, _ in slice_conditions}
+        free_attributes = [
+            name for name in (slicing.attributes if slicing else ()) if name not in fixed_names
+        ]
+        query = Query(by=by or free_attributes, where=slice_conditions, **parameters)
         window = reader.window(metric, query)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
@@ -68,32 +70,37 @@ def slices(
             f"metric {metric!r} has no slices: name attributes as `by` in its definition"
         )
     counts = [int(window.metric.counts(row).sum()) for row in content.statistics]
-    found = [(grouping.slice(group), counts[group]) for group in grouping.order(counts)]
+    reports_by_slice = [(grouping.slice(group), counts[group]) for group in grouping.order(counts)]
     if output.is_table:
-        return output.write(_frame(window, grouping, found))
+        return output.write(_frame(window, grouping, reports_by_slice))
     if output.as_json:
-        rows = [{"slice": _plain(one), "reports": reports} for one, reports in found]
-        about = {"metric": metric, "by": list(query.by), "where": _plain(grouping.conditions)}
-        return click.echo(json.dumps({**about, "coverage": window.coverage, "slices": rows}))
+        rows = [
+            {"slice": _plain(slice_), "reports": reports} for slice_, reports in reports_by_slice
+        ]
+        scope = {"metric": metric, "by": list(query.by), "where": _plain(grouping.conditions)}
+        return click.echo(json.dumps({**scope, "coverage": window.coverage, "slices": rows}))
     cells = [
-        (*(NONE if value is None else value for value in one.values()), reports)
-        for one, reports in found
+        (*(NO_VALUE if value is None else value for value in slice_.values()), reports)
+        for slice_, reports in reports_by_slice
     ]
     return click.echo("\n".join([*scope_lines(window), "", table((*query.by, "reports"), cells)]))
 
 
-def _frame(window: Window, grouping: Grouping, found: Sequence[tuple[Slice, int]]) -> Frame:
-    """Return the slices as a table, a row each."""
+def _frame(
+    window: Window, grouping: Grouping, reports_by_slice: Sequence[tuple[Slice, int]]
+) -> Frame:
+    """Return a table with a row per slice."""
     by, fixed = [f"{BY}{name}" for name in grouping.by], conditions_of(window)
     names = ("metric", "window_start", "window_end", *by, *fixed, "reports", "coverage")
     scope = (window.metric.name, window.start_ms, window.end_ms)
     rows = (
-        (*scope, *one.values(), *fixed.values(), reports, window.coverage) for one, reports in found
+        (*scope, *slice_.values(), *fixed.values(), reports, window.coverage)
+        for slice_, reports in reports_by_slice
     )
     return Frame.of(names, rows)
 
 
-def _plain(one: Any) -> Any:
+def _plain(slice_: Any) -> Any:
     import msgspec
 
-    return msgspec.to_builtins(values(one))
+    return msgspec.to_builtins(values(slice_))

@@ -7,9 +7,9 @@ import re
 
 import click
 
-from aggregator.config.setting_checks import SCOPES
+from aggregator.config.setting_checks import ACCESS_SCOPES
 
-NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+TOKEN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 @click.group()
@@ -26,7 +26,7 @@ def tokens() -> None:
 @click.option(
     "--scope",
     "scopes",
-    type=click.Choice(SCOPES),
+    type=click.Choice(ACCESS_SCOPES),
     multiple=True,
     required=True,
     help="What the token may do; may be repeated.",
@@ -34,14 +34,14 @@ def tokens() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def new(name: str, scopes: tuple[str, ...], as_json: bool) -> None:
     """Create a token, and print it once with the line for dither.toml."""
-    from aggregator.web.http.access import hashed, new_token
+    from aggregator.web.http.access import hash_token, new_token
 
-    if not NAME.fullmatch(name):
+    if not TOKEN_NAME.fullmatch(name):
         raise click.UsageError(
             f"name {name!r}: expected lower-case letters, digits, - and _, at most 64"
         )
     token = new_token()
-    line = " ".join((hashed(token), *dict.fromkeys(scopes)))
+    line = " ".join((hash_token(token), *dict.fromkeys(scopes)))
     if as_json:
         click.echo(json.dumps({"name": name, "token": token, "setting": line}))
         return

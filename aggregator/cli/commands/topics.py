@@ -1,4 +1,4 @@
-"""`dither topics`: creates missing topics, so that other roles need no right to."""
+"""`dither topics`: creates missing topics, so that other roles need no right for it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from aggregator.config.settings import DEFAULT_FILE, Settings
-from aggregator.config.temporary_settings import is_left_over, is_ours, written
+from aggregator.config.temporary_settings import is_abandoned, is_written_by_up, write_locked
 from aggregator.errors import DitherError
 from aggregator.secrets import masked
 from aggregator.terminal.options import defined_metrics, settings_options, workers_option
@@ -23,19 +23,19 @@ LOOK_SECONDS = 0.5
 
 
 def _without_left_over(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Remove the file of a `dither up` that was killed, before settings are read from it."""
+    """Remove the settings of a killed `dither up` before they are read."""
 
     @functools.wraps(command)
-    def alone(**arguments: Any) -> Any:
+    def with_cleanup(**arguments: Any) -> Any:
         file = Path(DEFAULT_FILE)
-        if is_left_over(file):
+        if is_abandoned(file):
             file.unlink()
             click.echo(
                 f"{file} was left by a `dither up` that was killed; it is now removed", err=True
             )
         return command(**arguments)
 
-    return alone
+    return with_cleanup
 
 
 @click.command()
@@ -62,7 +62,7 @@ def up(settings: Settings, workers: int, port: int | None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     file = Path(DEFAULT_FILE)
-    if is_ours(file):
+    if is_written_by_up(file):
         raise DitherError(
             f"{file} was written by a `dither up` that is running in this folder: stop that one, "
             "or start this one in another folder"
@@ -81,7 +81,7 @@ def up(settings: Settings, workers: int, port: int | None) -> None:
 
 @contextlib.contextmanager
 def _addresses_written(file: Path, settings: Settings) -> Iterator[None]:
-    """Write down where the servers are, where no settings say so."""
+    """Write the servers' addresses to a file, unless settings have them."""
     started = {
         "kafka.bootstrap.servers": settings.kafka["bootstrap.servers"],
         "redis.url": settings.redis.url,
@@ -94,7 +94,7 @@ def _addresses_written(file: Path, settings: Settings) -> Iterator[None]:
     lines = (f"{key} = {_toml(value)}\n" for key, value in started.items())
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(written(file, "".join(lines)))
+            stack.enter_context(write_locked(file, "".join(lines)))
         except FileExistsError:
             raise DitherError(
                 f"{file} has no [kafka] bootstrap.servers or no [redis] url: set both, or run "

@@ -13,9 +13,9 @@ from aggregator.terminal.options import defined_metrics, opened_store, settings_
 from aggregator.verifying.comparison import NOT_COMPARED
 from aggregator.verifying.verify import verify as replay
 
-SHOWN = 50
-PLAIN = ("partitions", "messages", "panes", "uncounted", "halted", "skipped", "definitions")
-"""Facts of an outcome that --json prints as they are."""
+MAX_SHOWN_DIFFERENCES = 50
+PLAIN_FACTS = ("partitions", "messages", "panes", "uncounted", "halted", "skipped", "definitions")
+"""Attributes of an outcome that --json prints unchanged."""
 
 
 @click.command()
@@ -39,7 +39,7 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
     clients.admin(settings, settings.topics.reports)
     store = opened_store(settings)
     to_read = sum(int(store.owner(number).get("next", 0)) for number in store.partitions())
-    reached: dict[int, int] = {}
+    next_offsets: dict[int, int] = {}
     with click.progressbar(
         length=to_read,
         label="replaying",
@@ -48,21 +48,21 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
     ) as bar:
 
         def progress(partition: int, offset: int) -> None:
-            bar.update(offset - reached.get(partition, 0))
-            reached[partition] = offset
+            bar.update(offset - next_offsets.get(partition, 0))
+            next_offsets[partition] = offset
 
         outcome = replay(settings, metrics, store, progress)
     truncated = [] if allow_truncated else outcome.unverifiable
     failed = bool(outcome.differences or truncated or outcome.unjudged)
     unverifiable = [*outcome.unverifiable, *outcome.unjudged]
     if as_json:
-        found = {name: getattr(outcome, name) for name in PLAIN}
-        found["verified"], found["not_compared"] = not failed, NOT_COMPARED
-        found["differences"] = [str(difference) for difference in outcome.differences]
-        found["unverifiable"] = [str(difference) for difference in unverifiable]
-        click.echo(json.dumps(found))
+        document = {name: getattr(outcome, name) for name in PLAIN_FACTS}
+        document["verified"], document["not_compared"] = not failed, NOT_COMPARED
+        document["differences"] = [str(difference) for difference in outcome.differences]
+        document["unverifiable"] = [str(difference) for difference in unverifiable]
+        click.echo(json.dumps(document))
     else:
-        for difference in [*outcome.differences, *unverifiable][:SHOWN]:
+        for difference in [*outcome.differences, *unverifiable][:MAX_SHOWN_DIFFERENCES]:
             click.echo(difference)
         click.echo(
             f"{outcome.messages} messages of {outcome.partitions} partitions replayed, "
@@ -70,8 +70,8 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
             f"{len(outcome.differences)} differences, {len(unverifiable)} not verifiable"
         )
         click.echo(f"not compared, of each partition's owner: {', '.join(NOT_COMPARED)}")
-        for number, why in outcome.halted.items():
-            click.echo(f"partition {number} is halted: {why}")
+        for number, reason in outcome.halted.items():
+            click.echo(f"partition {number} is halted: {reason}")
         for number, offsets in outcome.skipped.items():
             click.echo(f"partition {number}: offsets {offsets} were skipped, and are in no sum")
         if outcome.uncounted:

@@ -62,8 +62,10 @@ def watch(
     reader.metric(metric)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script started it
     with contextlib.suppress(KeyboardInterrupt), _view(as_json, top) as show:
-        for seen, found in changes(reader, metric, window, seconds, silence_ms(settings)):
-            show(seen, found)
+        for answered_window, estimate in changes(
+            reader, metric, window, seconds, silence_ms(settings)
+        ):
+            show(answered_window, estimate)
 
 
 def changes(
@@ -73,24 +75,22 @@ def changes(
     seconds: float,
     silent_ms: int = SILENT_MS,
 ) -> Iterator[tuple[Window, Estimate]]:
-    """Yield what is known of a metric now, and again whenever it has changed.
+    """Yield the current estimate of a metric, and again after each change.
 
-    While Redis is away, nobody counts, or a partition is halted, it says so once, and goes on
-    looking.
+    It reports once that Redis is unreachable, that nobody counts, or that a partition is halted,
+    and continues.
 
     Parameters
     ----------
     reader : MetricReader
-        Where the answers come from.
     metric : str
-        Its name.
     window : str, optional
         A duration such as ``"1h"``, for the latest window of that width; the running total by
         default.
     seconds : float
-        How often it looks.
+        Between two reads.
     silent_ms : int
-        After so long without a commit nobody counts.
+        Without a commit for this time, nobody counts.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def changes(
         If the metric has no such window.
     """
     version, is_away, was_silent = "", False, False
-    known: list[str] = []
+    shown_halts: list[str] = []
     query = Query(window=window)
     while True:
         try:
@@ -107,16 +107,16 @@ def changes(
             if silent and not was_silent:
                 click.echo(f"{silent}: {START_WORKERS}", err=True)
             was_silent = bool(silent)
-            stopped = halted(overview)
-            for why in stopped:
-                if why not in known:
-                    click.echo(why, err=True)
-            known = stopped
+            halts = halted(overview)
+            for halt in halts:
+                if halt not in shown_halts:
+                    click.echo(halt, err=True)
+            shown_halts = halts
             described = reader.describe(overview, metric, query)
             if described.version != version:
-                seen = reader.read(described)
+                answered_window = reader.read(described)
                 version = described.version
-                yield seen, reader.answer(seen)
+                yield answered_window, reader.answer(answered_window)
             is_away = False
         except redis.RedisError as error:
             if not is_away:

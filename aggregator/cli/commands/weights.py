@@ -27,15 +27,19 @@ def weights(settings: Settings, metric: str | None, policy: str | None, as_json:
     reader = opened_reader(settings)
     registry = reader.store.registry
     if metric is not None:
-        known = reader.metric(metric).policies
-        if policy is not None and policy not in known:
-            raise click.UsageError(f"no policy {policy!r}: {meant(policy, known)}")
+        policies = reader.metric(metric).policies
+        if policy is not None and policy not in policies:
+            raise click.UsageError(f"no policy {policy!r}: {meant(policy, policies)}")
     if metric is not None and policy is not None:
         registry.set_policy(metric, policy)
-    found = registry.policies()
-    shown = {
-        name: found.get(name, definition.policies[0])
+    set_policies = registry.policies()
+    policy_by_metric = {
+        name: set_policies.get(name, definition.policies[0])
         for name, definition in reader.metrics.items()
         if metric is None or name == metric
     }
-    click.echo(json.dumps(shown) if as_json else table(("metric", "weights"), [*shown.items()]))
+    click.echo(
+        json.dumps(policy_by_metric)
+        if as_json
+        else table(("metric", "weights"), [*policy_by_metric.items()])
+    )

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from aggregator.reading.serialization import Moment, Numbers
 from aggregator.reading.slices.answers import Value
-from estimators.metrics.attributes import NONE, OTHER
+from estimators.metrics.attributes import NO_VALUE, OTHER_VALUE
 
 State = Literal["learning", "watching", "unwatchable"]
 
@@ -135,7 +135,7 @@ def series_names(slice: dict[str, Value], category: str | UnsetType) -> list[str
     ['country=DE', 'version=none', 'category=red']
     """
     found = [
-        f"{name}={NONE if value is None else value if isinstance(value, str) else OTHER}"
+        f"{name}={NO_VALUE if value is None else value if isinstance(value, str) else OTHER_VALUE}"
         for name, value in slice.items()
     ]
     return found if category is UNSET else [*found, f"category={category}"]

@@ -25,12 +25,12 @@ from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import plain
 from aggregator.reading.slices.answers import values
 from aggregator.reading.windows import SliceSums, Window
-from aggregator.state.watermark import NEVER
+from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import iso
 from estimators import LocalMetric
 from estimators.alarms import Detector, Step, smallest_shift
-from estimators.comparison.distributions import numbers_of
+from estimators.comparison.distributions import compared_numbers
 from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
 
@@ -241,7 +241,7 @@ class AlarmRun:
 
         def read(query: Query) -> Window:
             described = self.reader.describe(overview, definition.metric, query)
-            final = dataclasses.replace(described, status="final", arrived_ms=NEVER)
+            final = dataclasses.replace(described, status="final", arrived_ms=NO_TIME)
             return self.reader.read(final)
 
         whole = Query(start_ms / 1000, end_ms / 1000)
@@ -306,7 +306,7 @@ class AlarmRun:
             categories=chosen,
             simultaneous=not one.below,
         )
-        found = numbers_of(whole, one.below)
+        found = compared_numbers(whole, one.below)
         value, lower, upper = (
             plain(np.ravel(x)[0]) for x in (found.value, found.lower, found.upper)
         )

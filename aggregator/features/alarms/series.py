@@ -14,8 +14,8 @@ from aggregator.reading.query import Query
 from aggregator.reading.slices.answers import values
 from estimators import LocalMetric
 from estimators.alarms import Detector
-from estimators.comparison.distributions import limits_of
-from estimators.distribution import names_of
+from estimators.comparison.distributions import limit_indices
+from estimators.distribution import share_names
 from estimators.estimate import Counts
 
 
@@ -83,10 +83,10 @@ def _numbers(
 ) -> Iterator[tuple[str | None, int | None, tuple[float, ...]]]:
     """Yield the numbers of a slice that are watched: name, index and limit."""
     if definition.below:
-        places = limits_of((metric, metric), definition.below, None, ratio=False)
+        places = limit_indices((metric, metric), definition.below, None, ratio=False)
         assert places is not None  # noqa: S101
         for limit, place in zip(definition.below, places[0].tolist(), strict=True):
-            yield (*names_of([limit]), place, (limit,))
+            yield (*share_names([limit]), place, (limit,))
         return
     labels, _ = metric.domain.select(definition.categories)
     for label in labels:

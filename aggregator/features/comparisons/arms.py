@@ -13,8 +13,8 @@ from aggregator.reading.query import Progress, Query, unwatched
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.windows import SliceSums, Window
 from estimators import LocalMetric, Metric, compare
-from estimators.comparison.arms import STANDARD
-from estimators.comparison.distributions import limits_of, numbers_of
+from estimators.comparison.arms import STANDARD_WEIGHTS
+from estimators.comparison.distributions import compared_numbers, limit_indices
 from estimators.estimate import Counts
 
 Read = Callable[[str, Query], Window]
@@ -176,15 +176,15 @@ def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared
     if bound == "auto":
         bound = "fixed" if status == "final" else "anytime"
     policy = one.policy if ask.weights is None else ask.weights
-    plain = "uniform" if policy == STANDARD else policy
+    plain = "uniform" if policy == STANDARD_WEIGHTS else policy
     among = chosen_among(one, ask)
     if among > 1 and ask.weights is not None:  # comparisons have one policy more
         policies = distinct_policies(one.metric)
         among = among // policies * (policies + 1)
     beta = ask.beta / (simultaneous * among * ask.windows * query.intervals)
-    limits_of(metrics, query.below, ask.categories, ratio=query.of == "ratio")
+    limit_indices(metrics, query.below, ask.categories, ratio=query.of == "ratio")
     estimates = [
-        numbers_of(
+        compared_numbers(
             metric.estimate(
                 statistic,
                 beta,

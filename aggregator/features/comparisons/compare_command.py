@@ -22,8 +22,8 @@ from aggregator.reading.query import conditions
 from aggregator.terminal.format import printable
 from aggregator.terminal.options import Moment, metric_argument, opened_reader, settings_options
 from aggregator.terminal.output import Output, output_options
-from estimators.comparison.arms import STANDARD
-from estimators.question import BOUNDS, TARGETS
+from estimators.comparison.arms import STANDARD_WEIGHTS
+from estimators.question import BOUND_NAMES, TARGET_NAMES
 from estimators.rounding import certainty, common_decimals, interval
 from estimators.weights import WEIGHTINGS
 
@@ -70,7 +70,7 @@ class Split(click.ParamType[float]):
 @click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
 @click.option(
     "--bound",
-    type=click.Choice([one for one in BOUNDS if one != "normal"]),
+    type=click.Choice([one for one in BOUND_NAMES if one != "normal"]),
     default="auto",
     show_default=True,
     help="fixed: for closed windows; anytime: for arms that you watch while they grow.",
@@ -83,7 +83,7 @@ class Split(click.ParamType[float]):
 )
 @click.option(
     "--weights",
-    type=click.Choice([*sorted(WEIGHTINGS), STANDARD]),
+    type=click.Choice([*sorted(WEIGHTINGS), STANDARD_WEIGHTS]),
     help="How much each privacy level counts; standard: the same in both arms.",
 )
 @click.option(
@@ -91,7 +91,7 @@ class Split(click.ParamType[float]):
 )
 @click.option(
     "--target",
-    type=click.Choice(TARGETS),
+    type=click.Choice(TARGET_NAMES),
     default="population",
     show_default=True,
     help="What the bounds cover: the population from which the users come, or exactly these users.",

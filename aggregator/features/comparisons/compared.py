@@ -17,7 +17,7 @@ from aggregator.reading.query import Query
 from aggregator.reading.windows import Window
 from aggregator.timestamps import iso
 from estimators import Comparison, Estimate
-from estimators.distribution import names_of
+from estimators.distribution import share_names
 from estimators.estimate import Floats
 from estimators.rounding import certainty
 
@@ -208,7 +208,7 @@ class Compared(Pictured):
     def labels(self) -> list[str]:
         """The names of its numbers; none where there is one."""
         if self.query.below:
-            return [*names_of(self.query.below)]
+            return [*share_names(self.query.below)]
         metric = self.a.window.metric
         return [*metric.domain.select(self.query.a.categories)[0]] if metric.domain.names else []
 

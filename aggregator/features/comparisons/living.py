@@ -183,7 +183,7 @@ def _may_have_expired(source: Source, run: ComparisonRun, window: Window) -> boo
     key, partitions = metric_key(window.metric.name, window.metric.revision), [*window.watermarks]
     panes = source.store.panes
     known = panes.extent(key, partitions)
-    unread = [] if known is None else panes.first(key, partitions, run.next_ms, known[1], 1)
+    unread = [] if known is None else panes.first_starts(key, partitions, run.next_ms, known[1], 1)
     if known is None or not unread:
         return False
     now_ms = known[1] + max(0, int(1000 * time.time()) - window.arrived_ms)

@@ -25,8 +25,8 @@ from aggregator.features.comparisons.living import (
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.query import conditions
 from aggregator.reading.steps import COMPARED, check_slices
-from aggregator.web.http.pools import still_wanted
-from aggregator.web.http.problem_responses import asking
+from aggregator.web.http.pools import stop_if_abandoned
+from aggregator.web.http.problem_responses import invalid_as_problem
 from aggregator.web.operations import Content, Operation, as_json, as_table
 from aggregator.web.queries import (
     By,
@@ -111,7 +111,7 @@ class LivingParameters(msgspec.Struct, kw_only=True, frozen=True):
 async def compare(service: Service, request: Request) -> Response:
     """Answer with a comparison."""
     reader = service.reader
-    with asking():
+    with invalid_as_problem():
         parameters = parse(request, CompareParameters)
         query = CompareQuery.of_options(**parameters.fields())
         metric = reader.metric(parameters.metric)
@@ -122,8 +122,8 @@ async def compare(service: Service, request: Request) -> Response:
         check_slices(metric, slices, len(labels), COMPARED)
 
     def compute() -> Response:
-        with asking():
-            found = compare_all(reader, parameters.metric, query, still_wanted)
+        with invalid_as_problem():
+            found = compare_all(reader, parameters.metric, query, stop_if_abandoned)
         if parameters.format == "csv":
             return as_table(comparison_frame(found), f"{parameters.metric}-comparison")
         return as_json(ComparisonsAnswer(comparisons=[comparison_answer(one) for one in found]))
@@ -141,11 +141,11 @@ async def compare(service: Service, request: Request) -> Response:
 )
 async def comparisons(service: Service, request: Request) -> Response:
     """Answer with all comparisons of the definitions."""
-    with asking():
+    with invalid_as_problem():
         parameters = parse(request, LivingParameters)
 
     def compute() -> Response:
-        found = all_comparisons(service.reader, each=parameters.each, progress=still_wanted)
+        found = all_comparisons(service.reader, each=parameters.each, progress=stop_if_abandoned)
         if parameters.format == "csv":
             return as_table(comparison_frame(found), "comparisons")
         return as_json(LivingAnswers(comparisons=[living_answer(one) for one in found]))
@@ -163,7 +163,7 @@ async def comparisons(service: Service, request: Request) -> Response:
 )
 async def comparison(service: Service, request: Request) -> Response:
     """Answer with a comparison of the definitions."""
-    with asking():
+    with invalid_as_problem():
         parameters = parse(request, LivingParameters)
     name = request.path_params["comparison"]
 

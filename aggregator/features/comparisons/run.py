@@ -28,7 +28,7 @@ from aggregator.features.comparisons.stored import (
 from aggregator.reading.query import Query
 from aggregator.reading.serialization import plain
 from aggregator.reading.windows import Window
-from aggregator.state.watermark import NEVER
+from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
 from aggregator.timestamps import from_iso, iso
@@ -223,7 +223,7 @@ class ComparisonRun:
         """Read a window; one with an end is final."""
         window = self.source.describe(overview, name, query)
         if query.end is not None:
-            window = dataclasses.replace(window, status="final", arrived_ms=NEVER)
+            window = dataclasses.replace(window, status="final", arrived_ms=NO_TIME)
         return self.source.read(window)
 
     def _whole(self, overview: TopicProgress, window: Window) -> Window:

@@ -23,7 +23,7 @@ from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import iso
 from estimators import LocalMetric, Metric
 from estimators.discovery.string_code import normal_form
-from estimators.metrics.attributes import OTHER
+from estimators.metrics.attributes import OTHER_VALUE
 from estimators.metrics.categories import CodedVocabulary
 from estimators.rounding import certainty
 
@@ -121,7 +121,7 @@ def discovery_lines(metric: Metric, strings: Sequence[str]) -> list[str]:
         _, bits = mechanism.code.encode(text)
         if rule is not None and rule(text):
             lines.append(
-                f"denied     {quoted(string)}: devices report {quoted(OTHER)} in its place"
+                f"denied     {quoted(string)}: devices report {quoted(OTHER_VALUE)} in its place"
             )
         elif bits > longest:
             lines.append(

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from aggregator.features.discovery.closed_window import describe_discovery
 from aggregator.features.discovery.searches import DiscoveryProgress, Searches, TooManySearchesError
 from aggregator.reading.discovered_strings import DiscoveryAnswer
-from aggregator.web.http.problem_responses import asking, unavailable
+from aggregator.web.http.problem_responses import invalid_as_problem, unavailable
 from aggregator.web.operations import Content, Operation, as_json, as_table
 from aggregator.web.queries import Beta, Duration, Format, Time, moment, parse, without_format
 from aggregator.web.service_context import Service
@@ -49,12 +49,12 @@ class DiscoveryParameters(msgspec.Struct, kw_only=True, frozen=True):
 async def discover(service: Service, request: Request) -> Response:
     """Answer with the strings that were found, or with how far the search is."""
     name = service.metric_name(request)
-    with asking():
+    with invalid_as_problem():
         asked = parse(request, DiscoveryParameters)
         fields = asked.fields()
 
     def look() -> DiscoveryAnswer | DiscoveryProgress:
-        with asking():
+        with invalid_as_problem():
             return _searches(service).ask(name, **fields, asker=client_of(request.scope))
 
     try:
@@ -80,11 +80,11 @@ async def discover(service: Service, request: Request) -> Response:
 async def cancel_discovery(service: Service, request: Request) -> Response:
     """End a search that is under way."""
     name = service.metric_name(request)
-    with asking():
+    with invalid_as_problem():
         fields = parse(request, DiscoveryParameters).fields()
 
     def cancel() -> DiscoveryProgress | None:
-        with asking():
+        with invalid_as_problem():
             return _searches(service).cancel(name, **fields)
 
     found = await service.estimates.run(request, cancel)

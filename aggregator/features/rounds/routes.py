@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from aggregator.features.rounds.plan import SearchPlan
 from aggregator.web import conditional
-from aggregator.web.http.problem_responses import asking, unavailable
+from aggregator.web.http.problem_responses import invalid_as_problem, unavailable
 from aggregator.web.operations import Content, Operation
 from aggregator.web.service_context import Service
 from estimators import SearchMetric
@@ -27,10 +27,10 @@ async def show_round(service: Service, request: Request) -> Response:
     """Answer with the round that is open."""
     name, reader = service.metric_name(request), service.reader
     metric = reader.metric(name)
-    with asking():
+    with invalid_as_problem():
         search = SearchMetric.require(metric)
     rounds = await service.lookups.run(request, reader.store.registry.rounds)
     found = SearchPlan(reader.sums, search).open_round(rounds)
     if found is None:
         raise unavailable(f"no round of {name!r} was opened yet", "`dither coordinate` opens it")
-    return conditional.answered_unless_known(request, found)
+    return conditional.respond_unless_known(request, found)

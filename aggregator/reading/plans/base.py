@@ -12,7 +12,7 @@ from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.series_plan import SeriesPlan
 from aggregator.reading.windows import Window, edges, last_edges
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.watermark import NEVER, Watermark
+from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import policies_key
 from estimators import Estimate, Metric
@@ -109,7 +109,7 @@ class Plan(ABC, Generic[M]):
             raise ValueError(
                 f"window = {length!r} and a start or an end: expected only one of the two"
             )
-        newest = self.store.panes.latest(self.key, [*watermarks]) if watermarks else None
+        newest = self.store.panes.latest_start(self.key, [*watermarks]) if watermarks else None
         return last_edges(self.metric, length, newest)
 
     def window(
@@ -133,11 +133,11 @@ class Plan(ABC, Generic[M]):
         **fields
             The further fields of the window.
         """
-        changed = overview.changed_ms(self.metric.name)
+        changed = overview.policy_changed_ms(self.metric.name)
         digest = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
         return Window(
             metric=self.metric,
-            arrived_ms=max((mark.arrived for mark in watermarks.values()), default=NEVER),
+            arrived_ms=max((mark.arrived for mark in watermarks.values()), default=NO_TIME),
             watermarks=watermarks,
             version=digest if changed is None else f"{digest}-{changed}",
             overview=overview,

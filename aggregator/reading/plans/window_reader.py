@@ -17,7 +17,7 @@ from aggregator.reading.serialization import definition
 from aggregator.reading.series_plan import SeriesPlan
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.watermark import NEVER, Watermark
+from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
 from estimators import Estimate, Metric, SearchMetric
@@ -121,7 +121,7 @@ class WindowReader:
         """
         plan = self._plan(self.metric(name))
         Grouping.of(plan.metric, query)  # of a metric without slices none are asked for
-        overview.check()
+        overview.require_readable()
         return plan.describe(overview, query)
 
     def read(self, window: Window) -> Window:
@@ -203,11 +203,11 @@ class WindowReader:
         start_ms : int
             Milliseconds since the epoch.
         """
-        overview.check()
+        overview.require_readable()
         key, numbers = metric_key(metric.name, metric.revision), [*overview.partitions]
         marks = [one.watermarks.get(key, Watermark()) for one in overview.partitions.values()]
-        last = max((mark.closed for mark in marks), default=NEVER) - metric.pane_ms
-        return min(self.store.panes.first(key, numbers, start_ms, last, 1), default=None)
+        last = max((mark.closed for mark in marks), default=NO_TIME) - metric.pane_ms
+        return min(self.store.panes.first_starts(key, numbers, start_ms, last, 1), default=None)
 
     def finality_watermarks(
         self, overview: TopicProgress, partitions: int | None = None
@@ -222,10 +222,10 @@ class WindowReader:
         partitions : int, optional
             How many the topic has, for a caller that asked Kafka; else what the workers said last.
         """
-        overview.check()
+        overview.require_readable()
         found = {
             name: overview.closed(metric_key(name, metric.revision), partitions)
             for name, metric in self.metrics.items()
             if not isinstance(metric, SearchMetric)
         }
-        return {name: closed for name, closed in found.items() if closed != NEVER}
+        return {name: closed for name, closed in found.items() if closed != NO_TIME}

@@ -12,9 +12,9 @@ from aggregator.reading.discovered_strings import PaneDiscovery
 from aggregator.reading.grouping import Slice
 from aggregator.reading.serialization import Answer, Moment, Numbers, Status, plain
 from aggregator.reading.slices.estimates import SliceEstimate, Slices
-from aggregator.state.watermark import NEVER
+from aggregator.state.watermark import NO_TIME
 from aggregator.timestamps import iso
-from estimators.metrics.attributes import OTHER
+from estimators.metrics.attributes import OTHER_VALUE
 
 
 class Undeclared(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ def slices_answer(found: Slices) -> SlicesAnswer:
         status=found.status,  # type: ignore[arg-type]
         start=iso(window.start_ms),
         end=iso(window.end_ms),
-        updated=iso(None if window.arrived_ms == NEVER else window.arrived_ms),
+        updated=iso(None if window.arrived_ms == NO_TIME else window.arrived_ms),
         coverage=found.coverage,
         beta=query.beta,
         bound=found.bound,
@@ -139,7 +139,9 @@ def as_dict(found: Slices) -> dict[str, Any]:
 
 def values(attributes: Slice) -> dict[str, Value]:
     """Return attributes with their values as JSON has them."""
-    return {name: Undeclared() if value == OTHER else value for name, value in attributes.items()}
+    return {
+        name: Undeclared() if value == OTHER_VALUE else value for name, value in attributes.items()
+    }
 
 
 def _slice(one: SliceEstimate) -> SliceAnswer:

@@ -20,8 +20,8 @@ from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.pane_sums import BYTES_AT_ONCE, PaneSums, batched
 from aggregator.reading.query import Query
 from aggregator.reading.windows import SliceSums, Window
-from aggregator.state.definition_history import Definitions
-from aggregator.state.pane_keys import SLICES, SLICES_DAY, PaneKey, kept_ms, metric_key
+from aggregator.state.definition_history import CountingDefinitions
+from aggregator.state.pane_keys import SLICES, SLICES_DAY, PaneKey, metric_key, retention_ms
 from aggregator.state.rows import Integers
 from aggregator.state.slice_tables import CHUNK_BYTES, decode_rows
 from aggregator.storage.pane_index import Total
@@ -29,7 +29,7 @@ from aggregator.storage.redis_keys import tag
 from aggregator.timestamps import iso
 from estimators import Estimate, Metric
 from estimators.estimate import Counts
-from estimators.metrics.attributes import NONE, Slicing
+from estimators.metrics.attributes import NO_VALUE, Slicing
 from estimators.rounding import certainty
 
 
@@ -97,7 +97,7 @@ class Slices(Pictured):
         metric, by = self.window.metric, [f"{BY}{name}" for name in self.query.by]
         frame = self.to_frame()
         labels = [
-            " · ".join(NONE if word is None else word for word in words if word != "")
+            " · ".join(NO_VALUE if word is None else word for word in words if word != "")
             for words in zip(*(frame[name] for name in by), _blank(frame["label"]), strict=True)
         ]
         columns = ([math.nan if x is None else x for x in frame[n]] for n in NUMBER[1:4])
@@ -214,9 +214,9 @@ class SliceTables:
         return totals
 
     def _may_expire(self, number: int, pane: PaneKey) -> bool:
-        if kept_ms(pane.grain, self._metric) is not None:
+        if retention_ms(pane.grain, self._metric) is not None:
             return True
-        return self._store.panes.expires(number, pane.metric)
+        return self._store.panes.has_expiring(number, pane.metric)
 
     def _merged(self, values: Iterable[tuple[str, bytes]]) -> tuple[str, Integers, Counts]:
         """Return the sums of a chunk's slices, after its last place and their codes."""
@@ -257,7 +257,7 @@ class SliceTables:
         found: dict[str, Slicing] = {}
         for document in self._store.registry.definitions().values():
             try:
-                metric = Definitions.decode(document).metrics.get(self._metric.name)
+                metric = CountingDefinitions.decode(document).metrics.get(self._metric.name)
             except ValueError:
                 continue
             if metric is not None and metric.slicing is not None:

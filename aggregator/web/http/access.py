@@ -1,4 +1,4 @@
-"""Access control: bearer tokens with scopes, checked before a request reaches its handler."""
+"""Access control: bearer tokens with scopes."""
 
 from __future__ import annotations
 
@@ -15,30 +15,29 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from aggregator.config.settings import Access
 from producers.gateway.problems import Problem
 
-PREFIX = "dither_"
+BEARER_PREFIX = "dither_"
 TOKEN_BYTES = 32
-REALM = 'Bearer realm="dither"'
-HELP = "`dither tokens new NAME --scope {}` makes a token; send it as Authorization: Bearer <token>"
-CLOSED = ("admin",)
+BEARER_REALM = 'Bearer realm="dither"'
+ACCESS_REMEDY = (
+    "`dither tokens new NAME --scope {}` makes a token; send it as Authorization: Bearer <token>"
+)
+DEFAULT_SCOPES = ("admin",)
 """The scopes of a route under /v1/ that declares none."""
-QUESTION = ("read",)
-"""The scopes of a route that computes an answer for a reader. Definitions and rounds, which devices
-fetch from pages of any site, have others."""
+QUESTION_SCOPES = ("read",)
+"""The scopes of a route that computes answers for readers; devices' pages of any site need none."""
 
 
 def new_token() -> str:
     """Return a token of 256 random bits."""
-    return PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+    return BEARER_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
 
 
-def hashed(token: str) -> str:
-    """Return what is kept of a token.
-
-    A fast hash is enough: a token has 256 random bits, so that there is nothing to guess.
+def hash_token(token: str) -> str:
+    """Return the hash of a token: a fast one suffices for 256 random bits.
 
     Examples
     --------
-    >>> hashed("dither_x")[:20]
+    >>> hash_token("dither_x")[:20]
     'sha256:5df3dc6fc2041'
     """
     return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
@@ -53,13 +52,7 @@ class Caller:
 
 
 class Guard:
-    """Knows the tokens.
-
-    Parameters
-    ----------
-    access : Access
-        The settings: scopes without a token, and tokens by name, hashed, with their scopes.
-    """
+    """Identifies callers by their tokens, and checks their scopes."""
 
     def __init__(self, access: Access) -> None:
         self._anonymous = frozenset(access.anonymous)
@@ -69,50 +62,49 @@ class Guard:
             self._tokens.append((name, digest, frozenset(scopes) | self._anonymous))
 
     def caller(self, headers: Headers) -> Caller | None:
-        """Return who asks; None for a token that is not known."""
+        """Return the caller; None for an unknown token."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             return Caller("", self._anonymous)
-        presented, found = hashed(token.strip()), None
-        for name, digest, scopes in self._tokens:  # all of them: the time taken tells nothing
+        presented, known_caller = hash_token(token.strip()), None
+        for name, digest, scopes in self._tokens:  # all of them, in constant time
             if hmac.compare_digest(presented, digest):
-                found = Caller(name, scopes)
-        return found
+                known_caller = Caller(name, scopes)
+        return known_caller
 
     def refusal(
         self, headers: Headers, scopes: Sequence[str]
     ) -> tuple[Caller | None, Problem | None]:
-        """Return who asks, and the problem if none of the scopes that would do is theirs."""
+        """Return the caller, and the problem if they have none of the scopes."""
         caller, status, error = self.caller(headers), 401, ""
         if caller is not None and caller.scopes.intersection(scopes):
             return caller, None
-        needed = " or ".join(scopes)
+        needed_scopes = " or ".join(scopes)
         if caller is None:
             error, detail = ', error="invalid_token"', "this server does not know the token"
         elif not caller.name:
-            detail = f"a token with scope {needed} is needed"
+            detail = f"a token with scope {needed_scopes} is needed"
         else:
             status, error = 403, f', error="insufficient_scope", scope="{scopes[0]}"'
-            known = ", ".join(sorted(caller.scopes))
-            detail = f"token {caller.name!r} has scopes {known}: {needed} is needed"
-        challenge = {"WWW-Authenticate": REALM + error}
-        return caller, Problem(status, detail, HELP.format(scopes[0]), headers=challenge)
+            granted_scopes = ", ".join(sorted(caller.scopes))
+            detail = f"token {caller.name!r} has scopes {granted_scopes}: {needed_scopes} is needed"
+        challenge = {"WWW-Authenticate": BEARER_REALM + error}
+        return caller, Problem(status, detail, ACCESS_REMEDY.format(scopes[0]), headers=challenge)
 
 
 class AccessControl:
-    """Middleware: asks for the scopes of the route that a request is for.
+    """Middleware: requires the scopes of a request's route.
 
     Parameters
     ----------
     app : ASGI application
     guard : Guard
     routes : sequence of BaseRoute
-        All routes, in their order.
+        All routes in order.
     scopes : mapping of (method, path) to tuple of str
-        Scopes, any one of which grants access; empty means public. A route that is not in it is
-        public, too, unless it is under /v1/.
+        Each scope grants access; none means public. Other routes are public unless under /v1/.
     origins : collection of str
-        Those of other sites whose pages may ask questions.
+        Other sites whose pages may ask questions.
     """
 
     def __init__(
@@ -127,11 +119,11 @@ class AccessControl:
         self.origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer that it may not."""
-        if scope["type"] == "http" and (needed := self._needed(scope)):
+        """Pass a request on, or refuse it."""
+        if scope["type"] == "http" and (needed_scopes := self._needed(scope)):
             headers = Headers(scope=scope)
-            caller, problem = self.guard.refusal(headers, needed)
-            if problem is None and needed == QUESTION:
+            caller, problem = self.guard.refusal(headers, needed_scopes)
+            if problem is None and needed_scopes == QUESTION_SCOPES:
                 problem = self._cross_site(headers)
             if problem is not None:
                 await problem.response(scope["path"])(scope, receive, send)
@@ -142,7 +134,7 @@ class AccessControl:
         await self.app(scope, receive, send)
 
     def _cross_site(self, headers: Headers) -> Problem | None:
-        """Return the problem of a question that a page of another site has a browser ask."""
+        """Return the problem of a browser's question from a page of another site."""
         origin = headers.get("origin", "")
         if headers.get("sec-fetch-site") != "cross-site" or {origin, "*"} & {*self.origins}:
             return None
@@ -157,7 +149,7 @@ class AccessControl:
             if route.matches(scope)[0] is Match.FULL:
                 method = "GET" if scope["method"] == "HEAD" else scope["method"]
                 path = getattr(route, "path", "")
-                closed = CLOSED if path.startswith("/v1/") else ()
+                closed = DEFAULT_SCOPES if path.startswith("/v1/") else ()
                 return self.scopes.get((method, path), closed)
         return ()
 

@@ -1,9 +1,8 @@
-"""Protects the HTTP/1.1 server from slow clients, endless heads, and requests without end.
+"""Protects the HTTP/1.1 server from slow clients, endless heads, and endless requests.
 
-httptools parses requests, and bounds neither the size of a head nor the time that it may take. A
-few thousand connections that send a byte now and then would use up the server's file descriptors,
-and one head without an end its memory. So would the requests of a client that does not wait for
-its answers: they are parsed only when their turn comes.
+httptools limits neither the size of a head nor its time. Slow connections would use up the file
+descriptors, and an endless head the memory. So would pipelined requests: they are parsed only when
+their turn comes.
 """
 
 from __future__ import annotations
@@ -17,37 +16,30 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_SECONDS = 10.0
-"""For a request's head, from the connection or the first byte on."""
+"""For a request's head, from the connection or its first byte on."""
 IDLE_SECONDS = 75.0
-"""Between a response, once it is taken, and the next request. It is longer than clients and
-balancers keep an idle connection: of the two sides, the one that asks should hang up, or its next
-request may meet a connection that has just been closed."""
+"""Between a sent response and the next request: longer than clients and balancers keep an idle
+connection, so that no request meets a connection that is being closed."""
 UNREAD_SECONDS = 75.0
-"""For a client to take some of an answer that waits for it."""
+"""A client must read a part of a waiting answer within this time."""
 BUFFER_BYTES = 65_536
-"""That wait for a client before the rest of its answer is held back. With TLS as much again is out
-of sight, so that a client has to take that much to be seen to take something."""
+"""An answer pauses when this many bytes wait for the client; TLS buffers as many again."""
 HEAD_BYTES = 65_536
-"""Of a request besides its body: its head, and the frames and trailers of its chunks."""
+"""Of a request without its body: head, frames and trailers."""
 FRAMES_PER_BYTE = 8
-"""Bytes of frames that a body's byte may bring besides: a chunk of one byte has five."""
+"""Largest number of frame bytes per byte of a body: a chunk of one byte has five."""
 PIECE_BYTES = 12_288
-"""Parsed at once; a small post fits in. Only the requests in it wait as more than bytes."""
-CHECKS = 8
-"""How often the time of a head is looked at; each connection has one timer for all its times."""
-FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+"""Parsed at once; a small post fits in."""
+CHECKS_PER_HEAD = 8
+"""Checks during the time for a head; a connection has one timer for all its limits."""
+FRAMING_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 """Headers of requests with a body."""
 
 
 class QuietTransport:
-    """uvloop's transport, which ignores what is written after its end, as asyncio's does.
+    """uvloop's transport, which ignores writes after its end, as asyncio's does.
 
-    uvloop raises an error, which would be logged as one of the application for each client that
-    leaves before its answer.
-
-    Parameters
-    ----------
-    transport : Transport
+    uvloop raises an error, which would be logged for each client that leaves early.
     """
 
     __slots__ = (
@@ -72,49 +64,43 @@ class QuietTransport:
 
 
 class _InTurn(FlowControl):
-    """Reads nothing further while there are requests, or bytes of them, that wait for their turn.
-
-    Attributes
-    ----------
-    unread : memoryview
-        What came, and is not parsed yet.
-    """
+    """Pauses reading while requests, or the bytes in `unread`, wait for their turn."""
 
     def __init__(self, transport: asyncio.Transport, pipeline: deque[Any]) -> None:
         super().__init__(transport)
-        self._pipeline, self.unread = pipeline, NOTHING
+        self._pipeline, self.unread = pipeline, NO_BYTES
 
     def resume_reading(self) -> None:
-        """Read on, unless something waits."""
+        """Resume reading unless a request waits."""
         if not self._pipeline and not self.unread:
             super().resume_reading()
 
 
-NOTHING = memoryview(b"")
+NO_BYTES = memoryview(b"")
 
 
 class PunctualProtocol(HttpToolsProtocol):
-    """uvicorn's protocol; it hangs up when a request's head is too long, or not there in time."""
+    """uvicorn's protocol with limits: it hangs up on heads that are too long or too slow."""
 
     flow: _InTurn
     _timer: asyncio.TimerHandle | None = None
     _deadline = 0.0
     _overhead = 0
-    """Bytes of this request so far besides its body."""
+    """Bytes of this request without its body."""
     _is_in_message = False
     _has_head = False
     _has_hung_up = False
     _taken_at = 0.0
-    """When the client had last taken something, or nothing waited for it."""
+    """When the client last read bytes, or none waited."""
     _unsent = 0
     """Bytes that waited for the client at the last check."""
     _is_over = False
-    """Whether what comes is no longer parsed: the connection ends with the last answer."""
+    """Whether parsing has ended: the connection ends with the last answer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
+        """Wait for a request."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=BUFFER_BYTES)  # with TLS it is eight times that
+        transport.set_write_buffer_limits(high=BUFFER_BYTES)  # TLS has eight times this by default
         self.transport = QuietTransport(transport)  # type: ignore[assignment]
         self.flow = _InTurn(transport, self.pipeline)
         self._taken_at = self.loop.time()
@@ -122,7 +108,7 @@ class PunctualProtocol(HttpToolsProtocol):
         self._check()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in; the time does not begin anew with them."""
+        """Parse bytes, without restarting the time."""
         flow = self.flow
         if len(data) <= PIECE_BYTES and not flow.unread and not self.pipeline:
             self._parse(data)
@@ -143,32 +129,32 @@ class PunctualProtocol(HttpToolsProtocol):
             self._refuse_head()
 
     def _continue(self) -> None:
-        """Parse what waited for its turn."""
+        """Parse the waiting bytes."""
         if not self.pipeline:
-            waiting, self.flow.unread = self.flow.unread, NOTHING
+            waiting, self.flow.unread = self.flow.unread, NO_BYTES
             self.flow.resume_reading()
             self.data_received(bytes(waiting))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
 
     def resume_writing(self) -> None:
-        """Write on."""
+        """Resume writing."""
         self._taken_at = self.loop.time()
         super().resume_writing()
 
     def on_message_begin(self) -> None:
-        """Begin a request: how long its head may take counts from here."""
+        """Begin a request and the time for its head."""
         super().on_message_begin()
         self._is_in_message, self._has_head = True, False
         if self._is_idle():
             self._deadline = min(self._deadline, self.loop.time() + HEAD_SECONDS)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take in a header; what comes after the body is not one."""
+        """Add a header, unless it is a trailer."""
         if not self._has_head:
             super().on_header(name, value)
 
@@ -178,26 +164,27 @@ class PunctualProtocol(HttpToolsProtocol):
         Raises
         ------
         ValueError
-            For an upgrade with a body, which httptools does not parse: it must not be mistaken for
-            another request.
+            For an upgrade with a body, which httptools would parse as another request.
         """
-        if self.parser.should_upgrade() and any(name in FRAMING for name, _ in self.headers):
+        if self.parser.should_upgrade() and any(
+            name in FRAMING_HEADERS for name, _ in self.headers
+        ):
             raise ValueError("an upgrade with a body")
         super().on_headers_complete()
         self._has_head = True
 
     def on_body(self, body: bytes) -> None:
-        """Take in a part of the body."""
+        """Add a part of the body."""
         self._overhead = max(0, self._overhead - len(body) * (1 + FRAMES_PER_BYTE))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End a request; bytes that follow belong to the next one."""
+        """End a request."""
         self._is_in_message, self._overhead = False, 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or begin with one that waits already."""
+        """Begin with a waiting request, or wait for the next one."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -213,7 +200,7 @@ class PunctualProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP: after the answers to the requests that came before it."""
+        """Refuse bytes that are not HTTP, after the answers to earlier requests."""
         self._is_over = True
         has_begun = self._is_in_message and self._has_head  # its body is at fault
         if self._is_idle():
@@ -227,29 +214,29 @@ class PunctualProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Answer the request, and end: httptools says nothing of what follows an upgrade."""
+        """Answer the request and end: httptools does not parse on after an upgrade."""
         self._is_over = True
         self.cycle.keep_alive = False
 
     def _is_idle(self) -> bool:
-        """Whether no request is being answered."""
+        """Return whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def _check(self) -> None:
-        """Hang up if the time is over; look again soon."""
-        now, before = self.loop.time(), self._unsent
+        """Hang up if the time is over; schedule the next check."""
+        now, unsent_bytes = self.loop.time(), self._unsent
         self._unsent = self.transport.get_write_buffer_size()
-        if not self._unsent or self._unsent < before:
+        if not self._unsent or self._unsent < unsent_bytes:
             self._taken_at = now
         if self._has_hung_up or now >= self._taken_at + UNREAD_SECONDS:
-            self.transport.abort()  # the client does not even take what is left for it
+            self.transport.abort()  # the client does not even read the rest
             return
         if self._unsent and self._is_idle() and not self._is_in_message:
             self._deadline = max(self._deadline, now + IDLE_SECONDS)
         elif self._is_idle() and now >= self._deadline:
             self._has_hung_up = True
             self.transport.close()
-        self._timer = self.loop.call_later(HEAD_SECONDS / CHECKS, self._check)
+        self._timer = self.loop.call_later(HEAD_SECONDS / CHECKS_PER_HEAD, self._check)
 
     def _refuse_head(self) -> None:
         message = f"a head of more than {HEAD_BYTES} bytes"

@@ -1,8 +1,7 @@
 """The host names that the server accepts: a defence against DNS rebinding.
 
-A page of ``evil.example`` waits until that name resolves to a private address. Then it can read
-what is served there as if it were its own. The request still says ``Host: evil.example``. A request
-for an IP address cannot come from such a page, because addresses are not resolved.
+A page of ``evil.example`` waits until that name resolves to a private address, whose answers it can
+then read. Its requests still have ``Host: evil.example``, never an IP address.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aggregator.config.settings import Serve
 from producers.gateway.problems import Problem
 
-PROBES = ("/healthz", "/readyz")
+PROBE_PATHS = ("/healthz", "/readyz")
 """They have no data, and load balancers request them with any host name."""
-SHOWN = 100
+MAX_SHOWN_HOST = 100
 HOST_AND_PORT = re.compile(r"(\[[^\[\]]+\]|[^\[\]:@/\s]+)(?::\d*)?")
 WITHOUT_DOT = r"[^.]+"
 
@@ -32,38 +31,37 @@ class ExpectedHosts:
     ----------
     app : ASGI application
     serve : Serve
-        The settings: `hosts`, or where that is empty what follows from `host` and the certificate.
+        The settings: `hosts`; by default, names follow from `host` and the certificate.
     """
 
     def __init__(self, app: ASGIApp, serve: Serve) -> None:
         self.app, self.expected = app, expected(serve)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or say what host was expected."""
-        if scope["type"] == "http" and scope["path"] not in PROBES:
-            given = Headers(scope=scope).get("host", "")
-            if not is_expected(given, self.expected):
-                await self._problem(given).response(scope["path"])(scope, receive, send)
+        """Pass a request on, or refuse it."""
+        if scope["type"] == "http" and scope["path"] not in PROBE_PATHS:
+            host = Headers(scope=scope).get("host", "")
+            if not is_expected(host, self.expected):
+                await self._problem(host).response(scope["path"])(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
-    def _problem(self, given: str) -> Problem:
+    def _problem(self, host: str) -> Problem:
         return Problem(
             421,
-            f"the request is for host {given[:SHOWN]!r}, which is not one of this server's names",
+            f"the request is for host {host[:MAX_SHOWN_HOST]!r}, which is not one of this server's "
+            "names",
             "add the name to hosts in [serve] of dither.toml, or to DITHER_SERVE_HOSTS, if it "
             "belongs to this server or its proxy; IP addresses are always accepted",
         )
 
 
 def expected(serve: Serve) -> re.Pattern[str]:
-    """Return a pattern of the host names that are answered, beside IP addresses.
+    """Return a pattern of the accepted host names; IP addresses are accepted anyway.
 
-    With a certificate of its own a server needs no names: a browser shows a page nothing that came
-    under another name than the certificate's. On the loopback interface only loopback names are
-    expected, whatever the network's name servers say of others. Elsewhere names without a dot are
-    expected too: they are of the network that the server is in, as the names of containers are, and
-    nobody outside can register one.
+    With a certificate all names are accepted: browsers refuse other names than the certificate's.
+    On the loopback interface only loopback names are. Elsewhere names without a dot are accepted,
+    too, such as those of containers: nobody outside can register one.
 
     Examples
     --------
@@ -91,7 +89,7 @@ def _pattern(names: Sequence[str], *others: str) -> re.Pattern[str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a server that listens there.
+    """Return whether only this machine reaches an address.
 
     Examples
     --------
@@ -104,8 +102,8 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def is_expected(given: str, names: re.Pattern[str]) -> bool:
-    """Return whether the header Host, which may have a port, has an IP address or a name.
+def is_expected(header: str, names: re.Pattern[str]) -> bool:
+    """Return whether the header Host has an IP address or an accepted name.
 
     Examples
     --------
@@ -115,10 +113,10 @@ def is_expected(given: str, names: re.Pattern[str]) -> bool:
     >>> [is_expected(host, names) for host in ("", "evil.example", "dither.example:80@evil")]
     [False, False, False]
     """
-    found = HOST_AND_PORT.fullmatch(given)
-    if found is None:
+    match = HOST_AND_PORT.fullmatch(header)
+    if match is None:
         return False
-    host = found[1]
+    host = match[1]
     try:
         ipaddress.ip_address(host.strip("[]"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The HTTP server, which logs where it listens."""
+"""The HTTP server and its sockets."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ log = structlog.get_logger("dither.serve")
 
 
 def shared_sockets(host: str, port: int) -> list[socket.socket]:
-    """Return sockets for a port that other processes listen on, too, one for each address.
+    """Return sockets for a port that other processes share, one for each address.
 
-    The kernel distributes connections among the processes that listen. A socket that is bound and
-    does not listen gets none, and keeps others from taking the port.
+    The kernel distributes connections among the listening processes. A socket that does not listen
+    gets none, and reserves the port.
 
     Parameters
     ----------
     host : str
-        A name or an address; empty for all of this machine's.
+        A name or an address; empty for all addresses of this machine.
     port : int
-        0: any that is free, the same for all addresses.
+        0 for any free port, the same for all addresses.
 
     Raises
     ------
     OSError
-        If it cannot be bound.
+        If the port cannot be bound.
     """
     kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
-    found: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     for family, _, _, _, address in socket.getaddrinfo(host or None, port, type=kind, flags=flags):
-        one = socket.socket(family, kind)
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        socket_ = socket.socket(family, kind)
+        socket_.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        socket_.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
-            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        chosen = found[0].getsockname()[1] if found else port
-        one.bind((address[0], chosen, *address[2:]))
-        found.append(one)
-    return found
+            socket_.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        chosen_port = sockets[0].getsockname()[1] if sockets else port
+        socket_.bind((address[0], chosen_port, *address[2:]))
+        sockets.append(socket_)
+    return sockets
 
 
 class Server(uvicorn.Server):
-    """A server that logs where it listens, once it does."""
+    """A server that logs its address once it listens."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application, and listen."""
@@ -53,7 +53,7 @@ class Server(uvicorn.Server):
 
 
 def url(config: uvicorn.Config, port: int) -> str:
-    """Return where a server answers.
+    """Return the URL of a server.
 
     Examples
     --------

@@ -13,20 +13,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from producers.gateway.clients import Client, client_of
 from producers.gateway.problems import Problem
 
-PROTECTIVE = {
+PROTECTIVE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
-"""For answers to programs; a page brings a policy of its own."""
-ABORT = "dither.abort"
-"""In a request's scope: what aborts its connection, if the server supports it."""
+"""For answers to programs; pages have their own policy."""
+ABORT_KEY = "dither.abort"
+"""Key of a request's scope: the function that aborts its connection, if there is one."""
 BODY_SECONDS = 10.0
-"""For a whole body, from the request's head on: as long as for the head itself."""
+"""For a body, from the request's head on."""
 UNREAD_BYTES = 67_108_864
-"""Of answers that wait for their clients to read them, in all."""
+"""Limit of all answers that wait for their clients."""
+MAX_PATH_BYTES, MAX_QUERY_BYTES, MAX_PARAMETERS = 1_024, 32_768, 1_024
+"""Limits of an address."""
 PIECE_BYTES = 65_536
-"""Of an answer that are written at once; answers up to this size are not counted."""
+"""Written at once; answers up to this size are not counted."""
 
 
 class ProtectiveHeaders:
@@ -36,38 +38,66 @@ class ProtectiveHeaders:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Add the headers that an answer does not bring."""
+        """Add the headers that an answer lacks."""
 
         async def protected(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in PROTECTIVE.items():
+                for name, value in PROTECTIVE_HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
         await self.app(scope, receive, protected if scope["type"] == "http" else send)
 
 
+class AddressLimit:
+    """Middleware: refuses an address that is too long, before anybody looks into it.
+
+    What an address costs grows with its length, and all requests share the loop that reads it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on whose address is short enough."""
+        if scope["type"] == "http":
+            for part, text, limit in (
+                ("path", scope["raw_path"], MAX_PATH_BYTES),
+                ("query", scope["query_string"], MAX_QUERY_BYTES),
+            ):
+                if len(text) > limit or text.count(b"&") > MAX_PARAMETERS:
+                    problem = Problem(
+                        414,
+                        f"a {part} of {len(text)} bytes: expected at most {limit}, and "
+                        f"{MAX_PARAMETERS} parameters",
+                        "ask for fewer categories at a time",
+                    )
+                    await problem.response("")(scope, receive, send)
+                    return
+        await self.app(scope, receive, send)
+
+
 class BodyLimit:
-    """Middleware: refuses a body that is too large, announced or not, or comes too slowly.
+    """Middleware: refuses bodies that are too large or too slow.
 
     Parameters
     ----------
     app : ASGI application
-    most : int
+    max_bytes : int
         Bytes.
     """
 
-    def __init__(self, app: ASGIApp, most: int) -> None:
-        self.app, self.most = app, most
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self.app, self.max_bytes = app, max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on whose body ends in time."""
+        """Pass a request on, and limit its body."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         announced = Headers(scope=scope).get("content-length", "").lstrip("0")
-        if announced.isdecimal() and int(announced) > self.most:
+        if announced.isdecimal() and int(announced) > self.max_bytes:
             await self._too_large().response(scope["path"])(scope, receive, send)
             return
         deadline: float | None = asyncio.get_running_loop().time() + BODY_SECONDS
@@ -79,7 +109,7 @@ class BodyLimit:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
                 received += len(message.get("body", b""))
-                if received > self.most:
+                if received > self.max_bytes:
                     raise self._too_large()
             except TimeoutError:
                 problem = _too_slow()
@@ -90,7 +120,7 @@ class BodyLimit:
                     deadline = None
                 return message
             if is_answered:  # it is too late for a problem
-                scope.get(ABORT, _nothing)()
+                scope.get(ABORT_KEY, _nothing)()
                 return {"type": "http.disconnect"}
             raise problem
 
@@ -104,7 +134,7 @@ class BodyLimit:
     def _too_large(self) -> Problem:
         return Problem(
             413,
-            f"a request of more than {self.most} bytes",
+            f"a request of more than {self.max_bytes} bytes",
             "send less at a time, or raise [serve] max_request_bytes",
             headers={"Connection": "close"},
         )
@@ -112,7 +142,7 @@ class BodyLimit:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Unread:
-    """An answer that its client has not read."""
+    """An answer that its client has not read yet."""
 
     size: int
     client: Client
@@ -120,11 +150,11 @@ class _Unread:
 
 
 class UnreadLimit:
-    """Middleware: limits what all clients together have not read of their answers.
+    """Middleware: limits the unread answers of all clients together.
 
-    An answer is written piece by piece, as its client reads it. If one more would be too much, the
-    client that has most loses its largest unread answer, with the connection. If that is the client
-    that asks, it is refused instead.
+    Answers are written piece by piece, as clients read them. If another would exceed the limit, the
+    client with most unread bytes loses its largest answer and the connection. If this is the
+    requesting client, it is refused instead.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -132,7 +162,7 @@ class UnreadLimit:
         self._unread: set[_Unread] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, unless too much is unread."""
+        """Answer, or refuse if too much is unread."""
         if scope["type"] != "http" or scope["method"] == "HEAD":
             await self.app(scope, receive, send)
             return
@@ -164,15 +194,15 @@ class UnreadLimit:
             self._unread.discard(unread)
 
     def _admitted(self, scope: Scope, size: int) -> _Unread:
-        """Make room for an answer, and count it."""
-        new = _Unread(size, client_of(scope), scope.get(ABORT, _nothing))
+        """Count an answer, and abort others if necessary."""
+        new = _Unread(size, client_of(scope), scope.get(ABORT_KEY, _nothing))
         sizes = Counter({new.client: size})
-        for one in self._unread:
-            sizes[one.client] += one.size
+        for unread in self._unread:
+            sizes[unread.client] += unread.size
         while sizes.total() > UNREAD_BYTES:
-            [(client, most)] = sizes.most_common(1)
+            [(client, client_bytes)] = sizes.most_common(1)
             if client == new.client:
-                raise _too_much_unread(client, most - size, size)
+                raise _too_much_unread(client, client_bytes - size, size)
             largest = max((u for u in self._unread if u.client == client), key=lambda u: u.size)
             self._unread.discard(largest)
             sizes[client] -= largest.size
@@ -192,7 +222,7 @@ def _too_much_unread(client: Client, waiting: int, size: int) -> Problem:
 
 
 def _nothing() -> None:
-    """Leave the connection to the server."""
+    """Abort nothing."""
 
 
 def _too_slow() -> Problem:

@@ -1,4 +1,4 @@
-"""Pools of threads that compute answers, off the event loop, with a share for each client."""
+"""Pools of threads that compute answers, with a share for each client."""
 
 from __future__ import annotations
 
@@ -22,31 +22,28 @@ from producers.gateway.problems import Problem
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MOST_WAITING = 200
-"""Requests that may wait in a pool: with more, clients would give up before their answer."""
-MOST_WAITING_OF_CLIENT = 50
-"""The same of one client, so that a few of them do not take all places."""
+MAX_WAITING = 200
+"""Requests that may wait in a pool: with more, clients would time out."""
+MAX_WAITING_PER_CLIENT = 50
+"""Of one client, so that a few clients do not fill the queue."""
 
 
-def still_wanted(_: float = 0.0) -> None:
-    """End the work of a thread of a pool if nobody waits for it any more.
-
-    It can be told how much is done, as what searches and series report their progress to.
-    """
+def stop_if_abandoned(_: float = 0.0) -> None:
+    """End a pool's call whose client has left; usable as a callback for progress."""
     check_cancelled()
 
 
 def _while_wanted(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    with interruptible(still_wanted):
+    with interruptible(stop_if_abandoned):
         return call(*args, **kwargs)
 
 
 class Pool:
     """Threads for requests of one kind.
 
-    A client's requests use its share of the threads at most; others wait in their order. A request
-    whose client has left is dropped: at once while it waits, else when :func:`still_wanted` is
-    called, also between the steps of reading, estimates and comparisons.
+    A client's requests use at most its share of the threads; others wait in order. A request whose
+    client has left is dropped: while it waits, or at a call of :func:`stop_if_abandoned`, such as
+    between the steps of reading, estimates and comparisons.
 
     Parameters
     ----------
@@ -59,9 +56,9 @@ class Pool:
 
     def __init__(self, threads: int, share: int, waiting: int = 0) -> None:
         self._threads, self._share = anyio.CapacityLimiter(threads), share
-        self._waiting = waiting or MOST_WAITING_OF_CLIENT
+        self._waiting = waiting or MAX_WAITING_PER_CLIENT
         self._shares: WeakValueDictionary[Client, anyio.CapacityLimiter] = WeakValueDictionary()
-        self._inside = 0
+        self._running = 0
 
     async def run(
         self, request: Request, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
@@ -72,19 +69,18 @@ class Pool:
         ----------
         request : Request
         call : callable
-            What runs.
         *args, **kwargs
             Its arguments.
 
         Raises
         ------
         Problem
-            429 or 503 if so many wait already that this one would be answered too late.
+            429 or 503 if too many requests wait.
         ClientDisconnect
             If the client left before the answer.
         """
         share = self._admit(client_of(request.scope))
-        self._inside += 1
+        self._running += 1
         try:
             with anyio.CancelScope() as scope:
                 leaving = asyncio.create_task(_when_left(request, scope.cancel))
@@ -95,11 +91,11 @@ class Pool:
                 finally:
                     leaving.cancel()
         finally:
-            self._inside -= 1
+            self._running -= 1
         raise ClientDisconnect
 
     def _admit(self, client: Client) -> anyio.CapacityLimiter:
-        """Return a client's share of the threads, unless it would wait too long."""
+        """Return a client's share of the threads, unless too many requests wait."""
         share = self._shares.get(client)
         if share is None:
             share = self._shares[client] = anyio.CapacityLimiter(self._share)
@@ -112,16 +108,16 @@ class Pool:
                 "that its clients are counted separately",
                 retry_after=RETRY_SECONDS,
             )
-        waiting = self._inside - self._threads.statistics().borrowed_tokens
-        if waiting >= MOST_WAITING:
+        waiting = self._running - self._threads.statistics().borrowed_tokens
+        if waiting >= MAX_WAITING:
             detail = f"{waiting} requests are already waiting"
             raise unavailable(detail, "try again later, or run another `dither serve`")
         return share
 
 
 async def _when_left(request: Request, act: Callable[[], None]) -> None:
-    """Act once a request's client has left."""
-    with contextlib.suppress(Problem):  # of a body that is not looked at
+    """Call a function once a request's client has left."""
+    with contextlib.suppress(Problem):  # of an unread body
         while (await request.receive())["type"] != "http.disconnect":
             pass
         act()

@@ -1,4 +1,4 @@
-"""Responses to failed requests: problem details that say what to do."""
+"""Responses to failed requests: problem details with a remedy."""
 
 from __future__ import annotations
 
@@ -15,44 +15,41 @@ from starlette.responses import Response
 
 from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
 from aggregator.storage.failures import classify, explain_redis_error
-from aggregator.web.http.middleware import PROTECTIVE
+from aggregator.web.http.middleware import PROTECTIVE_HEADERS
 from producers.gateway.problems import Problem
 
 log = structlog.get_logger("dither.serve")
 
 RETRY_SECONDS = 5
-LEFT = 499
-"""The status of a request whose client left before its answer, as proxies count it."""
-LIST = "GET /v1/metrics lists the metrics"
-DESCRIBED = "GET /openapi.json has the parameters and what bodies look like"
-"""The remedy if there is no better one."""
+CLIENT_LEFT = 499
+"""Status of a request whose client left before its answer, as in proxies' logs."""
+LIST_REMEDY = "GET /v1/metrics lists the metrics"
+PARAMETERS_REMEDY = "GET /openapi.json has the parameters and what bodies look like"
+"""The default remedy."""
 
 
 @contextlib.contextmanager
-def asking() -> Iterator[None]:
-    """Turn an error in a question into a problem with status 400.
+def invalid_as_problem() -> Iterator[None]:
+    """Turn a ValueError into a problem.
 
     Raises
     ------
     Problem
-        400, in place of a ValueError.
+        With status 400.
     """
     try:
         yield
     except (ValueError, msgspec.MsgspecError) as error:
-        raise Problem(400, str(error), DESCRIBED) from None
+        raise Problem(400, str(error), PARAMETERS_REMEDY) from None
 
 
 def unavailable(detail: str, remedy: str = "") -> Problem:
-    """Return the problem of a server that cannot answer now."""
+    """Return a problem with status 503."""
     return Problem(503, detail, remedy, retry_after=RETRY_SECONDS)
 
 
 def redis_failure(error: Exception) -> str:
-    """Return what clients may know about a failure of Redis.
-
-    It has no addresses, users or commands; the log has them.
-    """
+    """Describe a failure of Redis without addresses, users and commands, which the log has."""
     if isinstance(error, StateUnreadable):
         return str(error)
     if isinstance(error, StoreUnreachable):
@@ -61,11 +58,11 @@ def redis_failure(error: Exception) -> str:
 
 
 def as_problem(error: Exception) -> Problem:
-    """Return what went wrong as a problem."""
+    """Return an error as a problem."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, UnknownMetric):
-        return Problem(404, str(error), LIST)
+        return Problem(404, str(error), LIST_REMEDY)
     if isinstance(error, redis.RedisError | StoreUnreachable | StateUnreadable):
         log.warning("redis failed", error=explain_redis_error(error))
         if isinstance(error, StateUnreadable):
@@ -73,20 +70,20 @@ def as_problem(error: Exception) -> Problem:
         remedy = classify(error).remedy if isinstance(error, redis.RedisError) else "try again"
         return unavailable(redis_failure(error), f"{remedy}; no counted report is lost")
     if isinstance(error, HTTPException):
-        return Problem(error.status_code, error.detail, DESCRIBED, headers=error.headers)
+        return Problem(error.status_code, error.detail, PARAMETERS_REMEDY, headers=error.headers)
     # it is answered outside of all middleware
     return Problem(
         500,
         "an unexpected error: this is a defect of the server",
         "its log has the details",
-        headers=PROTECTIVE,
+        headers=PROTECTIVE_HEADERS,
     )
 
 
 async def answer(request: Request, error: Exception) -> Response:
-    """Answer with a problem: the handler of every exception for Starlette."""
+    """Answer with a problem: Starlette's handler of all exceptions."""
     if isinstance(error, ClientDisconnect):
-        return Response(status_code=LEFT)  # nobody gets it
+        return Response(status_code=CLIENT_LEFT)  # nobody receives it
     if isinstance(error, HTTPException) and error.status_code == 404:
         error = Problem(
             404, f"there is nothing at {request.url.path}", "GET /openapi.json says what is"
@@ -98,7 +95,7 @@ async def answer(request: Request, error: Exception) -> Response:
     return as_problem(error).response(request.url.path)
 
 
-HANDLERS: dict[Any, Any] = dict.fromkeys(
+EXCEPTION_HANDLERS: dict[Any, Any] = dict.fromkeys(
     (
         ClientDisconnect,
         Problem,
@@ -111,4 +108,4 @@ HANDLERS: dict[Any, Any] = dict.fromkeys(
     ),
     answer,
 )
-"""For Starlette. What reaches `Exception` is logged with its traceback by the server."""
+"""For Starlette; the server logs other exceptions with their traceback."""

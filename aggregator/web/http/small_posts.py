@@ -1,13 +1,12 @@
-"""The short way of a device's small post: from the HTTP parser to the gateway, and back.
+"""The fast path of a device's small post: from the HTTP parser to the gateway, and back.
 
-Most posts are alike: one small batch, complete in one read, to ``POST /v1/reports``. A task, an
-ASGI scope and ten layers of middleware cost such a post more than all that the gateway does with
-it. So the protocol itself checks whether the middleware would have anything to do. If not, it
-hands the post to the gateway and writes the answer when Kafka has acknowledged the batch.
+Most posts are one small batch, complete in one read, to ``POST /v1/reports``. A task, an ASGI scope
+and ten layers of middleware cost more than the gateway itself. So the protocol checks whether the
+middleware would have to act. If not, it hands the post to the gateway, and answers when Kafka has
+acknowledged the batch.
 
-Any other post goes the whole way, and meets the same checks there: one from an unexpected host, of
-a caller without the right, from a page of another origin, in chunks, compressed, in several
-pieces, or behind another request on the same connection. So there is one place that refuses it.
+Any other post takes the slow path, which alone refuses posts: those of an unexpected host, without
+the right, of another origin, in chunks, compressed, in pieces, or behind another request.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from aggregator.config.settings import Serve
 from aggregator.web.http.access import Guard
 from aggregator.web.http.connection_limits import PunctualProtocol
 from aggregator.web.http.hosts import expected, is_expected
-from aggregator.web.http.middleware import PROTECTIVE
+from aggregator.web.http.middleware import PROTECTIVE_HEADERS
 from aggregator.web.http.problem_responses import as_problem
 from aggregator.web.http.traffic import Traffic
 from producers.gateway import Gateway
@@ -43,22 +42,22 @@ logger = logging.getLogger("uvicorn.error")
 WHOLE_WAY = frozenset(
     {b"content-encoding", b"expect", b"origin", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
-"""Headers whose posts go the whole way."""
-ONCE = frozenset({b"authorization", b"connection", b"content-length", b"content-type", b"host"})
-"""Headers that may come once on the short way: which of several counts is decided elsewhere."""
+"""Headers of posts that take the slow path."""
+SINGLE_HEADERS = frozenset(
+    {b"authorization", b"connection", b"content-length", b"content-type", b"host"}
+)
+"""Headers that must be unique on the fast path."""
 
 
-class Admission(NamedTuple):
-    """What a post's head says, if it may go the short way.
+class PostAdmission(NamedTuple):
+    """The head of a post on the fast path.
 
     Attributes
     ----------
-    head : Head
-    client : Client
     is_secret : bool
         Whether it came over TLS.
     headers : bytes
-        Those of the answer that depend on the caller.
+        Headers of the answer that depend on the caller.
     """
 
     head: Head
@@ -68,7 +67,7 @@ class Admission(NamedTuple):
 
 
 class SmallPosts:
-    """Decides which posts go the short way.
+    """Decides which posts take the fast path.
 
     Parameters
     ----------
@@ -76,11 +75,10 @@ class SmallPosts:
     guard : Guard
     traffic : Traffic
     serve : Serve
-        The settings.
     scopes : sequence of str
         Of the route.
     proxies : sequence of Middleware
-        What takes a client's address and scheme from a proxy that is trusted.
+        Takes a client's address and scheme from trusted proxies.
     """
 
     def __init__(
@@ -94,37 +92,41 @@ class SmallPosts:
     ) -> None:
         self.gateway, self.traffic = gateway, traffic
         self._guard, self._scopes, self._hosts = guard, scopes, expected(serve)
-        self._added = {**PROTECTIVE, **({"Vary": "Origin"} if serve.cors_origins else {})}
-        self._own: list[tuple[bytes, bytes]] = []
-        self._own_written = b""
+        self._added = {**PROTECTIVE_HEADERS, **({"Vary": "Origin"} if serve.cors_origins else {})}
+        self._server_headers: list[tuple[bytes, bytes]] = []
+        self._server_header_bytes = b""
         self._proxied: ASGIApp = _nothing
         for proxy in reversed(proxies):
             self._proxied = proxy.cls(self._proxied, *proxy.args, **proxy.kwargs)
 
-    def written(self, own: list[tuple[bytes, bytes]]) -> bytes:
-        """Return the headers that the server adds to all answers: it has a new list each second."""
-        if own is not self._own:
-            self._own, self._own_written = own, b"".join(b"%b: %b\r\n" % each for each in own)
-        return self._own_written
+    def written(self, server_headers: list[tuple[bytes, bytes]]) -> bytes:
+        """Encode the headers of all answers; the server makes a new list each second."""
+        if server_headers is not self._server_headers:
+            self._server_headers, self._server_header_bytes = (
+                server_headers,
+                b"".join(b"%b: %b\r\n" % header for header in server_headers),
+            )
+        return self._server_header_bytes
 
     def admission(
         self, headers: list[tuple[bytes, bytes]], client: object, scheme: str
-    ) -> Admission | None:
-        """Return what is known of a post from its head; None: it has to go the whole way.
+    ) -> PostAdmission | None:
+        """Return the admission of a post by its head; None if it must take the slow path.
 
         Parameters
         ----------
         headers : list of (bytes, bytes)
-            Names in small letters, and values.
+            Names in lower case, and values.
         client : (str, int), optional
-            The address of the connection's other end.
+            The peer's address.
         scheme : {"http", "https"}
         """
         names = [name for name, _ in headers]
         values = dict(headers)
         if (
             not WHOLE_WAY.isdisjoint(names)
-            or len(ONCE.intersection(names)) < sum(name in ONCE for name in names)
+            or len(SINGLE_HEADERS.intersection(names))
+            < sum(name in SINGLE_HEADERS for name in names)
             or values.get(b"connection", b"keep-alive").lower() != b"keep-alive"
         ):
             return None
@@ -142,31 +144,31 @@ class SmallPosts:
         }
         if self._proxied is not _nothing:
             _run(self._proxied, scope)
-        found = Headers(raw=headers)
-        if not is_expected(found.get("host", ""), self._hosts):
+        request_headers = Headers(raw=headers)
+        if not is_expected(request_headers.get("host", ""), self._hosts):
             return None
         scopes = ""
         if self._scopes:
-            caller, problem = self._guard.refusal(found, self._scopes)
+            caller, problem = self._guard.refusal(request_headers, self._scopes)
             if caller is None or problem is not None:
                 return None
             scope[CALLER_KEY] = caller
             scopes = " ".join(sorted(caller.scopes))
         answered = {**self._added, **({"Dither-Scopes": scopes} if scopes else {})}
         written = "".join(f"{name.lower()}: {value}\r\n" for name, value in answered.items())
-        return Admission(head, client_of(scope), scope["scheme"] == "https", written.encode())
+        return PostAdmission(head, client_of(scope), scope["scheme"] == "https", written.encode())
 
 
 class PostProtocol(PunctualProtocol):
-    """The server's protocol: small posts go the short way where the application allows it.
+    """The server's protocol: small posts take the fast path.
 
     The application has a `SmallPosts` as ``state.small_posts``, or None.
     """
 
-    _arriving: Admission | None = None
+    _arriving: PostAdmission | None = None
     """Of the post whose body is being parsed."""
-    _last: tuple[list[tuple[bytes, bytes]], Admission | None] | None = None
-    """The head of the last post, and what came of it: most are alike on a connection."""
+    _last: tuple[list[tuple[bytes, bytes]], PostAdmission | None] | None = None
+    """The head of the last post and its admission: a connection repeats them."""
     _began = 0.0
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -176,7 +178,7 @@ class PostProtocol(PunctualProtocol):
         self._body = b""
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in; a post that does not come in one piece goes the whole way."""
+        """Parse bytes; a post in several pieces takes the slow path."""
         super().data_received(data)
         if self._arriving is not None:
             self._arriving = None
@@ -185,7 +187,7 @@ class PostProtocol(PunctualProtocol):
                 super().on_body(self._body)
 
     def on_headers_complete(self) -> None:
-        """Decide which way a request goes."""
+        """Choose the path of a request."""
         if (
             self._small is None
             or self.url != PATH_BYTES
@@ -206,14 +208,14 @@ class PostProtocol(PunctualProtocol):
         self._has_head, self._body, self._began = True, b"", time.perf_counter()
 
     def on_body(self, body: bytes) -> None:
-        """Take in a part of the body."""
+        """Add a part of the body."""
         if self._arriving is None:
             super().on_body(body)
         else:
             self._body += body
 
     def on_message_complete(self) -> None:
-        """Send a small post on."""
+        """Hand a small post to the gateway."""
         admission, self._arriving = self._arriving, None
         if admission is None or self._small is None:
             super().on_message_complete()
@@ -236,14 +238,14 @@ class PostProtocol(PunctualProtocol):
 
 
 class _NoEvent:
-    """In place of what wakes the task of a request: there is none."""
+    """Stands for the event that wakes a request's task."""
 
     def set(self) -> None:
         """Wake nobody."""
 
 
 class _Post:
-    """A small post until it is answered; to uvicorn, the connection's present request."""
+    """A small post until its answer; for uvicorn, the connection's current request."""
 
     __slots__ = (
         "admission",
@@ -256,7 +258,7 @@ class _Post:
     )
     message_event = _NoEvent()
 
-    def __init__(self, protocol: PostProtocol, small: SmallPosts, admission: Admission) -> None:
+    def __init__(self, protocol: PostProtocol, small: SmallPosts, admission: PostAdmission) -> None:
         self.protocol, self.small, self.admission = protocol, small, admission
         self.began = protocol._began
         self.disconnected = self.response_complete = False
@@ -264,7 +266,7 @@ class _Post:
 
     def answer(self, batch: PostedBatch, problem: Problem | None) -> None:
         if problem is None:
-            self._write(HTTPStatus.ACCEPTED, ACKNOWLEDGED, acknowledgement(batch))
+            self._write(HTTPStatus.ACCEPTED, JSON_HEADER, acknowledgement(batch))
         else:
             self.refuse(problem)
 
@@ -281,7 +283,7 @@ class _Post:
 
     def _write(self, status: int, headers: bytes, body: bytes) -> None:
         self.response_complete = True
-        self.small.traffic.note(POST_PATH, "POST", status, time.perf_counter() - self.began)
+        self.small.traffic.count_answer(POST_PATH, "POST", status, time.perf_counter() - self.began)
         protocol = self.protocol
         if self.disconnected or protocol.transport.is_closing():
             return
@@ -309,16 +311,16 @@ def _status_line(status: int) -> bytes:
 
 
 PATH_BYTES = POST_PATH.encode()
-ACKNOWLEDGED = b"content-type: application/json\r\n"
-PROTECTIVE_NAMES = tuple(name.lower().encode() for name in PROTECTIVE)
+JSON_HEADER = b"content-type: application/json\r\n"
+PROTECTIVE_NAMES = tuple(name.lower().encode() for name in PROTECTIVE_HEADERS)
 
 
 async def _nothing(_: Scope, __: Receive, ___: Send) -> None:
-    """Stand for the application behind the middleware for proxies."""
+    """Stands for the application behind the proxies' middleware."""
 
 
 def _run(app: ASGIApp, scope: Scope) -> None:
-    """Run an application that waits for nothing."""
+    """Run an application that never waits."""
     waiting: Any = app(scope, _never, _never)
     try:
         waiting.send(None)
@@ -328,4 +330,4 @@ def _run(app: ASGIApp, scope: Scope) -> None:
 
 
 async def _never(*_: Any) -> Any:
-    """Stand for messages that are not sent."""
+    """Stands for messages that are never sent."""

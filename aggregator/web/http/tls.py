@@ -1,4 +1,4 @@
-"""TLS of the HTTP server: a certificate and its key, read again on SIGHUP."""
+"""TLS of the HTTP server: a certificate and its key, reloaded on SIGHUP."""
 
 from __future__ import annotations
 
@@ -8,47 +8,46 @@ from typing import NoReturn
 
 import structlog
 
-from aggregator.config.live_metrics import on_hangup
+from aggregator.config.live_metrics import add_hangup_handler
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError, SettingsError
 
 log = structlog.get_logger("dither.serve")
 
 
-def files(settings: Settings) -> tuple[str, str] | None:
-    """Return the files of the certificate and of its key; None: the server speaks no TLS.
+def certificate_files(settings: Settings) -> tuple[str, str] | None:
+    """Return the files of the certificate and its key; None without TLS.
 
     Raises
     ------
     SettingsError, DitherError
-        If they cannot be used.
+        If a file is unusable.
     """
     serve = settings.serve
-    found = {"serve.tls_certificate": serve.tls_certificate, "serve.tls_key": serve.tls_key}
-    if not any(found.values()):
+    file_settings = {"serve.tls_certificate": serve.tls_certificate, "serve.tls_key": serve.tls_key}
+    if not any(file_settings.values()):
         return None
-    for key, file in found.items():
+    for key, file in file_settings.items():
         if not os.access(file, os.R_OK):
             source = settings.sources.get(key, "default")
             raise SettingsError(key, file, "a PEM file that this user can read", source)
-    load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), serve.tls_certificate, serve.tls_key)
+    load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), serve.tls_certificate, serve.tls_key)
     return serve.tls_certificate, serve.tls_key
 
 
-def load(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Read a certificate (with its chain) and its key; handshakes from now on use them.
+def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Load a certificate (with its chain) and its key for further handshakes.
 
     Parameters
     ----------
     context : SSLContext
-        The server's.
     certificate, key : str
         Files in PEM.
 
     Raises
     ------
     DitherError
-        If they cannot be used.
+        If a file is unusable.
     """
     try:
         context.load_cert_chain(certificate, key, password=_refuse_passphrase)
@@ -62,24 +61,24 @@ def load(context: ssl.SSLContext, certificate: str, key: str) -> None:
 
 
 def reload_on_hangup(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Read both again whenever the process gets SIGHUP; what cannot be used changes nothing.
+    """Reload both on SIGHUP; unusable files change nothing.
 
     Parameters
     ----------
     context, certificate, key
-        As in :func:`load`.
+        As in :func:`load_certificate`.
     """
 
     def reload() -> None:
         try:
-            load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
-            load(context, certificate, key)
+            load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
+            load_certificate(context, certificate, key)
         except DitherError as error:
             log.error("certificate not reloaded", error=str(error))  # noqa: TRY400
         else:
             log.info("certificate reloaded", file=certificate)
 
-    on_hangup(reload)
+    add_hangup_handler(reload)
 
 
 def _refuse_passphrase() -> NoReturn:

@@ -1,4 +1,4 @@
-"""Counts the HTTP server's responses, and how long they took to begin."""
+"""Counts the HTTP server's responses and their times to the first byte."""
 
 from __future__ import annotations
 
@@ -15,23 +15,20 @@ from aggregator.counting.measurements import Histogram
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.collector import Families
 
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-FAILED = 500
+KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+FAILED_STATUS = 500
 
 
 class Traffic(Collector):
-    """Counts the answers of one server process.
-
-    Routes are templates and methods the usual ones, so that no client can make up a label.
-    """
+    """Counts the answers of one process; labels are templates and known methods."""
 
     def __init__(self) -> None:
         self._answers: Counter[tuple[str, str, str]] = Counter()
         self._durations: dict[str, tuple[list[int], list[float]]] = {}
-        """Of each route, how many answers each bucket has, and the sum of their seconds."""
+        """By route, the answers in each bucket and the sum of their seconds."""
 
     def collect(self) -> Iterable[Family]:
-        """Return what was counted so far."""
+        """Return the counts."""
         families = Families()
         for labels, count in sorted(self._answers.items()):
             families.put(metric_definitions.REQUESTS, count, *labels)
@@ -40,22 +37,20 @@ class Traffic(Collector):
             families.histogram(metric_definitions.REQUEST_DURATION, histogram, route)
         return families.filled()
 
-    def note(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Count an answer that began after so many seconds.
+    def count_answer(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count an answer.
 
         Parameters
         ----------
         route : str
-            As it is declared, without values.
+            The template.
         method : str
-            Of HTTP.
         status : int
-            The answer's.
         seconds : float
-            From the request to the answer's beginning.
+            From the request to the start of the answer.
         """
-        known = method if method in METHODS else "other"
-        self._answers[route, known, f"{status // 100}xx"] += 1
+        method_label = method if method in KNOWN_METHODS else "other"
+        self._answers[route, method_label, f"{status // 100}xx"] += 1
         buckets = metric_definitions.REQUEST_DURATION.buckets
         if route not in self._durations:
             self._durations[route] = [0] * (len(buckets) + 1), [0.0]
@@ -65,13 +60,13 @@ class Traffic(Collector):
 
 
 class CountTraffic:
-    """ASGI middleware that tells `traffic` of every answer."""
+    """ASGI middleware that counts every answer in `traffic`."""
 
     def __init__(self, app: ASGIApp, traffic: Traffic) -> None:
         self.app, self.traffic = app, traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, and note when the answer begins: a stream of events may never end."""
+        """Answer, and count at the answer's start: a stream of events may never end."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -79,7 +74,7 @@ class CountTraffic:
 
         def note(status: int) -> None:
             route = getattr(scope.get("route"), "path", "")
-            self.traffic.note(route, scope["method"], status, time.perf_counter() - began)
+            self.traffic.count_answer(route, scope["method"], status, time.perf_counter() - began)
 
         async def noting(message: Message) -> None:
             nonlocal has_begun
@@ -92,5 +87,5 @@ class CountTraffic:
             await self.app(scope, receive, noting)
         except Exception:
             if not has_begun:
-                note(FAILED)
+                note(FAILED_STATUS)
             raise

@@ -12,7 +12,7 @@ from estimators.bounds.fourier.phases import Phases
 from estimators.bounds.fourier.remainder import frequency_nodes, log_remainder
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.estimate import Floats
-from estimators.exact.windows import T, WindowShape
+from estimators.exact.piecewise_shapes import T, WindowShape
 
 MAX_RELATIVE_FREQUENCY = 200.0  # of tau: what is beyond gains less than 1% of R
 

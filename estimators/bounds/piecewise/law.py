@@ -11,7 +11,7 @@ import numpy as np
 
 from estimators.bounds.signs.law import MAX_SIGN_TILT, VARIANCE_PIECES, Cumulant, Law, Moments
 from estimators.estimate import Floats
-from estimators.exact.windows import WindowShape
+from estimators.exact.piecewise_shapes import WindowShape
 
 
 class Symbols(NamedTuple):

@@ -46,7 +46,7 @@ def symbol_limits(
     --------
     >>> from fractions import Fraction
     >>> from estimators.bounds import PiecewiseLaw
-    >>> from estimators.exact.windows import shape_at
+    >>> from estimators.exact.piecewise_shapes import shape_at
     >>> shape, counts = shape_at(Fraction(4)), np.full((1, 30), 100)
     >>> law = PiecewiseLaw.of([shape], np.array([3e3]), np.array([1 / 3e3]), free=False)
     >>> question = Question(bound="fixed")

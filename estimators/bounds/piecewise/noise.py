@@ -18,7 +18,7 @@ from estimators.bounds.fourier.paired import (
 from estimators.bounds.fourier.phases import Phases
 from estimators.bounds.fourier.remainder import frequency_nodes
 from estimators.estimate import Floats
-from estimators.exact.windows import WindowShape
+from estimators.exact.piecewise_shapes import WindowShape
 
 MAX_NOISE_TILT = 40.0  # of a tilt times the largest report: a steeper one gains nothing
 VARIANCE_ROUNDING = 1e-12

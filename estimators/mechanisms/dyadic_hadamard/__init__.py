@@ -2,7 +2,7 @@
 
 `mechanism` has the reports and their sums, `constants` the public constants of a level. `haar`
 turns sums into a distribution; `scores` has the moments of a report, `tails` the inequalities, and
-`bands` the confidence bands that follow. `answers` puts them together.
+`bands` the confidence bands that follow. `estimation` puts them together.
 """
 
 from estimators.mechanisms.dyadic_hadamard.mechanism import DyadicHadamard

@@ -1,8 +1,6 @@
 """Confidence bands of a cumulative distribution, valid for every number of reports.
 
-A band holds at all edges at once. Its width depends on the variance at each edge, which depends on
-the unknown masses; but the masses are bounded by the band itself. All steps follow from one event,
-so repeating them costs no confidence.
+A band holds at all edges at once: theorem 3 of docs/proofs/distributions.md.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables
 from estimators.mechanisms.dyadic_hadamard.tails import anytime_deviation, fixed_deviation
 from estimators.question import Question
 
-ROUNDS = 4
-COARSE, COARSE_SHARE = 64, 0.8
+BAND_ROUNDS = 4
+COARSE_EDGES, COARSE_SHARE = 64, 0.8
 """The multiples of B / 64 share so much of beta: the edges between are also bounded by these."""
 ONE_SHARE = 0.1
 """Of beta, for the band within which the bounds of one number are searched for."""
@@ -31,13 +29,8 @@ ONE_SHARE = 0.1
 class Band:
     """Limits of F at the B + 1 edges.
 
-    Attributes
-    ----------
-    lower, upper : ndarray of float64, shape (B + 1,)
-        Ascending.
-    crossed : bool
-        Whether they crossed somewhere, so that the reports contradict each other. Then these are
-        the limits that hold without any report.
+    `lower`, `upper`, shape (B + 1,): ascending; `crossed`: whether they crossed somewhere, so that
+    the reports contradict each other. Then these are the limits that hold without any report.
     """
 
     lower: Floats
@@ -60,20 +53,11 @@ def _shells(height: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 class Scores:
     """The sum of the reports' weighted scores, at the inner edges of a tree.
 
-    Attributes
-    ----------
-    height, bins : int
-        h, and how many of the 2^h bins a value can be in.
-    estimate : ndarray of float64, shape (B + 1,)
-        F, unbiased.
-    second : ndarray of float64, shape (B - 1, h + 1)
-        An upper bound on what the variance is, if all users are in one shell: Q.
-    free : bool
-        Whether the levels may have different distributions; then the worst shell counts.
-    largest : ndarray of float64, shape (B - 1,)
-        A bound on one centred and weighted score: b.
-    total : float
-        The sum of the weights.
+    `height`, `bins`: h, and how many of the 2^h bins a value can be in; `estimate`, shape (B + 1,):
+    F, unbiased; `second`, shape (B - 1, h + 1): an upper bound on what the variance is, if all
+    users are in one shell: Q; `free`: whether the levels may have different distributions; then the
+    worst shell counts; `largest`, shape (B - 1,): a bound on one centred and weighted score: b;
+    `total`: the sum of the weights.
     """
 
     height: int
@@ -98,14 +82,9 @@ class Scores:
 
         Parameters
         ----------
-        tables : list of ScoreTables
-            Of all levels of the metric.
-        counts : ndarray of int64, shape (levels,)
-        weights : ndarray of float64, shape (levels,)
-            The weight of one report.
-        estimate : ndarray of float64, shape (B + 1,)
-        bins : int
-        question : Question
+        tables, counts, weights, estimate, bins, question
+            `tables`: of all levels of the metric; `counts`, shape (levels,); `weights`, shape
+            (levels,): the weight of one report; `estimate`, shape (B + 1,).
         """
         used = int((counts > 0).sum())
         free = used > 1 and not question.one_mean(used)
@@ -140,8 +119,8 @@ class Scores:
         filled = np.minimum(np.cumsum(np.take_along_axis(limit, order, axis=1), axis=1), 1.0)
         mass = np.diff(filled, axis=1, prepend=0.0)
         mass[:, 0] += 1 - filled[:, -1]  # crossed limits may leave room
-        found: Floats = (falling * mass).sum(axis=1)
-        return found
+        variance: Floats = (falling * mass).sum(axis=1)
+        return variance
 
     @functools.cached_property
     def _falling(self) -> tuple[NDArray[np.intp], Floats]:
@@ -156,17 +135,17 @@ class Scores:
         edges = np.concatenate([[0.0], np.cumsum(masses[-1])])
         first, last = _shells(self.height)
         mass = np.maximum(edges[last] - edges[first], 0.0)
-        found: Floats = (self.second * mass).sum(axis=1) / self.total**2
-        return found
+        variance: Floats = (self.second * mass).sum(axis=1) / self.total**2
+        return variance
 
     def trivial(self) -> Band:
         """Return what is known without a report: F is 0 at the first edge and 1 at the last."""
         edges = np.arange(self.estimate.size)
         return Band((edges >= self.bins).astype(np.float64), (edges > 0).astype(np.float64))
 
-    def around(self, width: Floats, within: Band) -> Band:
+    def around(self, width: Floats, outer: Band) -> Band:
         """Return the band F +- `width` at the inner edges, ascending, and within another one."""
-        lower, upper = within.lower.copy(), within.upper.copy()
+        lower, upper = outer.lower.copy(), outer.upper.copy()
         inner = self.estimate[1:-1]
         lower[1:-1] = np.maximum(lower[1:-1], inner - width)
         upper[1:-1] = np.minimum(upper[1:-1], inner + width)
@@ -182,22 +161,17 @@ class Scores:
 def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[Band, Floats]:
     """Return a band that holds at all edges at once, and the variances that it rests on.
 
+    Returns `band`; `variance`, shape (B - 1,): of the sum, at most; on the event that the band
+    holds.
+
     Parameters
     ----------
-    scores : Scores
-    question : Question
-    beta : float
-        The probability that the band fails, on either side.
-
-    Returns
-    -------
-    band : Band
-    variance : ndarray of float64, shape (B - 1,)
-        Of the sum, at most; on the event that the band holds.
+    scores, question, beta
+        `beta`: the probability that the band fails, on either side.
     """
     tails = _tails(scores, beta)
     band, variance = scores.trivial(), scores.variance(scores.trivial())
-    for _ in range(1 if scores.free else ROUNDS):
+    for _ in range(1 if scores.free else BAND_ROUNDS):
         band = scores.around(deviations(scores, question, variance, tails), band)
         if band.crossed:
             break
@@ -208,8 +182,8 @@ def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[
 def _tails(scores: Scores, beta: float) -> dict[float, NDArray[np.intp]]:
     """Return the tails of one side, with the inner edges that have them."""
     edges = np.arange(1, scores.bins)
-    every = (edges * COARSE) % (1 << scores.height) == 0
-    if scores.bins <= COARSE or every.all():
+    every = (edges * COARSE_EDGES) % (1 << scores.height) == 0
+    if scores.bins <= COARSE_EDGES or every.all():
         return {beta / (2 * max(1, edges.size)): edges - 1}
     coarse, fine = edges[every] - 1, edges[~every] - 1
     return {
@@ -225,21 +199,18 @@ def deviations(
 
     Parameters
     ----------
-    scores : Scores
-    question : Question
-    variance : ndarray of float64, shape (B - 1,)
-        Of the sum, at most.
-    tails : dict of float to ndarray of int
-        The failure probabilities of one side, and the places they are for.
+    scores, question, variance, tails
+        `variance`, shape (B - 1,): of the sum, at most; `tails`: the failure probabilities of one
+        side, and the places they are for.
     """
     deviation: Callable[[Floats, float], Floats] = (
         anytime_deviation if question.bound == "anytime" else fixed_deviation
     )
-    found = np.full(variance.size, np.inf)
+    half_widths = np.full(variance.size, np.inf)
     for tail, places in tails.items():
         b = scores.largest[places]
-        found[places] = b * deviation(variance[places] / b**2, tail) / scores.total
-    return found
+        half_widths[places] = b * deviation(variance[places] / b**2, tail) / scores.total
+    return half_widths
 
 
 def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
@@ -247,11 +218,9 @@ def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
 
     Parameters
     ----------
-    scores : Scores
-    masses : list of ndarray of float64
-        Of the nodes, at each depth.
-    log_p : float
-        ln p, the failure probability of one side of one limit.
+    scores, masses, log_p
+        `masses`: of the nodes, at each depth; `log_p`: ln p, the failure probability of one side of
+        one limit.
     """
     from scipy.special import ndtri_exp
 
@@ -261,17 +230,10 @@ def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
     return scores.around(width, scores.trivial())
 
 
-class OneNumber:
+class SingleNumberBounds:
     """Bounds of one number that was chosen before looking: F at an edge, or a quantile.
 
-    A band at a tenth of beta limits where they can be. Inside it, single edges are tested without a
-    union, at nine tenths of beta.
-
-    Parameters
-    ----------
-    scores : Scores
-    question : Question
-    beta : float
+    Theorem 5 of docs/proofs/distributions.md.
     """
 
     def __init__(self, scores: Scores, question: Question, beta: float) -> None:
@@ -294,10 +256,10 @@ class OneNumber:
         first, last = quantile_edges(self.outer, q)
         if self.outer.crossed:
             return first, last
-        inside = np.flatnonzero(self.high[first + 1 : last + 1] >= q)
-        left = first + int(inside[0]) if inside.size else last - 1
-        beyond = np.flatnonzero(self.low[first:last] < q)
-        right = first + int(beyond[-1] if beyond.size else 0) + 1
+        reaching = np.flatnonzero(self.high[first + 1 : last + 1] >= q)
+        left = first + int(reaching[0]) if reaching.size else last - 1
+        below = np.flatnonzero(self.low[first:last] < q)
+        right = first + int(below[-1] if below.size else 0) + 1
         return left, right
 
 

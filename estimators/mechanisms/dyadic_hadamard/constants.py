@@ -18,10 +18,10 @@ import numpy as np
 from estimators.estimate import Floats
 from estimators.exact.thresholds import WORD, at_exp
 
-GRAIN = 2**16
-"""Probabilities of depths are multiples of 1 / GRAIN."""
+CHANCE_GRAIN = 2**16
+"""Probabilities of depths are multiples of 1 / CHANCE_GRAIN."""
 MOST_BLOCK_BITS, MOST_HASH_BITS = 7, 2
-CLOSE = 1e-9
+EQUAL_VARIANCE = 1e-9
 """Pairs (c, m) whose variances differ by less, relatively, are equal: the first one is taken."""
 
 
@@ -29,18 +29,10 @@ CLOSE = 1e-9
 class LevelConstants:
     """The public constants of one privacy level, over a tree with 2^height bins.
 
-    Attributes
-    ----------
-    height : int
-        h.
-    threshold : int
-        T: the true symbol is kept if a uniform 64-bit word is below it.
-    block_bits, hash_bits : int
-        c and m. A symbol is the c leading bits of the node, and m bits of a hash of the others.
-    chances : tuple of int
-        The probability of each depth 0 to h, times 2^16.
-    variance : float
-        v, the variance of sqrt(n) F(t) for uniform data, averaged over the inner edges.
+    `height`: h; `threshold`: T: the true symbol is kept if a uniform 64-bit word is below it;
+    `block_bits`, `hash_bits`: c and m. A symbol is the c leading bits of the node, and m bits of a
+    hash of the others; `chances`: the probability of each depth 0 to h, times 2^16; `variance`: v,
+    the variance of sqrt(n) F(t) for uniform data, averaged over the inner edges.
     """
 
     height: int
@@ -72,7 +64,7 @@ class LevelConstants:
 
     def probability(self, depth: int) -> float:
         """Return the probability of a depth, p_j."""
-        return self.chances[depth] / GRAIN
+        return self.chances[depth] / CHANCE_GRAIN
 
     def collisions(self, depth: int) -> tuple[float, float]:
         """Return nu and nu2 at a depth.
@@ -84,8 +76,8 @@ class LevelConstants:
 
     def omega(self, depth: int, split: int) -> float:
         """Return the precision of a report of this depth for one Haar sum of a split."""
-        own = omega(depth, split, self.block_bits, self.hash_bits)
-        return self.honest**2 * own
+        noiseless = omega(depth, split, self.block_bits, self.hash_bits)
+        return self.honest**2 * noiseless
 
     @functools.cached_property
     def precision(self) -> Floats:
@@ -108,8 +100,8 @@ def collisions(depth: int, block_bits: int, hash_bits: int) -> tuple[float, floa
     """
     free = depth - block_bits
     rows, missed = 2**free - 1, 2 ** (free - hash_bits) - 1
-    both = missed * (missed - 1) / (rows * (rows - 1)) if rows > 1 else 0.0
-    return missed / rows, both
+    both_missed = missed * (missed - 1) / (rows * (rows - 1)) if rows > 1 else 0.0
+    return missed / rows, both_missed
 
 
 @functools.lru_cache(maxsize=4096)
@@ -167,15 +159,15 @@ def depth_chances(height: int, block_bits: int, hash_bits: int) -> tuple[int, ..
         for depth in range(first, height + 1)
     ]
     total = math.fsum(raw)
-    found = [math.floor(GRAIN * x / total + 0.5) for x in raw]
-    found[found.index(max(found))] += GRAIN - sum(found)
-    return (*[0] * first, *found)
+    chances = [math.floor(CHANCE_GRAIN * x / total + 0.5) for x in raw]
+    chances[chances.index(max(chances))] += CHANCE_GRAIN - sum(chances)
+    return (*[0] * first, *chances)
 
 
 def _variance(height: int, block_bits: int, hash_bits: int, chances: tuple[int, ...]) -> float:
     """Return a^2 v."""
     costs = split_costs(height)
-    used = [(depth, chance / GRAIN) for depth, chance in enumerate(chances) if chance]
+    used = [(depth, chance / CHANCE_GRAIN) for depth, chance in enumerate(chances) if chance]
     return math.fsum(
         costs[split] / math.fsum(p * omega(j, split, block_bits, hash_bits) for j, p in used)
         for split in range(height)
@@ -186,12 +178,7 @@ def _variance(height: int, block_bits: int, hash_bits: int, chances: tuple[int, 
 def level_constants(epsilon: Fraction, height: int) -> LevelConstants:
     """Return the constants of a level with the least average variance.
 
-    Parameters
-    ----------
-    epsilon : Fraction
-        Above 0.
-    height : int
-        h, 1 to 12: the tree has 2^h bins.
+    `epsilon`: above 0; `height`: h, 1 to 12: the tree has 2^h bins.
 
     Raises
     ------
@@ -215,9 +202,9 @@ def level_constants(epsilon: Fraction, height: int) -> LevelConstants:
             chances = depth_chances(height, block_bits, hash_bits)
             honest = float(Fraction(threshold, WORD))
             variance = _variance(height, block_bits, hash_bits, chances) / honest**2
-            if best is None or variance < best.variance * (1 - CLOSE):
-                found = (height, threshold, block_bits, hash_bits, chances, variance)
-                best = LevelConstants(*found)
+            if best is None or variance < best.variance * (1 - EQUAL_VARIANCE):
+                constants = (height, threshold, block_bits, hash_bits, chances, variance)
+                best = LevelConstants(*constants)
     if best is None:
         raise ValueError(f"height = {height}: expected 1 or more")
     return best
@@ -227,35 +214,20 @@ def level_constants(epsilon: Fraction, height: int) -> LevelConstants:
 def keep_threshold(epsilon: Fraction, symbols: int) -> int:
     """Return T = floor(2^64 (e^epsilon - 1) / (e^epsilon + q - 1)): keep if a word is below T.
 
-    Parameters
-    ----------
-    epsilon : Fraction
-        Above 0.
-    symbols : int
-        q.
-
-    Returns
-    -------
-    int
-        At least 1.
+    `epsilon`: above 0; `symbols`: q. The result: at least 1. A replaced report is uniform over all
+    q symbols. Theorem 1 of docs/proofs/privacy.md.
 
     Raises
     ------
     ValueError
         If epsilon is so small that no report would be kept.
 
-    Notes
-    -----
-    A report that is not kept is uniform over all q symbols, the true one included. So a symbol has
-    probability (T + (2^64 - T) / q) / 2^64 or (2^64 - T) / (q 2^64). Their ratio grows with T, and
-    is e^epsilon at the real number that T is rounded down from.
-
     Examples
     --------
     >>> keep_threshold(Fraction(1), 4) / 2**64  # (e - 1) / (e + 3)
     0.30048918189156226
     """
-    found = at_exp(epsilon, lambda e: math.floor(WORD * (e - 1) / (e + symbols - 1)))
-    if found < 1:
+    threshold = at_exp(epsilon, lambda e: math.floor(WORD * (e - 1) / (e + symbols - 1)))
+    if threshold < 1:
         raise ValueError(f"epsilon = {float(epsilon)}: expected one above {symbols} 2^-64")
-    return found
+    return threshold

@@ -21,18 +21,11 @@ Tree = list[Floats]
 def haar_sums(level: LevelConstants, sums: Counts) -> Tree:
     """Return the unbiased Haar sums of one level, times its number of reports.
 
-    Parameters
-    ----------
-    level : LevelConstants
-    sums : ndarray of int64, shape (2 B,)
-        The statistic of the level: the array of depth j is at 2^j to 2^(j+1).
-
-    Returns
-    -------
-    list of ndarray of float64, shape (2^i,) for depths i = 0 to h - 1
+    `sums`, shape (2 B,): the statistic of the level: the array of depth j is at 2^j to 2^(j+1). The
+    result has shape (2^i,) for depths i = 0 to h - 1.
     """
     a, c, m = level.honest, level.block_bits, level.hash_bits
-    found = [np.zeros(1 << split) for split in range(level.height)]
+    haar = [np.zeros(1 << split) for split in range(level.height)]
     checkpoint()
     for depth in level.depths:
         rows = 1 << (depth - c)
@@ -45,18 +38,18 @@ def haar_sums(level: LevelConstants, sums: Counts) -> Tree:
         for split in range(depth - 1, -1, -1):
             pairs = mass.reshape(-1, 2)
             weight = level.omega(depth, split) / level.precision[split]
-            found[split] += weight * (pairs[:, 0] - pairs[:, 1])
+            haar[split] += weight * (pairs[:, 0] - pairs[:, 1])
             mass = pairs.sum(axis=1)
-    return found
+    return haar
 
 
 def masses(haar: Tree) -> Tree:
     """Return the mass of each node at each depth, 0 to h, from Haar sums."""
-    found = [np.ones(1)]
+    masses = [np.ones(1)]
     for split in haar:
-        halves = np.stack([found[-1] + split, found[-1] - split], axis=1) / 2
-        found.append(halves.reshape(-1))
-    return found
+        halves = np.stack([masses[-1] + split, masses[-1] - split], axis=1) / 2
+        masses.append(halves.reshape(-1))
+    return masses
 
 
 def cumulated(mass: Floats) -> Floats:
@@ -67,34 +60,26 @@ def cumulated(mass: Floats) -> Floats:
 def clipped_masses(haar: Tree, bins: int) -> Tree:
     """Return masses that are at least 0: each Haar sum is clipped to the mass of its node.
 
-    Parameters
-    ----------
-    haar : list of ndarray of float64
-    bins : int
-        Bins from here on have no mass.
+    `bins`: bins from here on have no mass.
     """
-    found, width = [np.ones(1)], 1 << len(haar)
+    masses, width = [np.ones(1)], 1 << len(haar)
     for split in haar:
         width //= 2
-        own = found[-1]
-        right = width * (2 * np.arange(own.size) + 1)
-        half = np.where(right >= bins, own, np.clip(split, -own, own))
-        found.append(np.stack([own + half, own - half], axis=1).reshape(-1) / 2)
-    return found
+        mass = masses[-1]
+        right = width * (2 * np.arange(mass.size) + 1)
+        half = np.where(right >= bins, mass, np.clip(split, -mass, mass))
+        masses.append(np.stack([mass + half, mass - half], axis=1).reshape(-1) / 2)
+    return masses
 
 
 def smoothed(haar: Tree, variances: Tree) -> Tree:
     """Return Haar sums shrunk towards even halves, as a Bayesian would with a common spread.
 
     The relative spread of a depth is what is left of the squares of its Haar sums after their noise
-    is taken away. The result is biased.
-
-    Parameters
-    ----------
-    haar, variances : list of ndarray of float64
-        The Haar sums, and the variances of their errors.
+    is taken away. The result is biased. `haar`, `variances`: the Haar sums, and the variances of
+    their errors.
     """
-    found: Tree = []
+    shrunken: Tree = []
     mass = np.ones(1)
     for split, variance in zip(haar, variances, strict=True):
         total = max(float((mass**2).sum()), 1e-300)
@@ -102,6 +87,6 @@ def smoothed(haar: Tree, variances: Tree) -> Tree:
         signal = mass**2 * spread
         shrunk = split * signal / np.maximum(signal + variance, 1e-300)
         half = np.clip(shrunk, -mass, mass)
-        found.append(half)
+        shrunken.append(half)
         mass = np.stack([mass + half, mass - half], axis=1).reshape(-1) / 2
-    return found
+    return shrunken

@@ -17,17 +17,21 @@ from estimators.exact.hadamard import is_odd
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.tallies import tally
-from estimators.mechanisms.dyadic_hadamard.answers import TreeConstants, read_distribution
-from estimators.mechanisms.dyadic_hadamard.constants import GRAIN, LevelConstants, level_constants
+from estimators.mechanisms.dyadic_hadamard.constants import (
+    CHANCE_GRAIN,
+    LevelConstants,
+    level_constants,
+)
+from estimators.mechanisms.dyadic_hadamard.estimation import TreeConstants, read_distribution
 from estimators.mechanisms.dyadic_hadamard.scores import score_tables
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.question import Question
 from estimators.weights import LevelFacts
 
 LARGEST_HEIGHT = 12
-WIDTH = 5
+REPORT_BYTES = 5
 """Bytes of a report: the depth in 4 bits, two rows in 12 bits each, the symbol in at most 9."""
-ROW, SECOND, SYMBOL = np.int64(4), np.int64(16), np.int64(28)
+ROW_SHIFT, SECOND_ROW_SHIFT, SYMBOL_SHIFT = np.int64(4), np.int64(16), np.int64(28)
 """The first bits of these parts."""
 
 Integers = NDArray[np.int64]
@@ -36,39 +40,27 @@ Integers = NDArray[np.int64]
 class DyadicHadamard(Mechanism):
     """One node of a binary tree over the bins, compressed by Hadamard's matrix to a few bits.
 
-    The domain is cut into bins; their number is padded to B = 2^h. The device draws a depth j, by
-    public probabilities. Its node at depth j has j bits: the first c are sent as they are, of the
-    others it sends m parities, with random rows that it sends too. These c + m bits are one symbol
-    of q = 2^(c+m), which k-ary randomized response protects. A report is j + 16 r1 + 2^16 r2 + 2^28
-    symbol, in 5 bytes, little endian. Statistic of a level: the number of reports, nothing, and
-    then for each depth j from 1 the 2^j sums of the rows of each block. Source: Cormode, Kulkarni
-    and Srivastava, "Answering range queries under local differential privacy" (2019), whose HaarHRR
-    is the case c = 0, m = 1; Hay, Rastogi, Miklau and Suciu (2010) for consistency.
+    The bins are padded to B = 2^h. The device draws a depth j, by public probabilities. Of the j
+    bits of its node there, the first c are sent as they are; of the others it sends m parities,
+    with random rows that it sends too. These c + m bits are one symbol of q = 2^(c+m), which k-ary
+    randomized response protects. A report is j + 16 r1 + 2^16 r2 + 2^28 symbol, in 5 bytes, little
+    endian. Statistic of a level: the number of reports, nothing, and for each depth j from 1 the
+    2^j sums of the rows of each block. Source: Cormode, Kulkarni and Srivastava (2019), whose
+    HaarHRR is c = 0, m = 1; Hay, Rastogi, Miklau and Suciu (2010) for consistency.
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    bins : int
-        How many, 2 to 4096.
-
-    Raises
-    ------
-    ValueError
-        If the number of bins is out of range.
-
-    Notes
-    -----
-    **Privacy.** Depth and rows do not depend on the value. Given them, the symbol is kept if a
-    uniform 64-bit word is below T = floor(2^64 (e^epsilon - 1) / (e^epsilon + q - 1)), and replaced
-    by a uniform symbol if not. So no report is more than 1 + q T / (2^64 - T) <= e^epsilon times as
-    likely for one value as for another.
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given depth and rows, which do not depend on
+    the value.
 
     **Accuracy.** c, m and the probabilities of the depths minimise v, the variance of sqrt(n) F
     averaged over the edges for uniform data. Its root is within 1.24 of the least that any unbiased
     mechanism can have, for epsilons up to 2. These constants are part of the metric's revision.
 
     ``optimal`` weights are 1 / v.
+
+    Parameters
+    ----------
+    bins : int
+        How many, 2 to 4096.
 
     Examples
     --------
@@ -83,7 +75,7 @@ class DyadicHadamard(Mechanism):
     name = "dyadic_hadamard"
     kinds = frozenset({"distribution"})
     dtype = np.dtype(np.uint8)
-    shape = (WIDTH,)
+    shape = (REPORT_BYTES,)
 
     def __init__(self, epsilons: Sequence[Fraction], *, bins: int) -> None:
         super().__init__(epsilons)
@@ -118,7 +110,9 @@ class DyadicHadamard(Mechanism):
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one report for each index of a bin."""
         level = level.astype(np.intp)
-        drawn = uniform_below(bits, np.full(values.size, GRAIN, dtype=np.uint64)).astype(np.int64)
+        drawn = uniform_below(bits, np.full(values.size, CHANCE_GRAIN, dtype=np.uint64)).astype(
+            np.int64
+        )
         depth = (drawn[:, None] >= self._ends[level]).sum(axis=1)
         hashes = self._hashes[level]
         free = depth - self._blocks[level]
@@ -129,24 +123,28 @@ class DyadicHadamard(Mechanism):
             bound = rows[two].astype(np.uint64)
             second[two] = 1 + uniform_other(bits, first[two] - 1, bound).astype(np.int64)
         node = values.astype(np.int64) >> (self.height - depth)
-        own = node & rows
-        parity = is_odd(first, own) + 2 * is_odd(second, own)
+        low_bits = node & rows
+        parity = is_odd(first, low_bits) + 2 * is_odd(second, low_bits)
         symbol = ((node >> free) << hashes) | parity
-        kept = bernoulli(bits, self._keep, level)
+        is_kept = bernoulli(bits, self._keep, level)
         symbols = self._symbols[level].astype(np.uint64)
-        other = uniform_below(bits, symbols).astype(np.int64)
-        symbol = np.where(kept, symbol, other)
-        return _packed(depth | first << ROW | second << SECOND | symbol << SYMBOL)
+        replacement = uniform_below(bits, symbols).astype(np.int64)
+        symbol = np.where(is_kept, symbol, replacement)
+        return _packed(
+            depth | first << ROW_SHIFT | second << SECOND_ROW_SHIFT | symbol << SYMBOL_SHIFT
+        )
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report that no value can have at its level."""
-        reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, WIDTH)
+        reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, REPORT_BYTES)
         level = np.frombuffer(levels, dtype=np.uint8)
         depth, first, second, symbol = _parts(reports)
         rows = (np.int64(1) << np.maximum(depth - self._blocks[level], 0)) - 1
-        one = self._hashes[level] == 1
+        has_one_row = self._hashes[level] == 1
         strange = ~self._used[level, depth] | (first == 0) | (first > rows)
-        strange |= np.where(one, second != 0, (second == 0) | (second == first) | (second > rows))
+        strange |= np.where(
+            has_one_row, second != 0, (second == 0) | (second == first) | (second > rows)
+        )
         strange |= symbol >= self._symbols[level]
         if strange.any():
             index = int(strange.argmax())
@@ -174,20 +172,20 @@ class DyadicHadamard(Mechanism):
         if not two.size:
             return
         start, first, second = start[two], first[two], second[two]
-        others = 1 - (symbol[two] & 2)
-        np.add.at(cells, start + second, others)
-        np.add.at(cells, start + (first ^ second), signs[two] * others)
+        second_signs = 1 - (symbol[two] & 2)
+        np.add.at(cells, start + second, second_signs)
+        np.add.at(cells, start + (first ^ second), signs[two] * second_signs)
 
     def find_error(self, table: Counts) -> str | None:
         """Return what is wrong with sums that no reports can have: row 0 of a block counts them."""
-        if found := super().find_error(table):
-            return found
+        if error := super().find_error(table):
+            return error
         counted, owner = self._counted
         if (np.where(counted, table, 0).sum(axis=1) != table[:, 0]).any():
             return "another number of reports than over all depths"
         largest = np.where(owner, np.take_along_axis(table, owner, axis=1), 0)
-        sums, most = table[:, 1:], largest[:, 1:]
-        if ((sums > most) | (sums < -most)).any():
+        sums, bounds = table[:, 1:], largest[:, 1:]
+        if ((sums > bounds) | (sums < -bounds)).any():
             return "a sum that is larger than its number of reports"
         return None
 
@@ -215,23 +213,23 @@ class DyadicHadamard(Mechanism):
         """
         counts, shares, _ = self._weigh(table, question)
         weights = self.report_weights(question.weights)
-        found = read_distribution(self.tree, table, weights / weights.max(), question)
-        answer = self._answer(
+        distribution = read_distribution(self.tree, table, weights / weights.max(), question)
+        answer = self._build_estimate(
             question,
             counts,
             shares,
-            found.estimate,
-            (found.band.lower, found.band.upper),
-            found.effective_reports,
-            found.heterogeneity,
+            distribution.estimate,
+            (distribution.band.lower, distribution.band.upper),
+            distribution.effective_reports,
+            distribution.heterogeneity,
         )
         return DistributionEstimate.of(
             answer,
             edges=np.arange(self.bins + 1, dtype=np.float64),
-            monotone=found.monotone,
-            smooth=found.smooth,
-            quantiles=found.quantiles,
-            crossed=found.band.crossed,
+            monotone=distribution.monotone,
+            smooth=distribution.smooth,
+            quantiles=distribution.quantiles,
+            crossed=distribution.band.crossed,
         )
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
@@ -240,19 +238,19 @@ class DyadicHadamard(Mechanism):
         depth, first, second, symbol = _parts(reports)
         free = depth - constants.block_bits
         node = np.int64(value) >> (self.height - depth)
-        own = node & ((np.int64(1) << free) - 1)
-        parity = is_odd(first, own) + 2 * is_odd(second, own)
+        low_bits = node & ((np.int64(1) << free) - 1)
+        parity = is_odd(first, low_bits) + 2 * is_odd(second, low_bits)
         expected = ((node >> free) << constants.hash_bits) | parity
-        found: Floats = np.where(symbol == expected, self.log_ratio(level), 0.0)
-        return found
+        log_likelihood: Floats = np.where(symbol == expected, self.log_ratio(level), 0.0)
+        return log_likelihood
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the least and the largest F at an edge that a report of each level represents."""
         edges = np.arange(1, 1 << self.height) / (1 << self.height)
         inner = slice(self.bins - 1)
         tables = self.tree.tables
-        low = np.array([(edges + table.least)[inner].min() for table in tables])
-        high = np.array([(edges + table.greatest)[inner].max() for table in tables])
+        low = np.array([(edges + table.lowest)[inner].min() for table in tables])
+        high = np.array([(edges + table.highest)[inner].max() for table in tables])
         return low, high
 
     def privacy_ratio(self, level: int) -> Fraction:
@@ -263,12 +261,17 @@ class DyadicHadamard(Mechanism):
 def _packed(words: Integers) -> Reports:
     """Return reports as rows of 5 bytes."""
     wide = words.astype("<u8").view(np.uint8).reshape(-1, 8)
-    return np.ascontiguousarray(wide[:, :WIDTH])
+    return np.ascontiguousarray(wide[:, :REPORT_BYTES])
 
 
 def _parts(reports: Reports) -> tuple[Integers, Integers, Integers, Integers]:
     """Return the depth, the two rows and the symbol of each report."""
     wide = np.zeros((len(reports), 8), dtype=np.uint8)
-    wide[:, :WIDTH] = reports
+    wide[:, :REPORT_BYTES] = reports
     words = wide.view("<u8").reshape(-1).astype(np.int64)
-    return words & 15, words >> ROW & 4095, words >> SECOND & 4095, words >> SYMBOL
+    return (
+        words & 15,
+        words >> ROW_SHIFT & 4095,
+        words >> SECOND_ROW_SHIFT & 4095,
+        words >> SYMBOL_SHIFT,
+    )

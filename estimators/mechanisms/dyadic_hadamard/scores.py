@@ -1,10 +1,9 @@
 """Second moments and bounds of the score that one report has for each edge.
 
-The score of a report for an edge t is what it adds to F(t) - t/B, once for the report and exactly
-unbiased given its value x. Its law depends on x only through the shell of x as seen from t: shell s
-< h if x lies in the sibling of t's ancestor at depth s + 1, and shell h if x is in bin t. The
-closed forms below are exact: two linear hash bits drawn at random have no collinear triples. A test
-checks them by full enumeration.
+The score of a report for an edge t is what it adds to F(t) - t/B, unbiased given its value x. Its
+law depends on x only through the shell of x as seen from t: shell s < h if x lies in the sibling of
+t's ancestor at depth s + 1, and shell h if x is in bin t. Theorem 1 of
+docs/proofs/distributions.md.
 """
 
 from __future__ import annotations
@@ -23,39 +22,30 @@ from estimators.mechanisms.dyadic_hadamard.constants import LevelConstants
 class ScoreTables:
     """The moments of the scores of one level, for the inner edges t = 1 to B - 1.
 
-    Attributes
-    ----------
-    second : ndarray of float64, shape (B - 1, h + 1)
-        E[score^2] in each shell: Q0.
-    mean : ndarray of float64, shape (B - 1, h + 1)
-        E[score] in each shell: M.
-    least, greatest : ndarray of float64, shape (B - 1,)
-        The least and the greatest score that a report can have.
-    centred : ndarray of float64, shape (B - 1,)
-        A bound on abs(score - E[score]), for every law of x: b.
+    `second`, shape (B - 1, h + 1): E[score^2] in each shell: Q0; `mean`, shape (B - 1, h + 1):
+    E[score] in each shell: M; `least`, `greatest`, shape (B - 1,): the least and the greatest score
+    that a report can have; `centred`, shape (B - 1,): a bound on abs(score - E[score]), for every
+    law of x: b.
     """
 
     second: Floats
     mean: Floats
-    least: Floats
-    greatest: Floats
+    lowest: Floats
+    highest: Floats
     centred: Floats
 
 
 def path_weights(height: int) -> tuple[Floats, Floats]:
     """Return how much the Haar sum of each split on the path of an edge counts in F there.
 
+    Returns `weights`, shape (B - 1, h): w_i(t) = min(o, s - o) / s for the node at depth i that has
+    t, s bins wide, o = t mod s; `signs`, shape (B - 1, h): 1 where t is in that node's left child,
+    else -1.
+
     Parameters
     ----------
     height : int
         h.
-
-    Returns
-    -------
-    weights : ndarray of float64, shape (B - 1, h)
-        w_i(t) = min(o, s - o) / s for the node at depth i that has t, s bins wide, o = t mod s.
-    signs : ndarray of float64, shape (B - 1, h)
-        1 where t is in that node's left child, else -1.
     """
     edges = np.arange(1, 1 << height)[:, None]
     size = 1 << (height - np.arange(height))
@@ -76,7 +66,7 @@ def score_tables(level: LevelConstants) -> ScoreTables:
     weights, signs = path_weights(height)
     edges, shells = len(weights), np.arange(height + 1)
     second, mean = np.zeros((edges, height + 1)), np.zeros((edges, height + 1))
-    least, greatest = np.full(edges, np.inf), np.full(edges, -np.inf)
+    lowest, highest = np.full(edges, np.inf), np.full(edges, -np.inf)
     centred = np.zeros(edges)
     a, q = level.honest, level.symbols
     for depth in level.depths:
@@ -85,33 +75,33 @@ def score_tables(level: LevelConstants) -> ScoreTables:
         omega = np.array([level.omega(depth, i) for i in range(depth)])
         parts = weights[:, :depth] * (omega / level.precision[:depth])
         signed = parts * signs[:, :depth]
-        before = np.concatenate([np.zeros((edges, 1)), np.cumsum(signed, axis=1)], axis=1)
-        full = before[:, np.minimum(shells, depth)]
+        path_sums = np.concatenate([np.zeros((edges, 1)), np.cumsum(signed, axis=1)], axis=1)
+        full = path_sums[:, np.minimum(shells, depth)]
         full[:, :depth] -= signed
-        block = np.where(shells < blocks, full, before[:, blocks : blocks + 1])
+        block = np.where(shells < blocks, full, path_sums[:, blocks : blocks + 1])
         fine = full - block
         squares = parts**2
         coarse = squares[:, :blocks] @ 2.0 ** -np.arange(blocks)
         spread = squares[:, blocks:] @ 2.0 ** (depth - np.arange(blocks, depth))
-        inside = full**2 - fine**2
+        block_square = full**2 - fine**2
         hashed = fine**2 * (1 - 3 * nu + 2 * nu2) + (nu - nu2) * spread[:, None]
-        honest = np.where(shells < blocks, full**2, inside + hashed / (1 - nu) ** 2)
+        honest = np.where(shells < blocks, full**2, block_square + hashed / (1 - nu) ** 2)
         noise = (1 - a) * (coarse + spread / (q * (1 - nu)))
         second += share * (noise[:, None] + a * honest) / a**2
         mean += share * full
-        others = np.abs(fine[:, blocks:depth]) @ 2.0 ** (depth - 1 - np.arange(blocks, depth))
-        total = others + np.abs(fine[:, depth])
-        own = np.abs(before[:, blocks]) + total / (2 * (1 - nu))
-        reach = np.maximum(np.abs(block).max(axis=1), own) / a
+        finer = np.abs(fine[:, blocks:depth]) @ 2.0 ** (depth - 1 - np.arange(blocks, depth))
+        total = finer + np.abs(fine[:, depth])
+        hashed_reach = np.abs(path_sums[:, blocks]) + total / (2 * (1 - nu))
+        reach = np.maximum(np.abs(block).max(axis=1), hashed_reach) / a
         low, high = _fine_range(parts * 2.0 ** (depth - np.arange(depth)), signs, level, depth)
         others_low, others_high = (
             block[:, : blocks + 1].min(axis=1),
             block[:, : blocks + 1].max(axis=1),
         )
-        least = np.minimum(least, np.minimum(others_low, before[:, blocks] + low) / a)
-        greatest = np.maximum(greatest, np.maximum(others_high, before[:, blocks] + high) / a)
+        lowest = np.minimum(lowest, np.minimum(others_low, path_sums[:, blocks] + low) / a)
+        highest = np.maximum(highest, np.maximum(others_high, path_sums[:, blocks] + high) / a)
         centred = np.maximum(centred, reach + np.abs(full).max(axis=1))
-    return ScoreTables(second, mean, least, greatest, centred)
+    return ScoreTables(second, mean, lowest, highest, centred)
 
 
 def _fine_range(
@@ -119,20 +109,11 @@ def _fine_range(
 ) -> tuple[Floats, Floats]:
     """Return a times the least and the greatest score that the hash bits of a report give.
 
-    Parameters
-    ----------
-    sums : ndarray of float64, shape (B - 1, depth)
-        A_i times the number of nodes of this depth below the split.
-    signs : ndarray of float64, shape (B - 1, h)
-        As from :func:`path_weights`.
-    level : LevelConstants
-    depth : int
-
-    Notes
-    -----
-    A row counts in one Haar sum on the path of an edge: that of its lowest bit. Of two rows and
-    their sum, two have the same split i, and the third a coarser one k. If x and y are the signs
-    with which the two count, the third counts with x y, turned at the right child of split k.
+    `sums`, shape (B - 1, depth): A_i times the number of nodes of this depth below the split;
+    `signs`, shape (B - 1, h): as from :func:`path_weights`. A row counts in one Haar sum on the
+    path of an edge: that of its lowest bit. Of two rows and their sum, two have the same split i,
+    and the third a coarser one k. If x and y are the signs with which the two count, the third
+    counts with x y, turned at the right child of split k.
     """
     first, hashes = level.block_bits, level.hash_bits
     rows = (1 << (depth - first)) - 1
@@ -152,38 +133,34 @@ def _fine_range(
 def haar_moments(level: LevelConstants, masses: list[Floats], splits: int) -> list[Floats]:
     """Return E[d^2] of what one report adds to each Haar sum, for users with these masses.
 
+    The result has shape (2^i,) for the split i.
+
     Parameters
     ----------
-    level : LevelConstants
-    masses : list of ndarray of float64
-        The share of the users in each node, at each depth.
-    splits : int
-        For the Haar sums of depths 0 to `splits` - 1.
-
-    Returns
-    -------
-    list of ndarray of float64, shape (2^i,) for the split i
+    level, masses, splits
+        `masses`: the share of the users in each node, at each depth; `splits`: for the Haar sums of
+        depths 0 to `splits` - 1.
     """
     checkpoint()
     a, q, blocks = level.honest, level.symbols, level.block_bits
-    found = []
+    squares = []
     for split in range(splits):
-        own, moments = masses[split], np.zeros(1 << split)
+        mass, moments = masses[split], np.zeros(1 << split)
         for depth in level.depths:
             if depth <= split:
                 continue
             nu, nu2 = level.collisions(depth)
             if split < blocks:
-                square = (1 - a) * 2.0**-split + a * own
+                square = (1 - a) * 2.0**-split + a * mass
             else:
                 spread = 2.0 ** (depth - split)
                 block = np.repeat(masses[blocks], 1 << (split - blocks))
-                hashed = (nu - nu2) * spread * block + (1 - 3 * nu + 2 * nu2) * own
+                hashed = (nu - nu2) * spread * block + (1 - 3 * nu + 2 * nu2) * mass
                 square = (1 - a) * spread / (q * (1 - nu)) + a * hashed / (1 - nu) ** 2
             part = level.omega(depth, split) / level.precision[split]
             moments += level.probability(depth) * part**2 * square / a**2
-        found.append(moments)
-    return found
+        squares.append(moments)
+    return squares
 
 
 @functools.lru_cache(maxsize=256)
@@ -191,29 +168,21 @@ def haar_bounds(level: LevelConstants, splits: int) -> tuple[list[Floats], list[
     """Return at most E[d^2] and abs(d) of what one report adds to each Haar sum.
 
     Whatever the users' values are: the second moment grows with a node's share, which is at most 1.
-
-    Parameters
-    ----------
-    level : LevelConstants
-    splits : int
-        For the Haar sums of depths 0 to `splits` - 1.
-
-    Returns
-    -------
-    squares, largest : list of ndarray of float64, shape (2^i,) for the split i
+    `splits`: for the Haar sums of depths 0 to `splits` - 1. The result has shape (2^i,) for the
+    split i.
     """
-    whole = [np.ones(1 << i) for i in range(max(splits, level.block_bits + 1))]
+    full_masses = [np.ones(1 << i) for i in range(max(splits, level.block_bits + 1))]
     largest = []
     for split in range(splits):
         size = 0.0
         for depth in level.depths:
             if depth <= split:
                 continue
-            own = level.omega(depth, split) / level.precision[split] / level.honest
+            score = level.omega(depth, split) / level.precision[split] / level.honest
             if split >= level.block_bits:  # up to two of its rows count there
                 rows, hashes = 1 << (depth - level.block_bits), (1 << level.hash_bits) - 1
-                own *= 2.0 ** (depth - split) * (rows - 1) / (hashes * rows)
-                own *= min(2, hashes, 1 << (split - level.block_bits))
-            size = max(size, own)
+                score *= 2.0 ** (depth - split) * (rows - 1) / (hashes * rows)
+                score *= min(2, hashes, 1 << (split - level.block_bits))
+            size = max(size, score)
         largest.append(np.full(1 << split, size))
-    return haar_moments(level, whole, splits), largest
+    return haar_moments(level, full_masses, splits), largest

@@ -17,46 +17,32 @@ import numpy as np
 
 from estimators.estimate import Floats
 
-LEAST = math.log(0.5)
-STEP, CELLS = 0.25, 60
+LOWEST_LOG_RATIO = math.log(0.5)
+LOG_RATIO_STEP, RATIO_CELLS = 0.25, 60
 """The grid of ln r for a fixed number of reports; the last cell holds for all larger r."""
-SPARE = 60.0
+LOG_OMITTED = 60.0
 """Logarithm of what is left out of a Poisson law, relative to the tail."""
 TIME_STEP = 0.01
 """The grid of ln r for all times."""
-RATES = 2 * 1.5 ** -np.arange(30.0)
-ITERATIONS = 200
+MIXTURE_RATES = 2 * 1.5 ** -np.arange(30.0)
+MAX_NEWTON_STEPS = 200
 
 
 def fixed_deviation(ratio: Floats, tail: float) -> Floats:
     """Return x such that a sum is above its mean by x b with probability at most `tail`.
 
-    Parameters
-    ----------
-    ratio : ndarray of float64
-        r = V / b^2, above 0.
-    tail : float
-        In (0, 1).
-
-    Returns
-    -------
-    ndarray of float64
-        x, in units of b.
-
-    Notes
-    -----
-    E(S - h)_+^2 is at most that of T = Poisson(r) - r (Bentkus), so P(S >= x) <= E(T - h)_+^2 / (x
-    - h)^2 for each h < x. The best h is searched for at the atoms of T, on a grid of r. In units
-    of the standard deviation x falls with r, so the entry below r is valid. Below r = 1/2:
+    `ratio`: r = V / b^2, above 0; `tail`: in (0, 1). The result: x, in units of b. Theorem 2 of
+    docs/proofs/distributions.md. The best h is searched for at the atoms of T, on a grid of r. In
+    units of the standard deviation x falls with r, so the entry below r is valid. Below r = 1/2:
     Bernstein.
     """
     log_tail = -math.log(tail)
     root = np.sqrt(ratio)
-    cell = np.floor((np.log(np.maximum(ratio, 1e-300)) - LEAST) / STEP)
-    index = np.clip(cell, 0, CELLS - 1).astype(np.intp)
-    table = np.zeros(CELLS)
-    for each in np.unique(index).tolist():
-        table[each] = _bentkus(each, tail)
+    cell = np.floor((np.log(np.maximum(ratio, 1e-300)) - LOWEST_LOG_RATIO) / LOG_RATIO_STEP)
+    index = np.clip(cell, 0, RATIO_CELLS - 1).astype(np.intp)
+    table = np.zeros(RATIO_CELLS)
+    for entry in np.unique(index).tolist():
+        table[entry] = _bentkus(entry, tail)
     bernstein = math.sqrt(2 * log_tail) * root + log_tail / 3
     return np.where(cell < 0, bernstein, root * table[index])
 
@@ -66,7 +52,7 @@ def _bentkus(cell: int, tail: float) -> float:
     """Return x / sqrt(r) for r at the lower end of a cell of the grid."""
     from scipy.special import gammaln, xlogy
 
-    r, depth = math.exp(LEAST + STEP * cell), SPARE - math.log(tail)
+    r, depth = math.exp(LOWEST_LOG_RATIO + LOG_RATIO_STEP * cell), LOG_OMITTED - math.log(tail)
     width = math.sqrt(2 * r * depth) + depth
     atoms = np.arange(math.floor(r), math.ceil(r + width) + 1, dtype=np.float64)
     chances = np.exp(xlogy(atoms, r) - r - gammaln(atoms + 1))
@@ -80,39 +66,28 @@ def _bentkus(cell: int, tail: float) -> float:
 def anytime_deviation(ratio: Floats, tail: float) -> Floats:
     """Return x such that at no time a sum is above its mean by x b, with probability 1 - `tail`.
 
-    Parameters
-    ----------
-    ratio : ndarray of float64
-        r = V / b^2 at the present time, above 0; b is the same for all times.
-    tail : float
-        In (0, 1).
-
-    Returns
-    -------
-    ndarray of float64
-        x, in units of b.
-
-    Notes
-    -----
-    exp(u S - (e^u - 1 - u) r) is a supermartingale for each rate u (Bennett). So is the mean over
-    30 rates, and by Ville's inequality it reaches 1 / `tail` with probability at most `tail`. x
-    grows with r, so the entry of the grid above r is valid.
+    `ratio`: r = V / b^2 at the present time, above 0; b is the same for all times; `tail`: in (0,
+    1). The result: x, in units of b. Theorem 2 of docs/proofs/distributions.md, with a mixture over
+    30 rates. x grows with r, so the entry of the grid above r is valid.
     """
     cell = np.ceil(np.log(np.maximum(ratio, 1e-6)) / TIME_STEP)
     cells, back = np.unique(cell, return_inverse=True)
     r = np.exp(TIME_STEP * cells)[:, None]
-    goal, psi = -math.log(tail) + math.log(RATES.size), np.expm1(RATES) - RATES
+    goal, psi = (
+        -math.log(tail) + math.log(MIXTURE_RATES.size),
+        np.expm1(MIXTURE_RATES) - MIXTURE_RATES,
+    )
     # the best rate alone is enough, and from there Newton's method falls to the root of a convex
     # function
-    x = ((goal + psi * r) / RATES).min(axis=1)
-    for _ in range(ITERATIONS):
-        terms = RATES * x[:, None] - psi * r
+    x = ((goal + psi * r) / MIXTURE_RATES).min(axis=1)
+    for _ in range(MAX_NEWTON_STEPS):
+        terms = MIXTURE_RATES * x[:, None] - psi * r
         top = terms.max(axis=1)
         parts = np.exp(terms - top[:, None])
         mass = parts.sum(axis=1)
-        step = (top + np.log(mass) - goal) * mass / (parts @ RATES)
+        step = (top + np.log(mass) - goal) * mass / (parts @ MIXTURE_RATES)
         x = x - np.maximum(step, 0.0)
         if (step < 1e-10 * x).all():
             break
-    found: Floats = (x * (1 + 1e-9))[back].reshape(np.shape(ratio))
-    return found
+    deviation: Floats = (x * (1 + 1e-9))[back].reshape(np.shape(ratio))
+    return deviation

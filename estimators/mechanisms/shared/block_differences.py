@@ -26,27 +26,23 @@ Signed = NDArray[np.signedinteger[Any]]
 class Differences(SupportReports):
     """A frequency mechanism whose reports are +1, -1 or 0 for each value.
 
-    Attributes
-    ----------
-    signed : bool
-        Whether the law's mean may be negative, as by collisions.
-    other, contrast : ndarray of float64, shape (levels,)
-        u and c = p - u: a user who holds the value reports +1 with probability p, another one with
-        u unless it shares the block.
+    `signed`: whether the law's mean may be negative, as by collisions; `p_else`, `contrast`, shape
+    (levels,): u and c = p - u: a user who holds the value reports +1 with probability p, another
+    one with u unless it shares the block.
     """
 
     signed: ClassVar[bool] = False
-    other: Floats
+    p_else: Floats
     contrast: Floats
 
-    def _set_chances(self, own: Iterable[Fraction], other: Sequence[Fraction]) -> None:
+    def _set_chances(self, p_holder: Iterable[Fraction], p_else: Sequence[Fraction]) -> None:
         """Set u and c per level, from p and u."""
-        self.other = np.array([float(u) for u in other])
-        self.contrast = np.array([float(p - u) for p, u in zip(own, other, strict=True)])
+        self.p_else = np.array([float(u) for u in p_else])
+        self.contrast = np.array([float(p - u) for p, u in zip(p_holder, p_else, strict=True)])
 
     @property
     @abstractmethod
-    def _least(self) -> Floats:
+    def _least_chance(self) -> Floats:
         """The least probability per level that a report is not 0."""
 
     def report_range(self) -> tuple[Floats, Floats]:
@@ -58,12 +54,10 @@ class Differences(SupportReports):
 
         Parameters
         ----------
-        counts : ndarray of int64, shape (levels,)
-            Reports of each level.
-        shares : ndarray of float64, shape (levels,)
-            Each level's share of the weights; the sum is 1.
-        question : Question
-            The question, which determines the assumptions.
+        counts, shares, question
+            `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): each
+            level's share of the weights; the sum is 1; `question`: the question, which determines
+            the assumptions.
         """
         used = counts > 0
         n, contrast = counts[used], self.contrast[used]
@@ -71,8 +65,8 @@ class Differences(SupportReports):
             counts=n.astype(np.float64),
             coefficient=shares[used] / (n * contrast),
             contrast=contrast,
-            least_share=self._least[used],
-            largest_share=2 * self.other[used] + contrast,
+            least_share=self._least_chance[used],
+            largest_share=2 * self.p_else[used] + contrast,
             free=not question.one_mean(len(n)),
             signed=self.signed,
             fixed=question.target == "sample" and not self.signed,
@@ -88,23 +82,12 @@ class BlockDifferences(ReportedSymbols, Differences):
     category of its block reports each with (p + u) / 2; all others report each with u. Hence E D =
     c f, c = p - u, f the category's share, and P(D != 0) = 2u + g c, g the share of its block.
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    categories : int
-        k, at least 2.
-    blocks, symbols : sequence of int
-        B and the number of symbols, per level.
-    own, other : sequence of Fraction
-        p and u per level, as exact fractions from the integer thresholds.
-
-    Notes
-    -----
-    The variance of a report is (2u + g c - (c f)^2) / c^2. In the worst case all users hold another
-    category of the block; if a block has one category, 1/2 or more hold that one. ``optimal``
-    weights use it at f = 1/k, averaged over the categories. ``paper`` is HLDP's Algorithm 5,
-    tanh^2(epsilon/2).
+    `epsilons`: the privacy levels, ascending; `categories`: k, at least 2; `blocks`, `symbols`: B
+    and the number of symbols, per level; `own`, `other`: p and u per level, as exact fractions from
+    the integer thresholds. The variance of a report is (2u + g c - (c f)^2) / c^2. In the worst
+    case all users hold another category of the block; if it has one category, half of them or more
+    hold that one. ``optimal`` weights use it at f = 1/k, averaged over the categories; ``paper`` is
+    HLDP's Algorithm 5, tanh^2(epsilon/2).
     """
 
     def __init__(
@@ -113,8 +96,8 @@ class BlockDifferences(ReportedSymbols, Differences):
         categories: int,
         blocks: Sequence[int],
         symbols: Sequence[int],
-        own: Sequence[Fraction],
-        other: Sequence[Fraction],
+        p_holder: Sequence[Fraction],
+        p_else: Sequence[Fraction],
     ) -> None:
         super().__init__(epsilons)
         self.categories = categories
@@ -126,32 +109,34 @@ class BlockDifferences(ReportedSymbols, Differences):
         self._integer = np.dtype(np.int32 if max(symbols) < 2**30 else np.int64)
         self._block_counts = np.array(blocks, dtype=self._integer)
         self._block_bits = np.array([n.bit_length() - 1 for n in blocks], dtype=self._integer)
-        self._set_chances(own, other)
+        self._set_chances(p_holder, p_else)
         alone = np.minimum(1, 1 / (2 * self.contrast)) * self.contrast
         shared = self._block_counts < categories
-        self._worst = 2 * self.other + np.where(shared, self.contrast, alone - alone**2)
+        self._worst = 2 * self.p_else + np.where(shared, self.contrast, alone - alone**2)
         variances = [
             float(even_variance(categories, *level))
-            for level in zip(blocks, own, other, strict=True)
+            for level in zip(blocks, p_holder, p_else, strict=True)
         ]
         self.facts = LevelFacts.of(self.epsilons, np.array(variances))
 
     @property
-    def _least(self) -> Floats:
+    def _least_chance(self) -> Floats:
         in_it = self._block_counts == 1  # all categories are in the one block: g = 1
-        return 2 * self.other + np.where(in_it, self.contrast, 0.0)
+        return 2 * self.p_else + np.where(in_it, self.contrast, 0.0)
 
     def _block_of(self, values: NDArray[Any], level: Levels) -> tuple[Signed, Signed]:
         """Return each category's number within its block, and the block's; B is a power of two."""
-        held = values.astype(self._integer)
-        return held >> self._block_bits[level], held & (self._block_counts - 1)[level]
+        categories = values.astype(self._integer)
+        return categories >> self._block_bits[level], categories & (self._block_counts - 1)[level]
 
     def differences(self, table: Counts, levels: NDArray[np.intp]) -> tuple[Floats, Floats]:
         """Return the sums of D and of abs(D) over each level's reports, shape (levels, k)."""
         sums, sizes = np.empty((2, levels.size, self.categories))
         for blocks in np.unique(self._block_counts[levels]).tolist():
-            alike = np.flatnonzero(self._block_counts[levels] == blocks)
-            sums[alike], sizes[alike] = self._differences(table[levels[alike], 1:], blocks)
+            same_blocks = np.flatnonzero(self._block_counts[levels] == blocks)
+            sums[same_blocks], sizes[same_blocks] = self._differences(
+                table[levels[same_blocks], 1:], blocks
+            )
         return sums, sizes
 
     @abstractmethod
@@ -162,33 +147,32 @@ class BlockDifferences(ReportedSymbols, Differences):
         """Estimate the frequency of every category, with bounds that hold for all at once."""
         counts, shares, total = self._weigh(table, question)
         if not counts.any():
-            return self._nothing(question, counts, self.categories)
+            return self._empty_estimate(question, counts, self.categories)
         used = np.flatnonzero(counts)
-        asked = slice(None) if question.asked is None else question.asked
-        sums, sizes = (x[:, asked] for x in self.differences(table, used))
+        selected = slice(None) if question.asked is None else question.asked
+        sums, sizes = (x[:, selected] for x in self.differences(table, used))
         law = self.law(counts, shares, question)
         value = law.coefficient @ sums
         log_p = question.log_p(value.size)
         bounds = difference_limits(law, sums, sizes, question, log_p, total)
-        apart = heterogeneity_of_differences(law, sums, sizes)
+        p_value = heterogeneity_of_differences(law, sums, sizes)
         worst = float(law.counts @ (law.coefficient**2 * self._worst[used]))
-        return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst), apart)
+        return self._build_estimate(
+            question, counts, shares, value, bounds, 1 / (4 * worst), p_value
+        )
 
 
-def even_variance(categories: int, blocks: int, own: Fraction, other: Fraction) -> Fraction:
+def even_variance(categories: int, blocks: int, p_holder: Fraction, p_else: Fraction) -> Fraction:
     """Return the variance of a report if all frequencies are 1/k, averaged over categories.
 
     Parameters
     ----------
-    categories : int
-        k.
-    blocks : int
-        The number of blocks; the categories are spread over them as evenly as possible.
-    own, other : Fraction
-        p and u, as in :class:`BlockDifferences`.
+    categories, blocks, p_holder, p_else
+        `categories`: k; `blocks`: the number of blocks; the categories are spread over them as
+        evenly as possible; `p_holder`, `p_else`: p and u, as in :class:`BlockDifferences`.
     """
     small, larger = divmod(categories, blocks)
     squares = larger * (small + 1) ** 2 + (blocks - larger) * small**2
     block = Fraction(squares, categories**2)
-    contrast = own - other
-    return (2 * other + contrast * block) / contrast**2 - Fraction(1, categories**2)
+    contrast = p_holder - p_else
+    return (2 * p_else + contrast * block) / contrast**2 - Fraction(1, categories**2)

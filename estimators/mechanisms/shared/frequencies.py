@@ -25,20 +25,11 @@ class SupportCounts(SupportReports):
     mechanism overrides :meth:`support`: the number of reports, and the numbers that support
     category 0, 1, and so on.
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    categories : int
-        k, at least 2.
-    signs : ReportedSigns
-        p and q per level.
-
-    Notes
-    -----
-    The ``optimal`` weights use the mean variance over the categories at f = 1/k for each, which is
-    its largest: they minimise the worst-case sum of squared errors. (At f = 0 alone, one report at
-    a large epsilon would outweigh all others.) ``paper`` is HLDP's Algorithm 5, tanh^2(epsilon/2).
+    `epsilons`: the privacy levels, ascending; `categories`: k, at least 2; `signs`: p and q per
+    level. The ``optimal`` weights use the mean variance over the categories at f = 1/k for each,
+    which is its largest: they minimise the worst-case sum of squared errors. (At f = 0 alone, one
+    report at a large epsilon would outweigh all others.) ``paper`` is HLDP's Algorithm 5,
+    tanh^2(epsilon/2).
     """
 
     def __init__(self, epsilons: Sequence[Fraction], categories: int, signs: ReportedSigns) -> None:
@@ -57,10 +48,10 @@ class SupportCounts(SupportReports):
         """Return how many reports support each category, shape (levels, k)."""
         return table[:, 1:]
 
-    def support_of(self, table: Counts, asked: NDArray[Any] | None) -> Counts:
+    def support_of(self, table: Counts, selected: NDArray[Any] | None) -> Counts:
         """Return the same for the requested categories; for all of them if None."""
         support = self.support(table)
-        return support if asked is None else support[:, asked]
+        return support if selected is None else support[:, selected]
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that reports with and without support for the category represent."""
@@ -76,7 +67,7 @@ class SupportCounts(SupportReports):
         """
         counts, shares, total = self._weigh(table, question)
         if not counts.any():
-            return self._nothing(question, counts, self.categories)
+            return self._empty_estimate(question, counts, self.categories)
         support = self.support_of(table, question.asked)
         law = self.signs.law(counts, shares, question)
         means = self.signs.means(counts, support)
@@ -91,6 +82,8 @@ class SupportCounts(SupportReports):
         lower, upper = limits(law, mean, question, log_p, total, noise, signs)
         bounds = (1 + lower) / 2, (1 + upper) / 2
         users = self.signs.law(counts, shares)
-        apart = heterogeneity(users, means[counts > 0])
+        p_value = heterogeneity(users, means[counts > 0])
         effective = 1 / users.worst_variance
-        return self._answer(question, counts, shares, (1 + mean) / 2, bounds, effective, apart)
+        return self._build_estimate(
+            question, counts, shares, (1 + mean) / 2, bounds, effective, p_value
+        )

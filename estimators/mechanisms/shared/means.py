@@ -18,12 +18,7 @@ from estimators.weights import LevelFacts
 
 
 class ScalarMean(Mechanism):
-    """A mechanism for the mean of a value in [-1, 1], with a law for the sum of its reports.
-
-    Attributes
-    ----------
-    facts : LevelFacts
-    """
+    """A mechanism for the mean of a value in [-1, 1], with a law for the sum of its reports."""
 
     kinds = frozenset({"mean"})
     facts: LevelFacts
@@ -40,12 +35,10 @@ class ScalarMean(Mechanism):
 
         Parameters
         ----------
-        counts : ndarray of int64, shape (levels,)
-            Reports of each level.
-        shares : ndarray of float64, shape (levels,)
-            Each level's share of the weights; the sum is 1.
-        question : Question, optional
-            The question, which determines the assumptions.
+        counts, shares, question
+            `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): each
+            level's share of the weights; the sum is 1; `question`: the question, which determines
+            the assumptions.
         """
 
     def noise(self, law: Law, counts: Counts) -> Noise | None:
@@ -54,11 +47,7 @@ class ScalarMean(Mechanism):
     def bets(self, law: Law, table: Counts) -> SymbolBets | None:
         """Return bets on the reports' symbols; None if nothing but their sum counts.
 
-        Parameters
-        ----------
-        law : Law
-            From :meth:`law`.
-        table : ndarray of int64, shape (levels, columns)
+        `law`: from :meth:`law`; `table`, shape (levels, columns).
         """
 
     def mean_limits(
@@ -70,16 +59,9 @@ class ScalarMean(Mechanism):
 
         Parameters
         ----------
-        table : ndarray of int64, shape (levels, columns)
-        law : Law
-            From :meth:`law`, for this question.
-        mean : float
-            The estimate.
-        question : Question
-        log_p : float
-            ln p.
-        total : float
-            From :func:`estimators.weights.total_weight`.
+        table, law, mean, question, log_p, total
+            `table`, shape (levels, columns); `law`: from :meth:`law`, for this question; `mean`:
+            the estimate; `log_p`: ln p; `total`: from :func:`estimators.weights.total_weight`.
         """
         noise = self.noise(law, table[:, 0])
         lower, upper = limits(law, np.array([mean]), question, log_p, total, noise)
@@ -93,13 +75,13 @@ class ScalarMean(Mechanism):
         """Estimate the mean in [-1, 1]."""
         (counts, shares, total), means = self._weigh(table, question), self.level_means(table)
         if not counts.any():
-            return self._answer(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)
+            return self._build_estimate(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)
         mean = float(shares @ means)
         bounds, beta = (-1.0, 1.0), question.beta - self.outside_law(question, counts)
         if beta > 0:
             law = self.law(counts, shares, question)
             bounds = self.mean_limits(table, law, mean, question, math.log(beta / 2), total)
         users = self.law(counts, shares)
-        apart = heterogeneity(users, means[counts > 0, None])
+        p_value = heterogeneity(users, means[counts > 0, None])
         effective = 1 / users.worst_variance
-        return self._answer(question, counts, shares, mean, bounds, effective, apart)
+        return self._build_estimate(question, counts, shares, mean, bounds, effective, p_value)

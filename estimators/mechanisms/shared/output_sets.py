@@ -14,21 +14,20 @@ from estimators.mechanisms.mechanism import Mechanism
 class OutputSets(Mechanism):
     """A mechanism that reports an output of the input's set, or one of the others.
 
-    See :func:`estimators.exact.thresholds.miss_threshold`.
-
-    Attributes
-    ----------
-    misses : list of int
-        T, per level: a 64-bit word below T misses the set.
+    See :func:`estimators.exact.thresholds.miss_threshold`. `misses`: T, per level: a 64-bit word
+    below T misses the set.
     """
 
     misses: list[int]
 
     def _set_misses(
-        self, epsilons: Sequence[Fraction], inside: Iterable[int], outside: Iterable[int]
+        self,
+        epsilons: Sequence[Fraction],
+        set_sizes: Iterable[int],
+        complement_sizes: Iterable[int],
     ) -> list[Fraction]:
         """Set the thresholds for these numbers of outputs; return each level's chance of a miss."""
-        self._outputs = list(zip(inside, outside, strict=True))
+        self._outputs = list(zip(set_sizes, complement_sizes, strict=True))
         self.misses = [
             miss_threshold(e, *outputs) for e, outputs in zip(epsilons, self._outputs, strict=True)
         ]
@@ -40,5 +39,5 @@ class OutputSets(Mechanism):
 
         It is (2^64 - T) outside / (T inside).
         """
-        misses, (inside, outside) = self.misses[level], self._outputs[level]
-        return Fraction((WORD - misses) * outside, misses * inside)
+        misses, (set_size, complement_size) = self.misses[level], self._outputs[level]
+        return Fraction((WORD - misses) * complement_size, misses * set_size)

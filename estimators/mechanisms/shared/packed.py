@@ -19,7 +19,7 @@ from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.signs import ReportedSigns
 
-CHUNK = 2**22  # coins drawn at a time: a few megabytes
+COINS_AT_A_TIME = 2**22  # coins drawn at a time: a few megabytes
 
 
 class PackedBits(SupportCounts):
@@ -45,7 +45,7 @@ class PackedBits(SupportCounts):
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one row of packed bits for each category index."""
         reports = np.empty((values.size, *self.shape), dtype=np.uint8)
-        rows = max(1, CHUNK // self.categories)
+        rows = max(1, COINS_AT_A_TIME // self.categories)
         for start in range(0, values.size, rows):
             chunk = slice(start, start + rows)
             private = self._bits(values[chunk], level[chunk], bits)
@@ -68,11 +68,11 @@ class PackedBits(SupportCounts):
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, ones of category 0, 1, ...)."""
-        found = tally(level, len(self.epsilons))
-        table[:, 0] += found
-        used = np.flatnonzero(found).tolist()
+        counts = tally(level, len(self.epsilons))
+        table[:, 0] += counts
+        used = np.flatnonzero(counts).tolist()
         rows = reports.view(np.uint8)
         if len(used) > 1:
             rows = rows[np.argsort(level, kind="stable")]
-        for index, last in zip(used, np.cumsum(found[used]).tolist(), strict=True):
-            table[index, 1:] += sum_bits(rows[last - found[index] : last], self.categories)
+        for index, last in zip(used, np.cumsum(counts[used]).tolist(), strict=True):
+            table[index, 1:] += sum_bits(rows[last - counts[index] : last], self.categories)

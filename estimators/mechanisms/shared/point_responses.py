@@ -29,7 +29,7 @@ class PointResponses(OutputSets):
         self._set_misses(epsilons, self._sizes.tolist(), (self._points - self._sizes).tolist())
 
     def _respond(
-        self, own: NDArray[np.int64], part: NDArray[np.int64], bits: Bits
+        self, centre: NDArray[np.int64], part: NDArray[np.int64], bits: Bits
     ) -> NDArray[np.int64]:
         """Return a point for each value's own point, in the space of its part."""
         points, sizes = self._points[part], self._sizes[part]
@@ -38,7 +38,7 @@ class PointResponses(OutputSets):
         rank = uniform_below(bits, bound).astype(np.int64)
         point = np.empty_like(rank)
         for used in np.unique(part).tolist():
-            space, on = self._spaces[used], part == used
-            point[on & ~missed] = space.inside(rank[on & ~missed])
-            point[on & missed] = space.outside(rank[on & missed])
-        return (point + own) % points
+            space, of_part = self._spaces[used], part == used
+            point[of_part & ~missed] = space.members_at(rank[of_part & ~missed])
+            point[of_part & missed] = space.others_at(rank[of_part & missed])
+        return (point + centre) % points

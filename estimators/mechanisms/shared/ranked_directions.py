@@ -28,34 +28,20 @@ from estimators.exact.thresholds import WORD, miss_threshold
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.question import Question
 
-CHUNK = 2**17  # numbers drawn at a time: a megabyte an array, which a cache holds
+NUMBERS_AT_A_TIME = 2**17  # numbers drawn at a time: a megabyte an array, which a cache holds
 LARGEST_GRID = 2**24  # squares of 2^14 such coordinates add up in 64 bits
-ARITHMETIC = 1e-8
+ARITHMETIC_SLACK = 1e-8
 """Added to the bounds, in units of one report: far above what rounding does to the law of u."""
 
 
 class RankedDirections(Mechanism):
     """One of k random directions, by preference one of the W that point best to the value.
 
-    The base of `caps` and of `hemisphere`, which has k = 2 and W = 1.
-
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    dimension : int
-        d, at least 1.
-    grid : int
-        g, at most 2^24.
-    sets : sequence of (int, int)
-        k and W of each level; k is even and W at most k / 2.
-
-    Attributes
-    ----------
-    misses : list of int
-        T, per level: the report is none of the best W if a word is below T.
-    inside, outside : list of Fraction
-        The chance of each of the best W candidates, and of each of the others, per level.
+    The base of `caps` and of `hemisphere`, which has k = 2 and W = 1. `epsilons`: the privacy
+    levels, ascending; `dimension`: d, at least 1; `grid`: g, at most 2^24; `sets`: k and W of each
+    level; k is even and W at most k / 2. `misses`: T, per level: the report is none of the best W
+    if a word is below T; `best_chances`, `other_chances`: the chance of each of the best W
+    candidates, and of each of the others, per level.
     """
 
     kinds = frozenset({"vector_mean"})
@@ -74,24 +60,24 @@ class RankedDirections(Mechanism):
             miss_threshold(e, w, k - w) for e, (k, w) in zip(self.epsilons, self.sets, strict=True)
         ]
         self.thresholds = np.array(self.misses, dtype=np.uint64)
-        each = list(zip(self.misses, self.sets, strict=True))
-        self.inside = [Fraction(WORD - t, WORD * w) for t, (_, w) in each]
-        self.outside = [Fraction(t, WORD * (k - w)) for t, (k, w) in each]
+        misses_and_sets = list(zip(self.misses, self.sets, strict=True))
+        self.best_chances = [Fraction(WORD - t, WORD * w) for t, (_, w) in misses_and_sets]
+        self.other_chances = [Fraction(t, WORD * (k - w)) for t, (k, w) in misses_and_sets]
         # |U - g u| < sqrt(d); at d = 1, u is a sign and nothing is rounded
         slack = math.sqrt(dimension) if dimension > 1 else 0.0
-        self._least = math.floor(max(0.0, grid - slack) ** 2)
-        self._largest = math.ceil((grid + slack) ** 2)
+        self._smallest_square = math.floor(max(0.0, grid - slack) ** 2)
+        self._largest_square = math.ceil((grid + slack) ** 2)
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one integer vector for each row of `values`, shape (n, d), in the unit ball."""
         reports = np.empty(values.shape, dtype=self.dtype)
-        for k, inside in dict.fromkeys(self.sets):
-            same = np.array([one == (k, inside) for one in self.sets])[level]
-            rows = np.flatnonzero(same)
-            step = max(1, CHUNK // (k // 2 * self.dimension))
+        for k, best_count in dict.fromkeys(self.sets):
+            has_set = np.array([level_set == (k, best_count) for level_set in self.sets])[level]
+            rows = np.flatnonzero(has_set)
+            step = max(1, NUMBERS_AT_A_TIME // (k // 2 * self.dimension))
             for start in range(0, rows.size, step):
                 part = rows[start : start + step]
-                drawn, turned = self._choose(values[part], level[part], k, inside, bits)
+                drawn, turned = self._choose(values[part], level[part], k, best_count, bits)
                 scaled = drawn * self.grid
                 floor = np.floor(scaled)
                 up = round_up(bits, (scaled - floor).ravel()).reshape(scaled.shape)
@@ -100,12 +86,12 @@ class RankedDirections(Mechanism):
         return reports
 
     def _choose(
-        self, values: Floats, level: Levels, candidates: int, inside: int, bits: Bits
+        self, values: Floats, level: Levels, candidates: int, best_count: int, bits: Bits
     ) -> tuple[Floats, NDArray[np.bool_]]:
         """Return one of the directions for each value, and whether its opposite is the report."""
         n, pairs, d = len(values), candidates // 2, self.dimension
         # a device's only value may take several blocks; their words are kept, and not the vectors
-        block, blocks, parts = max(n * pairs if n > 1 else 1, CHUNK // d), [], []
+        block, blocks, parts = max(n * pairs if n > 1 else 1, NUMBERS_AT_A_TIME // d), [], []
         for start in range(0, n * pairs, block):
             size = min(block, n * pairs - start)
             words = bits.integers(-(-size * d // 2))
@@ -118,51 +104,51 @@ class RankedDirections(Mechanism):
         scores = np.concatenate(parts).reshape(n, pairs)
         length = np.minimum(np.sqrt(np.einsum("ij,ij->i", values, values)), 1)
         opposite = ~round_up(bits, (1 + length) / 2)
-        best = best_columns(np.concatenate([scores, -scores], axis=1), inside)
+        best = best_columns(np.concatenate([scores, -scores], axis=1), best_count)
         missed = bernoulli(bits, self.thresholds, level)
         column = np.zeros(n, dtype=np.int64)
         if candidates > 2:  # of one inside and one outside there is nothing to choose
-            bound = np.where(missed, candidates - inside, inside).astype(np.uint64)
+            bound = np.where(missed, candidates - best_count, best_count).astype(np.uint64)
             column = uniform_below(bits, bound).astype(np.int64)
-        found = best[np.arange(n), np.minimum(column, inside - 1)]
-        others = column + (best - np.arange(inside) <= column[:, None]).sum(axis=1)
-        found = np.where(missed, others, found)
-        place = np.arange(n) * pairs + found % pairs
+        candidate = best[np.arange(n), np.minimum(column, best_count - 1)]
+        other_candidate = column + (best - np.arange(best_count) <= column[:, None]).sum(axis=1)
+        candidate = np.where(missed, other_candidate, candidate)
+        direction = np.arange(n) * pairs + candidate % pairs
         if len(blocks) == 1:
-            return unit_vectors(vectors[place]), (found >= pairs) ^ opposite
-        which, within = np.divmod(place, block)
-        numbers = within[:, None] * d + np.arange(d)
+            return unit_vectors(vectors[direction]), (candidate >= pairs) ^ opposite
+        block_index, offset = np.divmod(direction, block)
+        numbers = offset[:, None] * d + np.arange(d)
         chosen = np.empty((n, d))
-        for index in np.unique(which).tolist():
-            mine = which == index
-            chosen[mine] = normal_numbers(blocks[index], numbers[mine])
-        return unit_vectors(chosen), (found >= pairs) ^ opposite
+        for index in np.unique(block_index).tolist():
+            of_block = block_index == index
+            chosen[of_block] = normal_numbers(blocks[index], numbers[of_block])
+        return unit_vectors(chosen), (candidate >= pairs) ^ opposite
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a vector farther from the unit sphere than rounding can move it."""
         reports = np.frombuffer(values, dtype=self.dtype).reshape(-1, self.dimension)
-        rows = max(1, CHUNK // self.dimension)
+        rows = max(1, NUMBERS_AT_A_TIME // self.dimension)
         for start in range(0, len(reports), rows):
             wide = reports[start : start + rows].astype(np.int64)
             square = np.einsum("ij,ij->i", wide, wide)
-            strange = (square < self._least) | (square > self._largest)
+            strange = (square < self._smallest_square) | (square > self._largest_square)
             strange |= (wide > self.grid).any(axis=1) | (wide < -self.grid).any(axis=1)
             if strange.any():
                 index = int(strange.argmax())
                 raise ReportError(
                     "bad_value",
-                    f"a vector of squared length {square[index]}: expected {self._least} to "
-                    f"{self._largest}, and coordinates from -{self.grid} to {self.grid}",
+                    f"a vector of squared length {square[index]}: expected {self._smallest_square} "
+                    f"to {self._largest_square}, and coordinates from -{self.grid} to {self.grid}",
                 )
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, sum of coordinate 0, 1, ...)."""
-        found = tally(level, len(self.epsilons))
-        table[:, 0] += found
-        one_level = np.count_nonzero(found) <= 1
+        counts = tally(level, len(self.epsilons))
+        table[:, 0] += counts
+        one_level = np.count_nonzero(counts) <= 1
         ordered = reports if one_level else reports[np.argsort(level, kind="stable")]
         start = 0
-        for index, n in enumerate(found.tolist()):
+        for index, n in enumerate(counts.tolist()):
             self._add(table[index, 1:], ordered[start : start + n])
             start += n
 
@@ -180,17 +166,19 @@ class RankedDirections(Mechanism):
         if not counts.any():
             ones = np.ones(self.numbers)
             none = ones * np.nan
-            return self._answer(question, counts, shares, none, (-ones, ones), 0, radius=np.nan)
+            return self._build_estimate(
+                question, counts, shares, none, (-ones, ones), 0, radius=np.nan
+            )
         one_law = question.one_mean(int(np.count_nonzero(counts)))
         mean, law, slack = self.mean_and_law(table, shares, one_law=one_law)
         side, radius = (x + slack for x in vector_deviations(law, question, total))
         side = np.broadcast_to(side, self.dimension)[: self.numbers]
         farthest = float(np.linalg.norm(mean)) + 1  # the mean is in the ball
         bounds = np.clip(mean - side, -1, 1), np.clip(mean + side, -1, 1)
-        apart = self._heterogeneity(table)
+        p_value = self._heterogeneity(table)
         nearest = min(float(radius), farthest)
-        return self._answer(
-            question, counts, shares, mean, bounds, 1 / law.variance, apart, nearest
+        return self._build_estimate(
+            question, counts, shares, mean, bounds, 1 / law.variance, p_value, nearest
         )
 
     def mean_and_law(
@@ -200,11 +188,9 @@ class RankedDirections(Mechanism):
 
         Parameters
         ----------
-        table : ndarray of int64, shape (levels, columns)
-            With reports.
-        shares : ndarray of float64, shape (levels,)
-        one_law : bool
-            Whether the values of all levels have the same mean.
+        table, shares, one_law
+            `table`, shape (levels, columns): with reports; `shares`, shape (levels,); `one_law`:
+            whether the values of all levels have the same mean.
         """
         used = table[:, 0] > 0
         n = table[used, 0].astype(np.float64)
@@ -213,7 +199,7 @@ class RankedDirections(Mechanism):
         return (
             mean[: self.numbers],
             self._law(table, used, coefficient, mean, one_law),
-            ARITHMETIC * float(n @ coefficient),
+            ARITHMETIC_SLACK * float(n @ coefficient),
         )
 
     @property
@@ -248,11 +234,11 @@ class RankedDirections(Mechanism):
 
     def report_norm(self) -> Floats:
         """Return the l2 norm of the longest vector that a report of each level can represent."""
-        return self.scale * math.sqrt(self._largest) / self.grid
+        return self.scale * math.sqrt(self._largest_square) / self.grid
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) (k - W) / (T W), exactly: only the rank depends on the value."""
-        return self.inside[level] / self.outside[level]
+        return self.best_chances[level] / self.other_chances[level]
 
 
 def best_columns(scores: Floats, count: int) -> NDArray[np.int64]:
@@ -260,8 +246,6 @@ def best_columns(scores: Floats, count: int) -> NDArray[np.int64]:
 
     Of equal scores the first are taken, as many as are missing.
 
-    Examples
-    --------
     >>> best_columns(np.array([[1.0, 5.0, 3.0, 5.0], [2.0, 2.0, 2.0, 1.0]]), 2)
     array([[1, 3],
            [0, 1]])

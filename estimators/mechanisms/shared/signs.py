@@ -17,22 +17,9 @@ class ReportedSigns:
     """Signs that are +1 with probability p for holders of +1, and q for others.
 
     A sign that represents a value theta in [-1, 1], or a frequency f = (1 + theta) / 2, has mean (p
-    + q - 1) + (p - q) theta.
-
-    Parameters
-    ----------
-    p, q : sequence of Fraction
-        Per level, as exact fractions from the integer thresholds; p > q.
-
-    Attributes
-    ----------
-    exact : list of pairs of Fraction
-        p and q, per level.
-    p, q : ndarray of float64, shape (levels,)
-    contrast : ndarray of float64, shape (levels,)
-        a = p - q.
-    offset : ndarray of float64, shape (levels,), or None
-        o = p + q - 1; None where it is zero at every level.
+    + q - 1) + (p - q) theta. `p`, `q`: per level, as exact fractions from the integer thresholds; p
+    > q. `exact`: p and q, per level; `p`, `q`, shape (levels,); `contrast`, shape (levels,): a = p
+    - q; `offset`, shape (levels,), or None: o = p + q - 1; None where it is zero at every level.
     """
 
     def __init__(self, p: Sequence[Fraction], q: Sequence[Fraction]) -> None:
@@ -60,17 +47,14 @@ class ReportedSigns:
     def mean(self, counts: Counts, shares: Floats, ones: Counts) -> Floats:
         """Return the weighted mean of unbiased signs, in [-1, 1] plus noise.
 
+        The result has shape (k,).
+
         Parameters
         ----------
-        counts : ndarray of int64, shape (levels,)
-        shares : ndarray of float64, shape (levels,)
-            Weights that sum to one, zero for levels without reports.
-        ones : ndarray of int64, shape (levels, k)
-            How many of the reported signs were +1.
-
-        Returns
-        -------
-        ndarray of float64, shape (k,)
+        counts, shares, ones
+            `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
+            levels without reports; `ones`, shape (levels, k): how many of the reported signs were
+            +1.
         """
         return shares @ self.means(counts, ones)
 
@@ -79,8 +63,8 @@ class ReportedSigns:
         signs = 2 * ones - counts[:, None]
         if self.offset is not None:
             signs = signs - (counts * self.offset)[:, None]
-        result: Floats = signs / (np.maximum(counts, 1) * self.contrast)[:, None]
-        return result
+        means: Floats = signs / (np.maximum(counts, 1) * self.contrast)[:, None]
+        return means
 
     def range(self) -> tuple[Floats, Floats]:
         """Return the values that reports of -1 and +1 represent, per level.
@@ -96,29 +80,22 @@ class ReportedSigns:
         The sum over the categories of p_j (1 - p_j), p_j = q + f_j (p - q), is concave in the
         frequencies, so this is the largest mean over the categories.
         """
-        one = self.q + self.contrast / categories
-        result: Floats = one * (1 - one) / self.contrast**2
-        return result
+        p_support = self.q + self.contrast / categories
+        variance: Floats = p_support * (1 - p_support) / self.contrast**2
+        return variance
 
     def exact_even_variance(self, level: int, categories: int) -> Fraction:
         """Return :meth:`even_variance` of a level as a fraction."""
         p, q = self.exact[level]
-        one = q + (p - q) / categories
-        return one * (1 - one) / (p - q) ** 2
+        p_support = q + (p - q) / categories
+        return p_support * (1 - p_support) / (p - q) ** 2
 
 
 class RepeatedSigns(ReportedSigns):
     """Several signs that a user reports for the same value.
 
-    Parameters
-    ----------
-    signs : ReportedSigns
-        The law of a single sign.
-    repeats : sequence of int
-        r, per level.
-    values : bool
-        True: they represent values in [-1, 1], rounded to a sign each time. False: they represent
-        signs.
+    `signs`: the law of a single sign; `repeats`: r, per level; `values`: True: they represent
+    values in [-1, 1], rounded to a sign each time. False: they represent signs.
     """
 
     def __init__(
@@ -132,13 +109,13 @@ class RepeatedSigns(ReportedSigns):
         """Return the law for users; for the users' own values, that of n r independent signs."""
         if question is not None and question.target == "sample":
             return super().law(counts * self.repeats, shares, question)
-        one, repeats = super().law(counts, shares, question), self.repeats[counts > 0]
+        sign_law, repeats = super().law(counts, shares, question), self.repeats[counts > 0]
         return RepeatedLaw(
-            one.counts,
-            one.coefficient,
-            one.contrast,
-            free=one.free,
-            offset=one.offset,
+            sign_law.counts,
+            sign_law.coefficient,
+            sign_law.contrast,
+            free=sign_law.free,
+            offset=sign_law.offset,
             repeats=repeats.astype(np.float64),
             values=self.values,
         )
@@ -153,28 +130,17 @@ class RepeatedSigns(ReportedSigns):
         Given the category it is linear in f, and f (1 - f) is concave: f = 1/k is the largest mean.
         """
         share = 1 / categories
-        given = share * self.p * (1 - self.p) + (1 - share) * self.q * (1 - self.q)
-        result: Floats = given / (self.repeats * self.contrast**2) + share * (1 - share)
-        return result
+        noise = share * self.p * (1 - self.p) + (1 - share) * self.q * (1 - self.q)
+        variance: Floats = noise / (self.repeats * self.contrast**2) + share * (1 - share)
+        return variance
 
 
 class FlippedSigns(ReportedSigns):
     """Signs that are flipped with probability T / 2^64, one integer threshold T a level.
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The epsilon of one sign, per level.
-
-    Attributes
-    ----------
-    flips : list of int
-        T, per level.
-    flip : ndarray of float64, shape (levels,)
-        T / 2^64, the probability of a flip: q, and 1 - p.
-    contrast : ndarray of float64, shape (levels,)
-        a = 1 - 2 T / 2^64, the mean of a reported sign that was +1: tanh(epsilon / 2) up to
-        rounding.
+    `epsilons`: the epsilon of one sign, per level. `flips`: T, per level; `flip`, shape (levels,):
+    T / 2^64, the probability of a flip: q, and 1 - p; `contrast`, shape (levels,): a = 1 - 2 T /
+    2^64, the mean of a reported sign that was +1: tanh(epsilon / 2) up to rounding.
     """
 
     def __init__(self, epsilons: Sequence[Fraction]) -> None:

@@ -26,20 +26,15 @@ from estimators.mechanisms.shared.supports import SupportReports
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 
-TESTED = 64
+MAX_TESTED_STRINGS = 64
 """Strings of a query that are tested for heterogeneity, at most."""
 
 
 class StringLookups(SupportReports):
     """A mechanism with rows of hashed points, of which any string can be asked for.
 
-    Attributes
-    ----------
-    hashed_rows : list of HashedRows
-        Per level.
-    signs : ReportedSigns
-        p and q per level: the chance that a report lies on the hyperplane of its string's point,
-        and on that of another point.
+    `hashed_rows`: per level; `signs`: p and q per level: the chance that a report lies on the
+    hyperplane of its string's point, and on that of another point.
     """
 
     hashed_rows: list[HashedRows]
@@ -73,17 +68,17 @@ class StringLookups(SupportReports):
 
     def support(self, table: Counts, keys: Words) -> Counts:
         """Return how many reports support each key, shape (levels, k)."""
-        result = np.zeros((len(table), keys.size), dtype=np.int64)
+        support = np.zeros((len(table), keys.size), dtype=np.int64)
         for level in np.flatnonzero(self.answering(table)).tolist():
-            result[level] = self.hashed_rows[level].support(self.row_counts(table, level), keys)
-        return result
+            support[level] = self.hashed_rows[level].support(self.row_counts(table, level), keys)
+        return support
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the frequencies of the requested keys."""
         keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
         counts = self.answering(table)
         if not counts.any():
-            return self._nothing(question, table[:, 0], keys.size)
+            return self._empty_estimate(question, table[:, 0], keys.size)
         return dataclasses.replace(
             self.estimate_support(counts, self.support(table, keys), question),
             reports=int(table[:, 0].sum()),
@@ -95,10 +90,9 @@ class StringLookups(SupportReports):
 
         Parameters
         ----------
-        counts : ndarray of int64, shape (levels,)
-            Reports that name a row; some above zero.
-        support : ndarray of int64, shape (levels, k)
-        question : Question
+        counts, support, question
+            `counts`, shape (levels,): reports that name a row; some above zero; `support`, shape
+            (levels, k).
         """
         shares = level_weights(question.weights, counts, self.facts)
         bounds = self.limits(counts, shares, support, question, question.log_p(support.shape[1]))
@@ -108,33 +102,27 @@ class StringLookups(SupportReports):
         raw = (1 + means) / 2
         value = shares @ ((raw - self._chance[:, None]) / (1 - self._chance[:, None]))
         tables = self._tables(np.flatnonzero(counts))
-        apart = heterogeneity_of_points(users, means[used, :TESTED], tables)
+        p_value = heterogeneity_of_points(users, means[used, :MAX_TESTED_STRINGS], tables)
         effective = 1 / users.worst_variance
-        return self._answer(question, counts, shares, value, bounds, effective, apart)
+        return self._build_estimate(question, counts, shares, value, bounds, effective, p_value)
 
     def limits(
         self, counts: Counts, shares: Floats, support: Counts, question: Question, log_p: float
     ) -> tuple[Floats, Floats]:
         """Return bounds on the frequencies of strings with this support.
 
-        Parameters
-        ----------
-        counts : ndarray of int64, shape (levels,)
-        shares : ndarray of float64, shape (levels,)
-            Weights that sum to one, zero for levels without reports.
-        support : ndarray of int64, shape (levels, k)
-        question : Question
-        log_p : float
-            ln p, the failure probability of one side of one string's interval.
-
-        Notes
-        -----
         Noise and collisions have half of p each; above, noise has all of it if no level can be
         certain of collisions: no level in use, or for all times at once none that may come. If
-        users have values or distributions of their own, the mean over them is f + b, b a mean of
-        all levels' collisions: at most (1 - f) B for the largest B, and at least 0. For all times
-        at once, the collisions of the k-th user are then bounded at p / (k (k + 1)), as for a count
-        sketch.
+        users have values of their own, the mean over them is f + b with 0 <= b <= (1 - f) B, B the
+        largest level's collisions; for all times at once the collisions of the k-th user are
+        bounded at p / (k (k + 1)).
+
+        Parameters
+        ----------
+        counts, shares, support, question, log_p
+            `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
+            levels without reports; `support`, shape (levels, k); `log_p`: ln p, the failure
+            probability of one side of one string's interval.
         """
         policy, free = question.weights, not question.one_mean(int(np.count_nonzero(counts)))
         total, half = total_weight(policy, counts, self.facts), log_p - math.log(2)
@@ -142,7 +130,7 @@ class StringLookups(SupportReports):
         if question.bound == "anytime":  # a level that may still come must not change p's shares
             levels = np.arange(len(counts))
         tables = self._tables(levels)
-        each = collision_log_p(log_p, len(tables))
+        log_collision = collision_log_p(log_p, len(tables))
 
         def side(crowd: Floats, log_noise: float, end: int) -> Floats:
             """Return one end of the intervals for f, if a level's collisions are a known share."""
@@ -154,16 +142,18 @@ class StringLookups(SupportReports):
         if free:
             if question.bound == "anytime":
                 n = float(counts.sum())
-                each -= math.log(n) + math.log1p(n)
-            most = max(max_collision_share(*table, each) for table in tables)
-            lower = (side(np.zeros(len(counts)), half, 0) - most) / max(1 - most, 1e-12)
+                log_collision -= math.log(n) + math.log1p(n)
+            largest_share = max(max_collision_share(*table, log_collision) for table in tables)
+            lower = (side(np.zeros(len(counts)), half, 0) - largest_share) / max(
+                1 - largest_share, 1e-12
+            )
             upper = side(np.zeros(len(counts)), log_p, 1)
         else:
             crowd = np.zeros((2, len(counts)))
             for level, table in zip(levels.tolist(), tables, strict=True):
                 crowd[:, level] = (
-                    max_collision_share(*table, each),
-                    min_collision_share(*table, each),
+                    max_collision_share(*table, log_collision),
+                    min_collision_share(*table, log_collision),
                 )
             lower = side(crowd[0], half, 0)
             upper = side(crowd[1], half if crowd[1].any() else log_p, 1)
@@ -174,10 +164,10 @@ class StringLookups(SupportReports):
         if not crowd.any():
             return self.signs
         shares = [Fraction(share) for share in crowd.tolist()]
-        other = [q + (p - q) * c for (p, q), c in zip(self.signs.exact, shares, strict=True)]
-        return ReportedSigns([p for p, _ in self.signs.exact], other)
+        crowded_q = [q + (p - q) * c for (p, q), c in zip(self.signs.exact, shares, strict=True)]
+        return ReportedSigns([p for p, _ in self.signs.exact], crowded_q)
 
     def _tables(self, levels: NDArray[np.intp]) -> list[HashTable]:
         """Return the rows and points of each of these levels."""
         chosen = [self.hashed_rows[level] for level in levels.tolist()]
-        return [(each.rows, each.geometry.points) for each in chosen]
+        return [(rows.rows, rows.geometry.points) for rows in chosen]

@@ -23,12 +23,9 @@ class SupportReports(Mechanism):
 
         Parameters
         ----------
-        reports : ndarray, n rows
-            Of one level.
-        level : int
-            Its index.
-        category : int
-            An index, or the 64-bit key of a string.
+        reports, level, category
+            `reports`, n rows: of one level; `level`: its index; `category`: an index, or the 64-bit
+            key of a string.
         """
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:

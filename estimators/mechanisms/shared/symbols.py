@@ -35,9 +35,9 @@ class ReportedSymbols(Mechanism):
         """Reject a report that is not a symbol of its level."""
         reports = np.frombuffer(values, dtype=self.dtype)
         largest = self._largest[np.frombuffer(levels, dtype=np.uint8)]
-        beyond = reports > largest
-        if beyond.any():
-            index = int(beyond.argmax())
+        is_invalid = reports > largest
+        if is_invalid.any():
+            index = int(is_invalid.argmax())
             raise ReportError(
                 "bad_value", f"report {reports[index]}: expected 0 to {largest[index]} at its level"
             )
@@ -60,12 +60,8 @@ def check_symbols(values: bytes, dtype: np.dtype[np.integer[Any]], symbols: int)
 
     Parameters
     ----------
-    values : bytes
-        The reports.
-    dtype : numpy dtype
-        Of a report.
-    symbols : int
-        How many there are.
+    values, dtype, symbols
+        `values`: the reports; `dtype`: of a report; `symbols`: how many there are.
 
     Raises
     ------

@@ -11,7 +11,7 @@
 import { checkRevision, coarsen } from "../definition.js";
 import { withoutDenied } from "../deny.js";
 import { listOfValues } from "../dither.js";
-import { LARGEST_ANSWER, LARGEST_DEFINITION, outside, wrong } from "../checks.js";
+import { LARGEST_ANSWER, LARGEST_DEFINITION, copied, outside, wrong } from "../checks.js";
 import { levelOf, mechanismOf } from "../mechanisms.js";
 import { ANONYMOUS, YEAR_10000, encodeBatch, jsonOf, newBatchId } from "../posting.js";
 import { randomizeAnswer } from "../rounds.js";
@@ -208,9 +208,11 @@ export class Device {
    * @throws {StorageError}
    */
   async report(metric, values, epsilons, options = {}) {
+    const held = Array.isArray(values) ? values.map(copied) : copied(values); // as they are now
+    const wanted = copied(epsilons);
     const definition = await this.definition(metric);
-    const all = listOfValues(definition, values);
-    const each = Array.isArray(epsilons) ? Array.from(epsilons) : all.map(() => epsilons);
+    const all = listOfValues(definition, held);
+    const each = Array.isArray(wanted) ? Array.from(wanted) : all.map(() => wanted);
     if (all.length === 0) throw new RangeError(`no values of ${definition.name}`);
     if (each.length !== all.length) {
       throw new RangeError(`${each.length} epsilons for ${all.length} values`);

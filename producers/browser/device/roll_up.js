@@ -8,7 +8,7 @@
  */
 
 import { withoutDenied } from "../deny.js";
-import { outside, wrong } from "../checks.js";
+import { copied, outside, wrong } from "../checks.js";
 import { levelOf, mechanismOf } from "../mechanisms.js";
 import { systemBits, uniformBelow, unitsOf } from "../sampling.js";
 import { millisecondsOf } from "./ledger.js";
@@ -105,7 +105,7 @@ export class RollUp {
    * @throws {import("./database.js").StorageError}
    */
   async add(value) {
-    const given = this.#checked(value);
+    const given = this.#checked(copied(value));
     await this.#inside.transact(async (transaction) => {
       const now = this.#inside.clock();
       const { closed, open } = await this.#course(transaction, now);

@@ -88,7 +88,7 @@ def _compare(fast: Partition, slow: Partition, seed: int, first: int) -> None:
 
 def _state(partition: Partition) -> tuple[Any, ...]:
     panes = {
-        key: (pane.statistic.tobytes(), pane.first_offset, frozenset(pane.seen), pane.closed)
+        key: (pane.statistic.tobytes(), pane.first_offset, frozenset(pane.batch_ids), pane.closed)
         for key, pane in partition.panes.items()
     }
     return panes, dict(partition.watermarks), dict(partition.counts), partition.next_offset

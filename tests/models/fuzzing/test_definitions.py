@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.config.settings import SECTIONS, in_force, load_settings, values
+from aggregator.config.settings import SECTION_TYPES, in_force, load_settings, values
 from aggregator.errors import SettingsError
 from aggregator.secrets import HIDDEN
 from estimators import DefinitionError, Metric, load_metrics
@@ -124,7 +124,9 @@ KNOWN = sorted({key for key, _ in values(load_settings(environ={}))} - {"metrics
 
 @settings(deadline=None, max_examples=150)
 @given(
-    key=st.one_of(st.sampled_from(KNOWN), st.text(max_size=12), st.sampled_from(sorted(SECTIONS))),
+    key=st.one_of(
+        st.sampled_from(KNOWN), st.text(max_size=12), st.sampled_from(sorted(SECTION_TYPES))
+    ),
     value=VALUES,
 )
 def test_a_setting_works_or_is_refused_with_its_key(key: str, value: Any) -> None:

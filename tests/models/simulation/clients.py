@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from aggregator.dead_letters.writer import CONTEXT
+from aggregator.dead_letters.writer import HEADER_PREFIX
 from aggregator.errors import BrokerUnreachable
 from aggregator.kafka.obstacles import Probe
 from tests.models.simulation.cluster import TOPIC, Cluster, Message
@@ -318,8 +318,8 @@ class ProducerModel:
         if self._world.strikes("dead letter producer fails", who):
             raise KafkaException(KafkaError(KafkaError._FATAL))
         found = dict(headers)
-        partition, offset = (int(found[CONTEXT + name]) for name in ("partition", "offset"))
-        letter = (partition, offset, found[CONTEXT + "exception.class.name"].decode(), value)
+        partition, offset = (int(found[HEADER_PREFIX + name]) for name in ("partition", "offset"))
+        letter = (partition, offset, found[HEADER_PREFIX + "exception.class.name"].decode(), value)
         self._queue.append((letter, on_delivery))
 
     def poll(self, timeout: float) -> int:

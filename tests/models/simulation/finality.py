@@ -60,7 +60,7 @@ class Finality:
         """Read what is final, and compare it with what was before."""
         try:
             overview = self._store.overview()
-            overview.check()
+            overview.require_readable()
         except (StateUnreadable, redis.RedisError):
             return
         closed = overview.closed(KEY)

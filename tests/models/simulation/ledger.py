@@ -285,10 +285,10 @@ def contents(state: Partition) -> dict[bytes, Any]:
         indexed.add((key.grain, key.metric))
         if not pane.closed:
             opened[f"{key}:{pane.first_offset}".encode()] = None
-            if pane.seen:
+            if pane.batch_ids:
                 for number, chunk in enumerate(_chunks_of_ids(b"".join(pane.unsaved))):
                     found[f":seen:{key}:{number}"] = chunk  # unsaved of a replay are all
-                found.setdefault(":ids", {})[str(key).encode()] = b"%d" % len(pane.seen)
+                found.setdefault(":ids", {})[str(key).encode()] = b"%d" % len(pane.batch_ids)
     found[":indexed"] = {f"{grain}:{metric}".encode(): None for grain, metric in indexed}
     found[":open"] = opened
     own = (":ids", ":open", ":indexed")

@@ -145,7 +145,7 @@ class Schedule:
             inspector = InspectorModel(self.cluster, process, self.ledger)
             producer = ProducerModel(self.cluster, process)
             store = Store(RedisClient(functools.partial(self.redis.ask, process)), TOPIC)
-            mine = worker_clients.Clients(
+            mine = worker_clients.WorkerClients(
                 consumer,  # type: ignore[arg-type]
                 inspector,  # type: ignore[arg-type]
                 producer,  # type: ignore[arg-type]

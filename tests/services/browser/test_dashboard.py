@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.web.http.access import hashed, new_token
+from aggregator.web.http.access import hash_token, new_token
 from tests.services.browser.conftest import (
     HOSTILE,
     Site,
@@ -192,8 +192,8 @@ def test_a_token_is_asked_for_where_one_is_needed(
     viewer, ops = new_token(), new_token()
     flags = [
         "access.anonymous=report",
-        f"access.tokens.viewer={hashed(viewer)} read",
-        f"access.tokens.ops={hashed(ops)} read admin",
+        f"access.tokens.viewer={hash_token(viewer)} read",
+        f"access.tokens.ops={hash_token(ops)} read admin",
     ]
     with site_of(filled.deployment, *flags) as guarded:
         page = visitor.open(guarded.url)

@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aggregator.web.pages import RANDOMIZERS
+from aggregator.web.pages import RANDOMIZER_FILES
 from estimators import LocalMetric, define
 from producers import Ledger
 from producers.gateway import Gateway
@@ -137,7 +137,7 @@ def site(broker: Broker, topic: str) -> Iterator[Site]:
         Route("/posts/v1/metrics/{name}", site.definition),
         Route("/posts/v1/metrics/{name}/round", site.round),
         Route("/", site.page),
-        *(Route(f"/static/{name}", site.module) for name in RANDOMIZERS),
+        *(Route(f"/static/{name}", site.module) for name in RANDOMIZER_FILES),
     ]
     with serving(gateway, beside) as url:
         site.url = url.removesuffix("v1/reports")

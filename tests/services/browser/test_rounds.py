@@ -13,7 +13,7 @@ import numpy as np
 from estimators import SearchMetric, define
 from estimators.exact.randomness import SeededBits
 from estimators.extremes import Progress
-from estimators.extremes.search import Decision
+from estimators.extremes.binary_search import Decision
 from estimators.metrics.loading import read_definition
 from producers.wire.batch import encode_batch
 from tests.services.browser.conftest import Modules

@@ -9,7 +9,7 @@ import numpy as np
 
 from estimators import DenyRule, LocalMetric, define
 from estimators.discovery.layout import ROW_AIM, ROW_POINTS, TREE_AIM, TREE_POINTS
-from estimators.mechanisms.projective_sketch import LIMITS
+from estimators.mechanisms.projective_sketch import POINTS_RANGE
 from estimators.metrics.categories import CodedVocabulary
 from tests.services.browser.conftest import Modules
 from tests.support.browser_module import (
@@ -73,7 +73,7 @@ def test_the_same_random_words_give_the_same_bytes(device: Modules) -> None:
 
 
 def test_each_level_has_the_geometry_of_python(device: Modules) -> None:
-    for limits, aim in ((TREE_POINTS, TREE_AIM), (ROW_POINTS, ROW_AIM), (LIMITS, 364)):
+    for limits, aim in ((TREE_POINTS, TREE_AIM), (ROW_POINTS, ROW_AIM), (POINTS_RANGE, 364)):
         assert_same_geometries(device, [0.0001, 0.28, 1, 2.7183, 5.9999, 6], limits, aim)
 
 

@@ -23,7 +23,7 @@ from aggregator.cli.roles import roles
 from aggregator.clock import SYSTEM
 from aggregator.config.settings import load_settings
 from aggregator.kafka import topic_admin
-from aggregator.web.http.access import hashed, new_token
+from aggregator.web.http.access import hash_token, new_token
 from estimators import Metric, load_metrics
 from tests.support.paths import ROOT
 from tests.support.reports.messages import batch
@@ -66,7 +66,7 @@ class Cluster:
         self.maps = {"dither-authorities": {"ca.crt": secured.certificates.ca.read_text()}}
         self.secrets = {name: self._secret(role) for name, role in ROLES.items()}
         for server in ("dither-serve", "dither-gateway"):
-            self.secrets[server]["token-grafana"] = f"{hashed(self.token)} read"
+            self.secrets[server]["token-grafana"] = f"{hash_token(self.token)} read"
         self.secrets["dither-tls"] = {
             "tls.crt": certificate.read_text(),
             "tls.key": key.read_text(),

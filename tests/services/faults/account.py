@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.dead_letters.writer import CONTEXT
+from aggregator.dead_letters.writer import HEADER_PREFIX
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.store import Store
 from estimators import Metric
@@ -110,7 +110,7 @@ def differences(
             found.append(f"partition {partition}: {name}: stored {stored}, sent {expected}")
     for (partition, name), total in account.totals.items():
         sums = metrics[name].zero()
-        for _, statistic in store.panes.running(
+        for _, statistic in store.panes.running_total(
             [partition], metric_key(name, metrics[name].revision)
         ):
             sums += np.frombuffer(statistic, "<i8")
@@ -119,8 +119,8 @@ def differences(
             found.append(f"partition {partition}: total of {name}: {cells} cells differ")
     dead: dict[Place, str] = {}
     for headers in letters:
-        place = int(headers[CONTEXT + "partition"]), int(headers[CONTEXT + "offset"])
-        dead[place] = headers[CONTEXT + "exception.class.name"].decode()
+        place = int(headers[HEADER_PREFIX + "partition"]), int(headers[HEADER_PREFIX + "offset"])
+        dead[place] = headers[HEADER_PREFIX + "exception.class.name"].decode()
     for place in sorted(dead.keys() | account.refused.keys()):
         was, should = dead.get(place, "no letter"), account.refused.get(place, "no letter")
         if was != should:

@@ -101,7 +101,7 @@ def test_a_worker_that_hangs_with_redis_says_where_and_resumes(
         assert stuck["step"] == "committing"
         assert "in _commit" in stuck["stack"]
         assert worker.owned
-    assert deployment.store.registry.stuck(0) == {}
+    assert deployment.store.registry.stuck_workers(0) == {}
 
 
 def test_what_a_batch_in_an_open_pane_is_said_to_take_is_what_it_takes() -> None:
@@ -126,8 +126,8 @@ def count(first, last):
     for start in range(first, last, 1000):
         state.count(log(*some(start, 1000), first=start))
         state.mark_committed()
-    (pane,) = (pane for pane in state.panes.values() if pane.seen)
-    return rss(), pane.seen.nbytes
+    (pane,) = (pane for pane in state.panes.values() if pane.batch_ids)
+    return rss(), pane.batch_ids.nbytes
 before, few = count(0, 300_000)  # what a poll needs meanwhile is there by then
 after, many = count(300_000, 1_200_000)
 print((after - before) / 900_000, (many - few) / 900_000)

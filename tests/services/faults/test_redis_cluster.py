@@ -110,7 +110,7 @@ def test_a_worker_takes_a_partition_over_while_its_slot_moves(
     deployment.count(traffic(deployment, 40))
     before, number = deployment.state(), deployment.metrics["delay"]
     key = metric_key(number.name, number.revision)
-    total = [value for _, value in deployment.store.panes.running([0], key)]
+    total = [value for _, value in deployment.store.panes.running_total([0], key)]
     assert total
     target = next(node for node in cluster.masters if node is not cluster.master_of(prefix))
     source, slot = cluster.begin_move(prefix, target)
@@ -121,7 +121,7 @@ def test_a_worker_takes_a_partition_over_while_its_slot_moves(
             snapshot = deployment.store.partition.acquire(0, "heir")
             assert snapshot.next_offset == int(before[f"{prefix}:owner"])
             assert len(snapshot.open) == len(before[f"{prefix}:open"])
-            found = [value for _, value in deployment.store.panes.running([0], key)]
+            found = [value for _, value in deployment.store.panes.running_total([0], key)]
             assert sorted(found) == sorted(total)
         except redis.RedisError as error:
             refused.append(explain_redis_error(error))

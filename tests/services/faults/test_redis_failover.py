@@ -93,7 +93,7 @@ def test_two_masters_at_once_end_with_the_sums_of_the_log() -> None:
         assert store.counts(0) == dict(straight.counts)
         (pane,) = store.partition.snapshot(0).open.values()
         assert pane[1] == next(iter(straight.panes.values())).statistic.tobytes()
-        assert pane[2] == next(iter(straight.panes.values())).seen
+        assert pane[2] == next(iter(straight.panes.values())).batch_ids
 
 
 def test_a_sentinel_that_hangs_up_is_asked_once_and_then_the_next(node: RedisNode) -> None:
@@ -113,7 +113,9 @@ def test_a_sentinel_that_hangs_up_is_asked_once_and_then_the_next(node: RedisNod
         try:
             connect(f"{places}/dither").close()
             assert len(asked) == 1
-            with pytest.raises(StoreUnreachable, match="none that answers knows a master 'other'"):
+            with pytest.raises(
+                StoreUnreachable, match="no Sentinel that answers knows a running master 'other'"
+            ):
                 connect(f"{places}/other")
         finally:
             broken.shutdown(socket.SHUT_RDWR)
@@ -146,7 +148,7 @@ def test_a_replica_that_lagged_becomes_the_master_during_ingestion(
 def test_a_partition_whose_state_is_spoilt_halts_alone_and_goes_on_when_it_is_mended(
     on_node: Deployment, node: RedisNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aggregator.counting.assignment.LOOK_AGAIN_SECONDS", 0.3)
+    monkeypatch.setattr("aggregator.counting.assignment.UNREADABLE_RETRY_SECONDS", 0.3)
     deployment = on_node
     prefix = tag(deployment.topic, 0)
     deployment.produce(traffic(deployment, 40))

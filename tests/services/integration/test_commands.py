@@ -122,7 +122,7 @@ def test_workers_are_started_again_by_their_supervisor_and_end_with_it(
         supervisor.kill()
         supervisor.wait()
     wait_until(lambda: not living(workers), "the workers have ended, too")
-    assert deployment.store.registry.deaths() == 1
+    assert deployment.store.registry.worker_deaths() == 1
     assert deployment.verify().verified
 
 
@@ -154,7 +154,7 @@ def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_a
     ]
     days = [f"2013-02-{1 + i // 24:02}T{i % 24:02}:00:00Z,5,DE" for i in range(300)]
     table.write_text("\n".join(["hour,delay,land", *days]) + "\n")
-    assert "Of 300 it is not known" in deployment.dither("produce", *arguments).stderr
+    assert "300 not counted by any worker yet" in deployment.dither("produce", *arguments).stderr
     deployment.count()
     table.write_text("\n".join(["hour,delay,land", *hours, days[-1]]) + "\n")
     late = deployment.dither("produce", *arguments)

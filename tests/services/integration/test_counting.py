@@ -195,7 +195,7 @@ def test_a_second_group_on_the_same_redis_says_so_and_disturbs_nobody(
 def test_two_deployments_in_one_group_say_so_and_a_redis_that_was_lost_is_no_second_one(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch, is_established: bool
 ) -> None:
-    monkeypatch.setattr(origin, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(origin, "RIVAL_CHECK_SECONDS", 0.3)
     other = deployment.beside(other_database(deployment.redis_url))
     other.settings.aggregate.group = deployment.settings.aggregate.group
     deployment.produce(traffic(deployment, 20))

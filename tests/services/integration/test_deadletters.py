@@ -15,8 +15,8 @@ from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from aggregator.dead_letters.handled_marks import HandledMarks
+from aggregator.dead_letters.letter_replay import Forecast, replay
 from aggregator.dead_letters.reader import DeadLetterTopic
-from aggregator.dead_letters.replay import Forecast, replay
 from aggregator.dead_letters.writer import DeadLetters
 from aggregator.kafka import clients
 from aggregator.state.decoder import Rejection
@@ -148,7 +148,7 @@ def send(deployment: Deployment) -> Iterator[Callable[[Rejection], None]]:
     letters = DeadLetters(producer, deployment.deadletters)
 
     def now(refusal: Rejection) -> None:
-        letters.send(refusal)
+        letters.enqueue(refusal)
         letters.flush(30)
 
     yield now
@@ -180,8 +180,8 @@ def test_copies_appear_once_over_the_partitions_of_a_topic_that_retention_has_cu
     for number in range(30):
         one = original(reports, number, b"\xffgarbage")
         for _ in range(2):
-            letters.send(Rejection(one, "malformed", "not a ReportBatch"))
-    letters.send(Rejection(original("another", 1, b"\xffgarbage"), "malformed", ""))
+            letters.enqueue(Rejection(one, "malformed", "not a ReportBatch"))
+    letters.enqueue(Rejection(original("another", 1, b"\xffgarbage"), "malformed", ""))
     letters.flush(30)
     producer.produce(deployment.deadletters, b"no dead letter at all")
     forged = {"topic": reports, "partition": "-5", "offset": "7"}
@@ -209,7 +209,7 @@ def test_a_truncated_message_cannot_be_sent_again_and_says_so(
     whole = payload(delay, 1, reports=60_000)
     producer = clients.producer(deployment.settings, **{"message.max.bytes": 110_000})
     letters = DeadLetters(producer, deployment.deadletters)
-    letters.send(Rejection(original(deployment.topic, 7, whole), "wrong_revision", ""))
+    letters.enqueue(Rejection(original(deployment.topic, 7, whole), "wrong_revision", ""))
     letters.flush(30)
     producer.close()
     found = ask("list")

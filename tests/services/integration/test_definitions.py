@@ -110,7 +110,7 @@ def test_definitions_that_were_deleted_are_written_again(
         wait_until(lambda: kept(live) == before, "a worker that starts has written them again")
         client.set("other type", "")
         client.rename("other type", definitions_key(live.topic))
-    monkeypatch.setattr("aggregator.counting.committer.KEEP_SECONDS", 0.1)
+    monkeypatch.setattr("aggregator.counting.committer.DEFINITIONS_SECONDS", 0.1)
     with live.worker():
         live.produce(reports(live, "delay", range(100, 130)))
         live.wait_until_counted()

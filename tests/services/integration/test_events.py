@@ -75,8 +75,8 @@ def test_each_closed_pane_is_one_cloud_event_with_the_readers_answer(counted: De
     with publishing(counted):
         wait_for_finals(counted, 24)
         wait_until(lambda: len(on_topic(counted)) == 25, "and a running total")
-        assert counted.store.registry.publishing()[0]
-    has_leader, published = counted.store.registry.publishing()
+        assert counted.store.registry.publisher_status()[0]
+    has_leader, published = counted.store.registry.publisher_status()
     assert not has_leader, "it has let go of the lease"
     assert published["final"] == 24
     found, revision = on_topic(counted), counted.metrics["age"].revision
@@ -299,7 +299,7 @@ def test_a_key_of_the_copy_that_somebody_deleted_brings_no_event_twice(counted: 
         with publishing(counted):
             wait_for_finals(counted, panes)
         assert set(final_ids(counted).values()) == {1}
-        _, published = counted.store.registry.publishing()
+        _, published = counted.store.registry.publisher_status()
         assert (client.zcard(finals), published["final"]) == (panes, panes)
 
 
@@ -308,7 +308,7 @@ def test_messages_and_transactions_of_others_on_the_topic_hide_nothing(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def published() -> int:
-        return counted.store.registry.publishing()[1]["final"]
+        return counted.store.registry.publisher_status()[1]["final"]
 
     other = Producer(
         {

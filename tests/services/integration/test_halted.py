@@ -15,9 +15,9 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from aggregator.cli.main import cli
 from aggregator.config.settings import Settings
 from aggregator.counting import assignment
-from aggregator.dead_letters.writer import CONTEXT, UNREADABLE
+from aggregator.dead_letters.writer import HEADER_PREFIX, UNREADABLE_HEADER
 from aggregator.kafka import clients, compaction, obstacles
-from aggregator.kafka.log_ends import NO_ANSWER, UNSEEN, KafkaLog, LogEnds
+from aggregator.kafka.log_ends import NO_ANSWER, NO_VISIBLE_TOPIC, KafkaLog, LogEnds
 from aggregator.reading.status import Rates, status
 from aggregator.state.partition import Partition
 from aggregator.storage import eviction
@@ -83,7 +83,7 @@ def test_a_compacted_topic_is_refused_at_the_start_and_halts_who_runs(
     assert f"topic {deployment.topic!r} has cleanup.policy = compact,delete" in refused.stderr
     assert "--add-config cleanup.policy=delete" in refused.stderr
     set_policy(deployment, "delete")
-    monkeypatch.setattr(compaction, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(compaction, "POLICY_CHECK_SECONDS", 0.5)
     deployment.produce(traffic(deployment, 10))
     with deployment.worker():
         deployment.wait_until_counted()
@@ -96,7 +96,7 @@ def test_a_compacted_topic_is_refused_at_the_start_and_halts_who_runs(
 def test_workers_halt_when_redis_may_evict_by_now(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eviction, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(eviction, "CHECK_SECONDS", 0.2)
     client = deployment.store.client
     deployment.produce(traffic(deployment, 10))
     client.config_set("maxmemory", "1gb")
@@ -162,12 +162,12 @@ def test_headers_whose_names_are_not_utf8_are_left_out_however_often_others_were
         deployment.produce([(0, honest(delay, 1)), (1, honest(delay, 2))])
         deployment.wait_until_counted()
     found = [letter["headers"] for letter in deployment.dead(len(records))]
-    unreadable = [headers for headers in found if UNREADABLE in headers]
+    unreadable = [headers for headers in found if UNREADABLE_HEADER in headers]
     assert len(unreadable) == len(records) // 2
     assert sum("also" in headers for headers in found) == len(records) // 2
     assert not any("fine" in headers for headers in unreadable)
-    assert {headers[UNREADABLE] for headers in unreadable} == {b"a name is not UTF-8"}
-    assert {int(headers[CONTEXT + "offset"]) for headers in found} == set(range(len(records)))
+    assert {headers[UNREADABLE_HEADER] for headers in unreadable} == {b"a name is not UTF-8"}
+    assert {int(headers[HEADER_PREFIX + "offset"]) for headers in found} == set(range(len(records)))
     assert accepted(deployment) == 2
     assert deployment.verify().verified
     explained = deployment.dither("deadletters", "explain", "0:1")
@@ -271,7 +271,7 @@ def test_a_client_whose_place_has_left_the_log_says_so_and_never_jumps(
 def test_a_partition_is_counted_again_while_its_worker_runs_and_not_where_its_log_was_cut(
     deployment: Deployment, delay: Metric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assignment, "LOOK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(assignment, "UNREADABLE_RETRY_SECONDS", 0.1)
     hours = [batch(delay, [1.0], 1, EPOCH + i * HOUR, i).SerializeToString() for i in range(1_200)]
     deployment.produce([(0, one) for one in hours])
     with deployment.worker():
@@ -300,7 +300,7 @@ def test_what_is_reported_and_counted_while_a_recount_asks_is_not_taken_for_lost
     deployment: Deployment, delay: Metric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployment.produce([(0, honest(delay, 1))])
-    monkeypatch.setattr(assignment, "LOOK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(assignment, "UNREADABLE_RETRY_SECONDS", 0.1)
     with deployment.worker():
         deployment.wait_until_counted()
 
@@ -334,7 +334,10 @@ def test_what_waits_is_asked_of_kafka_and_never_guessed(deployment: Deployment) 
     assert lags() == none
     deployment.produce([(0, b"four")] * 5)
     assert lags() == {**none, 0: 5}, "all workers are gone"
-    for topic, servers, why in (("nowhere", "", UNSEEN), ("reports", "127.0.0.1:9", NO_ANSWER)):
+    for topic, servers, why in (
+        ("nowhere", "", NO_VISIBLE_TOPIC),
+        ("reports", "127.0.0.1:9", NO_ANSWER),
+    ):
         settings = Settings(kafka=dict(deployment.settings.kafka))
         settings.topics.reports = topic
         if servers:

@@ -179,7 +179,7 @@ def check_one_value(deployment: Deployment) -> None:
     shown = deployment.reader().estimate("wage")
     numbers = (shown.value, shown.lower, shown.upper)
     assert numbers == tuple(event.answer[key] for key in ("value", "lower", "upper"))
-    assert deployment.store.registry.publishing()[1]["final"] == 1
+    assert deployment.store.registry.publisher_status()[1]["final"] == 1
 
 
 KEPT = [step for step in STEPS if step not in ("nothing drawn", "drawn and not kept")]

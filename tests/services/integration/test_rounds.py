@@ -121,7 +121,10 @@ def test_without_a_search_a_coordinator_waits_for_definitions_that_have_one(
     with capture_logs() as logged:
         coordinator.start()
         wait_until(lambda: bool(logged), "it says that it waits")
-        assert (coordinator.trouble(), searching.store.registry.coordinating()) == ("", False)
+        assert (coordinator.trouble(), searching.store.registry.is_coordinator_running()) == (
+            "",
+            False,
+        )
         file.write_text(with_searches)
         assert metrics.refresh()
         wait_until(lambda: bool(searching.store.registry.rounds()), "a round is open")
@@ -130,7 +133,7 @@ def test_without_a_search_a_coordinator_waits_for_definitions_that_have_one(
         wait_until(
             lambda: [line["event"] for line in logged].count("waiting") == 2, "it waits again"
         )
-        assert not searching.store.registry.coordinating(), "it has left the lease"
+        assert not searching.store.registry.is_coordinator_running(), "it has left the lease"
         coordinator.stop()
     whys = {line["why"] for line in logged if line["event"] == "waiting"}
     assert whys == {"no metric is a minimum or maximum"}

@@ -131,7 +131,7 @@ def test_no_sum_leaves_but_in_a_release(defined: Callable[..., Deployment]) -> N
     trusted.produce([*reports(trusted), (0, b"no batch")])
 
     def released() -> bool:
-        return trusted.store.registry.publishing()[1]["final"] >= 2 * (PANES - 1)
+        return trusted.store.registry.publisher_status()[1]["final"] >= 2 * (PANES - 1)
 
     with service(trusted, "--log-json", "--log-level=debug") as address:
         trusted.wait_until_counted()

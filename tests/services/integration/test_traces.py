@@ -16,7 +16,7 @@ import pytest
 from aggregator.features.rounds.coordinator import Coordinator
 from aggregator.monitoring.otlp.tracing import Tracing
 from aggregator.publishing.publisher import Publisher
-from aggregator.tracing.commit_trace import MESSAGES
+from aggregator.tracing.commit_trace import MESSAGE_COUNT
 from estimators import SearchMetric
 from tests.support.events import on_topic, reader_of, settings_of
 from tests.support.reports.bad_batches import bad_batches
@@ -101,7 +101,7 @@ def test_each_commit_is_a_span_with_fetch_count_and_store_and_no_contents(
     assert {root["name"] for root in roots} == {"commit"}
     topics = {attributes_of(root)["messaging.destination.name"] for root in roots}
     assert topics == {deployment.topic}
-    assert total([root for root, _ in everything], MESSAGES) >= len(good) + len(bad) + 6
+    assert total([root for root, _ in everything], MESSAGE_COUNT) >= len(good) + len(bad) + 6
     assert total(roots, "dither.refused_messages") == len(bad)
     accepted = sum(count for key, count in counts.items() if key.startswith("accepted"))
     assert total(roots, "dither.reports") >= accepted
@@ -110,7 +110,7 @@ def test_each_commit_is_a_span_with_fetch_count_and_store_and_no_contents(
         assert {child["name"] for child in children} == {"fetch", "count", "check", "store"}
         stored = [child for child in children if child["name"] == "store"]
         fetched = [child for child in children if child["name"] == "fetch"]
-        assert total(fetched, MESSAGES) == total([root], MESSAGES)
+        assert total(fetched, MESSAGE_COUNT) == total([root], MESSAGE_COUNT)
         for attribute in ("dither.reports", "dither.bytes_written"):
             assert total(stored, attribute) == total([root], attribute)
         partitions |= {attributes_of(one)["messaging.destination.partition.id"] for one in stored}
@@ -150,7 +150,7 @@ def test_rounds_and_publishes_are_spans(defined: Callable[..., Deployment]) -> N
     for span in receiver.spans():
         by_name[span["name"]].append(span)
     assert set(by_name) == {"round", "publish"}
-    assert total(by_name["publish"], MESSAGES) == len(on_topic(deployment))
+    assert total(by_name["publish"], MESSAGE_COUNT) == len(on_topic(deployment))
     rounds = by_name["round"]
     assert len(rounds) == ROUNDS
     for span in rounds:

@@ -115,7 +115,7 @@ def test_whatever_else_redis_has_otherwise_than_the_log_is_named(kept: Deploymen
         index = keys_of(kept, "index:pane:delay@*")[0]
         ((member, start),) = client.zrange(index, 0, 0, withscores=True)
         client.zadd(index, {member: start + 60_000})
-        assert "expected it at its start" in named(kept)
+        assert "expected its start as score" in named(kept)
     for pattern in ("index:pane:delay@*", "open"):
         with altered(kept, "another first offset", pattern) as client:
             key = keys_of(kept, pattern)[0]
@@ -155,7 +155,7 @@ def test_whatever_else_redis_has_otherwise_than_the_log_is_named(kept: Deploymen
     with altered(kept, "an open pane that is not among them") as client:
         member = min(m for m in client.smembers(f"{tag}:open") if m.startswith(b"pane:delay"))
         client.srem(f"{tag}:open", member)
-        assert ":open: expected all that was committed" in named(kept)
+        assert ":open: expected all committed entries" in named(kept)
         client.delete(f"{tag}:sizes")  # as an earlier version left it
         client.hdel(f"{tag}:owner", "sizes")
         assert "not among the open panes: running totals lack it" in named(kept)

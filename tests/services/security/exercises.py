@@ -54,7 +54,7 @@ def open_store(settings: Settings) -> Store:
 
 def report(settings: Settings, metrics: Metrics) -> None:
     topic_admin.ensure_topics(settings, settings.topics.reports)
-    properties = {**clients.reporting(settings), "message.timeout.ms": 5000}
+    properties = {**clients.reporter_properties(settings), "message.timeout.ms": 5000}
     with Reporter(metrics["delay"], properties, topic=settings.topics.reports) as reporter:
         reporter.report([1.0, 2.0], epsilon=1.0, time=EPOCH / 1000)
         reporter.flush(10)
@@ -88,10 +88,10 @@ def coordinate(settings: Settings, metrics: Metrics) -> None:
 
 
 def respond(settings: Settings, metrics: Metrics) -> None:
-    properties = {**clients.reporting(settings), "message.timeout.ms": 5000}
+    properties = {**clients.reporter_properties(settings), "message.timeout.ms": 5000}
     metric, topics = metrics["longest"], settings.topics
     with (
-        Rounds(clients.reporting(settings), topics.rounds) as rounds,
+        Rounds(clients.reporter_properties(settings), topics.rounds) as rounds,
         Reporter(metric, properties, topic=topics.reports) as reporter,
     ):
         rounds.read_to_end([metric])
@@ -126,7 +126,7 @@ def recount(settings: Settings, _: Metrics) -> None:
 def delete(settings: Settings, _: Metrics) -> None:
     with open_store(settings) as store:
         recounting.read_owner(store, 0)
-        assert recounting.delete(store, 0) == 1
+        assert recounting.delete_counts(store, 0) == 1
 
 
 def create(settings: Settings, _: Metrics) -> None:
@@ -193,10 +193,10 @@ def keep(settings: Settings, metrics: Metrics) -> None:
         later = [batch(metrics["delay"], [1.0], 1, EPOCH + i * HOUR, i) for i in hours]
         partition.count(log(*later, first=1))
         store.partition.commit(number, epoch + 1, 1, partition, {"high": 1 + len(later)})
-        store.registry.keep_definitions("digest", b"{}")
+        store.registry.store_definitions("digest", b"{}")
         store.registry.definitions()
         store.owner(number)
-        store.registry.count_death()
+        store.registry.add_worker_death()
         store.registry.note_stuck("worker", "counting", 1.0, 0)
         store.registry.note_stuck("worker", "counting", 0.0, 0)
         _find_faults(store, number)
@@ -234,11 +234,11 @@ def read(settings: Settings, metrics: Metrics) -> None:
         metric = metrics["delay"]
         key = f"delay@{metric.revision:08x}"
         store.panes.extent(key, numbers)
-        store.registry.publishing()
+        store.registry.publisher_status()
         store.client.info("memory")
-        store.registry.coordinating()
-        store.registry.deaths()
-        store.registry.stuck(0)
+        store.registry.is_coordinator_running()
+        store.registry.worker_deaths()
+        store.registry.stuck_workers(0)
 
 
 def lead(settings: Settings, metrics: Metrics) -> None:

@@ -251,11 +251,11 @@ def test_librdkafkas_own_log_tells_no_secret(
     settings = places.user("reporter", [])
     settings.kafka |= {"debug": "all", "log_level": 7, "ssl.key.password": "hunter2"}
     caplog.set_level(logging.DEBUG, logger="aggregator.librdkafka")
-    clients.QUIET.addHandler(caplog.handler)
+    clients.LIBRDKAFKA_LOG.addHandler(caplog.handler)
     try:
         clients.admin(settings).poll(0)
     finally:
-        clients.QUIET.removeHandler(caplog.handler)
+        clients.LIBRDKAFKA_LOG.removeHandler(caplog.handler)
     assert "sasl.password" in caplog.text
     assert str(settings.kafka["sasl.password"]) not in caplog.text
     assert "hunter2" not in caplog.text

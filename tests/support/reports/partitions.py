@@ -51,7 +51,7 @@ def everything(partition: Partition) -> dict[str, Any]:
     return {
         "next": partition.next_offset,
         "panes": {
-            k: (p.statistic.tobytes(), frozenset(p.seen), p.closed)
+            k: (p.statistic.tobytes(), frozenset(p.batch_ids), p.closed)
             for k, p in partition.panes.items()
         },
         "counts": {k: v for k, v in partition.counts.items() if v},

@@ -26,13 +26,13 @@ from estimators.mechanisms import (
     HadamardResponse,
     Laplace,
     Mechanism,
+    Piecewise,
     PrefixTree,
     Projection,
     ProjectiveGeometryResponse,
     ProjectiveSketch,
     RecursiveHadamard,
     Repetition,
-    Windows,
     mechanism_class,
 )
 from estimators.mechanisms.shared.frequencies import SupportCounts
@@ -147,7 +147,7 @@ def _table(mechanism: Mechanism, held: Counts, rng: np.random.Generator) -> Coun
             table[level, : child.columns] = _table(child, held[level : level + 1], rng)[0]
         return table
     if isinstance(mechanism, Repetition):  # given their value, one user's reports are of many users
-        table = _table(mechanism.one, held * np.array(mechanism.repeats)[:, None], rng)
+        table = _table(mechanism.repeated, held * np.array(mechanism.repeats)[:, None], rng)
         table[:, 0] = n
         return table
     if isinstance(mechanism, Laplace):
@@ -158,7 +158,7 @@ def _table(mechanism: Mechanism, held: Counts, rng: np.random.Generator) -> Coun
         )
         sums = mechanism.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
         return np.stack([n, sums, 0 * n, 0 * n], axis=1)
-    if isinstance(mechanism, Symbols | Windows):
+    if isinstance(mechanism, Symbols | Piecewise):
         return _symbols(mechanism, functools.partial(symbol_chances, mechanism), held, rng)
     if isinstance(mechanism, SupportCounts):
         own = held
@@ -192,10 +192,10 @@ def symbol_cells(mechanism: Mechanism, tally: Counts) -> Counts:
 
 
 @functools.lru_cache(maxsize=64)
-def symbol_chances(mechanism: Symbols | Windows, level: int) -> Floats:
+def symbol_chances(mechanism: Symbols | Piecewise, level: int) -> Floats:
     """Return the chance of each symbol for each category, or for -1 and 1, from the definition."""
     e = float(np.exp(float(mechanism.epsilons[level])))
-    if isinstance(mechanism, Windows):
+    if isinstance(mechanism, Piecewise):
         symbol, shape = np.arange(mechanism.columns - 1), mechanism.shapes[level]
         ends = np.array([[0], [len(shape.z) - shape.window]])
         odds = np.where((symbol >= ends) & (symbol < ends + shape.window), e, 1.0)

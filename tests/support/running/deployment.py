@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from aggregator.clock import SYSTEM, Clock
-from aggregator.config.definitions import Definitions
+from aggregator.config.definitions import MetricDefinitions
 from aggregator.config.settings import Redis as RedisSettings
 from aggregator.config.settings import Settings, Topics
 from aggregator.counting.worker import Worker
@@ -63,7 +63,7 @@ class Deployment:
         self, kafka: Kafka, redis_url: str, metrics_file: Path, partitions: int = 6
     ) -> None:
         self.kafka, self.redis_url, self.metrics_file = kafka, redis_url, metrics_file
-        self.metrics: Mapping[str, Metric] = Definitions.load(metrics_file)
+        self.metrics: Mapping[str, Metric] = MetricDefinitions.load(metrics_file)
         self.topic = kafka.topic(partitions, max_message_bytes=32_000_000)
         self.deadletters = kafka.topic(1, prefix="dead", max_message_bytes=32_000_000)
         self.estimates = self.topic.replace("test", "estimates")

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from aggregator.reading import serialization
-from aggregator.web.pages import RANDOMIZERS
+from aggregator.web.pages import RANDOMIZER_FILES
 from estimators import Metric
 
 
@@ -22,7 +22,7 @@ def definition(metric: Metric) -> dict[str, Any]:
 
 def module(address: str) -> str:
     """Return the file of the randomizers that an address ends in."""
-    found = [name for name in RANDOMIZERS if address.endswith(f"/{name}")]
+    found = [name for name in RANDOMIZER_FILES if address.endswith(f"/{name}")]
     assert found, address
     name = max(found, key=len)
     return resources.files("producers").joinpath("browser", name).read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aggregator.cli.main import command_help
-from aggregator.extras import NEEDS
+from aggregator.extras import EXTRA_BY_COMMAND
 from tests.support.base_install import link_base_requirements, run_as_device
 
 WITHOUT = {
@@ -56,7 +56,7 @@ def test_a_command_that_lacks_an_extra_says_in_one_line_what_to_install(device: 
         if command in WITHOUT:
             assert code == 0, message
             continue
-        needed = NEEDS.get(command, "server")
+        needed = EXTRA_BY_COMMAND.get(command, "server")
         assert message.startswith(f"Error: dither {command} needs "), message
         assert message.endswith(f", which is not installed: pip install 'dither[{needed}]'\n")
         assert message.count("\n") == 1

@@ -20,7 +20,7 @@ def test_every_shape_is_shown() -> None:
     shown: dict[str, Mapping[Shape, object]] = {
         "API and events": serialization.SHAPES,
         "exporter": answer_samples.SHAPES,
-        "text": text.SHAPES,
+        "text": text.SHAPE_TEXTS,
         "terminal": LiveView(1).shapes,
         "truth": truth.TALLIES_BY_SHAPE,
     }

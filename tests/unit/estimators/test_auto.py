@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from estimators import ReportError
-from estimators.exact.windows import shape_at
+from estimators.exact.piecewise_shapes import shape_at
 from estimators.mechanisms import AutoFrequency, RandomizedResponse, mechanism_class
-from estimators.mechanisms.auto import CANDIDATES
+from estimators.mechanisms.auto import FREQUENCY_CANDIDATES
 from tests.support.reports.cases import metric_for
 from tests.support.rows import row
 
@@ -40,7 +40,7 @@ def test_a_mean_has_the_mechanism_of_the_smaller_variance_for_its_spread() -> No
 
 def test_frequencies_have_the_least_variance_that_fits() -> None:
     for categories in (2, 3, 16, 100, 1000):
-        built = [candidate(EPSILONS, categories=categories) for candidate in CANDIDATES]
+        built = [candidate(EPSILONS, categories=categories) for candidate in FREQUENCY_CANDIDATES]
         for report_bytes in (2, 16, 125):
             mechanism = auto(EPSILONS, categories=categories, report_bytes=report_bytes)
             fitting = [x.facts.variances for x in built if x.width <= report_bytes]

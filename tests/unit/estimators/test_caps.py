@@ -18,7 +18,7 @@ from estimators.bounds.ranked_directions.remainder import concave_majorant_at
 from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import normal_numbers
 from estimators.mechanisms import Caps
-from estimators.mechanisms.caps import MOST_NUMBERS, best_caps
+from estimators.mechanisms.caps import MAX_NORMAL_NUMBERS, best_caps
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
 from tests.support.rows import row
 
@@ -33,7 +33,7 @@ def log_area(d: int) -> float:
 def mean_of(mechanism: Caps, function: Any) -> float:
     """E f(Z) of a score at the only level, by adaptive quadrature."""
     d, (k, w) = mechanism.dimension, mechanism.sets[0]
-    p, q = float(mechanism.inside[0]), float(mechanism.outside[0])
+    p, q = float(mechanism.best_chances[0]), float(mechanism.other_chances[0])
 
     def density(angle: float) -> float:
         z, base = math.sin(angle), float(math.exp(log_area(d)) * math.cos(angle) ** (d - 2))
@@ -101,7 +101,7 @@ def test_candidates_are_constants_of_epsilon_and_dimension_within_limits() -> No
         k, inside = best_caps(exact(epsilon), d)
         assert k % 2 == 0
         assert 1 <= inside <= k // 2
-        assert k // 2 * d <= MOST_NUMBERS
+        assert k // 2 * d <= MAX_NORMAL_NUMBERS
     sizes = [best_caps(Fraction(8), 2**i)[0] for i in range(1, 15)]
     assert sizes == sorted(sizes, reverse=True)
     assert Caps([Fraction(1)], dimension=1).scale[0] == pytest.approx(1 / math.tanh(0.5))

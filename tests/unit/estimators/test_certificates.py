@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from estimators import mechanisms
-from estimators.exact.geometries import LARGEST
+from estimators.exact.geometries import LARGEST_EPSILON
 from estimators.exact.randomness import SeededBits, SystemBits
 from estimators.exact.sampling import normal_numbers
 from estimators.exact.thresholds import WORD, exp_bounds, flip_threshold, miss_threshold
-from estimators.mechanisms.repetition import FREQUENCIES
+from estimators.mechanisms.repetition import REPEATABLE_FREQUENCIES
 from estimators.mechanisms.subset_selection import uniform_subsets
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
 from tests.support.rows import row
@@ -67,7 +67,7 @@ def all_laws(epsilon: Fraction) -> dict[str, Law]:
     grr, ends = mechanisms.Grr([epsilon], categories=6), (1.0, -1.0)
     found = {"grr": ranked(grr, epsilon, range(6), 1, 5)}
     found["randomized_response"] = flipped(mechanisms.RandomizedResponse([epsilon]), epsilon, ends)
-    windows = mechanisms.Windows([epsilon])
+    windows = mechanisms.Piecewise([epsilon])
     window, symbols = windows.shapes[0].window, len(windows.shapes[0].z)
     # a value on a knot is not rounded: the coin's byte does not matter
     found["windows"] = ranked(windows, epsilon, ends, window, symbols - window, ((255,),))
@@ -98,7 +98,7 @@ def all_laws(epsilon: Fraction) -> dict[str, Law]:
     inside, outside = space.size, space.points - space.size
     keys = np.arange(3, dtype=np.uint64)
     found["projective_sketch"] = ranked(
-        hashed, min(epsilon, LARGEST), keys, inside, outside, of_rows
+        hashed, min(epsilon, LARGEST_EPSILON), keys, inside, outside, of_rows
     )
     sketch = mechanisms.CountSketch([epsilon], categories=None, rows=2, buckets=8)
     blocks, keys = sketch.blocks[0], np.arange(6, dtype=np.uint64)
@@ -294,7 +294,9 @@ def test_a_repeated_sign_is_flipped_below_the_threshold_of_its_share_of_epsilon(
 
 
 def test_repeated_reports_of_a_category_are_private_together() -> None:
-    for of, level in itertools.product([each.name for each in FREQUENCIES], range(len(EPSILONS))):
+    for of, level in itertools.product(
+        [each.name for each in REPEATABLE_FREQUENCIES], range(len(EPSILONS))
+    ):
         mechanism = mechanisms.RepeatedFrequency(EPSILONS, of=of, categories=6)
         epsilon = EPSILONS[level]
         times = math.ceil(epsilon)

@@ -30,8 +30,8 @@ def test_any_two_translates_share_as_many_points() -> None:
             assert members.shape == (size,)
             assert np.all(np.diff(members) > 0)
             assert found == [size] + [shared] * (points - 1)
-            inside = singer.inside(np.arange(size)).tolist()
-            outside = singer.outside(np.arange(points - size)).tolist()
+            inside = singer.members_at(np.arange(size)).tolist()
+            outside = singer.others_at(np.arange(points - size)).tolist()
             assert inside == members.tolist()
             assert outside == sorted(outside)
             assert sorted(inside + outside) == list(range(points))
@@ -44,7 +44,7 @@ def test_with_two_coordinates_a_translate_is_one_point() -> None:
             assert (line.points, line.size, line.shared) == (residues, 1, 0)
             assert line.members.tolist() == [0]
             assert line.translated_sums(counts, residues).tolist() == counts.tolist()
-            assert line.outside(np.arange(residues - 1)).tolist() == list(range(1, residues))
+            assert line.others_at(np.arange(residues - 1)).tolist() == list(range(1, residues))
     with pytest.raises(ValueError, match="order = 6"):
         DifferenceSet(6, 3).members  # noqa: B018
 
@@ -89,19 +89,19 @@ def elements(field: FiniteField) -> list[tuple[int, ...]]:
 def test_the_powers_of_x_are_all_elements_but_zero() -> None:
     for prime, degree in SMALL:
         field = FiniteField(prime, degree)
-        powers, power = [], field.one
+        powers, power = [], field.unit
         for _ in range(field.order - 1):
             powers.append(power)
             power = field.multiply(power, field.x)
         with row(prime, degree):
-            assert power == field.one
+            assert power == field.unit
             assert sorted(powers) == elements(field)[1:]
     for prime, degree in LARGE:
         field, order = FiniteField(prime, degree), prime**degree - 1
         with row(prime, degree):
-            assert field.power(field.x, order) == field.one
+            assert field.power(field.x, order) == field.unit
             for factor in prime_factors(order):
-                assert field.power(field.x, order // factor) != field.one
+                assert field.power(field.x, order // factor) != field.unit
 
 
 def test_prime_powers_are_found() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from estimators import LocalMetric, Metric, SearchMetric, TrustedMetric, define
-from estimators.metrics.domains import Interval
+from estimators.metrics.domains import ValueRange
 from estimators.metrics.loading import definition_of
 from tests.support.rows import row
 
@@ -32,7 +32,7 @@ def test_a_class_can_do_what_its_way_of_collecting_can() -> None:
         assert {name for name in every if hasattr(metric, name)} == abilities[type(metric)]
     assert [metric.sends_true_values for metric in EVERY] == [False, True, False, False, False]
     with pytest.raises(TypeError, match="abstract"):
-        Metric(name="m", kind="mean", domain=Interval(range=(0, 1)), levels=[1])  # type: ignore[abstract]
+        Metric(name="m", kind="mean", domain=ValueRange(range=(0, 1)), levels=[1])  # type: ignore[abstract]
 
 
 def test_a_metric_of_another_class_is_refused_with_what_can_be_done() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from estimators import DefinitionError, Estimate, ReportError, define
 from estimators.mechanisms import Rappor
-from estimators.metrics.validation import LONGEST
+from estimators.metrics.validation import LONGEST_DURATION
 from tests.support.reports.cases import metric_for, summed
 from tests.support.rows import row
 
@@ -105,7 +105,7 @@ def test_a_demand_is_rounded_down_to_a_level_and_a_stricter_one_refused() -> Non
 
 def test_only_what_changes_the_meaning_of_a_report_or_its_pane_changes_the_revision() -> None:
     metric = define(**GOOD)
-    same = {"lateness": LONGEST, "retention": "9d", "unit": "min", "minimum_reports": 9}
+    same = {"lateness": LONGEST_DURATION, "retention": "9d", "unit": "min", "minimum_reports": 9}
     assert metric.revision == define(**{**GOOD, **same}).revision != 0
     cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
         (GOOD, {"range": (-60, 181)}),

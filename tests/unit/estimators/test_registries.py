@@ -15,7 +15,7 @@ import pytest
 import estimators
 from estimators import DefinitionError, define
 from estimators.mechanisms import MECHANISMS, RandomizedResponse
-from estimators.registry import Registry
+from estimators.plugin_registry import PluginRegistry
 from tests.support.paths import ROOT
 
 GROUP = "dither.tested"
@@ -29,7 +29,7 @@ def installed(folder: Path, name: str, entries: str, group: str = GROUP) -> None
     (place / "entry_points.txt").write_text(f"[{group}]\n{entries}\n")
 
 
-def registry() -> Registry[int]:
+def registry() -> PluginRegistry[int]:
     """Return one with a single built-in entry, which takes whole numbers."""
 
     def accept(name: str, found: Any) -> int:
@@ -37,7 +37,7 @@ def registry() -> Registry[int]:
             raise ValueError(f"a whole number for {name}")
         return found
 
-    return Registry(GROUP, {"one": 1}, accept)
+    return PluginRegistry(GROUP, {"one": 1}, accept)
 
 
 @pytest.fixture
@@ -76,13 +76,13 @@ def test_no_distribution_takes_a_name_that_is_built_in(
 PLUGGED = """
 import dataclasses
 from estimators.mechanisms import Laplace
-from estimators.metrics.domains import Interval
+from estimators.metrics.domains import ValueRange
 from estimators.metrics.kinds import Kind
 from estimators.shapes import Shape
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Grained(Interval):
+class Grained(ValueRange):
     grain: int = dataclasses.field(metadata={"expected": "how coarse it is"})
 
     @property
@@ -152,7 +152,7 @@ class Leak(RandomizedResponse):
 
 
 def test_a_mechanism_from_outside_has_to_prove_its_levels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(vars(MECHANISMS), "_outside", {"leak": lambda: {"mean": Leak}})
+    monkeypatch.setitem(vars(MECHANISMS), "_loaders", {"leak": lambda: {"mean": Leak}})
     with pytest.raises(DefinitionError, match="one that proves epsilon = 1: see `privacy_ratio`"):
         define(name="m", kind="mean", mechanism="leak", range=(0, 1), levels=[1])
 

@@ -22,8 +22,8 @@ from estimators import (
 from estimators.bounds import Law
 from estimators.central import TrueFrequency, TrueMean
 from estimators.central.bounds import ValueLaw, _bins, _log_tail
-from estimators.central.release import LARGEST, Noise
-from estimators.central.weights import WEIGHTINGS, noise_scale, report_weights
+from estimators.central.release import LARGEST_WEIGHT, ReleaseNoise
+from estimators.central.release_weights import RELEASE_WEIGHTINGS, noise_scale, report_weights
 from estimators.exact.randomness import SeededBits
 from tests.support.reports.cases import summed
 from tests.support.rows import row
@@ -53,7 +53,7 @@ def collected(metric: TrustedMetric, n: int = 6000) -> Any:
 EPSILONS = (Fraction(1, 10), Fraction(1, 2), Fraction(2))
 
 
-def exponents(noise: Noise, before: list[int], after: list[int]) -> set[Fraction]:
+def exponents(noise: ReleaseNoise, before: list[int], after: list[int]) -> set[Fraction]:
     """Return ln of the ratio of the probabilities of every output near two vectors of sums."""
     reach = range(min(before + after) - 2, max(before + after) + 3)
     return {
@@ -63,7 +63,9 @@ def exponents(noise: Noise, before: list[int], after: list[int]) -> set[Fraction
     }
 
 
-def largest_losses(noise: Noise, values: int, sums: Callable[[Sequence[int]], list[int]]) -> Any:
+def largest_losses(
+    noise: ReleaseNoise, values: int, sums: Callable[[Sequence[int]], list[int]]
+) -> Any:
     """Return what each of three users can lose: all data, all changes of one value, all outputs."""
     largest = [Fraction(0)] * 3
     for held in itertools.product(range(values), repeat=3):
@@ -73,9 +75,11 @@ def largest_losses(noise: Noise, values: int, sums: Callable[[Sequence[int]], li
     return tuple(largest)
 
 
-def mean_and_noise(weights: tuple[int, ...]) -> tuple[Noise, Callable[[Sequence[int]], list[int]]]:
+def mean_and_noise(
+    weights: tuple[int, ...],
+) -> tuple[ReleaseNoise, Callable[[Sequence[int]], list[int]]]:
     """Return noise of these weights, and the weighted sum of values on a grid of 4."""
-    noise, mean = Noise(EPSILONS, weights, 1), TrueMean(EPSILONS, grid=4)
+    noise, mean = ReleaseNoise(EPSILONS, weights, 1), TrueMean(EPSILONS, grid=4)
 
     def sums(held: Sequence[int]) -> list[int]:
         found: list[int] = mean.weighted_sums(np.array(held)[:, None], noise).tolist()
@@ -104,7 +108,7 @@ def test_a_loss_is_that_of_one_report_and_ten_of_one_person_lose_ten_times_it() 
 
 
 def test_every_output_of_a_frequency_is_as_likely_within_each_users_loss() -> None:
-    noise, frequency = Noise(EPSILONS, (1, 1, 2), 2), TrueFrequency(EPSILONS, categories=3)
+    noise, frequency = ReleaseNoise(EPSILONS, (1, 1, 2), 2), TrueFrequency(EPSILONS, categories=3)
     users = np.eye(3, dtype=np.int64)
     found = largest_losses(
         noise, 3, lambda held: frequency.weighted_sums(users[list(held)], noise).tolist()
@@ -118,7 +122,7 @@ def test_the_rounded_sum_moves_by_no_more_than_the_weight() -> None:
     rng = np.random.default_rng(2)
     collection = TrueMean(EPSILONS)
     for _ in range(500):
-        noise = Noise(EPSILONS, tuple(rng.integers(1, LARGEST, 3).tolist()), 1)
+        noise = ReleaseNoise(EPSILONS, tuple(rng.integers(1, LARGEST_WEIGHT, 3).tolist()), 1)
         sums = rng.integers(0, 2**50, 3)
         level, step = int(rng.integers(3)), int(rng.integers(0, collection.grid + 1))
         moved = sums.copy()
@@ -133,7 +137,7 @@ def test_the_rounded_sum_moves_by_no_more_than_the_weight() -> None:
 def test_the_quantile_of_the_noise_is_the_least_one() -> None:
     rates = (Fraction(1, 10_000), Fraction(1, 3), Fraction(5))
     for rate, log_p in itertools.product(rates, (-1.0, -3.0, -7.0, -40.0)):
-        t = Noise((rate,), (1,), 1).quantile(log_p)
+        t = ReleaseNoise((rate,), (1,), 1).quantile(log_p)
         log_tails = -float(rate) * np.array([t, t - 1]) - math.log1p(math.exp(-rate))
         assert log_tails[0] <= log_p * (1 - 1e-9), (rate, log_p)
         assert t in (0, 1) or log_tails[1] > log_p, (rate, log_p)
@@ -148,7 +152,7 @@ def test_a_release_is_near_the_truth_and_says_what_every_level_loses(kind: str) 
     statistic, values, _ = collected(metric, 60_000)
     truth = values.mean() if kind == "mean" else np.bincount(values, minlength=4) / values.size
     width = 240 if kind == "mean" else 1
-    for policy in WEIGHTINGS[kind]:
+    for policy in RELEASE_WEIGHTINGS[kind]:
         with row(policy):
             released = metric.release(statistic, SeededBits(7), weights=policy)
             assert np.all(np.abs(released.value - truth) < 0.03 * width)
@@ -330,7 +334,7 @@ def test_no_law_of_values_has_a_larger_tail() -> None:
 def test_the_bins_of_the_noise_hold_all_of_it() -> None:
     for rate in [Fraction(1, 1000), Fraction(1, 3), Fraction(4)]:
         with row(rate):
-            noise = Noise((rate,), (1,), 1)
+            noise = ReleaseNoise((rate,), (1,), 1)
             ends, chances = _bins(noise, math.log(0.01))
             assert chances.sum() == pytest.approx(1)
             assert np.all(chances > 0)
@@ -396,7 +400,7 @@ def test_no_weights_leak_more_than_the_least_epsilon_allows() -> None:
     for kind in ["mean", "frequency"]:
         with row(kind):
             epsilons, counts = np.array([0.05, 0.5, 1.0, 8.0]), np.array([100.0, 5, 800, 1])
-            for name, policy in WEIGHTINGS[kind].items():
+            for name, policy in RELEASE_WEIGHTINGS[kind].items():
                 found = policy(epsilons, counts, math.log(20))
                 losses = found.per_report / noise_scale(epsilons, found.per_report)
                 assert np.all(losses <= epsilons * (1 + 1e-12)), name

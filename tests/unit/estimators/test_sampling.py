@@ -147,7 +147,7 @@ def test_every_threshold_is_that_of_another_arithmetic(rate: Fraction) -> None:
             ],
         )
     top = rate * 2**law.digits
-    check(law.rest, [context.subtract(one, power(top * j)) for j in range(1, law.cells + 1)])
+    check(law.remainder, [context.subtract(one, power(top * j)) for j in range(1, law.cells + 1)])
     groups = [len(group.thresholds) + 1 for group in law.lowest]
     assert np.prod(groups, dtype=np.int64) == 2**law.digits
     assert law._starts == [int(np.log2(np.prod(groups[:i]))) for i in range(len(groups))]
@@ -205,7 +205,7 @@ def test_what_is_beyond_the_last_cell_begins_again_there() -> None:
     law = DiscreteLaplace(rate)
     assert law.cells == 40
     law.cells = 2
-    law.rest = Inversion(lambda bits: DiscreteLaplace(rate).rest._floors(bits)[:2])
+    law.remainder = Inversion(lambda bits: DiscreteLaplace(rate).remainder._floors(bits)[:2])
     z = np.abs(law.draw(SeededBits(9), n))
     q = np.exp(-1.0)
     expected = 2 * (1 - q) / (1 + q) * q ** np.arange(9)

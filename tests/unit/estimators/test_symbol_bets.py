@@ -12,7 +12,7 @@ import pytest
 
 from estimators.bounds.piecewise.cells import CellBet
 from estimators.bounds.piecewise.limits import symbol_limits
-from estimators.mechanisms import Windows
+from estimators.mechanisms import Piecewise
 from estimators.question import Question
 from estimators.weights import WEIGHTINGS
 from tests.support.windows import Sample, knots_of
@@ -112,7 +112,7 @@ def test_mirrored_reports_have_mirrored_limits(free: bool) -> None:
 
 def test_limits_are_in_order_around_the_estimate_within_the_range() -> None:
     """All reports are of one symbol: sides that fail half the time may both reject the estimate."""
-    mechanism = Windows([Fraction(1), Fraction(2)])
+    mechanism = Piecewise([Fraction(1), Fraction(2)])
     questions = itertools.product((0.9, 0.05), ("fixed", "anytime", "normal"), WEIGHTINGS)
     for symbol, n, (beta, bound, weights) in itertools.product((0, 9, 17), (1, 30), questions):
         table = np.zeros((2, mechanism.columns), dtype=np.int64)

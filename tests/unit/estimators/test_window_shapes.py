@@ -13,8 +13,8 @@ from scipy import fft, special
 from estimators.bounds import PiecewiseLaw
 from estimators.bounds.piecewise.noise import PiecewiseNoise
 from estimators.estimate import Floats
+from estimators.exact.piecewise_shapes import WindowShape, check_numbers, shape_at
 from estimators.exact.thresholds import exp_bounds
-from estimators.exact.windows import WindowShape, check_numbers, shape_at
 from tests.support.windows import knots_of, probabilities
 
 EPSILONS = [Fraction(k, 20) for k in (1, 4, 9, 19, 20, 33, 40, 63, 80, 100, 111, 112, 150, 259)]

@@ -171,3 +171,10 @@ def test_what_cannot_be_suggested_is_explained(tmp_path: Path) -> None:
         assert "far: 2 of 27 values" in "".join((found := suggest(file, "v", **options)).notes)
         assert defined(tmp_path, found.text).range == [0, 24]
     assert "column: 'v' for 'V'" in suggest(file, "V", missing=["-9999"]).notes
+    long = table(tmp_path, "v", "1" * 9**6 + "x", *map(str, range(2_000)))
+    with pytest.raises(ValueError, match="1 of 2,001 cells are no numbers"):
+        suggest(long, "v")
+    file = table(tmp_path, "v;w", *(f"{n},5;x" for n in range(25)), "-9999;x")
+    assert not any(
+        "far:" in note for note in suggest(file, "v", decimal=",", missing=["-9999.0"]).notes
+    )

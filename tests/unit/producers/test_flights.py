@@ -9,7 +9,7 @@ import pytest
 
 from estimators import LocalMetric, TrustedMetric
 from estimators.exact.randomness import SeededBits
-from estimators.metrics.categories import OPEN
+from estimators.metrics.categories import OPEN_VOCABULARY
 from producers.populations import flights
 from producers.populations.produce import produce
 from tests.support.running.broker import Broker, count
@@ -43,7 +43,7 @@ def test_the_table_is_as_documented_and_counted_to_the_last(broker: Broker, topi
         if isinstance(metric, TrustedMetric):
             estimate = metric.release(statistic, beta=1e-6).numbers
         else:
-            unlisted = metric.categories == OPEN and not metric.labels
+            unlisted = metric.categories == OPEN_VOCABULARY and not metric.labels
             asked: dict[str, Any] = {"categories": truth.labels} if unlisted else {}
             estimate = LocalMetric.require(metric).estimate(statistic, beta=1e-6, **asked).numbers
         assert np.all((estimate.lower <= truth.value) & (truth.value <= estimate.upper))

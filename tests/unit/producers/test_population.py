@@ -160,6 +160,10 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     ("t,v\n1767600000,1\n1767600000000,1\n", r"\(row 1: seconds\) and .*\(row 2: millisec", {}),
     ("t,v\n31/01/2013,1\nsoon,1\n", "row 2: 'soon' is no event time: expected %d/%m/%Y", {}),
     ("t,v\n2026-01-05 CET,1\n", "no zone of UTC, UTC or", {"time_format": "%Y-%m-%d %Z"}),
+    ('t,v\n1,999\n2,"1.250"\n', "row 2: '1.250' may have .*--decimal , reads 1250", {}),
+    ("t,v\n2026115,1\n", "7 digits in .2026115.: expected 8", {"time_format": "%Y%m%d"}),
+    ("t,v\n1Z,1\n", "says UTC: expected %z", {"time_format": "%YZ", "time_zone": "Asia/Tokyo"}),
+    (f't,v,s\n1,1,"a\nb"\n{"1" * 9**5},x,"a\nb"\n', "row 1: '1' is no event time|row 2", {}),
 ]
 
 

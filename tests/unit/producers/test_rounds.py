@@ -15,7 +15,7 @@ import pytest
 
 from estimators import SearchMetric, define
 from estimators.extremes import Progress
-from estimators.extremes.search import Decision
+from estimators.extremes.binary_search import Decision
 from producers import BudgetSpent, DefinitionChanged, Ledger, Reporter, Rounds
 from producers.device.rounds import Round, decode, encode
 from producers.ledger.ledger_file import transaction

@@ -54,7 +54,7 @@ def test_the_least_limit_holds_and_no_limit_is_none(tmp_path: Path) -> None:
 
 @pytest.fixture
 def one_gib(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = Limit(GIB, container.ROOT / "memory.max")
+    limit = Limit(GIB, container.CGROUP_ROOT / "memory.max")
     monkeypatch.setattr(container, "memory_limit", lambda: limit)
 
 

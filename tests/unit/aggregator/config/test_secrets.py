@@ -142,7 +142,7 @@ def test_no_file_and_no_assignment_shows_a_secret_whatever_its_shape(tmp_path: P
 @example(text="redis://app:hunterone@hunterone?@127.0.0.1:1/0")
 @settings(max_examples=100, deadline=None)
 def test_no_address_of_redis_shows_a_secret_when_it_is_used(text: str) -> None:
-    with patch.object(connection, "RETRIES", 0), pytest.raises(DitherError) as refused:
+    with patch.object(connection, "COMMAND_RETRIES", 0), pytest.raises(DitherError) as refused:
         connect(text)
     assert not tells(told(refused.value)), text
 

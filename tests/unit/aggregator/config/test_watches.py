@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from aggregator.config.definitions import Definitions
+from aggregator.config.definitions import MetricDefinitions
 from aggregator.config.live_metrics import LiveMetrics, current
 from aggregator.features.alarms.definitions import AlarmDefinition, alarms_of
 from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
@@ -45,10 +45,10 @@ false_alarms = "1/365d"
 START_MS = 1_793_487_600_000
 
 
-def load(tmp_path: Path, *tables: str) -> Definitions:
+def load(tmp_path: Path, *tables: str) -> MetricDefinitions:
     file = tmp_path / "metrics.toml"
     file.write_text(METRICS + "".join(tables), encoding="utf-8")
-    return Definitions.load(file)
+    return MetricDefinitions.load(file)
 
 
 def test_comparisons_and_alarms_stand_beside_the_metrics(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     for text in ("comparisons = 1\n", "[alarms]\nmoved = 1\n"):
         (tmp_path / "metrics.toml").write_text(text + METRICS, encoding="utf-8")
         with row(text), pytest.raises(DefinitionError, match="table"):
-            Definitions.load(tmp_path / "metrics.toml")
+            MetricDefinitions.load(tmp_path / "metrics.toml")
 
 
 def test_a_change_of_an_alarm_alone_is_taken_over(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_metric_whose_reports_are_refused_from_now_on_is_logged_as_a_warning(
         (tmp_path / "metrics.toml").write_text(whole, encoding="utf-8")
         live = LiveMetrics(tmp_path / "metrics.toml")
         (tmp_path / "metrics.toml").write_text(text, encoding="utf-8")
-        live.ask()
+        live.force_refresh()
         with row(text), capture_logs() as logs:
             assert live.refresh()
             assert [(line["log_level"], line["removed"]) for line in logs] == [(level, removed)]

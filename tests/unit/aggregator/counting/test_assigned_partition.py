@@ -137,7 +137,7 @@ def test_a_log_that_was_truncated_halts_however_far_it_grew_and_skipping_goes_on
     skipping.commit(store, high)
     assert store.owner(0)["gap"] == str(missing)
     assert sum(store.counts(0).values()) == before + high - fork
-    assert recount.loss(store.owner(0), 0, high, "").startswith(f"{missing} offsets")
+    assert recount.describe_loss(store.owner(0), 0, high, "").startswith(f"{missing} offsets")
     assert not taken(store, low, high, messages=now).halted
 
 
@@ -157,7 +157,7 @@ def test_what_was_counted_of_a_topic_that_is_gone_is_never_lost_without_a_word(
     owner = store.owner(0)
     assert (owner["begin"], owner["next"], owner["gap"]) == ("0", "5", "0")
     for told in ("B", ""):  # a cluster that names no topic says nothing of another one
-        assert recount.loss(owner, 0, 5, told).startswith("10 offsets that were counted")
+        assert recount.describe_loss(owner, 0, 5, told).startswith("10 offsets that were counted")
     third = taken(store, 0, 3, "C", on_gap="skip")
     third.commit(store, high=3)
     assert store.owner(0)["vanished"] == "15"
@@ -240,13 +240,13 @@ def test_a_torn_partition_stays_as_it_is_and_says_how_to_count_it_again(store: S
 
 def test_the_first_messages_are_asked_for_again_when_they_are_too_far_on(store: Store) -> None:
     owned = taken(store, 0, 50)
-    assert not owned.jumped(0, 9), "just what comes next"
+    assert not owned.has_jumped(0, 9), "just what comes next"
     owned = taken(store, 0, 50)
-    assert owned.jumped(5, 9), "perhaps queued for an earlier assignment"
-    assert not owned.jumped(5, 9), "asked again, it is a gap of the log"
+    assert owned.has_jumped(5, 9), "perhaps queued for an earlier assignment"
+    assert not owned.has_jumped(5, 9), "asked again, it is a gap of the log"
     owned = taken(store, 20, 50)
-    assert not owned.jumped(3, 7), "all counted before"
-    assert owned.jumped(30, 40)
+    assert not owned.has_jumped(3, 7), "all counted before"
+    assert owned.has_jumped(30, 40)
 
 
 def test_a_refused_message_takes_the_memory_of_its_key_and_headers_too(store: Store) -> None:

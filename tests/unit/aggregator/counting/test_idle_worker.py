@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from aggregator.config.settings import Settings
-from aggregator.counting.assignment import IDLE_SECONDS, Assignment
+from aggregator.counting.assignment import IDLE_CHECK_SECONDS, Assignment
 from aggregator.counting.backoff import Backoff
 from aggregator.counting.watchdog import Watchdog
 from aggregator.errors import OwnsNothing
@@ -45,14 +45,14 @@ def test_a_worker_that_owns_nothing_while_partitions_have_no_owner_joins_again_t
     assignment.subscribe()
 
     def wait() -> None:
-        clock.now += IDLE_SECONDS
+        clock.now += IDLE_CHECK_SECONDS
         assignment.rejoin_if_idle()
 
     assignment.rejoin_if_idle()
     with capture_logs() as logs:
         wait()
         wait()
-    assert [line["event"] for line in logs] == ["owns nothing: all partitions have owners"]
+    assert [line["event"] for line in logs] == ["owns no partitions, all have owners"]
     assert consumer.calls == ["subscribe"]
     unowned += [2, 5]
     wait()

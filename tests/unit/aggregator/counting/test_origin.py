@@ -8,8 +8,8 @@ import pytest
 
 from aggregator.config.settings import Aggregate
 from aggregator.counting.continuity import KnownProgress
-from aggregator.counting.log_inspector import Place
-from aggregator.counting.origin import LOOK_SECONDS, OriginCheck
+from aggregator.counting.log_inspector import ClusterTopic
+from aggregator.counting.origin import RIVAL_CHECK_SECONDS, OriginCheck
 from aggregator.errors import OtherDeployment, OtherDeploymentSuspected
 from aggregator.storage.store import Store
 from tests.support.clocks import Hands
@@ -29,10 +29,10 @@ class Group:
             self._at += 1
             self.commits[number] = KnownProgress(0, 5, "T", 0, deployment, self._at)
 
-    def place(self) -> Place:
-        return Place("C", [0, 1, 2])
+    def cluster_topic(self) -> ClusterTopic:
+        return ClusterTopic("C", [0, 1, 2])
 
-    def committed(self, numbers: list[int]) -> dict[int, KnownProgress]:
+    def committed_progress(self, numbers: list[int]) -> dict[int, KnownProgress]:
         return {number: self.commits[number] for number in numbers if number in self.commits}
 
 
@@ -101,5 +101,5 @@ def test_a_deployment_that_joins_later_is_noticed_and_ones_own_partitions_are_kn
         assert not check.finds_rival()
         group.commit(1, deployment="fedcba9876543210")
         group.commit(2)
-        clock.now += LOOK_SECONDS
+        clock.now += RIVAL_CHECK_SECONDS
     assert check.finds_rival()

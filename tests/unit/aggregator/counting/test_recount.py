@@ -11,7 +11,7 @@ from aggregator.config.settings import Aggregate
 from aggregator.counting import recount
 from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
-from aggregator.counting.recount import UNDER_WAY, delete
+from aggregator.counting.recount import UNDER_WAY, delete_counts
 from aggregator.errors import Fenced
 from aggregator.state.partition import Partition
 from aggregator.storage.progress import TORN, UNSET
@@ -51,7 +51,9 @@ def test_everything_of_a_partition_goes_and_it_is_counted_again_alike(store: Sto
     counted(store, 0)
     counted(store, 1, 10)
     before, other = contents(store, 0), contents(store, 1)
-    assert delete(store, 0) == len(before) + 2  # and the owner, and the mark of its last commit
+    assert (
+        delete_counts(store, 0) == len(before) + 2
+    )  # and the owner, and the mark of its last commit
     assert contents(store, 0) == {}
     assert store.owner(0) == {}
     assert contents(store, 1) == other
@@ -79,7 +81,7 @@ def test_nothing_is_counted_while_it_is_deleted_whoever_tries(
         return unlink(self, keys)
 
     monkeypatch.setattr(recount._Deletion, "_unlink", meanwhile)
-    delete(store, 0)
+    delete_counts(store, 0)
     assert len(tried) > 2
     assert contents(store, 0) == {}
 
@@ -97,7 +99,7 @@ def deleted_under(store: Store, monkeypatch: pytest.MonkeyPatch, chunk: int, wha
 
     monkeypatch.setattr(recount._Deletion, "_unlink", overtaken)
     with pytest.raises(recount.Overtaken, match=r"another `dither recount` has marked it"):
-        delete(store, 0)
+        delete_counts(store, 0)
 
 
 @pytest.mark.parametrize("chunk", [0, 2])
@@ -108,12 +110,12 @@ def test_one_that_was_overtaken_deletes_nothing_that_was_counted_since(
     before = contents(store, 0)
 
     def another() -> None:
-        delete(store, 0)
+        delete_counts(store, 0)
         counted(store, 0)
 
     deleted_under(store, monkeypatch, chunk, another)
     assert contents(store, 0) == before
-    assert store.overview().partitions[0].is_whole
+    assert store.overview().partitions[0].is_intact
 
 
 def test_one_that_was_overtaken_leaves_the_last_mark_to_the_other(
@@ -123,7 +125,7 @@ def test_one_that_was_overtaken_leaves_the_last_mark_to_the_other(
     other = recount._Deletion(store, 0)
     deleted_under(store, monkeypatch, 2, other._mark)
     assert store.overview().partitions[0].is_halted
-    delete(store, 0)
+    delete_counts(store, 0)
 
 
 @pytest.mark.parametrize("name", ["owner", "open"])
@@ -131,6 +133,6 @@ def test_keys_of_another_type_go_too(store: Store, name: str) -> None:
     counted(store, 0, 10)
     store.client.delete(f"{{dither:{TOPIC}:0}}:{name}")
     store.client.set(f"{{dither:{TOPIC}:0}}:{name}", "something")
-    delete(store, 0)
+    delete_counts(store, 0)
     assert contents(store, 0) == {}
     counted(store, 0, 10)

@@ -12,11 +12,11 @@ from aggregator.config.settings import Aggregate
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.features.reader import Reader
-from aggregator.state.definition_history import Definitions, in_force
+from aggregator.state.definition_history import CountingDefinitions, definitions_by_offset
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
-from aggregator.verifying.comparison import Comparison, Verification, stored_panes
-from aggregator.verifying.replay import LogReplay
+from aggregator.verifying.comparison import PartitionComparison, Verification, stored_panes
+from aggregator.verifying.log_replay import LogReplay
 from estimators import Metric
 from tests.support.reports.log_consumers import consumer_of
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch, log
@@ -66,12 +66,17 @@ class Counting:
     def verify(self) -> Verification:
         documents = self.store.registry.definitions()
         snapshot = self.store.partition.snapshot(0)
-        history = [(at, Definitions.decode(documents[d])) for at, d in in_force(snapshot.owner)]
+        history = [
+            (at, CountingDefinitions.decode(documents[d]))
+            for at, d in definitions_by_offset(snapshot.owner)
+        ]
         replay, outcome = LogReplay(TOPIC, 0, history, snapshot, 0), Verification()
         with consumer_of(self.log) as consumer:
             replay.run(consumer, lambda *_: None)
         in_force_once = [one for _, one in history]
-        Comparison(self.store, 0, stored_panes(self.store, 0), in_force_once, replay, outcome).run()
+        PartitionComparison(
+            self.store, 0, stored_panes(self.store, 0), in_force_once, replay, outcome
+        ).run()
         return outcome
 
 

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from aggregator.dead_letters.writer import (
     KEPT_BYTES,
-    TRUNCATED,
+    TRUNCATED_HEADER,
     DeadLetters,
     DeadLettersUndelivered,
 )
@@ -99,7 +99,7 @@ def test_a_refused_message_arrives_as_it_came_with_kafka_connects_headers(
     broker: EmbeddedBroker, opened: Open
 ) -> None:
     letters = opened(broker.bootstrap_servers)
-    letters.send(refusal(Refused(more=[("trace", b"1"), ("trace", b"2")])))
+    letters.enqueue(refusal(Refused(more=[("trace", b"1"), ("trace", b"2")])))
     letters.flush(PATIENCE)
     found = only(broker)
     assert (found.key(), found.value()) == (b"shard 7", b"not a batch")
@@ -122,7 +122,7 @@ def test_keys_and_values_are_preserved_tombstones_too(broker: EmbeddedBroker, op
     pairs = {(name, payload) for name in (None, b"", b"key") for payload in (None, b"", b"value")}
     letters = opened(broker.bootstrap_servers, queue_buffering_max_messages=3)
     for name, payload in pairs:
-        letters.send(refusal(Refused(payload=payload, about=name)))
+        letters.enqueue(refusal(Refused(payload=payload, about=name)))
     letters.flush(PATIENCE)
     found = arrived(broker.bootstrap_servers, "dead", EMBEDDED_PARTITIONS, len(pairs))
     assert {(one.key(), one.value()) for one in found} == pairs
@@ -145,18 +145,18 @@ def test_a_message_too_large_for_the_producer_is_shortened_or_leaves_its_reason_
     broker: EmbeddedBroker, opened: Open, message: Refused, most: int, left: tuple[Any, Any]
 ) -> None:
     letters = opened(broker.bootstrap_servers, message_max_bytes=most)
-    letters.send(refusal(message))
+    letters.enqueue(refusal(message))
     letters.flush(PATIENCE)
     found = only(broker)
     assert (found.key(), found.value()) == left
     headers = dict(found.headers() or [])
-    assert headers[TRUNCATED] == str(len(message.payload or b"")).encode()
+    assert headers[TRUNCATED_HEADER] == str(len(message.payload or b"")).encode()
     assert headers["__connect.errors.offset"] == b"42"
 
 
 def test_the_error_says_why_once_kafkas_client_has_given_up(opened: Open) -> None:
     letters = opened("127.0.0.1:1", message_timeout_ms=300)
-    letters.send(refusal(Refused()))
+    letters.enqueue(refusal(Refused()))
     with pytest.raises(DeadLettersUndelivered, match=r"Message timed out.*nothing past them is"):
         letters.flush(2.0)
 
@@ -165,7 +165,7 @@ def test_taking_a_refused_message_never_waits_for_a_broker(opened: Open) -> None
     letters = opened("127.0.0.1:1", queue_buffering_max_messages=10)
     began = time.monotonic()
     for _ in range(1_000):
-        letters.send(refusal(Refused()))
+        letters.enqueue(refusal(Refused()))
     with pytest.raises(DeadLettersUndelivered, match="1000 dead letters"):
         letters.flush(0.2)
     assert time.monotonic() - began < PATIENCE / 6

@@ -8,8 +8,8 @@ from unittest.mock import Mock
 import pytest
 
 from aggregator.config.settings import Settings
+from aggregator.dead_letters.letter_replay import Forecast
 from aggregator.dead_letters.reasons import remedy
-from aggregator.dead_letters.replay import Forecast
 from aggregator.kafka.topic_admin import stamps_messages
 from aggregator.state.watermark import Watermark
 from producers.wire.reports_pb2 import ReportBatch
@@ -19,7 +19,7 @@ from tests.support.reports.partitions import DELAY, METRICS
 
 def letter(sent: ReportBatch) -> Any:
     return Mock(
-        place="0:0",
+        position="0:0",
         batch=sent,
         value=sent.SerializeToString(),
         key=None,

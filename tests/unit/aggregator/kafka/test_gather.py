@@ -47,7 +47,7 @@ def test_a_backlog_is_gathered_in_the_order_of_each_partition() -> None:
             found = worker_clients.gather(consumer, 1.0)
             assert len(found) <= worker_clients.GATHER_MESSAGES
             messages += found
-    grouped = worker_clients.sort_out(messages).messages
+    grouped = worker_clients.sort_events(messages).messages
     assert sum(map(len, grouped.values())) == 5_500
     for number, batch in grouped.items():
         assert {message.partition() for message in batch} == {number}
@@ -67,9 +67,12 @@ def test_gathering_ends_at_either_limit(
 def test_queued_messages_of_large_keys_fit_into_their_share(memory: int) -> None:
     settings = Settings()
     settings.aggregate.memory = memory
-    queued = worker_clients.received(settings)["queued.min.messages"]
+    queued = worker_clients.receive_limits(settings)["queued.min.messages"]
     assert 16 <= queued <= 1_000
-    assert queued * clients.CONSUMER["fetch.max.bytes"] <= memory // worker_clients.QUEUE_SHARE
+    assert (
+        queued * clients.CONSUMER_DEFAULTS["fetch.max.bytes"]
+        <= memory // worker_clients.QUEUE_SHARE
+    )
 
 
 class Event:
@@ -101,7 +104,7 @@ def test_a_partitions_end_is_the_last_thing_that_came_of_it() -> None:
         Event(2, 7, end),
         Event(3, -1001, KafkaError._TRANSPORT),
     ]
-    messages, ends, errors = worker_clients.sort_out(events)
+    messages, ends, errors = worker_clients.sort_events(events)
     assert ends == {1: 9, 2: 7}
     assert messages == {0: [events[1]], 1: [events[2]], 2: [events[5]]}
     assert errors == [events[i] for i in (0, 3, 4, 6, 7)]

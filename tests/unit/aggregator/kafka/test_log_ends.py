@@ -41,7 +41,7 @@ class Client:
 def test_a_broker_that_is_far_away_is_asked_with_patience(rtt_ms: int) -> None:
     """Scrapes that are far apart have a value each."""
     properties = {"test.mock.num.brokers": 1, "test.mock.broker.rtt": rtt_ms}
-    broker = Producer(properties, logger=clients.QUIET)
+    broker = Producer(properties, logger=clients.LIBRDKAFKA_LOG)
     (found,) = broker.list_topics(timeout=30).brokers.values()
     settings = Settings(kafka={"bootstrap.servers": f"127.0.0.1:{found.port}"})
     broker.produce(settings.topics.reports, b"", partition=0)

@@ -19,7 +19,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 from aggregator.cli.roles import roles
-from aggregator.config.definitions import Definitions
+from aggregator.config.definitions import MetricDefinitions
 from aggregator.config.settings import Otlp, Publish, Serve, Settings, Topics
 from aggregator.counting.measurements import Measurements
 from aggregator.features.alarms.definitions import AlarmDefinition
@@ -99,7 +99,10 @@ MOVED = AlarmDefinition(
 METRICS = {m.name: m for m in (DELAY, CARRIER, SILENT, PLACE, WORDS, UNWATCHED, TALL)}
 ALL = {m.name: m for m in (*METRICS.values(), YOUNGEST, WAGE, LATE)}
 MEASURED = (
-    Measurements().committed(0.004, 100).arrived(array("q", [0, 0, 600]), 700).refused("malformed")
+    Measurements()
+    .with_commit(0.004, 100)
+    .with_arrivals(array("q", [0, 0, 600]), 700)
+    .with_refusal("malformed")
 )
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -293,7 +296,7 @@ def test_of_an_open_vocabulary_what_is_on_watch_is_exported(store: Store, client
     assert samples(text, "dither_effective_reports")[("unwatched",)] > 100
 
 
-def note_comparison(store: Store, metrics: Definitions) -> None:
+def note_comparison(store: Store, metrics: MetricDefinitions) -> None:
     """Store how a comparison stands after the first hour."""
     run = ComparisonRun(Reader(store, metrics), COUNTRIES)
     assert [*run.advance(store.overview(), {"late": EPOCH + 3_600_000})]
@@ -325,7 +328,7 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
         note(store)
     release(store, EPOCH)
     count_heights(store)
-    metrics = Definitions(ALL, comparisons={"countries": COUNTRIES}, alarms={"moved": MOVED})
+    metrics = MetricDefinitions(ALL, comparisons={"countries": COUNTRIES}, alarms={"moved": MOVED})
     note_alarm(store)
     note_comparison(store, metrics)
     otlp = "http://127.0.0.1:9"
@@ -482,7 +485,7 @@ def test_what_was_counted_and_measured_is_told_and_who_counts(store: Store, clie
         assert shown[f"{name}_sum"] == pytest.approx(total)
 
     assert Lease(store.client, redis_keys.coordinator_key(TOPIC), "one", 60).acquire()
-    store.registry.count_death()
+    store.registry.add_worker_death()
     store.registry.note_stuck("host:7", "committing", 61.0, time.time_ns() // 10**6)
     text = scrape(client)
     assert samples(text, "dither_coordinator_leader") == {(): 1}

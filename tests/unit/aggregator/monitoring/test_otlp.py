@@ -78,7 +78,7 @@ def test_a_collector_gets_every_sample_that_prometheus_scrapes_under_the_names_o
     service = Service(
         Reader(store, METRICS), settings_for(receiver.url), lambda: LogEnds({0: (0, HIGH)}, "")
     )
-    service.traffic.note("/v1/metrics", "GET", 200, 0.3)
+    service.traffic.count_answer("/v1/metrics", "GET", 200, 0.3)
     sender = OtlpSender(service.settings, service.exported.collect)
     assert sender.send() == "delivered"
     expected, found = scraped(service), in_prometheus(receiver.metrics())

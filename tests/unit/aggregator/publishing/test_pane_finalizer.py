@@ -139,14 +139,14 @@ def test_what_redis_lost_while_it_was_looked_through_is_due_when_it_is_counted_a
     batches = [counting.batch("delay", [1.0] * 20, at) for at in (0, 1)]
     everything: list[ReportBatch | bytes] = [*batches, *beats(counting.metrics["delay"], 2)]
     counting.count(0, *everything)
-    first = PaneIndex.first
+    first = PaneIndex.first_starts
 
     def lost(self: PaneIndex, *arguments: Any) -> Any:
         emptied(counting.store)
         return first(self, *arguments)
 
     with monkeypatch.context() as torn:
-        torn.setattr(PaneIndex, "first", lost)
+        torn.setattr(PaneIndex, "first_starts", lost)
         assert due(finalizer) == []
     counting.count(0, *everything)
     assert minutes(due(finalizer)) == ["00:00:00Z", "00:01:00Z"]
@@ -201,10 +201,10 @@ def test_a_pane_that_has_expired_in_one_partition_is_passed_by(
     assert minutes(batch) == ["00:01:00Z"]
     assert json.loads(batch[0].data)["reports"] == 40
     key = metric_key("delay", metrics["delay"].revision)
-    assert store.registry.expired([key]) == [1]
+    assert store.registry.expired_panes([key]) == [1]
     published.note_committed(batch, {})
     assert due(finalizer_of(store, metrics, published), 2) == []
-    assert store.registry.expired([key]) == [1], "counted once, whoever publishes"
+    assert store.registry.expired_panes([key]) == [1], "counted once, whoever publishes"
 
 
 def test_a_pane_that_was_deleted_is_no_part_of_a_final_event(

@@ -14,7 +14,7 @@ from aggregator.publishing.quiet_partitions import (
     Closing,
 )
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.watermark import CONFIRMING_BATCHES, NEVER
+from aggregator.state.watermark import CONFIRMING_BATCHES, NO_TIME
 from aggregator.storage.store import Store
 from estimators import Metric
 from producers.wire.batch import heartbeat
@@ -266,7 +266,7 @@ def test_nothing_is_sent_of_a_metric_that_nobody_reports_or_that_is_held_open(
     topic: Topic, store: Store, metrics: dict[str, Metric]
 ) -> None:
     assert topic.wait(2 * IDLE_SECONDS) == []
-    assert topic.closed() == NEVER
+    assert topic.closed() == NO_TIME
     held = {name: dataclasses.replace(one, hold_open=True) for name, one in metrics.items()}
     assert Closing(store, held, 1000)._metrics == {}
     assert Closing(store, metrics, 1000)._metrics != {}

@@ -111,7 +111,7 @@ def test_windows_that_begin_before_a_change_of_weights_share_beta() -> None:
 
 def test_a_store_notes_when_weights_were_changed(store: Store, metrics: dict[str, Metric]) -> None:
     def changed() -> int | None:
-        return store.overview().changed_ms("delay")
+        return store.overview().policy_changed_ms("delay")
 
     assert changed() is None
     store.registry.set_policy("delay", "optimal", now_ms=1)
@@ -119,7 +119,7 @@ def test_a_store_notes_when_weights_were_changed(store: Store, metrics: dict[str
     store.registry.set_policy("delay", "uniform", now_ms=2)
     store.registry.set_policy("delay", "uniform", now_ms=3)
     assert changed() == 2
-    assert store.overview().changed_ms("carrier") is None
+    assert store.overview().policy_changed_ms("carrier") is None
     store.registry.set_policy("delay", "optimal", now_ms=4)
     assert changed() == 4
     reader = Reader(store, metrics)

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from aggregator.config.definitions import Definitions
+from aggregator.config.definitions import MetricDefinitions
 from aggregator.features.comparisons.definitions import ComparisonDefinition
 from aggregator.features.comparisons.due_events import decision_event
 from aggregator.features.comparisons.living import living_answer
@@ -59,7 +59,7 @@ COLOURS = ComparisonDefinition(
     name="colours", metric="colour", start_ms=EPOCH, where={"variant": "new"}, against="rest"
 )
 METRICS: dict[str, Metric] = {"clicks": CLICKS, "colour": COLOUR, "wait": WAIT}
-DEFINITIONS = Definitions(METRICS, comparisons={"checkout": CHECKOUT, "colours": COLOURS})
+DEFINITIONS = MetricDefinitions(METRICS, comparisons={"checkout": CHECKOUT, "colours": COLOURS})
 
 
 def of_variant(variant: str, one: ReportBatch) -> ReportBatch:
@@ -185,7 +185,7 @@ def test_what_may_have_expired_is_in_no_answer(store: Store) -> None:
     metrics = {**METRICS, "clicks": brief}
     counting = Counting(store, metrics)
     counting.count(0, *sent(range(HOURS)), *close(HOURS))
-    reader = Reader(store, Definitions(metrics, comparisons={"checkout": CHECKOUT}))
+    reader = Reader(store, MetricDefinitions(metrics, comparisons={"checkout": CHECKOUT}))
     found = reader.comparison("checkout")
     assert (found.status, found.comparison, found.decided) == ("expired", None, False)
     assert "may have expired" in found.reason
@@ -215,13 +215,13 @@ def test_nothing_has_expired_of_what_was_looked_at(store: Store) -> None:
     """The experiment is over: its reports have expired, and the publisher has the sums of all."""
     counting = Counting(store, METRICS)
     counting.count(0, *sent(range(HOURS)), *close(HOURS))
-    reader = Reader(store, Definitions(METRICS, comparisons={"checkout": CHECKOUT}))
+    reader = Reader(store, MetricDefinitions(METRICS, comparisons={"checkout": CHECKOUT}))
     run = ComparisonRun(reader, CHECKOUT)
     take(reader, run)
     store_state(reader, run)
     whole = reader.comparison("checkout")
     brief = {**METRICS, "clicks": dataclasses.replace(CLICKS, by_retention="7d")}
-    after = Reader(store, Definitions(brief, comparisons={"checkout": CHECKOUT}))
+    after = Reader(store, MetricDefinitions(brief, comparisons={"checkout": CHECKOUT}))
     found = after.comparison("checkout")
     assert (found.status, found.reason) == ("provisional", "")
     assert (found.value, found.lower, found.p_value) == (whole.value, whole.lower, whole.p_value)

@@ -21,7 +21,7 @@ from aggregator.reading.windows import SearchState, Sums, Window
 from aggregator.terminal.format import Shown, as_line, as_text
 from estimators import Metric, SearchMetric, define
 from estimators.extremes import Decision, Progress
-from estimators.metrics.domains import Interval
+from estimators.metrics.domains import ValueRange
 from producers.device.rounds import Round
 from tests.support.rows import row
 
@@ -159,7 +159,7 @@ def test_the_headline_of_a_search_is_what_is_certain(kind: str, side: str) -> No
         assert f"{found.value:g}" not in text, "the middle of what is left is a guess"
     assert texts(seen, found)[0].splitlines().count(statement) == 1
     for top in np.linspace(1e6, 2**26, 30).tolist():
-        domain = Interval(range=(0.0, top / 3))
+        domain = ValueRange(range=(0.0, top / 3))
         seen = searching(dataclasses.replace(metric, domain=domain, unit=""))
         told = as_dict(seen, Reader.answer(seen))["search"]
         number = re.match(r"at (?:most|least) (\S+), with", told["statement"])

@@ -12,7 +12,7 @@ from aggregator import Reader
 from aggregator.errors import StateUnreadable
 from aggregator.reading.query import Query
 from aggregator.reading.slices.estimates import Slices
-from aggregator.state.definition_history import Definitions
+from aggregator.state.definition_history import CountingDefinitions
 from aggregator.storage.store import Store
 from estimators import LocalMetric, Metric, define
 from producers.wire.reports_pb2 import Attribute
@@ -81,8 +81,8 @@ class Counting(counted.Counting):
     """Counts into each partition in turn, several commits each, and keeps the definitions."""
 
     def count_all(self, payloads: list[Any]) -> None:
-        definitions = Definitions(self.metrics, {"future": "1h", "past": "3650d"})
-        self.store.registry.keep_definitions(definitions.digest, definitions.encode())
+        definitions = CountingDefinitions(self.metrics, {"future": "1h", "past": "3650d"})
+        self.store.registry.store_definitions(definitions.digest, definitions.encode())
         for number in range(PARTITIONS):
             mine = payloads[number::PARTITIONS]
             third = -(-len(mine) // 3)

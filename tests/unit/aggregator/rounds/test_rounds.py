@@ -73,7 +73,7 @@ def test_each_round_is_counted_by_itself_and_many_alike_as_each_by_itself(
         message.arrived = 1_700_000_001_000
     together, apart = Partition(METRICS, FUTURE_MS), Partition(METRICS, FUTURE_MS)
     assert together.count(messages) == []
-    monkeypatch.setattr(decoder, "MATRIX_MESSAGES", 10**6)
+    monkeypatch.setattr(decoder, "MIN_MATRIX_MESSAGES", 10**6)
     for message in messages:
         assert apart.count([message]) == []
     for number in range(1, 5):

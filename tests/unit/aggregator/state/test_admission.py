@@ -46,7 +46,7 @@ def test_a_batch_with_too_many_reports_is_refused(monkeypatch: pytest.MonkeyPatc
     good = [batch(SMALL, [1.0, 2.0, 3.0], seed=seed) for seed in range(20)]
     large = [batch(SMALL, [1.0] * 4, seed=100 + seed) for seed in range(20)]
     for alike in (2, 10**9):
-        monkeypatch.setattr(decoder, "MATRIX_MESSAGES", alike)
+        monkeypatch.setattr(decoder, "MIN_MATRIX_MESSAGES", alike)
         partition = counting(SMALL)
         refused = partition.count(log(*good, *large))
         assert [refusal.reason for refusal in refused] == ["too_many_reports"] * 20
@@ -161,7 +161,7 @@ def test_a_captured_batch_that_is_sent_a_thousand_times_changes_nothing() -> Non
     honest, attacked = counting(DELAY), counting(DELAY)
     honest.count(log(captured, *others))
     attacked.count(keyed(log(captured, *others, *[captured] * 1_000), b"x", b"y", None))
-    assert attacked.panes[key(DELAY, EPOCH)].seen == honest.panes[key(DELAY, EPOCH)].seen
+    assert attacked.panes[key(DELAY, EPOCH)].batch_ids == honest.panes[key(DELAY, EPOCH)].batch_ids
     for partition in (honest, attacked):
         partition.count(log(*later, first=partition.next_offset))
     refused = attacked.count(log(*[captured] * 1_000, first=attacked.next_offset))
@@ -174,7 +174,7 @@ def test_a_captured_batch_that_is_sent_a_thousand_times_changes_nothing() -> Non
 
 def test_a_level_above_the_list_is_refused_on_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
     for case, alike in itertools.product(CASES, (2, 10**9)):
-        monkeypatch.setattr(decoder, "MATRIX_MESSAGES", alike)
+        monkeypatch.setattr(decoder, "MIN_MATRIX_MESSAGES", alike)
         metric = metric_for(case)
         partition = counting(metric)
         values = list(values_for(metric, 3))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aggregator.state import batch_ids, id_table
 from aggregator.state.batch_ids import BatchIds, Ids, as_ids
-from aggregator.state.id_table import BUCKET, IDS_PER_BUCKET, IdTable, Scrambled, Scrambler
+from aggregator.state.id_table import BUCKET_IDS, IDS_PER_BUCKET, IdTable, Scrambled, Scrambler
 from tests.support.rows import row
 
 MOST_BYTES = 24
@@ -47,7 +47,7 @@ class Alike(Scrambler):
         return Scrambled(words[:, 1].copy(), words[:, 0].copy())
 
     def restore(self, found: Scrambled) -> Ids:
-        return pairs(found.rest, found.rank)
+        return pairs(found.tail, found.rank)
 
 
 FEW_IDS = st.integers(0, 40).map(lambda n: n.to_bytes(16, "little"))
@@ -58,7 +58,9 @@ ANY_IDS = st.binary(min_size=16, max_size=16)
 POLLS = st.lists(st.lists(st.one_of(FEW_IDS, FEW_RANKS, ANY_IDS), max_size=60), max_size=12)
 
 
-@pytest.mark.parametrize("scrambler", [id_table.SCRAMBLER, Alike(bytes(32))], ids=["keyed", "none"])
+@pytest.mark.parametrize(
+    "scrambler", [id_table.ID_SCRAMBLER, Alike(bytes(32))], ids=["keyed", "none"]
+)
 @given(polls=POLLS, kept=st.randoms(use_true_random=False))
 @settings(max_examples=25, deadline=None)
 def test_it_says_what_a_set_says_also_if_some_are_not_counted(
@@ -66,11 +68,11 @@ def test_it_says_what_a_set_says_also_if_some_are_not_counted(
 ) -> None:
     """With a few ids kept as they are, a short run and small buckets: all ways are taken."""
     with (
-        patch.object(batch_ids, "FEW", 8),
-        patch.object(batch_ids, "SCRAMBLER", scrambler),
+        patch.object(batch_ids, "MAX_RAW_IDS", 8),
+        patch.object(batch_ids, "ID_SCRAMBLER", scrambler),
         patch.object(id_table, "IDS_PER_BUCKET", 16),
-        patch.object(id_table, "LONGEST_WINDOW", 12),
-        patch.object(id_table, "SLICE", 32),
+        patch.object(id_table, "MAX_WINDOW_IDS", 12),
+        patch.object(id_table, "IDS_PER_STEP", 32),
     ):
         ids, held = BatchIds(), set[bytes]()
         for poll in polls:
@@ -125,7 +127,7 @@ def test_a_bucket_is_full_after_so_many_as_the_memory_is_planned_for() -> None:
     while table._fresh or len(table) == 1 << 18:
         most = table._fresh
         table.add(scrambler.scramble(random_ids(100, rng)))
-    assert 0.5 * BUCKET < most / buckets < 0.8 * BUCKET
+    assert 0.5 * BUCKET_IDS < most / buckets < 0.8 * BUCKET_IDS
 
 
 @pytest.mark.parametrize("together", [100, 3_000])
@@ -145,7 +147,7 @@ def test_a_few_ids_take_no_more_than_themselves() -> None:
 
 
 def test_an_id_that_was_loaded_twice_is_told_from_ids_of_one_rank() -> None:
-    last = id_table.SLICE
+    last = id_table.IDS_PER_STEP
     for ninth, second, expected in ((8, last, False), (8, last - 1, True), (9, last - 1, True)):
         rank, rest = (np.arange(2 * last, dtype=np.uint64) for _ in range(2))
         rank[9], rank[last], rest[last] = ninth, last - 1, second

@@ -12,7 +12,7 @@ from aggregator.state.batch_ids import BatchIds
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
-from aggregator.storage.commit_writes import writes
+from aggregator.storage.commit_writes import commit_commands
 from estimators import Metric, define
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import ReportBatch
@@ -65,7 +65,7 @@ class Log:
 
 def contents(partition: Partition) -> dict[PaneKey, tuple[Any, ...]]:
     return {
-        key: (pane.statistic.tobytes(), frozenset(pane.seen), dict(pane.used), pane.closed)
+        key: (pane.statistic.tobytes(), frozenset(pane.batch_ids), dict(pane.used), pane.closed)
         for key, pane in partition.panes.items()
     }
 
@@ -77,7 +77,7 @@ def heir(partition: Partition) -> Partition:
     found.watermarks.update(partition.watermarks)
     found.counts.update(partition.counts)
     for key, pane in partition.panes.items():
-        sums, ids = pane.statistic.copy(), BatchIds(pane.seen)
+        sums, ids = pane.statistic.copy(), BatchIds(pane.batch_ids)
         found.restore(key, Pane(pane.metric, pane.first_offset, sums, ids, used={**pane.used}))
     return found
 
@@ -112,7 +112,9 @@ def test_a_commit_writes_exactly_what_a_full_scan_finds_changed(seed: int) -> No
         changed = {key for key, content in found.items() if content != committed.get(key)}
         assert changed == partition.changed.keys()
         written = {
-            word[1]: bytes(word[2]) for word in writes("P", partition, {}) if word[0] == "SET"
+            word[1]: bytes(word[2])
+            for word in commit_commands("P", partition, {})
+            if word[0] == "SET"
         }
         assert written.keys() == {f"P:{key}" for key in changed}
         stored |= written

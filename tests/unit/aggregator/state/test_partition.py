@@ -60,7 +60,7 @@ def test_the_ids_that_a_pane_remembers_are_of_what_it_counted() -> None:
     assert [refusal.reason for refusal in refused] == ["late", "late", "late"]
     assert partition.counts["duplicate:delay"] == 1
     pane = partition.panes[key(DELAY, EPOCH)]
-    assert set(pane.seen) == set(pane.unsaved) == {first.batch_id}
+    assert set(pane.batch_ids) == set(pane.unsaved) == {first.batch_id}
     assert len(pane.unsaved) == 1
 
 
@@ -216,12 +216,12 @@ def test_batches_read_as_columns_count_like_batches_parsed_one_by_one(
 ) -> None:
     for seed in range(4):
         messages = of_a_fleet(np.random.default_rng(seed), 600)
-        monkeypatch.setattr(decoder, "MATRIX_MESSAGES", 10**9)
+        monkeypatch.setattr(decoder, "MIN_MATRIX_MESSAGES", 10**9)
         parsed = outcome(messages, 1)
         assert {why for _, why, _ in parsed[1]} >= {"late", "future", "malformed", "bad_level"}
         assert parsed[0]["counts"].keys() >= {"duplicate:delay", "duplicate:carrier"}
         for alike, step in ((10**9, 600), (2, 600), (2, 97), (16, 250)):
-            monkeypatch.setattr(decoder, "MATRIX_MESSAGES", alike)
+            monkeypatch.setattr(decoder, "MIN_MATRIX_MESSAGES", alike)
             with row(seed, alike, step):
                 assert outcome(messages, step) == parsed
 
@@ -240,12 +240,14 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
     return payloads
 
 
-@pytest.mark.parametrize("mixing", [decoder.MIXING, np.zeros_like(decoder.MIXING)])
+@pytest.mark.parametrize(
+    "mixing", [decoder.NAME_HASH_FACTORS, np.zeros_like(decoder.NAME_HASH_FACTORS)]
+)
 def test_many_metrics_in_one_log_are_told_apart_and_read_as_columns(
     mixing: Any, parsed: list[bytes | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names of one length and of others; and where their sums of bytes tell nothing apart."""
-    monkeypatch.setattr(decoder, "MIXING", mixing)
+    monkeypatch.setattr(decoder, "NAME_HASH_FACTORS", mixing)
     names = [*(f"delay{i:02d}" for i in range(12)), "delay", "delayed_by"]
     metrics = {name: dataclasses.replace(DELAY, name=name) for name in names}
     rng = np.random.default_rng(5)

@@ -19,7 +19,7 @@ from aggregator.state.pane_keys import (
     SLICES_DAY,
     SLICES_TOTAL,
     PaneKey,
-    kept_ms,
+    retention_ms,
     slices_key,
     width_ms,
 )
@@ -143,7 +143,7 @@ def test_a_slice_has_the_reports_of_the_batches_that_name_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for least in (1, 10**9):  # read as matrices, and one by one
-        monkeypatch.setattr(decoder, "MATRIX_MESSAGES", least)
+        monkeypatch.setattr(decoder, "MIN_MATRIX_MESSAGES", least)
         assert LATE.slicing is not None
         partition, expected = new_partition(), np.zeros((LATE.slicing.size, LATE.zero().size), int)
         payloads = []
@@ -176,7 +176,7 @@ def test_bad_attributes_are_refused_and_say_why(monkeypatch: pytest.MonkeyPatch)
         batch(LATE, [1], seed=seed, attributes=each) for seed, each in enumerate(bad.values())
     ]
     for least in (1, 10**9):
-        monkeypatch.setattr(decoder, "MATRIX_MESSAGES", least)
+        monkeypatch.setattr(decoder, "MIN_MATRIX_MESSAGES", least)
         partition = new_partition()
         found = partition.count(log(*good, *broken, *good[:1]))
         assert [one.reason for one in found] == ["bad_attributes"] * 4
@@ -241,9 +241,9 @@ def test_integers_are_as_wide_as_they_need() -> None:
 
 def test_slices_are_kept_as_long_as_they_say() -> None:
     kept = dataclasses.replace(LATE, retention="30d", by_retention="7d")
-    assert kept_ms(SLICES, kept) == 7 * DAY
-    assert kept_ms(SLICES_DAY, kept) == kept_ms("pane", kept) == 30 * DAY
+    assert retention_ms(SLICES, kept) == 7 * DAY
+    assert retention_ms(SLICES_DAY, kept) == retention_ms("pane", kept) == 30 * DAY
     assert width_ms(SLICES, kept) == HOUR
     assert width_ms(SLICES_TOTAL, kept) is None
-    assert kept_ms(SLICES, LATE) is None
+    assert retention_ms(SLICES, LATE) is None
     assert LATE.pane_ms == MINUTE * 20

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from aggregator.errors import StateUnreadable
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
-from aggregator.state.watermark import NEVER, Watermark
+from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage import parsing
 from aggregator.timestamps import format_time
 from estimators import Metric
@@ -35,7 +35,7 @@ LIMITED = dataclasses.replace(DELAY, max_key_reports=10**6)
 def told(times: Iterable[int]) -> Iterator[int]:
     """Yield the watermark after each counted batch, as its definition says."""
     last: list[int] = []
-    mark = NEVER
+    mark = NO_TIME
     for time in times:
         last = [*last, time][-AMONG:]
         if len(last) >= ENOUGH:
@@ -50,20 +50,20 @@ TIMES = st.lists(
 
 def check(times: list[int], cuts: list[int]) -> None:
     """However it is cut: one by one, all at once, and in pieces that are stored in between."""
-    expected = [NEVER, *told(times)]
+    expected = [NO_TIME, *told(times)]
     one_by_one, array = Watermark(), np.array(times, dtype=np.int64)
     for time, mark in zip(times, expected[1:], strict=True):
         one_by_one.advance(time)
         assert one_by_one.time == mark
     edges = sorted({0, len(times), *(cut for cut in cuts if cut <= len(times))})
-    pieces, along = Watermark(), [NEVER]
+    pieces, along = Watermark(), [NO_TIME]
     for begin, end in itertools.pairwise(edges):
         part = array[begin:end]
         for asked in {0, 1, 5, 20, 1_005, *times[begin:end]}:
             places = [i for i, mark in enumerate(expected[begin : end + 1]) if mark >= asked]
-            found = pieces.reaches(asked, part)
+            found = pieces.confirming_index(asked, part)
             assert found == (places[0] - 1 if places else None)
-        along += pieces.along(part).tolist()[1:]
+        along += pieces.times_along(part).tolist()[1:]
         pieces.advance_all(part)
         pieces = again(pieces)
     assert pieces == one_by_one
@@ -154,7 +154,7 @@ def test_neither_copies_nor_late_nor_refused_batches_confirm_a_time() -> None:
     ahead = batch(DELAY, [1.0], time_ms=EPOCH + 9 * MINUTE, seed=1)
     wrong = batch(DELAY, [1.0], time_ms=EPOCH + 9 * MINUTE, seed=2, levels=b"\x09")
     partition.count(log(*[ahead] * 20, *[wrong] * 20))
-    assert partition.watermarks[metric_key("delay", DELAY.revision)].time == NEVER
+    assert partition.watermarks[metric_key("delay", DELAY.revision)].time == NO_TIME
     assert partition.watermarks[metric_key("delay", DELAY.revision)].latest == EPOCH + 9 * MINUTE
     assert partition.count(feed([EPOCH], first=40)) == []
 
@@ -178,7 +178,7 @@ def one_after_the_other(
     """Return the late batches, each with the watermark before it, and the last watermark."""
     late: list[tuple[int, int]] = []
     counted: list[int] = []
-    mark = closed = NEVER
+    mark = closed = NO_TIME
     seen: defaultdict[int, set[bytes]] = defaultdict(set)
     for message in messages:
         assert message.payload is not None
@@ -250,7 +250,7 @@ def test_a_metric_that_is_held_open_closes_no_pane_until_it_is_held_no_longer(
     assert partition.count(feed(times, held)) == []
     assert not any(pane.closed for pane in partition.panes.values())
     mark = partition.watermarks[metric_key("delay", held.revision)]
-    assert (mark.time, mark.closed) == (ARRIVAL, NEVER)
+    assert (mark.time, mark.closed) == (ARRIVAL, NO_TIME)
     ended = dataclasses.replace(held, hold_open=False)
     partition.metrics = {"delay": ended}
     for pane in partition.panes.values():

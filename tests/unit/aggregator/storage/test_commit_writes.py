@@ -20,7 +20,7 @@ from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
 from aggregator.storage import commit_writes as writes_module
 from aggregator.storage import partition_store
-from aggregator.storage.commit_writes import MOST_WORDS, writes
+from aggregator.storage.commit_writes import MAX_COMMAND_WORDS, commit_commands
 from aggregator.storage.lease import Lease
 from aggregator.storage.store import Store
 from tests.support.reports.counted import TOPIC
@@ -35,7 +35,7 @@ SIZES = st.integers(0, 3 * FEW)
 def pane(at: int, ids: int, keys: int, *, closed: bool) -> Pane:
     made = Pane(DELAY, at, DELAY.zero(), closed=closed)
     made.unsaved = [number.to_bytes(16, "big") for number in range(ids)]
-    made.seen = BatchIds(made.unsaved)
+    made.batch_ids = BatchIds(made.unsaved)
     made.used = {number.to_bytes(16, "big"): 1 for number in range(keys)}
     made.unsaved_keys = set(made.used)
     return made
@@ -54,8 +54,10 @@ def test_no_write_is_longer_than_lua_takes(
     for number in range(names):
         partition.watermarks[f"m{number}"].advance(number)
         partition.counts[f"accepted:m{number}"] = number
-    with patch.object(writes_module, "MOST_WORDS", FEW):
-        found = list(writes("{p}", partition, {f"f{number}": number for number in range(facts)}))
+    with patch.object(writes_module, "MAX_COMMAND_WORDS", FEW):
+        found = list(
+            commit_commands("{p}", partition, {f"f{number}": number for number in range(facts)})
+        )
     assert max(map(len, found)) <= FEW
     members = sum(len(words) - 2 for words in found if words[:2] == ["SADD", "{p}:open"])
     assert members == opened + 1
@@ -68,7 +70,7 @@ def test_no_write_is_longer_than_lua_takes(
 def test_a_commit_that_redis_would_not_take_is_refused_before_anything_is_written(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_store, "MOST_ARGUMENTS", 100)
+    monkeypatch.setattr(partition_store, "MAX_SCRIPT_ARGUMENTS", 100)
     owned = acquire_partition(store, 0, "one", Log(lambda: (0, 20)), "", METRICS, Aggregate())
     messages = (batch(DELAY, [1.0], seed=at, time_ms=EPOCH + at * 3_600_000) for at in range(20))
     owned.state.count(log(*messages))
@@ -83,7 +85,7 @@ def test_a_write_that_is_too_long_all_the_same_marks_and_writes_nothing(store: S
     snapshot = store.partition.acquire(0, "one")
     owner = f"{{dither:{TOPIC}:0}}:owner"
     before = client.hgetall(owner)
-    words: list[str | int] = ["SADD", f"{{dither:{TOPIC}:0}}:open", *range(MOST_WORDS)]
+    words: list[str | int] = ["SADD", f"{{dither:{TOPIC}:0}}:open", *range(MAX_COMMAND_WORDS)]
     token = store.partition._tokens[0][1]
     head: list[str | int] = [snapshot.owner["epoch"], -1, 5, token]
     head += [3, "SET", f"{owner}x", 1]
@@ -93,7 +95,7 @@ def test_a_write_that_is_too_long_all_the_same_marks_and_writes_nothing(store: S
     assert not client.exists(str(words[1]), f"{owner}x")
     lease = Lease(client, "{test}", "me", 10.0, time.monotonic)
     assert lease.acquire()
-    many: list[str | int] = ["SADD", "{test}:many", *range(MOST_WORDS)]
+    many: list[str | int] = ["SADD", "{test}:many", *range(MAX_COMMAND_WORDS)]
     with pytest.raises(Exception, match="at most 4000"):
         lease.write([["SET", "{test}:one", "x"], many])
     assert not client.exists("{test}:one", "{test}:many")

@@ -53,7 +53,7 @@ def close_and_open(counting: Counting) -> None:
 
 
 def total(store: Store, metric: Metric) -> Any:
-    return sorted(store.panes.running([0, 1], metric_key(metric.name, metric.revision)))
+    return sorted(store.panes.running_total([0, 1], metric_key(metric.name, metric.revision)))
 
 
 def streamed(store: Store, metric: Metric) -> Any:
@@ -118,7 +118,7 @@ def test_what_is_no_pane_and_no_total_is_refused(store: Store, metrics: dict[str
     counting = Counting(store, metrics)
     counting.count(0, counting.batch("delay", [1.0], 0))
     store.client.sadd(f"{place}:open", f"pane:{key}:now")
-    with pytest.raises(StateUnreadable, match="expected a pane that is open"):
+    with pytest.raises(StateUnreadable, match="expected an open pane"):
         total(store, metrics["delay"])
     store.client.srem(f"{place}:open", f"pane:{key}:now")
     store.client.hincrby(f"{place}:owner", "begun", 1)

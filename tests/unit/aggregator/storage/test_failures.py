@@ -19,7 +19,7 @@ from aggregator.reading import status
 from aggregator.state.partition import Partition
 from aggregator.storage import connection
 from aggregator.storage.connection import connect
-from aggregator.storage.eviction import LOOK_SECONDS, EvictionWatch, refuse_eviction
+from aggregator.storage.eviction import CHECK_SECONDS, EvictionWatch, refuse_eviction
 from aggregator.storage.failures import classify
 from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
@@ -113,7 +113,7 @@ def test_forgotten_scripts_are_sent_again(node: RedisNode, store: Store) -> None
     node.ask("SCRIPT", "FLUSH")
     assert store.partition.snapshot(0).next_offset == 2
     node.ask("SCRIPT", "FLUSH")
-    assert len(store.panes.running([0], f"delay@{DELAY.revision:08x}")) > 0
+    assert len(store.panes.running_total([0], f"delay@{DELAY.revision:08x}")) > 0
 
 
 def test_a_wrong_password_is_told_without_it(node: RedisNode) -> None:
@@ -127,7 +127,7 @@ def test_a_wrong_password_is_told_without_it(node: RedisNode) -> None:
 
 
 def test_what_is_no_redis_is_named_within_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "FIRST_CALL_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent, answer_health(0, str) as port:
         addresses = {
             f"redis://127.0.0.1:{silent.getsockname()[1]}": "takes connections, and says nothing",
@@ -204,9 +204,9 @@ def test_a_server_is_looked_at_each_minute_and_when_it_was_away(store: Store) ->
     client.config_set("maxmemory", "100mb")
     client.config_set("maxmemory-policy", "allkeys-lru")
     assert watch() == ""
-    watch.look_again()
+    watch.recheck()
     assert "maxmemory-policy = allkeys-lru" in watch()
     client.config_set("maxmemory-policy", "noeviction")
     assert "maxmemory-policy = allkeys-lru" in watch()
-    now = LOOK_SECONDS
+    now = CHECK_SECONDS
     assert watch() == ""

@@ -60,11 +60,11 @@ class Worker:
 
     @property
     def ids(self) -> set[bytes]:
-        return {each for pane in self.state.panes.values() for each in pane.seen}
+        return {each for pane in self.state.panes.values() for each in pane.batch_ids}
 
     @property
     def key(self) -> PaneKey:
-        (found,) = (key for key, pane in self.state.panes.items() if pane.seen)
+        (found,) = (key for key, pane in self.state.panes.items() if pane.batch_ids)
         return found
 
 
@@ -197,7 +197,7 @@ def of_five_panes(store: Store) -> Worker:
 
 
 def ids(partition: Partition) -> dict[Any, set[bytes]]:
-    return {key: set(pane.seen) for key, pane in partition.panes.items() if pane.seen}
+    return {key: set(pane.batch_ids) for key, pane in partition.panes.items() if pane.batch_ids}
 
 
 def before_ids_are_read(

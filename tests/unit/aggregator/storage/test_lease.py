@@ -60,9 +60,9 @@ def test_an_expired_lease_is_anothers_and_its_former_holder_cannot_touch_it(
 def test_a_second_holder_waits_until_one_that_renews_lets_go(client: redis.Redis) -> None:
     lease, other = Lease(client, KEY, "holder", 0.3), Lease(client, KEY, "other", 60)
     assert lease.acquire()
-    until = lease._until
+    until = lease._held_until
     with lease.renewals():
-        wait_until(lambda: lease._until > until + 0.5, "renewed past its first end")
+        wait_until(lambda: lease._held_until > until + 0.5, "renewed past its first end")
         assert lease.held
         assert not other.acquire()
         assert not other.held

@@ -90,7 +90,7 @@ def test_nor_to_one_of_which_a_part_is_gone(store: Store) -> None:
         with row(kind), pytest.raises(StateUnreadable) as error:
             counting.count_on(0, *more(counting, range(15, 22)))
         assert error.value.key == key
-        with row(kind), pytest.raises(StateUnreadable, match=r"all that was committed"):
+        with row(kind), pytest.raises(StateUnreadable, match=r"all committed entries"):
             store.partition.acquire(0, "two")
 
 
@@ -137,8 +137,8 @@ def test_nothing_is_answered_of_what_is_gone_or_wrong(store: Store) -> None:
         ("index", lambda: client.delete(index), window, "expected an index of panes"),
         ("indexes", lambda: client.delete(index, f"{PREFIX}:indexed"), window, "index"),
         ("a part", lambda: client.zremrangebyrank(index, 1, 1), window, "index:pane"),
-        ("twice", lambda: client.zadd(index, {f"{second}:999": second}), window, "two of a pane"),
-        ("moved", moved, window, "at another place"),
+        ("twice", lambda: client.zadd(index, {f"{second}:999": second}), window, "a pane twice"),
+        ("moved", moved, window, "with another score"),
         ("all sizes", lambda: client.delete(f"{PREFIX}:sizes"), window[:1], ":sizes"),
         ("open", lambda: client.delete(f"{PREFIX}:open"), window[:1], ":open"),
         ("one open", lambda: client.spop(f"{PREFIX}:open"), window[:1], ":open"),

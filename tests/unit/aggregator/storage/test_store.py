@@ -47,7 +47,7 @@ def test_a_partition_comes_back_as_it_was_committed(store: Store) -> None:
     assert restored.panes.keys() == partition.panes.keys()
     for key, pane in partition.panes.items():
         assert (restored.panes[key].statistic == pane.statistic).all()
-        assert restored.panes[key].seen == pane.seen
+        assert restored.panes[key].batch_ids == pane.batch_ids
         assert restored.panes[key].first_offset == pane.first_offset
 
 
@@ -95,7 +95,7 @@ def test_a_commit_to_the_offset_that_is_stored_may_run_twice(
     (seen,) = (seen for _, _, seen in store.partition.snapshot(0).open.values())
     (pane,) = partition.panes.values()
     assert len(seen) == 2
-    assert seen == pane.seen
+    assert seen == pane.batch_ids
 
 
 def test_a_flushed_store_fences_until_the_partition_is_taken_again(store: Store) -> None:
@@ -163,7 +163,7 @@ def calls(store: Store, *commands: str) -> list[int]:
 def test_what_keys_have_used_of_a_pane_comes_back_and_goes_with_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "USES_TOGETHER", 500)
+    monkeypatch.setattr(snapshot, "USES_PER_SCAN", 500)
     limited = {"delay": dataclasses.replace(DELAY, max_key_reports=10_000)}
 
     def owner() -> tuple[int, int, Partition]:
@@ -197,13 +197,13 @@ def test_what_keys_have_used_of_a_pane_comes_back_and_goes_with_it(
 def test_a_worker_is_stuck_until_it_gets_on_or_is_silent(store: Store) -> None:
     store.registry.note_stuck("host:7", "committing", 61.4, now_ms=1_000_000)
     store.registry.note_stuck("host:8", "taking over", 70.0, now_ms=1_000_000)
-    assert store.registry.stuck(1_010_000) == {
+    assert store.registry.stuck_workers(1_010_000) == {
         "host:7": ("committing", 61),
         "host:8": ("taking over", 70),
     }
     store.registry.note_stuck("host:8", "consuming", 0.0, now_ms=1_010_000)
-    assert store.registry.stuck(1_010_000) == {"host:7": ("committing", 61)}
-    assert store.registry.stuck(1_070_000) == {}, "it has ended"
+    assert store.registry.stuck_workers(1_010_000) == {"host:7": ("committing", 61)}
+    assert store.registry.stuck_workers(1_070_000) == {}, "it has ended"
 
 
 @pytest.mark.parametrize("most", [None, 100])
@@ -265,6 +265,6 @@ def test_a_definition_that_comes_back_finds_its_open_panes(store: Store) -> None
     counted_by(store, OLD)
     counted_by(store, NEW)
     state, _ = counted_by(store, OLD, 1)
-    ((pane,),) = ([pane for pane in state.panes.values() if pane.seen],)
-    assert len(pane.seen) == BATCHES + 1
+    ((pane,),) = ([pane for pane in state.panes.values() if pane.batch_ids],)
+    assert len(pane.batch_ids) == BATCHES + 1
     assert [*pane.used.values()] == [BATCHES + 1]

@@ -19,7 +19,7 @@ from aggregator.errors import SettingsError
 from aggregator.features.reader import Reader
 from aggregator.storage.store import Store
 from aggregator.web import application
-from aggregator.web.http.access import hashed, new_token
+from aggregator.web.http.access import hash_token, new_token
 from estimators import Metric
 from tests.support.reports.counted import Client
 from tests.support.rows import row
@@ -35,7 +35,7 @@ SCOPES = {
 
 
 def access(*anonymous: str) -> Access:
-    lines = {name: f"{hashed(token)} {SCOPES[name]}" for name, token in TOKENS.items()}
+    lines = {name: f"{hash_token(token)} {SCOPES[name]}" for name, token in TOKENS.items()}
     return Access(anonymous=list(anonymous), tokens=lines)
 
 
@@ -98,8 +98,8 @@ def test_a_token_that_is_not_known_is_refused_even_where_none_is_needed(
     client, known = with_access(store, metrics, "read"), TOKENS["reader"]
     alike: dict[str, str] = {}  # whose hash begins, or ends, as the known one's
     for token in (f"dither_{number}" for number in range(5_000)):
-        alike |= {hashed(token)[:9]: token, hashed(token)[-2:]: token}
-    near = alike[hashed(known)[:9]], alike[hashed(known)[-2:]]
+        alike |= {hash_token(token)[:9]: token, hash_token(token)[-2:]: token}
+    near = alike[hash_token(known)[:9]], alike[hash_token(known)[-2:]]
     for token in ("nonsense", "", "dither_", known[:-1], known.swapcase(), "ü", *near):
         with row(token):
             headers = {"Authorization": f"Bearer {token}".encode("latin-1")}
@@ -190,15 +190,15 @@ def test_tokens_are_never_the_same_and_can_be_had_as_json() -> None:
     made = [json.loads(new("a", *flags).output) for _ in range(2)]
     assert made[0]["token"] != made[1]["token"]
     for one in made:
-        assert one["setting"] == f"{hashed(one['token'])} read admin"
+        assert one["setting"] == f"{hash_token(one['token'])} read admin"
 
 
 def test_an_access_that_cannot_be_used_is_an_error() -> None:
     as_printed = "as `dither tokens new` prints it"
     for key, value, told in (
         ("access.tokens.ci", "secret", as_printed),
-        ("access.tokens.ci", hashed("x"), as_printed),
-        ("access.tokens.ci", f"{hashed('x')} write", as_printed),
+        ("access.tokens.ci", hash_token("x"), as_printed),
+        ("access.tokens.ci", f"{hash_token('x')} write", as_printed),
         ("access.tokens.ci", 7, as_printed),
         ("access.anonymous", "read rite", "scopes: "),
         ("access.anonymus", "read", "'anonymous'"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aggregator.local.embedded import EmbeddedBroker
-from aggregator.web.http.access import hashed, new_token
+from aggregator.web.http.access import hash_token, new_token
 from tests.support.reports.counted import Counting, Server, serving
 from tests.support.reports.messages import EPOCH
 from tests.support.running import http_client
@@ -72,7 +72,7 @@ def server(
     metrics_file: Path, redis_url: str, counting: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Server]:
     counting.some(30)
-    monkeypatch.setenv("DITHER_ACCESS_TOKENS_TESTS", f"{hashed(SECRET)} read report admin")
+    monkeypatch.setenv("DITHER_ACCESS_TOKENS_TESTS", f"{hash_token(SECRET)} read report admin")
     with EmbeddedBroker() as broker:
         broker.create_topic("dither.reports")
         flags = {

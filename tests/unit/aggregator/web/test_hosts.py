@@ -20,7 +20,7 @@ from aggregator.features.reader import Reader
 from aggregator.storage.store import Store
 from aggregator.web import application
 from aggregator.web.http import middleware
-from aggregator.web.http.access import hashed, new_token
+from aggregator.web.http.access import hash_token, new_token
 from estimators import Metric
 from producers.gateway.clients import client_of
 from tests.support.reports.counted import Client, serving
@@ -124,7 +124,7 @@ def test_a_page_of_another_site_cannot_have_a_browser_ask_questions(
 def told(proxies: list[str], peer: str, *forwarded: str, scheme: str = "", name: str = "") -> Any:
     """Return what a route is told of a client that comes so."""
     secret = new_token()
-    access = Access(["report"], {name: f"{hashed(secret)} report"} if name else {})
+    access = Access(["report"], {name: f"{hash_token(secret)} report"} if name else {})
 
     def tell(request: Request) -> Response:
         return PlainTextResponse(f"{client_of(request.scope)} {request.url.scheme}")

@@ -388,7 +388,7 @@ def test_definitions_that_change_are_told_and_those_that_cannot_be_used_everywhe
     def told(text: str = "") -> tuple[str, list[str], str]:
         if text:
             file.write_text(text)
-        metrics.ask()
+        metrics.force_refresh()
         metrics.refresh()
         scraped = client.get("/metrics").text
         (gauge,) = re.findall(r"^dither_definitions_unusable (\S+)$", scraped, re.MULTILINE)

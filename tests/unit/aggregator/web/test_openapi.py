@@ -13,7 +13,7 @@ from aggregator.local.embedded import EmbeddedBroker
 from aggregator.web.application import core_and_features
 from aggregator.web.openapi import document
 from aggregator.web.pages import routes
-from aggregator.web.reports import REPORTS
+from aggregator.web.reports import POST_REPORTS
 from estimators import Metric
 from tests.support.reports.counted import Client, Counting, Server, serving
 
@@ -26,7 +26,7 @@ def test_the_document_is_valid_openapi(client: Client, metrics: dict[str, Metric
     for schema in served["components"]["schemas"].values():
         assert "\n    Attributes" not in schema["description"], "it is indented as in the code"
     OpenAPIV31SpecValidator(served).validate()
-    OpenAPIV31SpecValidator(document([*core_and_features(), REPORTS], metrics)).validate()
+    OpenAPIV31SpecValidator(document([*core_and_features(), POST_REPORTS], metrics)).validate()
 
 
 def test_every_route_is_described(client: Client) -> None:
@@ -43,7 +43,7 @@ def test_every_route_is_described(client: Client) -> None:
     assert {"/healthz", "/readyz", "/metrics", "/v1/status", "/v1/events"} <= {
         path for _, path in described
     }
-    assert "/v1/reports" in document([*core_and_features(), REPORTS])["paths"]
+    assert "/v1/reports" in document([*core_and_features(), POST_REPORTS])["paths"]
 
 
 def test_every_operation_says_what_it_needs_and_how_it_fails(client: Client) -> None:

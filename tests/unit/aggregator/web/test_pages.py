@@ -92,4 +92,4 @@ def test_what_a_module_imports_is_here_and_no_text_becomes_markup(client: Client
 
 
 def test_no_module_of_the_randomizers_hides_a_file_of_the_pages() -> None:
-    assert not set(pages.RANDOMIZERS) & set(files(""))
+    assert not set(pages.RANDOMIZER_FILES) & set(files(""))

@@ -22,7 +22,7 @@ from aggregator.features.reader import Reader
 from aggregator.storage.store import Store
 from aggregator.web import application, reports
 from aggregator.web.http import connection_limits
-from aggregator.web.http.access import hashed
+from aggregator.web.http.access import hash_token
 from aggregator.web.http.small_posts import PostProtocol
 from estimators import define
 from producers.gateway import Gateway
@@ -116,7 +116,10 @@ CASES: dict[str, tuple[int, bytes, dict[str, str]]] = {
 
 
 def test_both_ways_answer_alike(store: Store, broker: Broker) -> None:
-    tokens = {"device": f"{hashed(TOKEN)} report", "reader": f"{hashed('dither_reader')} read"}
+    tokens = {
+        "device": f"{hash_token(TOKEN)} report",
+        "reader": f"{hash_token('dither_reader')} read",
+    }
     access = {"anonymous": [], "tokens": tokens}
     limits = {"rate_limit": "", "max_body": 1000}
     with server(store, broker, access=access, gateway=limits) as served:

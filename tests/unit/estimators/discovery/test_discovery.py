@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from estimators import LocalMetric, define
-from estimators.discovery.own_points import Rows, TailBound
+from estimators.discovery.own_points import RowPopulations, TailBound
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms import PrefixTree
 from tests.support.reports.cases import summed
@@ -186,7 +186,7 @@ def test_p_values_of_absent_strings_are_at_most_nominal() -> None:
     first = len(tree.layout.depths) * tree.layout.trees[1].points
     lie = np.full(5_000, first + 17, dtype=np.uint32)
     metric.accumulate(statistic, np.ones(5_000, dtype=np.int64), lie)
-    rows = Rows.of(tree.layout, metric.table(statistic))
+    rows = RowPopulations.of(tree.layout, metric.table(statistic))
     peeled = metric.domain.to_unit(np.array(CODES[:2]))[:, 0]
     rows.peel(rows.points(peeled), np.array([0.5, 0.02]))
     assert sum(t.mean(axis=1).sum() for t in rows.tables) == pytest.approx(-0.52 * rows.left)

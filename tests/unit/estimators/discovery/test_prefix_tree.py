@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from estimators import DefinitionError, LocalMetric, define
-from estimators.discovery.layout import Layout, depths_between
-from estimators.exact.geometries import LARGEST, points_of
+from estimators.discovery.layout import DiscoveryLayout, depths_between
+from estimators.exact.geometries import LARGEST_EPSILON, points_of
 from estimators.exact.thresholds import WORD, exp_bounds, miss_threshold
 from estimators.mechanisms import PrefixTree
 from estimators.metrics.categories import CodedVocabulary
@@ -62,7 +62,7 @@ def test_points_are_exact_and_depths_end_where_they_should() -> None:
 
 
 def test_no_two_tables_share_a_hash() -> None:
-    layout = Layout((Fraction(1), Fraction(2)), (16,), 256, 7)
+    layout = DiscoveryLayout((Fraction(1), Fraction(2)), (16,), 256, 7)
     rows = [word for level in layout.hashed_rows for word in level.constants.tolist()]
     words = {*layout.tree_constants.tolist(), *rows}
     assert len(words) == 2 + 2 * 256
@@ -86,7 +86,7 @@ def test_the_whole_law_of_a_report_is_private_and_as_documented(
     geometry = (mechanism.layout.sketches if whole else mechanism.layout.trees)[0]
     space = geometry.space
     points, size = space.points, space.size
-    misses = miss_threshold(min(exact(epsilon), LARGEST), size, points - size)
+    misses = miss_threshold(min(exact(epsilon), LARGEST_EPSILON), size, points - size)
     first, rest = divmod(misses, 2**56)
     u, group = (1, 2) if whole else (5, 1)  # below 3 G = 6: 0 and 1 are for whole strings
     start = (2 * mechanism.layout.trees[0].points if whole else 0) + group * points
@@ -137,7 +137,7 @@ def test_the_certificate_is_the_larger_of_the_two_ratios() -> None:
         ratios = []
         for geometry in (mechanism.layout.trees[level], mechanism.layout.sketches[level]):
             size, rest = geometry.space.size, geometry.space.points - geometry.space.size
-            misses = miss_threshold(min(exact(epsilon), LARGEST), size, rest)
+            misses = miss_threshold(min(exact(epsilon), LARGEST_EPSILON), size, rest)
             ratios.append(Fraction((WORD - misses) * rest, misses * size))
         assert mechanism.privacy_ratio(level) == max(ratios) <= exp_bounds(exact(epsilon))[0]
 

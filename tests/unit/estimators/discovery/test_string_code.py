@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from estimators import DefinitionError, define
 from estimators.discovery.learning import find_tokens, learn_code, make_code
-from estimators.discovery.presets import PRESETS, preset
-from estimators.discovery.string_code import SHARED, WIDTH, StringCode, normal_form
+from estimators.discovery.presets import PRESET_NAMES, preset
+from estimators.discovery.string_code import CODE_BITS, SHARED_CONTEXT, StringCode, normal_form
 from tests.support.paths import ROOT
 from tests.support.rows import row
 
 EXAMPLES = ROOT / "tests" / "vectors" / "presets"
-every_preset = pytest.mark.parametrize("name", PRESETS)
+every_preset = pytest.mark.parametrize("name", PRESET_NAMES)
 DIGESTS = {
     "text": "47324ce808376297",
     "url": "6e67513d334b55af",
@@ -35,18 +35,18 @@ texts = st.text(max_size=12) | st.text(alphabet="abcdeN12/.- ", max_size=30)
 def test_a_string_comes_back_and_the_automaton_ends_where_it_does(name: str, text: str) -> None:
     code, held = preset(name), normal_form(text)
     bits, length = code.encode(held)
-    assert 0 <= bits < 1 << WIDTH
-    assert code.decode(bits) == (held if length <= WIDTH else None)
+    assert 0 <= bits < 1 << CODE_BITS
+    assert code.decode(bits) == (held if length <= CODE_BITS else None)
     state = 2
-    for place in range(min(length, WIDTH)):
+    for place in range(min(length, CODE_BITS)):
         assert state > 1
-        state = int(code.automaton[state, bits >> (WIDTH - 1 - place) & 1])
-    assert (state == 0) == (length <= WIDTH)
+        state = int(code.automaton[state, bits >> (CODE_BITS - 1 - place) & 1])
+    assert (state == 0) == (length <= CODE_BITS)
 
 
 @every_preset
 @settings(deadline=None, max_examples=100)
-@given(bits=st.integers(0, 2**WIDTH - 1), cut=st.integers(0, WIDTH))
+@given(bits=st.integers(0, 2**CODE_BITS - 1), cut=st.integers(0, CODE_BITS))
 def test_bits_that_no_string_encodes_to_are_no_string(name: str, bits: int, cut: int) -> None:
     code, padded = preset(name), bits >> cut << cut
     text = code.decode(padded)
@@ -59,10 +59,10 @@ def test_a_string_that_would_be_split_otherwise_is_no_candidate() -> None:
     assert code.split(b"the") == [257, 256]
     by_letter, length = 0, 0
     for symbol, context in ((116, 256), (104, 116), (101, 104), (256, 101)):
-        words, lengths = code.codes.get(context) or code.codes[SHARED]
+        words, lengths = code.codes.get(context) or code.codes[SHARED_CONTEXT]
         by_letter = by_letter << lengths[symbol] | words[symbol]
         length += lengths[symbol]
-    assert code.decode(by_letter << (WIDTH - length)) is None
+    assert code.decode(by_letter << (CODE_BITS - length)) is None
     assert code.decode(code.encode("the")[0]) == "the"
 
 
@@ -70,12 +70,12 @@ def test_text_that_is_not_in_normal_form_or_no_text_is_no_candidate() -> None:
     code = preset("bytes")
     assert code.decode(code.encode("e\u0301")[0]) is None
     assert code.decode(code.encode("\u00e9")[0]) == "\u00e9"
-    latin = (0xE9 << 8 | code.codes[SHARED][0][256]) << (WIDTH - 16)
+    latin = (0xE9 << 8 | code.codes[SHARED_CONTEXT][0][256]) << (CODE_BITS - 16)
     assert code.decode(latin) is None
 
 
 def test_steps_are_those_of_the_automaton_and_codes_can_be_printed_and_read() -> None:
-    for name in PRESETS:
+    for name in PRESET_NAMES:
         code = preset(name)
         assert code.automaton[0].tolist() == [0, 1]
         assert code.automaton[1].tolist() == [1, 1]
@@ -97,16 +97,19 @@ def test_what_is_no_code_is_refused() -> None:
         with row(text[:30]), pytest.raises(ValueError, match="expected a code as `dither define"):
             StringCode.unpacked(text)
     with pytest.raises(ValueError, match="complete"):
-        StringCode((), {SHARED: (9,) * 257})
+        StringCode((), {SHARED_CONTEXT: (9,) * 257})
     with pytest.raises(ValueError, match="tokens"):
-        StringCode((b"ab", b"ab"), {SHARED: (8,) * 259})
+        StringCode((b"ab", b"ab"), {SHARED_CONTEXT: (8,) * 259})
     with pytest.raises(ValueError, match="without one"):
         StringCode((), {})
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(one, marks=pytest.mark.slow if one == "url" else ()) for one in PRESETS[:-1]],
+    [
+        pytest.param(one, marks=pytest.mark.slow if one == "url" else ())
+        for one in PRESET_NAMES[:-1]
+    ],
 )
 def test_a_preset_is_what_its_examples_teach(name: str) -> None:
     lines = (EXAMPLES / f"{name}.txt").read_text(encoding="utf-8").splitlines()
@@ -115,7 +118,7 @@ def test_a_preset_is_what_its_examples_teach(name: str) -> None:
 
 def test_the_presets_never_change() -> None:
     """A change would be another revision of every metric that uses one."""
-    assert {name: preset(name).digest[:16] for name in PRESETS} == DIGESTS
+    assert {name: preset(name).digest[:16] for name in PRESET_NAMES} == DIGESTS
 
 
 def test_tokens_are_the_commonest_pairs() -> None:

@@ -149,8 +149,8 @@ def test_moments_and_bounds_of_scores_are_those_of_all_reports(bins: int, epsilo
     mechanism, _, scores, law = enumerated(bins, epsilon)
     tables = score_tables(mechanism.levels[0])
     second, mean = law.T @ scores**2, law.T @ scores
-    assert tables.least == pytest.approx(scores.min(axis=0)[1:-1], rel=1e-11)
-    assert tables.greatest == pytest.approx(scores.max(axis=0)[1:-1], rel=1e-11)
+    assert tables.lowest == pytest.approx(scores.min(axis=0)[1:-1], rel=1e-11)
+    assert tables.highest == pytest.approx(scores.max(axis=0)[1:-1], rel=1e-11)
     for edge in range(1, bins):
         for value in range(bins):
             where = edge - 1, shell(bins, edge, value)

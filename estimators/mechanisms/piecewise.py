@@ -15,54 +15,37 @@ from estimators.bounds.piecewise.bets import SymbolBets
 from estimators.bounds.piecewise.limits import symbol_limits
 from estimators.bounds.piecewise.noise import PiecewiseNoise
 from estimators.estimate import Counts, Floats
+from estimators.exact.piecewise_shapes import MOST_SYMBOLS, WindowShape, shape_at
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, bytes_below, round_up
-from estimators.exact.windows import MOST_SYMBOLS, WindowShape, shape_at
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.means import ScalarMean
 from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
 from estimators.weights import LevelFacts
 
-ROWS = 65_536
+VALUES_AT_A_TIME = 65_536
 """Values that are randomized together: their temporary arrays stay in the processor's cache."""
 
 
-class Windows(ReportedSymbols, ScalarMean):
+class Piecewise(ReportedSymbols, ScalarMean):
     """One of M symbols: of the value's window of W neighbours, or less likely of the others.
 
     A value x in [-1, 1] is rounded at random to one of two neighbouring knots, without bias. Each
     knot has a window of W of the M symbols. The report is uniform in that window or, with the odds
-    M - W to W e^epsilon, uniform outside it. The symbols' numbers are such that the variance is
-    nearly the same for all values, and at most 5% above the least that any mechanism can have in
-    the worst case. Statistic of a level: the number of reports and the number for each symbol.
-    Source: the shapes are our own; windows of a continuum are the piecewise mechanism of Wang et
-    al. (2019), of two symbols Warner's (1965), of W = 1 randomized response on a grid.
+    M - W to W e^epsilon, uniform outside it. The variance is at most 5% above the least that any
+    mechanism can have in the worst case (theorem 2 of docs/proofs/mechanisms.md). Statistic of a
+    level: the number of reports and the number for each symbol.
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    symbols : int
-        The largest M, 64 to 255. A level below epsilon = 9 uses less than 128; with `symbols` =
-        128, variances above grow by up to 4% until epsilon = 10.
+    Source: the shapes are our own. Windows of a continuum are the piecewise mechanism of Wang et
+    al. (2019), two symbols Warner's (1965), W = 1 randomized response on a grid.
 
-    Raises
-    ------
-    ValueError
-        If `symbols` is not 64 to 255.
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given M, W and epsilon: a device computes T
+    itself.
 
-    Notes
-    -----
-    **Privacy.** A 64-bit word below T = ceil(2^64 (M - W) / (W e^epsilon + M - W)) leaves the
-    window. Each symbol has probability (2^64 - T) / (2^64 W) in the window and T / (2^64 (M - W))
-    outside it, whatever the value: the ratio is at most e^epsilon. Rounding before and the numbers
-    of the symbols after cost no privacy. So a device that is given M, W and the numbers computes T
-    by itself.
-
-    **Unbiased.** The numbers z_j sum to zero, so E z = (p - q) Z_s, where p and q are the two
-    probabilities and Z_s is the sum of the window's numbers. With c = (p - q) Z_(M-W), E z / c is
-    the knot x_s = Z_s / Z_(M-W), exactly.
+    **Unbiased.** Theorem 1 of docs/proofs/mechanisms.md. With c = (p - q) Z_(M-W), E z / c is the
+    knot x_s = Z_s / Z_(M-W); p and q are the two probabilities, Z_s the sum of the window's
+    numbers.
 
     **Random words.** In this order, for one value x: (1) the coin that rounds, true with the
     probability (x Z_(M-W) - Z_s) / (Z_(s+1) - Z_s) in doubles: one byte of a word, 53 bits of
@@ -72,13 +55,18 @@ class Windows(ReportedSymbols, ScalarMean):
     is not below the largest multiple of the bound up to 256; the remainder counts. A rank r outside
     stands for the symbol r before the window and r + W after it.
 
-    **Memoization.** A metric cannot be memoized: repeated reports of a window have no bounds here.
-    For permanent answers use `randomized_response`.
+    **Memoization.** Repeated reports of a window have no bounds here: use `randomized_response`.
+
+    Parameters
+    ----------
+    symbols : int
+        The largest M, 64 to 255. A level below epsilon = 9 uses less than 128; with `symbols` =
+        128, variances above grow by up to 4% until epsilon = 10.
 
     Examples
     --------
     >>> from estimators.exact.randomness import SeededBits
-    >>> mechanism = Windows([Fraction(4)])
+    >>> mechanism = Piecewise([Fraction(4)])
     >>> mechanism.randomize(np.full(8, 0.5), np.zeros(8, dtype=int), SeededBits(1))
     array([22, 16, 21, 16, 18, 17, 19, 22], dtype=uint8)
     """
@@ -112,8 +100,8 @@ class Windows(ReportedSymbols, ScalarMean):
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one symbol for each value in [-1, 1]."""
         reports = np.empty(len(level), dtype=self.dtype)
-        for start in range(0, len(level), ROWS):
-            part = slice(start, start + ROWS)
+        for start in range(0, len(level), VALUES_AT_A_TIME):
+            part = slice(start, start + VALUES_AT_A_TIME)
             reports[part] = self._randomize(np.asarray(values)[part], level[part], bits)
         return reports
 
@@ -156,8 +144,8 @@ class Windows(ReportedSymbols, ScalarMean):
         """Return bets on the counts of symbols; None for signs alone."""
         if not isinstance(law, PiecewiseLaw):
             return None
-        most = max(shape.symbols for shape in law.shapes)
-        return SymbolBets(law, table[table[:, 0] > 0, 1 : 1 + most])
+        symbols = max(shape.symbols for shape in law.shapes)
+        return SymbolBets(law, table[table[:, 0] > 0, 1 : 1 + symbols])
 
     def mean_limits(
         self, table: Counts, law: Law, mean: float, question: Question, log_p: float, total: float
@@ -189,15 +177,15 @@ class Windows(ReportedSymbols, ScalarMean):
         It is -inf for a symbol that only other levels have.
         """
         shape = self.shapes[level]
-        place = float(np.interp(value, shape.knots, np.arange(shape.windows)))
+        knot = float(np.interp(value, shape.knots, np.arange(shape.windows)))
         start = np.arange(shape.symbols)[:, None] - np.arange(shape.windows)
-        within = (start >= 0) & (start < shape.window)
-        down = min(int(place), shape.windows - 2)
-        share = within[:, down] * (down + 1 - place) + within[:, down + 1] * (place - down)
-        inside, outside = float(shape.inside), float(shape.outside)
-        found = np.full(self.columns - 1, -np.inf)
-        found[: shape.symbols] = np.log(outside + (inside - outside) * share)
-        return found[reports]
+        is_inside = (start >= 0) & (start < shape.window)
+        down = min(int(knot), shape.windows - 2)
+        share = is_inside[:, down] * (down + 1 - knot) + is_inside[:, down + 1] * (knot - down)
+        p_inside, p_outside = float(shape.inside), float(shape.outside)
+        log_likelihood = np.full(self.columns - 1, -np.inf)
+        log_likelihood[: shape.symbols] = np.log(p_outside + (p_inside - p_outside) * share)
+        return log_likelihood[reports]
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that the first and the last symbol represent."""
@@ -212,10 +200,8 @@ class Windows(ReportedSymbols, ScalarMean):
 class _Rounding:
     """Finds the window of each value: a table of cells, each with at most one knot.
 
-    All is done with x Z_(M-W) in doubles, where the knots are the integers Z_s. The cell of a
-    number never falls as the number grows, in floating point too; so a number is at or above the
-    knots of all cells before its own, below those of all cells after it, and one comparison with
-    the knot of its own cell decides.
+    The knots are the integers Z_s, compared with x Z_(M-W) in doubles. The cell of a number never
+    falls as the number grows, so one comparison with the knot of its own cell decides.
     """
 
     def __init__(self, shapes: Sequence[WindowShape]) -> None:

@@ -29,31 +29,24 @@ from estimators.mechanisms import RandomizedResponse
 from estimators.mechanisms.mechanism import Reports
 from estimators.weights import level_weights
 
-KINDS = ("minimum", "maximum")
-SPLITS = ("users", "budget")
-CRITICAL = ("law", "hoeffding", "paper")
-ROUNDS = f"the number of rounds, 1 to {MOST_ROUNDS}"
-LEVELS = "ascending epsilons above 0, with at most 4 decimal digits"
-HALVINGS = 30  # of the critical value: to a billionth of Hoeffding's
-ROUNDING = 1e-12  # in a share: above the rounding errors of double precision here
+SEARCH_KINDS = ("minimum", "maximum")
+SPLIT_KINDS = ("users", "budget")
+CRITICAL_RULES = ("law", "hoeffding", "paper")
+EXPECTED_ROUNDS = f"the number of rounds, 1 to {MOST_ROUNDS}"
+EXPECTED_LEVELS = "ascending epsilons above 0, with at most 4 decimal digits"
+CRITICAL_HALVINGS = 30  # of the critical value: to a billionth of Hoeffding's
+SHARE_ROUNDING = 1e-12  # in a share: above the rounding errors of double precision here
 
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
     """The question, the answers and the decision of one round.
 
-    Attributes
-    ----------
-    threshold : float
-        The midpoint in the question, in the range's unit.
-    answers, yes : tuple of int
-        Answers per level, and the number of these that said "at or beyond it", as sent.
-    share : float
-        The unbiased estimate of the share of users at or beyond the threshold; 0 without an answer.
-    critical : float
-        The share from which on the search moves outwards; 1 without an answer.
-    outwards : bool
-        Whether the search decided that somebody is at or beyond the threshold.
+    `threshold`: the midpoint in the question, in the range's unit; `answers`, `yes`: Answers per
+    level, and the number of these that said "at or beyond it", as sent; `share`: the unbiased
+    estimate of the share of users at or beyond the threshold; 0 without an answer; `critical`: the
+    share from which on the search moves outwards; 1 without an answer; `outwards`: whether the
+    search decided that somebody is at or beyond the threshold.
     """
 
     threshold: float
@@ -108,16 +101,11 @@ class Search:
 
     Notes
     -----
-    **Certificate.** If nobody who answers is at or beyond the threshold, all answers are noise of a
-    known law. With h = ln(rounds / beta) the search then moves outwards with probability at most
-    beta / rounds. So with probability 1 - beta it never does, and some user's value reaches the
-    inner end of the interval (for a minimum, the right end): an upper bound of the minimum. It
-    holds after every round, for values that do not change between rounds. No such statement holds
-    for the other end: one user alone cannot be seen.
+    **Certificate.** Theorem 3 of docs/proofs/extremes.md: with probability 1 - beta some user's
+    value reaches the inner end of the interval (for a minimum, the right end), after every round,
+    for values that do not change between rounds.
 
-    **Privacy.** An answer is that of :class:`estimators.mechanisms.RandomizedResponse`. Thresholds
-    depend on earlier answers only, so a user who answers every round at epsilon / rounds loses
-    epsilon in all.
+    **Privacy.** Theorem 1 of docs/proofs/extremes.md.
 
     Examples
     --------
@@ -146,18 +134,17 @@ class Search:
     log_term: float | None = None
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         ascending = all(a < b for a, b in itertools.pairwise((0, *self.levels)))
         exact = all(round(epsilon, 4) == epsilon for epsilon in self.levels)
         for key, is_valid, expected in (
-            ("kind", self.kind in KINDS, nearest(self.kind, KINDS)),
-            ("split", self.split in SPLITS, nearest(self.split, SPLITS)),
-            ("critical", self.critical in CRITICAL, nearest(self.critical, CRITICAL)),
+            ("kind", self.kind in SEARCH_KINDS, nearest(self.kind, SEARCH_KINDS)),
+            ("split", self.split in SPLIT_KINDS, nearest(self.split, SPLIT_KINDS)),
+            ("critical", self.critical in CRITICAL_RULES, nearest(self.critical, CRITICAL_RULES)),
             ("range", _is_interval(self.range), "two finite numbers, the lower one first"),
-            ("rounds", 1 <= self.rounds <= MOST_ROUNDS, ROUNDS),
+            ("rounds", 1 <= self.rounds <= MOST_ROUNDS, EXPECTED_ROUNDS),
             ("beta", 0 < self.beta < 1, "a probability between 0 and 1"),
             ("log_term", self.log_term is None or 0 < self.log_term < math.inf, "a number above 0"),
-            ("levels", self.levels and ascending and exact, LEVELS),
+            ("levels", self.levels and ascending and exact, EXPECTED_LEVELS),
         ):
             if not is_valid:
                 raise DefinitionError(key, getattr(self, key), expected)
@@ -203,19 +190,19 @@ class Search:
         The search assumes that the extreme is inside. The upper end of a minimum and the lower end
         of a maximum are certified: see the notes of the class.
         """
-        place = 0
+        index = 0
         for decision in progress.decisions:
-            place = 2 * place + (not decision.outwards)
+            index = 2 * index + (not decision.outwards)
         parts = 2 ** len(progress.decisions)
-        outer, inner = self._point(place, parts), self._point(place + 1, parts)
+        outer, inner = self._point(index, parts), self._point(index + 1, parts)
         return (outer, inner) if self.kind == "minimum" else (inner, outer)
 
-    def _point(self, place: int, parts: int) -> float:
+    def _point(self, index: int, parts: int) -> float:
         """Return a point of the range that is place / parts of the way inwards."""
         low, high = map(float, self.range)
         if self.kind == "maximum":
             low, high = high, low
-        return low + (high - low) * (place / parts)
+        return low + (high - low) * (index / parts)
 
     def threshold(self, progress: Progress) -> float:
         """Return the threshold of the next round: the middle of the interval.
@@ -253,17 +240,17 @@ class Search:
         if not 1 <= number <= self.rounds:
             return False
         parts = 2 ** (number - 1)
-        first, beyond = 0, parts  # of places, which go inwards: up in a minimum's range
-        while first < beyond:
-            place = (first + beyond) // 2
-            middle = self._middle(place, parts)
+        first, stop = 0, parts  # of places, which go inwards: up in a minimum's range
+        while first < stop:
+            index = (first + stop) // 2
+            middle = self._middle(index, parts)
             is_before = middle < threshold if self.kind == "minimum" else middle > threshold
-            first, beyond = (place + 1, beyond) if is_before else (first, place)
+            first, stop = (index + 1, stop) if is_before else (first, index)
         return first < parts and self._middle(first, parts) == threshold
 
-    def _middle(self, place: int, parts: int) -> float:
+    def _middle(self, index: int, parts: int) -> float:
         """Return the middle of an interval, from its index and the number of intervals."""
-        low, high = sorted((self._point(place, parts), self._point(place + 1, parts)))
+        low, high = sorted((self._point(index, parts), self._point(index + 1, parts)))
         return low + (high - low) / 2
 
     # -- On the device ----------------------------------------------------------------------------
@@ -316,9 +303,9 @@ class Search:
             raise ValueError("a value is not a number: leave it out")
         if levels.size and not (levels.min() >= 0 and levels.max() < len(self.levels)):
             raise ValueError(f"level: expected 0 to {len(self.levels) - 1}")
-        inside = np.clip(numbers, self.range[0], self.range[1])
-        beyond = inside <= threshold if self.kind == "minimum" else inside >= threshold
-        signs = np.where(beyond, 1.0, -1.0)
+        clipped = np.clip(numbers, self.range[0], self.range[1])
+        is_yes = clipped <= threshold if self.kind == "minimum" else clipped >= threshold
+        signs = np.where(is_yes, 1.0, -1.0)
         return self.randomizer.randomize(signs, levels, SystemBits() if bits is None else bits)
 
     # -- At the coordinator -----------------------------------------------------------------------
@@ -394,12 +381,7 @@ class Search:
 
         Notes
         -----
-        The share is 1/2 + sum a_i z_i / (2 A2), with terms of range a_i / A2: by Hoeffding it
-        exceeds its mean by gamma = sqrt(h / (2 A2)) with probability at most e^-h. If nobody is at
-        or beyond the threshold, an answer is "yes" with the known probability of a flip, and
-        Chernoff's bound with the remainder of the tilted law bounds the probability of a large sum:
-        far smaller at large epsilons, where flips are rare. MIN's gamma is sqrt(h / sum n_l / v_l),
-        v = 4 e^x (1 + e^x) / (e^x - 1)^2 at x = epsilon of one answer, here for several levels.
+        Theorem 2 of docs/proofs/extremes.md.
         """
         return _critical_share(self.randomizer, self.critical, self._log_term, answers)
 
@@ -469,17 +451,15 @@ def _critical_share(
         return float(log_tail(law, nobody, tilt, observed, at)[0])
 
     low, high = 0.0, hoeffding
-    for _ in range(HALVINGS):
+    for _ in range(CRITICAL_HALVINGS):
         middle = (low + high) / 2
         low, high = (low, middle) if log_chance(middle) <= -log_term - 1e-6 else (middle, high)
-    return high + ROUNDING
+    return high + SHARE_ROUNDING
 
 
 def lower_alpha_setting(users: int) -> dict[str, Any]:
     """Return rounds and log_term as in MIN, if alpha >= 1 is known.
 
-    Examples
-    --------
     >>> lower_alpha_setting(2**20)
     {'rounds': 10, 'log_term': 6.931471805599453}
     """
@@ -489,8 +469,6 @@ def lower_alpha_setting(users: int) -> dict[str, Any]:
 def unknown_alpha_setting(users: int) -> dict[str, Any]:
     """Return rounds and log_term as in MIN, if alpha is unknown.
 
-    Examples
-    --------
     >>> unknown_alpha_setting(2**20)
     {'rounds': 21, 'log_term': 13.910539517230742}
     """

@@ -14,20 +14,14 @@ Entry = TypeVar("Entry")
 logger = logging.getLogger("estimators")
 
 
-class Registry(Mapping[str, Entry], Generic[Entry]):
+class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
     """A mapping from names to entries, which other distributions can add to.
 
-    Built-in entries are available at once. The entry points of a group are read on the first
-    request for another name, or for the list of all names. Each is loaded on first use.
-
-    Parameters
-    ----------
-    group : str
-        The group of entry points: see :mod:`importlib.metadata`.
-    built_in : mapping of str to entry
-        The built-in entries. An entry point of such a name is ignored, with a warning in the log.
-    accept : callable
-        Returns the entry for the object of an entry point. Its ValueError says what was expected.
+    Entry points of a group are read on the first request for a name that is not built in, or for
+    all names. Each is loaded on first use. `group`: the group of entry points: see
+    :mod:`importlib.metadata`; `built_in`: the built-in entries. An entry point of such a name is
+    ignored, with a warning in the log; `accept`: Returns the entry for the object of an entry
+    point. Its ValueError says what was expected.
 
     Raises
     ------
@@ -42,20 +36,16 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         self.group, self.built_in, self._accept = group, built_in, accept
 
     def __getitem__(self, name: str) -> Entry:
-        """Return an entry; KeyError if there is none."""
-        return self.built_in[name] if name in self.built_in else self._outside[name]()
+        return self.built_in[name] if name in self.built_in else self._loaders[name]()
 
     def __contains__(self, name: object) -> bool:
-        """Return whether there is an entry, without loading it."""
-        return name in self.built_in or name in self._outside
+        return name in self.built_in or name in self._loaders
 
     def __iter__(self) -> Iterator[str]:
-        """Yield all names, the built-in ones first."""
-        yield from (*self.built_in, *self._outside)
+        yield from (*self.built_in, *self._loaders)
 
     def __len__(self) -> int:
-        """Return the number of names."""
-        return len(self.built_in) + len(self._outside)
+        return len(self.built_in) + len(self._loaders)
 
     def usable(self) -> Iterator[tuple[str, Entry]]:
         """Yield the entries that can be loaded, with their names; asking for another one fails."""
@@ -64,18 +54,18 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
                 yield name, self[name]
 
     @functools.cached_property
-    def _outside(self) -> dict[str, Callable[[], Entry]]:
+    def _loaders(self) -> dict[str, Callable[[], Entry]]:
         """What loads each entry of installed distributions, once."""
         from importlib import metadata  # slow to import, and seldom needed
 
-        found: dict[str, list[metadata.EntryPoint]] = {}
+        points: dict[str, list[metadata.EntryPoint]] = {}
         for point in metadata.entry_points(group=self.group):
-            found.setdefault(point.name, []).append(point)
-        for name in self.built_in.keys() & found.keys():
-            for point in found.pop(name):
+            points.setdefault(point.name, []).append(point)
+        for name in self.built_in.keys() & points.keys():
+            for point in points.pop(name):
                 why = _unusable(point, "another name: Dither itself has this one")
                 logger.warning("%s; it is ignored", why)
-        return {name: functools.cache(lambda p=p: self._load(*p)) for name, p in found.items()}
+        return {name: functools.cache(lambda p=p: self._load(*p)) for name, p in points.items()}
 
     def _load(self, point: Any, *others: Any) -> Entry:
         if others:
@@ -83,8 +73,8 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         try:
             target = point.load()
         except Exception as error:
-            what = f"what can be imported, found {type(error).__name__}: {error}"
-            raise _unusable(point, what) from error
+            expected = f"what can be imported, found {type(error).__name__}: {error}"
+            raise _unusable(point, expected) from error
         try:
             return self._accept(point.name, target)
         except ValueError as error:
@@ -93,8 +83,12 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
 
 def _brought_by(point: Any) -> str:
     """Return the name and version of an entry point's distribution."""
-    found = point.dist
-    return "an unknown distribution" if found is None else f"{found.name} {found.version}"
+    distribution = point.dist
+    return (
+        "an unknown distribution"
+        if distribution is None
+        else f"{distribution.name} {distribution.version}"
+    )
 
 
 def _unusable(point: Any, expected: str) -> DefinitionError:

@@ -13,8 +13,8 @@ from estimators.bounds.heterogeneity import heterogeneity_of_bounded
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.dyadic_hadamard.bands import (
     Band,
-    OneNumber,
     Scores,
+    SingleNumberBounds,
     normal_band,
     quantile_edges,
     simultaneous_band,
@@ -31,8 +31,8 @@ from estimators.mechanisms.dyadic_hadamard.haar import (
 from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables, haar_bounds, haar_moments
 from estimators.question import Question
 
-CENTRES = 17
-COMPARED = 3
+CENTRE_COUNT = 17
+COMPARED_DEPTHS = 3
 """The Haar sums of depths below this are compared between levels: 7 of them."""
 
 Limits = Callable[[float], tuple[int, int]]
@@ -49,22 +49,11 @@ class TreeConstants:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class BinDistribution:
     """A distribution over bins; arrays have one number for each of the bins + 1 edges.
 
-    Attributes
-    ----------
-    estimate : ndarray of float64
-        F, unbiased.
-    monotone : ndarray of float64
-        The distribution function that is shown.
-    smooth : ndarray of float64
-        Another one: smoother, and biased.
-    band : Band
-    quantiles : ndarray of float64, shape (k, 4)
-        Rows of q, value, lower, upper, in bins.
-    effective_reports : float
-    heterogeneity : float or None
+    `estimate`: F, unbiased; `monotone`: the distribution function that is shown; `smooth`: another
+    one: smoother, and biased; `quantiles`, shape (k, 4): rows of q, value, lower, upper, in bins.
     """
 
     estimate: Floats
@@ -78,42 +67,41 @@ class Found:
 
 def read_distribution(
     tree: TreeConstants, table: Counts, weights: Floats, question: Question
-) -> Found:
+) -> BinDistribution:
     """Return the distribution from a statistic's table.
 
     Parameters
     ----------
-    tree : TreeConstants
-    table : ndarray of int64, shape (levels, columns)
-    weights : ndarray of float64, shape (levels,)
-        The weight of one report.
-    question : Question
-        Its `asked` has the quantiles; none by default.
+    tree, table, weights, question
+        `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report;
+        `question`: its `asked` has the quantiles; none by default.
     """
     counts, bins = table[:, 0], tree.bins
-    asked = np.zeros(0) if question.asked is None else question.asked
+    quantile_levels = np.zeros(0) if question.asked is None else question.asked
     inner = slice(bins + 1)
     if not counts.any():
         edges = np.arange(bins + 1)
         band = Band((edges == bins).astype(np.float64), (edges > 0).astype(np.float64))
         unknown = np.full(bins + 1, np.nan)
-        ends = np.array([[q, np.nan, 0, bins] for q in asked.tolist()]).reshape(-1, 4)
-        return Found(unknown, unknown, unknown, band, ends, 0.0, None)
+        ends = np.array([[q, np.nan, 0, bins] for q in quantile_levels.tolist()]).reshape(-1, 4)
+        return BinDistribution(unknown, unknown, unknown, band, ends, 0.0, None)
     sums, pooled = _pooled(tree, table, weights)
     clipped = clipped_masses(pooled, bins)
     scores = _scores(tree, counts, weights, pooled, question)
-    band, limits = _band(scores, clipped, question, asked.size == 1)
-    within = Band(band.lower[inner], band.upper[inner], band.crossed)
-    shown = _within(cumulated(clipped[-1])[inner], within)
+    band, limits = _band(scores, clipped, question, quantile_levels.size == 1)
+    inner_band = Band(band.lower[inner], band.upper[inner], band.crossed)
+    shown = _clipped_into(cumulated(clipped[-1])[inner], inner_band)
     noise = _noise(tree.levels, counts, weights, clipped)
     shrunk = clipped_masses(smoothed(pooled, noise), bins)
-    smooth = _within(cumulated(shrunk[-1])[inner], within)
+    smooth = _clipped_into(cumulated(shrunk[-1])[inner], inner_band)
     quantiles = np.array(
-        [_quantile(q, shown, limits(q)) for q in asked.tolist()], dtype=np.float64
+        [_quantile(q, shown, limits(q)) for q in quantile_levels.tolist()], dtype=np.float64
     ).reshape(-1, 4)
     effective = 1 / (4 * float(scores.worst[: bins - 1].max()))
-    apart = heterogeneity(tree.levels, counts, sums)
-    return Found(scores.estimate[inner], shown, smooth, within, quantiles, effective, apart)
+    p_value = heterogeneity(tree.levels, counts, sums)
+    return BinDistribution(
+        scores.estimate[inner], shown, smooth, inner_band, quantiles, effective, p_value
+    )
 
 
 def scores_of(
@@ -123,11 +111,8 @@ def scores_of(
 
     Parameters
     ----------
-    tree : TreeConstants
-    table : ndarray of int64, shape (levels, columns)
-    weights : ndarray of float64, shape (levels,)
-        The weight of one report.
-    question : Question
+    tree, table, weights, question
+        `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report.
     """
     counts = table[:, 0]
     if not counts.any():
@@ -140,23 +125,15 @@ def worst_scores(
 ) -> tuple[Floats, Floats, Floats]:
     """Return F at some edges, and bounds of its scores that no data can exceed, each of shape (k,).
 
+    Returns `value`: F, unbiased; `largest`: the largest weighted and centred score, in absolute
+    value; `variance`: of the sum, at most; it depends on the numbers of reports alone.
+
     Parameters
     ----------
-    tree : TreeConstants
-    table : ndarray of int64, shape (levels, columns)
-    weights : ndarray of float64, shape (levels,)
-        The weight of one report; with the numbers of reports they add up to 1.
-    places : ndarray of int, shape (k,)
-        Of inner edges among all edges.
-
-    Returns
-    -------
-    value : ndarray of float64
-        F, unbiased.
-    largest : ndarray of float64
-        The largest weighted and centred score, in absolute value.
-    variance : ndarray of float64
-        Of the sum, at most; it depends on the numbers of reports alone.
+    tree, table, weights, places
+        `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report; with
+        the numbers of reports they add up to 1; `places`, shape (k,): of inner edges among all
+        edges.
     """
     used = np.where(weights[:, None] > 0, table, 0)
     value = cumulated(masses(_pooled(tree, used, weights)[1])[-1])[places]
@@ -172,10 +149,10 @@ def worst_scores(
 def _worst_variance(scores: ScoreTables, inner: NDArray[np.intp]) -> Floats:
     """Return the variance of one score in the worst shell, around the best of fixed centres."""
     second, mean = scores.second[inner][None], scores.mean[inner][None]
-    centres = np.linspace(mean.min(), mean.max(), CENTRES)[:, None, None]
+    centres = np.linspace(mean.min(), mean.max(), CENTRE_COUNT)[:, None, None]
     moments = second - 2 * centres * mean + centres**2
-    found: Floats = moments.max(axis=2).min(axis=0)
-    return found
+    variance: Floats = moments.max(axis=2).min(axis=0)
+    return variance
 
 
 def _scores(
@@ -210,19 +187,21 @@ def _band(scores: Scores, clipped: Tree, question: Question, is_one: bool) -> tu
         return band, functools.partial(quantile_edges, band)
     at_once, alone = question.simultaneous, is_one or not question.simultaneous
     if question.may_move or not alone:
-        together = simultaneous_band(scores, question, question.beta)[0]
-        band = together if at_once else OneNumber(scores, question, question.beta).pointwise()
-        return band, functools.partial(quantile_edges, together)
-    one = OneNumber(scores, question, question.beta)
+        common = simultaneous_band(scores, question, question.beta)[0]
+        band = (
+            common if at_once else SingleNumberBounds(scores, question, question.beta).pointwise()
+        )
+        return band, functools.partial(quantile_edges, common)
+    number = SingleNumberBounds(scores, question, question.beta)
     if at_once:
-        return simultaneous_band(scores, question, question.beta)[0], one.quantile
-    return one.pointwise(), one.quantile
+        return simultaneous_band(scores, question, question.beta)[0], number.quantile
+    return number.pointwise(), number.quantile
 
 
-def _within(values: Floats, band: Band) -> Floats:
+def _clipped_into(values: Floats, band: Band) -> Floats:
     """Return an ascending distribution function, clipped into a band."""
-    found: Floats = np.clip(np.clip(values, 0, 1), band.lower, band.upper)
-    return np.maximum.accumulate(found)
+    clipped: Floats = np.clip(np.clip(values, 0, 1), band.lower, band.upper)
+    return np.maximum.accumulate(clipped)
 
 
 def _quantile(q: float, shown: Floats, limits: tuple[int, int]) -> list[float]:
@@ -240,13 +219,13 @@ def _noise(
 ) -> Tree:
     """Return the plug-in variances of the pooled Haar sums."""
     total, halves = float(counts @ weights), _halves(clipped)
-    found = [np.zeros_like(half) for half in halves]
+    variances = [np.zeros_like(half) for half in halves]
     for row in np.flatnonzero(counts).tolist():
         moments = haar_moments(levels[row], clipped, len(halves))
         part = counts[row] * (weights[row] / total) ** 2
-        for variance, moment, half in zip(found, moments, halves, strict=True):
+        for variance, moment, half in zip(variances, moments, halves, strict=True):
             variance += part * np.maximum(moment - half**2, 0.0)
-    return found
+    return variances
 
 
 def _halves(clipped: Tree) -> Tree:
@@ -261,12 +240,11 @@ def heterogeneity(
 
     Parameters
     ----------
-    levels : tuple of LevelConstants
-    counts : ndarray of int64, shape (levels,)
-    sums : dict of int to list of ndarray
-        The Haar sums of each level with reports, times its number of reports.
+    levels, counts, sums
+        `counts`, shape (levels,); `sums`: the Haar sums of each level with reports, times its
+        number of reports.
     """
-    splits, used = min(COMPARED, levels[0].height), [*sums]
+    splits, used = min(COMPARED_DEPTHS, levels[0].height), [*sums]
     bounds = [haar_bounds(levels[row], splits) for row in used]
     squares, largest = (
         np.array([np.concatenate(tree) for tree in kind]) for kind in zip(*bounds, strict=True)

@@ -1,4 +1,4 @@
-"""A span for each request that the HTTP server answers, but for the posts of devices."""
+"""A span for each request to the HTTP server, except posts of devices."""
 
 from __future__ import annotations
 
@@ -7,35 +7,34 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aggregator.web.http.traffic import METHODS
+from aggregator.web.http.traffic import KNOWN_METHODS
 
 if TYPE_CHECKING:
     from aggregator.monitoring.otlp.tracing import Tracing
 
 
 class TraceRequests:
-    """ASGI middleware: a span from each request to the beginning of its answer.
+    """ASGI middleware: a span from each request to the start of its answer.
 
-    It has the method, the route without values, and the status; not the address of the client, nor
-    what was asked.
+    It has the method, the route's template and the status, but neither address nor parameters.
 
     Parameters
     ----------
     app : ASGI application
     tracing : Tracing
     untraced : frozenset of str
-        Paths without spans: where devices post. Nobody should know when one of them reported.
+        Paths without spans, such as those of devices, whose times are private.
     """
 
     def __init__(self, app: ASGIApp, tracing: Tracing, untraced: frozenset[str]) -> None:
         self.app, self._tracing, self._untraced = app, tracing, untraced
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, and end the span when the answer begins: a stream of events may never end."""
+        """Answer, and end the span at the answer's start: a stream of events may never end."""
         if scope["type"] != "http" or scope["path"] in self._untraced:
             await self.app(scope, receive, send)
             return
-        method = scope["method"] if scope["method"] in METHODS else "_OTHER"
+        method = scope["method"] if scope["method"] in KNOWN_METHODS else "_OTHER"
         span, has_ended = self._tracing.begin_request(method, Headers(scope=scope)), False
 
         def end(status: int | None) -> None:

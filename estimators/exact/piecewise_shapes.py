@@ -2,10 +2,8 @@
 
 M symbols stand in a row and carry ascending numbers. An input stands for W neighbours, its window.
 The report is a symbol of the window with a probability just below e^epsilon times that of a symbol
-outside. Let nu be the least probability of each set of reports over the inputs, scaled to one. By
-the lemma of Neyman and Pearson, an input's best distribution has e^epsilon times the density of nu
-on an interval of reports, and that of nu elsewhere; every such interval has the same nu-mass. So
-some member of the family has a worst-case variance as close to the least as one likes.
+outside. Some member of the family has a worst-case variance as close to the least as one likes:
+theorem 2 of docs/proofs/mechanisms.md.
 
 The numbers of the symbols cost no privacy: they are applied to the report. Only M, W and the
 threshold matter to it.
@@ -36,11 +34,11 @@ MOST_SYMBOLS = 255
 """M is at most this, so that a report takes one byte."""
 FEWEST_MOST_SYMBOLS = 64
 """The least limit on M that a metric may set: the shapes of the table fit."""
-TALLEST = 9999
+LARGEST_COMPUTED_NUMBER = 9999
 """The number of the last symbol of a shape that is computed."""
-ASYMPTOTIC = Fraction(28, 5)
+ASYMPTOTIC_EPSILON = Fraction(28, 5)
 """The epsilon from which shapes are computed, not looked up."""
-LAST = Fraction(129, 10)
+LAST_SHAPE_EPSILON = Fraction(129, 10)
 """The epsilon from which M and W stay as they are."""
 
 
@@ -48,27 +46,18 @@ LAST = Fraction(129, 10)
 class WindowShape:
     """The mechanism of one privacy level: a threshold, a window, and the symbols' numbers.
 
-    Parameters
-    ----------
-    threshold : int
-        T: a report is outside the window if a uniform 64-bit word is below T.
-    window : int
-        W, at least 1 and below M.
-    z : tuple of int
-        The numbers of the M symbols: antisymmetric, ascending, below 2^15 in size, and larger by
-        W symbols than before (``z[s + W] > z[s]``).
+    `threshold`: T: a report is outside the window if a uniform 64-bit word is below T; `window`: W,
+    at least 1 and below M; `z`: the numbers of the M symbols: antisymmetric, ascending, below 2^15
+    in size, and larger by W symbols than before (``z[s + W] > z[s]``). Window s = 0 to M - W
+    consists of the symbols s to s + W - 1. Its input is the knot x_s = Z_s / Z_(M-W), where Z_s is
+    the sum of the window's numbers. An input between two knots is rounded at random to one of them,
+    without bias. A report j is the estimate y_j = z_j / c with c = (inside - outside) Z_(M-W):
+    unbiased because the numbers sum to zero.
 
     Raises
     ------
     ValueError
         If the numbers are not as described, or T is not a probability between 0 and 1.
-
-    Notes
-    -----
-    Window s = 0 to M - W consists of the symbols s to s + W - 1. Its input is the knot x_s = Z_s /
-    Z_(M-W), where Z_s is the sum of the window's numbers. An input between two knots is rounded at
-    random to one of them, without bias. A report j is the estimate y_j = z_j / c with c = (inside -
-    outside) Z_(M-W): unbiased because the numbers sum to zero.
 
     Examples
     --------
@@ -144,8 +133,8 @@ class WindowShape:
         """E[y^2] at each knot."""
         every = self.outside * sum(z * z for z in self.z)
         extra, scale = self.inside - self.outside, self.scale**2
-        within = _window_sums(tuple(z * z for z in self.z), self.window)
-        return tuple((every + extra * total) / scale for total in within)
+        window_squares = _window_sums(tuple(z * z for z in self.z), self.window)
+        return tuple((every + extra * total) / scale for total in window_squares)
 
     @functools.cached_property
     def noise(self) -> Floats:
@@ -176,21 +165,15 @@ class WindowShape:
     def means(self, terms: NDArray[T]) -> NDArray[T]:
         """Return the means at each knot of functions of the symbol.
 
-        Parameters
-        ----------
-        terms : ndarray of float64 or complex128, shape (..., M)
-
-        Returns
-        -------
-        ndarray, shape (..., M - W + 1)
+        `terms`, shape (..., M). The result has shape (..., M - W + 1).
         """
         ends = np.zeros((*terms.shape[:-1], self.symbols + 1), dtype=terms.dtype)
         np.cumsum(terms, axis=-1, out=ends[..., 1:])
-        outside, extra = self._chances
-        found: NDArray[T] = ends[..., self.window :] - ends[..., : -self.window]
-        found *= extra
-        found += outside * ends[..., -1:]
-        return found
+        p_outside, extra = self._chances
+        means: NDArray[T] = ends[..., self.window :] - ends[..., : -self.window]
+        means *= extra
+        means += p_outside * ends[..., -1:]
+        return means
 
     def variance(self, x: Floats) -> Floats:
         """Return the variance of a report under each input in [-1, 1], rounding included."""
@@ -199,25 +182,22 @@ class WindowShape:
 
 
 def check_numbers(z: tuple[int, ...], window: int) -> None:
-    """Raise ValueError unless these are numbers of symbols for windows of this many.
-
-    Raises
-    ------
-    ValueError
-        With what was expected.
-    """
+    """Raise ValueError unless these are numbers of symbols for windows of this many."""
     symbols = len(z)
     if not 2 <= symbols <= MOST_SYMBOLS:
         raise ValueError(f"{symbols} symbols: expected 2 to {MOST_SYMBOLS}")
     if not 1 <= window < symbols:
         raise ValueError(f"window = {window}: expected 1 to {symbols - 1}, below the symbols")
-    if any(one != -other for one, other in zip(z, reversed(z), strict=True)):
+    if any(number != -partner for number, partner in zip(z, reversed(z), strict=True)):
         raise ValueError(
             f"z = {list(z)}: expected the last number to be minus the first, and so on"
         )
-    if any(one > other for one, other in itertools.pairwise(z)) or z[-1] >= LARGEST_NUMBER:
+    if (
+        any(number > partner for number, partner in itertools.pairwise(z))
+        or z[-1] >= LARGEST_NUMBER
+    ):
         raise ValueError(f"z = {list(z)}: expected ascending numbers below {LARGEST_NUMBER}")
-    if any(one >= other for one, other in zip(z, z[window:], strict=False)):
+    if any(number >= partner for number, partner in zip(z, z[window:], strict=False)):
         raise ValueError(f"z = {list(z)}: expected no more than {window} equal numbers in a row")
 
 
@@ -225,24 +205,14 @@ def check_numbers(z: tuple[int, ...], window: int) -> None:
 def shape_at(epsilon: Fraction, symbols: int = MOST_SYMBOLS) -> WindowShape:
     """Return the shape for a privacy level: at most 5% above the least worst-case variance.
 
-    Parameters
-    ----------
-    epsilon : Fraction
-        Above 0.
-    symbols : int
-        The largest M; at least 64.
+    `epsilon`: above 0; `symbols`: the largest M; at least 64. Below 5.6 shapes are looked up. From
+    there on, numbers y_j = sin(w (j - (M-1)/2)) have nearly the same variance at every knot. Below
+    0.42 a shape is two symbols: randomized response.
 
     Raises
     ------
     ValueError
         If `symbols` is not 64 to 255.
-
-    Notes
-    -----
-    Below 5.6 shapes are looked up: each row was found by a convex programme for its range of
-    epsilon. From there on, numbers y_j = sin(w (j - (M-1)/2)) with tan(w W / 2) / tan(w / 2) equal
-    to the odds of the window have the same variance at every knot; w is taken as constant along the
-    row, which is close. Below 0.42 a shape is two symbols: randomized response.
 
     Examples
     --------
@@ -254,10 +224,10 @@ def shape_at(epsilon: Fraction, symbols: int = MOST_SYMBOLS) -> WindowShape:
     if not FEWEST_MOST_SYMBOLS <= symbols <= MOST_SYMBOLS:
         expected = f"expected {FEWEST_MOST_SYMBOLS} to {MOST_SYMBOLS}"
         raise ValueError(f"symbols = {symbols}: {expected}")
-    if epsilon < ASYMPTOTIC:
+    if epsilon < ASYMPTOTIC_EPSILON:
         _, window, z = next(row for row in reversed(_table()) if row[0] <= epsilon)
     else:
-        window, z = _asymptotic(min(epsilon, LAST), symbols)
+        window, z = _asymptotic(min(epsilon, LAST_SHAPE_EPSILON), symbols)
     return WindowShape(miss_threshold(epsilon, window, len(z) - window), window, z)
 
 
@@ -266,19 +236,19 @@ def two_symbols(epsilon: Fraction) -> WindowShape:
     return WindowShape(miss_threshold(epsilon, 1, 1), 1, (-1, 1))
 
 
-def _asymptotic(epsilon: Fraction, most: int) -> tuple[int, tuple[int, ...]]:
+def _asymptotic(epsilon: Fraction, max_symbols: int) -> tuple[int, tuple[int, ...]]:
     """Return the window and numbers at a large epsilon: fewer neighbours if symbols run out."""
     for window in (8, 6, 4):
         symbols = at_exp(epsilon / 3, functools.partial(_floor_times, Fraction(86 * window, 100)))
-        if symbols <= most:
+        if symbols <= max_symbols:
             break
-    symbols = min(symbols, most)
+    symbols = min(symbols, max_symbols)
     angles = [1.3 * (2 * j - symbols + 1) / (symbols - 1) for j in range(symbols)]
-    return window, tuple(round(TALLEST * math.sin(angle)) for angle in angles)
+    return window, tuple(round(LARGEST_COMPUTED_NUMBER * math.sin(angle)) for angle in angles)
 
 
-def _floor_times(factor: Fraction, other: Fraction) -> int:
-    return math.floor(factor * other)
+def _floor_times(factor: Fraction, power: Fraction) -> int:
+    return math.floor(factor * power)
 
 
 @functools.cache

@@ -1,10 +1,8 @@
 """The weights of reports in a release, for each privacy level.
 
 Of n users with epsilons e_i, a release adds noise of scale |w/e|_inf to sum w_i x_i, sum w_i = 1.
-Equal weights need the noise of the smallest epsilon; weights in proportion to epsilon need the
-least noise, but may give most weight to a few users. All policies here except ``hpm-a`` are between
-these: w_i ~ min(e_i, T), and only the threshold T differs. A user above T has the weight and the
-loss of one at T: levels above T do not improve the release.
+All policies here except ``hpm-a`` have w_i ~ min(e_i, T), and only the threshold T differs: levels
+above T do not improve the release.
 
 Sources: HDP-WC, Tables 1 and 3 and Algorithm 3; ADPM, Algorithm 1.
 """
@@ -21,19 +19,15 @@ from estimators.errors import meant
 from estimators.estimate import Floats
 
 ADPM_NOISE = 8.0  # of |w|^2 / 4 + 2 |w/e|^2: twice the variance of noise over that of the data
-HOPELESS = 1 / 4  # the worst-case error of the middle of the domain, of width 1
+HOPELESS_ERROR = 1 / 4  # the worst-case error of the middle of the domain, of width 1
 
 
 @dataclasses.dataclass(frozen=True)
 class ReportWeights:
     """The weight of one report of each level.
 
-    Attributes
-    ----------
-    per_report : ndarray of float64, shape (levels,)
-        w_l, with sum n_l w_l = 1.
-    saturation : float or None
-        T, the epsilon above which a level does not improve the release; None without a threshold.
+    `per_report`, shape (levels,): w_l, with sum n_l w_l = 1; `saturation`: T, the epsilon above
+    which a level does not improve the release; None without a threshold.
     """
 
     per_report: Floats
@@ -50,9 +44,8 @@ def capped(epsilons: Floats, counts: Floats, threshold: float) -> Floats:
 
     Parameters
     ----------
-    epsilons, counts : ndarray of float64, shape (levels,)
-        The levels e_l, and their reports n_l.
-    threshold : float
+    epsilons, counts, threshold
+        `epsilons`, `counts`, shape (levels,): the levels e_l, and their reports n_l; `threshold`:
         T, above which a larger epsilon adds no weight.
 
     Examples
@@ -67,25 +60,14 @@ def capped(epsilons: Floats, counts: Floats, threshold: float) -> Floats:
 def square_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
     """Return the T whose weights have the least |w|_2^2 + c |w/e|_inf^2.
 
+    It may be above the largest epsilon: an additional level would improve the release up to there.
+    Theorem 3 of docs/proofs/trusted.md; prefix sums find T in O(levels).
+
     Parameters
     ----------
-    epsilons, counts : ndarray of float64, shape (levels,)
-        e_l, ascending, and n_l, each above zero.
-    noise : float
-        c, at least 0.
-
-    Returns
-    -------
-    float
-        It may be above the largest epsilon: an additional level would improve the release up to
-        there.
-
-    Notes
-    -----
-    With w ~ min(e, T) the objective is (sum n min(e, T)^2 + c) / (sum n min(e, T))^2. Its
-    derivative in T is zero if h(T) = sum over e < T of n e (T - e) equals c. h is piecewise linear
-    and grows. Prefix sums give it at every level, and the piece that reaches c gives T, in
-    O(levels). Source: HDP-WC, Appendix M, which has a recursion over users.
+    epsilons, counts, noise
+        `epsilons`, `counts`, shape (levels,): e_l, ascending, and n_l, each above zero; `noise`: c,
+        at least 0.
 
     Examples
     --------
@@ -104,28 +86,14 @@ def square_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
 def deviation_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
     """Return the T whose weights have the least |w - 1/n|_1^2 + c |w/e|_inf^2.
 
-    There are many minimisers; this is the one with the least |w|_2.
+    There are many minimisers; this is the one with the least |w|_2. The result: at most the largest
+    epsilon. Theorem 4 of docs/proofs/trusted.md.
 
     Parameters
     ----------
-    epsilons, counts : ndarray of float64, shape (levels,)
-        e_l, ascending, and n_l, each above zero.
-    noise : float
-        c, at least 0.
-
-    Returns
-    -------
-    float
-        At most the largest epsilon.
-
-    Notes
-    -----
-    With |w/e|_inf = eta, user i has at most eta e_i. Those below 1/n lack D = sum (1/n - eta e_i)_+
-    in all, and the others have D too much. The deviation is 2 D, however it is distributed, if all
-    weight can be placed: eta sum e >= 1. So eta minimises g = 4 D^2 + c eta^2, convex; D is linear
-    between the kinks 1 / (n e_l), and g' on their right determines the piece of the minimum, which
-    is inside it or at its right end. The least l2 norm spreads the rest evenly: w = min(eta e,
-    tau), and T = tau / eta solves sum n min(e, T) = 1 / eta.
+    epsilons, counts, noise
+        `epsilons`, `counts`, shape (levels,): e_l, ascending, and n_l, each above zero; `noise`: c,
+        at least 0.
     """
     e, n = epsilons, counts
     users, first = np.cumsum(n), np.cumsum(n * e)
@@ -141,10 +109,10 @@ def deviation_threshold(epsilons: Floats, counts: Floats, noise: float) -> float
     below = int(np.searchsorted(filled, volume, side="right"))
     if below >= e.size:
         return float(e[-1])
-    before = max(0, below - 1)
+    last_full = max(0, below - 1)
     if below == 0:
         return float(e[0])
-    return float((volume - first[before]) / (total - users[before]))
+    return float((volume - first[last_full]) / (total - users[last_full]))
 
 
 def _square(epsilons: Floats, counts: Floats, noise: float) -> ReportWeights:
@@ -176,15 +144,17 @@ def correlated_turbo(epsilons: Floats, counts: Floats, log_term: float) -> Repor
 def _uncorrelated(turbo: bool, epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
     users = float(counts.sum())
     spread = _square(epsilons, counts, log_term)
-    near = (correlated_turbo if turbo else correlated)(epsilons, counts, log_term)
+    near_uniform = (correlated_turbo if turbo else correlated)(epsilons, counts, log_term)
 
-    def objective(found: ReportWeights, deviation: float) -> float:
-        return deviation + (log_term * noise_scale(epsilons, found.per_report)) ** 2
+    def objective(weights: ReportWeights, deviation: float) -> float:
+        return deviation + (log_term * noise_scale(epsilons, weights.per_report)) ** 2
 
-    away = np.abs(near.per_report - 1 / users)
+    away = np.abs(near_uniform.per_report - 1 / users)
     deviation = users * float(counts @ away**2) if turbo else float(counts @ away) ** 2
     variance = log_term * float(counts @ spread.per_report**2)
-    return near if objective(near, deviation) < objective(spread, variance) else spread
+    return (
+        near_uniform if objective(near_uniform, deviation) < objective(spread, variance) else spread
+    )
 
 
 def uncorrelated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
@@ -210,10 +180,9 @@ def affine_error(epsilons: Floats, counts: Floats, per_report: Floats) -> float:
 
     Parameters
     ----------
-    epsilons, counts : ndarray of float64, shape (levels,)
-        The levels with reports, and their numbers of reports.
-    per_report : ndarray of float64, shape (levels,)
-        The weight of a report of each.
+    epsilons, counts, per_report
+        `epsilons`, `counts`, shape (levels,): the levels with reports, and their numbers of
+        reports; `per_report`, shape (levels,): the weight of a report of each.
     """
     return float(counts @ per_report**2) / 4 + 2 * noise_scale(epsilons, per_report) ** 2
 
@@ -231,17 +200,23 @@ def uniform_minimum(epsilons: Floats, counts: Floats, log_term: float) -> Report
 
 Policy = Callable[[Floats, Floats, float], ReportWeights]
 """Takes the levels in use (epsilons, ascending), their reports, and the logarithm ln(k / beta)."""
-_FAMILY: dict[str, Policy] = {
+_POLICY_FAMILY: dict[str, Policy] = {
     "a": heuristic,
     "c": correlated,
     "u": uncorrelated,
     "ct": correlated_turbo,
     "ut": uncorrelated_turbo,
 }
-_BOTH: dict[str, Policy] = {"proportional": proportional, "uniform-minimum": uniform_minimum}
-WEIGHTINGS: dict[str, dict[str, Policy]] = {
-    "mean": {f"hpm-{key}": policy for key, policy in _FAMILY.items()} | {"adpm": affine} | _BOTH,
-    "frequency": {f"hpf-{key}": policy for key, policy in _FAMILY.items()} | _BOTH,
+_SHARED_POLICIES: dict[str, Policy] = {
+    "proportional": proportional,
+    "uniform-minimum": uniform_minimum,
+}
+RELEASE_WEIGHTINGS: dict[str, dict[str, Policy]] = {
+    "mean": {f"hpm-{key}": policy for key, policy in _POLICY_FAMILY.items()}
+    | {"adpm": affine}
+    | _SHARED_POLICIES,
+    "frequency": {f"hpf-{key}": policy for key, policy in _POLICY_FAMILY.items()}
+    | _SHARED_POLICIES,
 }
 """The weights that a release of each kind may have."""
 
@@ -254,10 +229,10 @@ def policy_named(policy: str, categories: int | None) -> Policy:
     ValueError
         If there is no such policy for this kind.
     """
-    known = WEIGHTINGS["mean" if categories is None else "frequency"]
-    if policy not in known:
-        raise ValueError(f"weights = {policy!r}: {meant(str(policy), known)}")
-    return known[policy]
+    policies = RELEASE_WEIGHTINGS["mean" if categories is None else "frequency"]
+    if policy not in policies:
+        raise ValueError(f"weights = {policy!r}: {meant(str(policy), policies)}")
+    return policies[policy]
 
 
 def report_weights(
@@ -267,15 +242,11 @@ def report_weights(
 
     Parameters
     ----------
-    policy : str
-        One of :data:`WEIGHTINGS`.
-    epsilons, counts : ndarray of float64, shape (levels,)
-        Levels with reports only, in any order; sorting them dominates the cost.
-    beta : float
-        The weights minimise the (1 - beta)-quantile of the error. The logarithm in HDP-WC's weights
-        is ln(k / beta), with k = 1 for a mean.
-    categories : int, optional
-        k, for a frequency.
+    policy, epsilons, counts, beta, categories
+        `policy`: one of :data:`RELEASE_WEIGHTINGS`; `epsilons`, `counts`, shape (levels,): levels
+        with reports only, in any order; sorting them dominates the cost; `beta`: the weights
+        minimise the (1 - beta)-quantile of the error. The logarithm in HDP-WC's weights is ln(k /
+        beta), with k = 1 for a mean; `categories`: k, for a frequency.
 
     Examples
     --------
@@ -285,7 +256,7 @@ def report_weights(
     """
     weigh = policy_named(policy, categories)
     order = np.argsort(epsilons, kind="stable")
-    found = weigh(epsilons[order], counts[order], math.log((categories or 1) / beta))
+    weights = weigh(epsilons[order], counts[order], math.log((categories or 1) / beta))
     per_report = np.empty_like(epsilons)
-    per_report[order] = found.per_report
-    return dataclasses.replace(found, per_report=per_report)
+    per_report[order] = weights.per_report
+    return dataclasses.replace(weights, per_report=per_report)

@@ -1,8 +1,7 @@
 """Sends dead letters to their partitions again; each is counted at most once.
 
-A copy of a batch is a duplicate while its pane is open, and late afterwards. So a message that is
-sent twice, or was counted meanwhile, changes no sum. Messages that a worker would refuse are not
-sent.
+A copy of a batch is a duplicate while its pane is open, and late afterwards, so a message that is
+sent twice changes no sum. Messages that a worker would refuse are not sent.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from confluent_kafka import KafkaError
 
 from aggregator.config.settings import Settings
 from aggregator.dead_letters.handled_marks import HandledMarks
-from aggregator.dead_letters.reader import DeadLetter, Place
-from aggregator.dead_letters.writer import REPLAYS
+from aggregator.dead_letters.reader import DeadLetter, MessagePosition
+from aggregator.dead_letters.writer import REPLAYS_HEADER
 from aggregator.errors import DitherError
 from aggregator.kafka import clients
 from aggregator.kafka.headers import Header
@@ -28,16 +27,16 @@ from estimators import Metric
 from estimators.durations import milliseconds
 from producers.kafka.connection import LARGEST_MESSAGE
 
-MOST_LETTERS = 500
-MOST_BYTES = 16_000_000
+MAX_CHUNK_LETTERS = 500
+MAX_CHUNK_BYTES = 16_000_000
 """Of one go: sent, acknowledged, marked."""
 ACKNOWLEDGE_SECONDS = 60.0
-SIZES = {"message.max.bytes": 64_000_000, "batch.size": LARGEST_MESSAGE}
-"""A letter alone may be as large as its topic allows; what shares a record batch must fit too."""
+PRODUCER_SIZES = {"message.max.bytes": 64_000_000, "batch.size": LARGEST_MESSAGE}
+"""A single letter may be as large as its topic allows; those that share a record batch must fit."""
 
 
 @dataclasses.dataclass(frozen=True)
-class _Again:
+class _ReplayedMessage:
     """A dead letter as the message that it becomes."""
 
     at: int
@@ -58,21 +57,18 @@ class _Again:
 
 
 class Forecast:
-    """Says what the workers would do with dead letters that are sent again, in this order.
+    """Forecasts what the workers would do with dead letters that are sent again, in order.
 
-    It counts them like a worker that has the same definitions, from the watermarks in the store.
+    It counts them like a worker with the same definitions, from the stored watermarks.
 
     Parameters
     ----------
-    settings : Settings
-    metrics : mapping of str to Metric
-    store : Store
     partitions : int
-        That the reports topic has.
+        Of the reports topic.
     stamps : bool or None
-        Whether the reports topic gives messages timestamps of its own; None: nobody knows.
+        Whether the reports topic replaces timestamps of messages; None if unknown.
     rounds : int
-        Letters that were sent again so often stay where they are.
+        The number of replays after which a letter is not sent again.
     """
 
     def __init__(
@@ -91,27 +87,29 @@ class Forecast:
         self._past = milliseconds(settings.aggregate.past)
         self._states: dict[int, Partition] = {}
 
-    def rejections(self, letters: Iterable[DeadLetter]) -> dict[Place, tuple[str, str]]:
+    def rejections(self, letters: Iterable[DeadLetter]) -> dict[MessagePosition, tuple[str, str]]:
         """Return reason and detail for each dead letter that would not be counted."""
-        refused: dict[Place, tuple[str, str]] = {}
-        by_partition: defaultdict[int, list[_Again]] = defaultdict(list)
+        refused: dict[MessagePosition, tuple[str, str]] = {}
+        by_partition: defaultdict[int, list[_ReplayedMessage]] = defaultdict(list)
         for letter in letters:
             if (why := self._obstacle(letter)) is not None:
-                refused[letter.place] = why
+                refused[letter.position] = why
                 continue
             state = self._state(letter.origin.partition)
             again = by_partition[letter.origin.partition]
-            again.append(_Again(state.next_offset + len(again), letter, stamp(letter)))
+            again.append(
+                _ReplayedMessage(state.next_offset + len(again), letter, replay_timestamp(letter))
+            )
         for number, messages in by_partition.items():
             for rejection in self._state(number).count(messages):
-                assert isinstance(rejection.message, _Again)  # noqa: S101
-                refused[rejection.message.letter.place] = rejection.reason, rejection.detail
+                assert isinstance(rejection.message, _ReplayedMessage)  # noqa: S101
+                refused[rejection.message.letter.position] = rejection.reason, rejection.detail
         return refused
 
     def _obstacle(self, letter: DeadLetter) -> tuple[str, str] | None:
         if letter.whole_bytes is not None:
-            kept = len(letter.value or b"")
-            return "truncated", f"{kept} of {letter.whole_bytes} bytes are left"
+            bytes_left = len(letter.value or b"")
+            return "truncated", f"{bytes_left} of {letter.whole_bytes} bytes are left"
         if letter.origin.partition >= self._partitions:
             return "no_partition", f"partition {letter.origin.partition} of {self._partitions}"
         if self._stamps is not False and letter.batch is not None and letter.batch.time_ms == 0:
@@ -128,11 +126,11 @@ class Forecast:
         return self._states[number]
 
 
-def stamp(letter: DeadLetter) -> int:
+def replay_timestamp(letter: DeadLetter) -> int:
     """Return the Kafka timestamp with which a dead letter is sent again, in ms.
 
-    That of the original where the event time rests on it; else the present, as what has an old
-    timestamp may be deleted by retention at once, and what came from the future may have come true.
+    It is the original one if the event time depends on it. Otherwise it is the present, as
+    retention may delete an old message at once, and a future time may have come.
     """
     batch = letter.batch
     return letter.arrived if batch is None or batch.time_ms == 0 else time.time_ns() // 1_000_000
@@ -140,17 +138,10 @@ def stamp(letter: DeadLetter) -> int:
 
 @dataclasses.dataclass
 class Replayed:
-    """The outcome.
+    """The outcome of a replay."""
 
-    Attributes
-    ----------
-    sent : int
-        Acknowledged by Kafka and marked as handled (in a rehearsal: would be).
-    kept : Counter of (str, str)
-        What was not sent as it would be refused again, by reason and metric.
-    """
-
-    sent: int = 0
+    sent: int = 0  # acknowledged and marked as handled (in a rehearsal: would be)
+    # Not sent, as it would be refused again; by reason and metric.
     kept: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
 
 
@@ -160,30 +151,29 @@ def replay(
     forecast: Forecast,
     handled: HandledMarks | None,
 ) -> Replayed:
-    """Send dead letters again, each into the partition that it came from, and mark them.
+    """Send dead letters to their partitions again, and mark them as handled.
 
     Parameters
     ----------
     settings : Settings
-        Where Kafka is.
     letters : iterable of DeadLetter
     forecast : Forecast
-    handled : Handled or None
-        None: send nothing, say what would be sent.
+    handled : HandledMarks or None
+        None: send nothing, only count what would be sent.
 
     Raises
     ------
     DitherError
-        If Kafka does not acknowledge some; what it did acknowledge is marked.
+        If Kafka does not acknowledge some; the acknowledged ones are marked.
     """
     outcome = Replayed()
-    producer: Any = None if handled is None else clients.producer(settings, **SIZES)
+    producer: Any = None if handled is None else clients.producer(settings, **PRODUCER_SIZES)
     try:
         for chunk in _chunks(letters):
             refused = forecast.rejections(chunk)
-            bad = [letter for letter in chunk if letter.place in refused]
-            outcome.kept.update((refused[letter.place][0], letter.metric) for letter in bad)
-            good = [letter for letter in chunk if letter.place not in refused]
+            bad = [letter for letter in chunk if letter.position in refused]
+            outcome.kept.update((refused[letter.position][0], letter.metric) for letter in bad)
+            good = [letter for letter in chunk if letter.position not in refused]
             if handled is not None:
                 _send(producer, good, handled, outcome)
             else:
@@ -200,7 +190,7 @@ def _chunks(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
     for letter in letters:
         chunk.append(letter)
         size += len(letter.value or b"")
-        if len(chunk) >= MOST_LETTERS or size >= MOST_BYTES:
+        if len(chunk) >= MAX_CHUNK_LETTERS or size >= MAX_CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0
     if chunk:
@@ -210,13 +200,15 @@ def _chunks(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
 def _send(
     producer: Any, letters: Sequence[DeadLetter], handled: HandledMarks, outcome: Replayed
 ) -> None:
-    acknowledged: list[Place] = []
+    acknowledged: list[MessagePosition] = []
     errors: list[KafkaError] = []
     for letter in letters:
 
-        def delivered(error: KafkaError | None, _: Any, place: Place = letter.place) -> None:
+        def delivered(
+            error: KafkaError | None, _: Any, position: MessagePosition = letter.position
+        ) -> None:
             if error is None:
-                acknowledged.append(place)
+                acknowledged.append(position)
             else:
                 errors.append(error)
 
@@ -226,7 +218,7 @@ def _send(
             "key": letter.key,
             "partition": letter.origin.partition,
             "headers": _headers(letter),
-            "timestamp": stamp(letter),
+            "timestamp": replay_timestamp(letter),
             "on_delivery": delivered,
         }
         try:
@@ -248,5 +240,5 @@ def _send(
 
 
 def _headers(letter: DeadLetter) -> list[Header]:
-    own = [(name, value) for name, value in letter.headers if name != REPLAYS]
-    return [*own, (REPLAYS, str(letter.replays + 1).encode())]
+    original_headers = [(name, value) for name, value in letter.headers if name != REPLAYS_HEADER]
+    return [*original_headers, (REPLAYS_HEADER, str(letter.replays + 1).encode())]

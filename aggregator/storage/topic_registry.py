@@ -1,4 +1,4 @@
-"""What Redis has of a topic beside its sums: weights, rounds, definitions, workers."""
+"""What Redis stores of a topic besides its sums: weights, rounds, definitions, workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from aggregator.storage import parsing
 from aggregator.storage.commands import Commands
 from aggregator.storage.redis_keys import (
-    CHANGED,
+    CHANGED_SUFFIX,
     changed_field,
     coordinator_key,
     deaths_key,
@@ -23,38 +23,31 @@ from aggregator.storage.redis_keys import (
 from estimators.weights import DEFAULT_POLICY
 
 STUCK_MS = 60_000
-"""A stuck worker whose last note is older than this has ended."""
+"""The maximum age of a stuck worker's note; an older one is of a worker that ended."""
 
 
-class Registry:
-    """The facts of a topic that are not of one partition.
-
-    Parameters
-    ----------
-    commands : Commands
-    topic : str
-        The reports topic.
-    """
+class TopicRegistry:
+    """The facts of a topic as a whole."""
 
     def __init__(self, commands: Commands, topic: str) -> None:
         self._commands, self._topic = commands, topic
 
     def policies(self) -> dict[str, str]:
-        """Return the policies of weights that were set, by metric name."""
-        found = self._commands.hash(policies_key(self._topic), parsing.texts)
-        return {name: policy for name, policy in found.items() if not name.endswith(CHANGED)}
+        """Return the weight policies that were set, by metric name."""
+        policies = self._commands.hash(policies_key(self._topic), parsing.texts)
+        return {
+            name: policy for name, policy in policies.items() if not name.endswith(CHANGED_SUFFIX)
+        }
 
     def set_policy(self, metric: str, policy: str, now_ms: int | None = None) -> None:
-        """Set a metric's policy of weights: in force from the next read; note when it changed.
+        """Set a metric's weight policy, in force from the next read, and the time of its change.
 
         Parameters
         ----------
         metric : str
-            Its name.
         policy : str
-            One of the metric's.
         now_ms : int, optional
-            When it changes, in ms since the epoch; now by default.
+            The time of the change, in ms since the epoch; now by default.
         """
         words: list[str | int] = [metric, policy]
         if self.policies().get(metric, DEFAULT_POLICY) != policy:
@@ -63,19 +56,19 @@ class Registry:
         self._commands.ask([("HSET", policies_key(self._topic), *words)])
 
     def rounds(self) -> dict[str, bytes]:
-        """Return the rounds that were published last, by metric key."""
+        """Return the last published rounds, by metric key."""
         return self._commands.hash(rounds_key(self._topic), parsing.names)
 
     def definitions(self) -> dict[str, bytes]:
-        """Return all definitions by which anything was counted, by their digest."""
+        """Return all definitions by which anything was counted, by digest."""
         return self._commands.hash(definitions_key(self._topic), parsing.names)
 
-    def keep_definitions(self, digest: str, document: bytes) -> None:
-        """Keep definitions, before anything is counted by them."""
+    def store_definitions(self, digest: str, document: bytes) -> None:
+        """Store definitions, before anything is counted by them."""
         self._commands.ask([("HSET", definitions_key(self._topic), digest, document.decode())])
 
-    def publishing(self) -> tuple[bool, dict[str, int]]:
-        """Return whether somebody has the lease to publish, and how many events there are by type.
+    def publisher_status(self) -> tuple[bool, dict[str, int]]:
+        """Return whether a publisher holds the lease, and the number of events by type.
 
         The types are ``final``, ``provisional``, ``alarm`` and ``decided``.
         """
@@ -84,60 +77,53 @@ class Registry:
             [("EXISTS", f"{key}:lease"), ("HGETALL", f"{key}:events")]
         )
         counts = parsing.counts(f"{key}:events", events)
-        found = {name.rpartition(".")[2]: count for name, count in counts.items()}
-        return bool(held), {"final": 0, "provisional": 0} | found
+        events_by_type = {name.rpartition(".")[2]: count for name, count in counts.items()}
+        return bool(held), {"final": 0, "provisional": 0} | events_by_type
 
-    def expired(self, metrics: Sequence[str]) -> list[int]:
-        """Return how many panes of each metric had expired before their final event."""
+    def expired_panes(self, metrics: Sequence[str]) -> list[int]:
+        """Return the number of panes of each metric that expired before their final event."""
         keys = [expired_key(publisher_key(self._topic), metric) for metric in metrics]
         return [int(number) for number in self._commands.ask([("ZCARD", key) for key in keys])]
 
     def failed_searches(self) -> dict[str, int]:
-        """Return how many panes of each metric wait, because the search for their strings failed.
-
-        Only of metrics whose panes a publisher searches.
-        """
+        """Return the number of panes of each metric whose failed search waits for a retry."""
         key = failed_searches_key(publisher_key(self._topic))
         return self._commands.hash(key, parsing.counts)
 
-    def coordinating(self) -> bool:
-        """Return whether somebody has the lease to open and decide rounds."""
+    def is_coordinator_running(self) -> bool:
+        """Return whether a coordinator holds its lease."""
         (held,) = self._commands.ask([("EXISTS", f"{coordinator_key(self._topic)}:lease")])
         return bool(held)
 
-    def deaths(self) -> int:
-        """Return how many workers died and were started again."""
+    def worker_deaths(self) -> int:
+        """Return the number of workers that died and were restarted."""
         key = deaths_key(self._topic)
-        (found,) = self._commands.ask([("GET", key)])
-        return parsing.integer(key, found or b"0", 0)
+        (deaths,) = self._commands.ask([("GET", key)])
+        return parsing.integer(key, deaths or b"0", 0)
 
-    def count_death(self) -> None:
+    def add_worker_death(self) -> None:
         """Count a worker that died."""
         self._commands.client.incr(deaths_key(self._topic))
 
-    def stuck(self, now_ms: int) -> dict[str, tuple[str, float]]:
-        """Return the workers that are stuck: in which step, and for how many seconds."""
-        found = {}
+    def stuck_workers(self, now_ms: int) -> dict[str, tuple[str, float]]:
+        """Return the stuck workers, each with its step and the seconds in it."""
+        stuck_workers = {}
         for worker, text in self._commands.hash(stuck_key(self._topic), parsing.texts).items():
-            since_ms, _, rest = text.partition(":")
-            seconds, _, step = rest.partition(":")
+            since_ms, _, remainder = text.partition(":")
+            seconds, _, step = remainder.partition(":")
             if since_ms.isdecimal() and now_ms - int(since_ms) < STUCK_MS and seconds.isdecimal():
-                found[worker] = step, float(seconds)
-        return found
+                stuck_workers[worker] = step, float(seconds)
+        return stuck_workers
 
     def note_stuck(self, worker: str, step: str, seconds: float, now_ms: int) -> None:
-        """Note for how long a worker is stuck in a step; 0: no longer.
+        """Store for how long a worker has been stuck in a step; 0 deletes the note.
 
         Parameters
         ----------
-        worker : str
-            Its name.
-        step : str
-            In which it is.
+        worker, step : str
         seconds : float
-            For how long.
         now_ms : int
-            When that was so, in ms since the epoch.
+            The time of the observation, in ms since the epoch.
         """
         key = stuck_key(self._topic)
         note = ("HSET", key, worker, f"{now_ms}:{seconds:.0f}:{step}")

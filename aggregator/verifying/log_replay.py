@@ -13,10 +13,10 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, TopicPartition
 from aggregator.counting.continuity import Mark
 from aggregator.errors import DitherError
 from aggregator.kafka import clients, worker_clients
-from aggregator.kafka.obstacles import between, is_of_data, spans
+from aggregator.kafka.obstacles import is_of_data, skipped_spans, unskipped_ranges
 from aggregator.state.admission import ANY_AGE
 from aggregator.state.batch_ids import BatchIds
-from aggregator.state.definition_history import Definitions, retired
+from aggregator.state.definition_history import CountingDefinitions, retired_panes_by_offset
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, counted_metric
 from aggregator.state.partition import Partition
@@ -37,27 +37,24 @@ class LogReplay:
 
     Parameters
     ----------
-    topic : str
-    number : int
-    history : sequence of (int, Definitions)
-        From which offset on which were in force.
+    history : sequence of (int, CountingDefinitions)
+        The definitions with the first offset of each.
     snapshot : Snapshot
-        What is to be proved: the replay ends at its next offset.
+        The state to prove; the replay ends at its next offset.
     judged_from : int
-        From where on the definitions are known.
+        The first offset whose definitions are known.
 
     Attributes
     ----------
     state : Partition
-        The sums of the open panes, and what is counted of the partition as a whole.
+        The sums of the open panes, and the counters.
     closed : dict of PaneKey to (Pane, int)
-        Closed panes, without ids and keys, and the Kafka time in ms from which their retention
-        runs, or an earlier one: when exactly a commit closed them the log does not say.
+        Closed panes, without ids and keys, with a Kafka time in ms no later than the one from
+        which their retention runs: the log does not say which commit closed them.
     begin : int
-        The first offset that was replayed.
-    messages : int
+        The first replayed offset.
     last : Mark or None
-        Of the last message that was replayed.
+        Of the last replayed message.
     end : int
         Of the log, read after the snapshot.
     """
@@ -66,14 +63,17 @@ class LogReplay:
         self,
         topic: str,
         number: int,
-        history: Sequence[tuple[int, Definitions]],
+        history: Sequence[tuple[int, CountingDefinitions]],
         snapshot: Snapshot,
         judged_from: int,
     ) -> None:
         self._position, self.snapshot = TopicPartition(topic, number), snapshot
         self.judged_from = self.begin = judged_from
-        self._history, self._retired = deque(history), deque(retired(snapshot.owner))
-        self.state = _start(self._history.popleft()[1])
+        self._history, self._retired = (
+            deque(history),
+            deque(retired_panes_by_offset(snapshot.owner)),
+        )
+        self.state = _empty_partition(self._history.popleft()[1])
         self._left: dict[PaneKey, Pane] = {}
         self.closed: dict[PaneKey, tuple[Pane, int]] = {}
         self.messages, self.end = 0, 0
@@ -81,16 +81,16 @@ class LogReplay:
 
     @property
     def is_truncated(self) -> bool:
-        """Whether some of what was counted is no longer in the log, or cannot be judged."""
+        """Whether some counted messages are not in the log, or cannot be judged."""
         return self.begin > int(self.snapshot.owner.get("begin", 0))
 
     @property
     def panes(self) -> dict[PaneKey, Pane]:
-        """All panes, also those of definitions that are no longer in force."""
+        """All panes, including those of old definitions."""
         return self._left | {key: pane for key, (pane, _) in self.closed.items()} | self.state.panes
 
     def run(self, consumer: Consumer, progress: Progress) -> None:
-        """Count what is in the log up to the snapshot's next offset."""
+        """Count the log up to the snapshot's next offset."""
         low, self.end = consumer.get_watermark_offsets(
             self._position, timeout=clients.ANSWER_SECONDS
         )
@@ -100,40 +100,43 @@ class LogReplay:
             self.messages += len(messages)
             self.last = Mark.of(messages[-1])
             for part in self._by_definitions(messages):
-                before = {key: mark.arrived for key, mark in self.state.watermarks.items()}
+                arrived_before = {key: mark.arrived for key, mark in self.state.watermarks.items()}
                 first = min(message.timestamp()[1] for message in part)
                 self.state.count(part)
                 for key, pane in self.state.mark_committed().items():
-                    pane.seen, pane.used = BatchIds(), {}  # only those of open panes are compared
-                    self.closed[key] = (pane, max(first, before.get(key.question, first)))
-        self._change(self.snapshot.next_offset)
+                    pane.batch_ids, pane.used = (
+                        BatchIds(),
+                        {},
+                    )  # only those of open panes are compared
+                    self.closed[key] = (pane, max(first, arrived_before.get(key.question, first)))
+        self._apply_changes(self.snapshot.next_offset)
 
     def _by_definitions(self, messages: list[Any]) -> Iterator[list[Any]]:
-        """Yield messages in parts, the state being that of the definitions of each part's time."""
+        """Yield messages in parts, with the state under the definitions of each part."""
         while (at := self._next_change) is not None and _offset(messages[-1]) >= at:
-            before = [m for m in messages if _offset(m) < at]
-            if before:
-                yield before
-            messages = messages[len(before) :]
-            self._change(at)
+            earlier_messages = [m for m in messages if _offset(m) < at]
+            if earlier_messages:
+                yield earlier_messages
+            messages = messages[len(earlier_messages) :]
+            self._apply_changes(at)
         yield messages
 
     @property
     def _next_change(self) -> int | None:
-        """The next offset from which on other definitions are in force, or panes are retired."""
+        """The next offset at which definitions change, or panes are retired."""
         return min(
             (events[0][0] for events in (self._history, self._retired) if events), default=None
         )
 
-    def _change(self, offset: int) -> None:
-        """Do what workers did at an offset, before they counted on."""
+    def _apply_changes(self, offset: int) -> None:
+        """Repeat what workers did at an offset before they continued."""
         self._redefine(offset)
         while self._retired and self._retired[0][0] <= offset:
             for question, end in self._retired.popleft()[1].items():
                 self._retire(question, end)
 
     def _retire(self, question: str, end: int) -> None:
-        """Close the panes of a question that end by then, as :mod:`retirement` has done."""
+        """Close the panes of a question up to `end`, as a worker that retired them did."""
         left = {key: pane for key, pane in self._left.items() if key.question == question}
         state = self.state
         if left:  # of a definition that is out of force
@@ -149,11 +152,11 @@ class LogReplay:
             self._left |= state.panes
 
     def _redefine(self, offset: int) -> None:
-        """Go on by the definitions in force at an offset, as a worker does that reloads them."""
+        """Continue under the definitions in force at an offset, like a worker that reloads them."""
         while self._history and self._history[0][0] <= offset:
             state, definitions = self.state, self._history.popleft()[1]
             self._left |= state.panes
-            self.state = _start(definitions)
+            self.state = _empty_partition(definitions)
             self.state.next_offset = state.next_offset
             self.state.watermarks.update(state.watermarks)
             self.state.counts.update(state.counts)
@@ -164,40 +167,42 @@ class LogReplay:
                     self.state.restore(key, pane)
 
     def _log(self, consumer: Consumer, progress: Progress) -> Iterator[list[Any]]:
-        passed = spans(self.snapshot.owner)
-        for start, stop in between(self.state.next_offset, self.snapshot.next_offset, passed):
-            yield from self._stretch(consumer, progress, start, stop)
+        passed = skipped_spans(self.snapshot.owner)
+        for start, stop in unskipped_ranges(
+            self.state.next_offset, self.snapshot.next_offset, passed
+        ):
+            yield from self._read_range(consumer, progress, start, stop)
         consumer.unassign()
 
-    def _stretch(
+    def _read_range(
         self, consumer: Consumer, progress: Progress, start: int, end: int
     ) -> Iterator[list[Any]]:
-        """Yield the messages in [start, end); what stands behind may be unreadable."""
+        """Yield the messages in [start, end); what follows may be unreadable."""
         number = self._position.partition
-        here = TopicPartition(self._position.topic, number, start)
-        consumer.assign([here])
+        start_position = TopicPartition(self._position.topic, number, start)
+        consumer.assign([start_position])
         heard = time.monotonic()
         reached = start
         while reached < end:
             wanted = min(CONSUME_MESSAGES, end - reached)
             messages = consumer.consume(wanted, timeout=CONSUME_SECONDS)
             is_over = False
-            found = worker_clients.sort_out(messages)
-            for message in found.errors:
+            sorted_events = worker_clients.sort_events(messages)
+            for message in sorted_events.errors:
                 error = message.error()
                 if error.code() == KafkaError._PARTITION_EOF:
                     continue
                 if not is_of_data(error, message.offset()) or _offset(message) < end:
                     raise of_topic(error, message.topic())
                 is_over = True  # it comes behind all that can be read
-            good = [m for m in found.messages.get(number, ()) if _offset(m) < end]
+            good = [m for m in sorted_events.messages.get(number, ()) if _offset(m) < end]
             if good:
                 heard = time.monotonic()
                 yield good
-            position = consumer.position([here])[0].offset
+            position = consumer.position([start_position])[0].offset
             reached = max(reached, position if position != OFFSET_INVALID else 0)
             reached = end if is_over else reached
-            reached = max(reached, found.ends.get(number, 0))
+            reached = max(reached, sorted_events.ends.get(number, 0))
             progress(number, min(reached, end))
             if time.monotonic() - heard > SILENCE_SECONDS:
                 raise DitherError(
@@ -206,11 +211,11 @@ class LogReplay:
                 )
 
 
-def _start(definitions: Definitions) -> Partition:
-    """Return a partition of which nothing is counted, under some definitions."""
-    found = definitions.rules
-    past_ms = milliseconds(found["past"]) if "past" in found else ANY_AGE
-    return Partition(definitions.metrics, milliseconds(found["future"]), past_ms=past_ms)
+def _empty_partition(definitions: CountingDefinitions) -> Partition:
+    """Return an empty partition under some definitions."""
+    rules = definitions.rules
+    past_ms = milliseconds(rules["past"]) if "past" in rules else ANY_AGE
+    return Partition(definitions.metrics, milliseconds(rules["future"]), past_ms=past_ms)
 
 
 def _offset(message: Any) -> int:
