@@ -106,11 +106,11 @@ class BaseReporter(Closing):
         """
 
     @abstractmethod
-    def take(self, columns: Columns) -> None:
+    def buffer(self, columns: Columns) -> None:
         """Put randomized reports into their batches."""
 
     @abstractmethod
-    def put(self, batch: PendingBatch) -> None:
+    def send(self, batch: PendingBatch) -> None:
         """Send a batch."""
 
     @abstractmethod
@@ -241,7 +241,7 @@ class BaseReporter(Closing):
             if self.metric.sends_true_values and ledger is not None:
                 self._entrust(ledger, columns)
                 return
-            self.take(columns._replace(attributes=attributes_sent))
+            self.buffer(columns._replace(attributes=attributes_sent))
         with self._counting:
             self.denied += denied
 
@@ -267,14 +267,15 @@ class BaseReporter(Closing):
         ValueError, DeliveryError
             As for :meth:`report`. Nothing is reported then.
         """
-        parts = [(rows, sent_attributes(self.metric.slicing, own)) for rows, own in groups]
+        slicing = self.metric.slicing
+        parts = [(rows, sent_attributes(slicing, attributes)) for rows, attributes in groups]
         with self.calling():
             randomized = self._randomized(value, epsilon, time, None, None, 1)
             if randomized is None:
                 return
             columns, denied = randomized
-            for rows, own in parts:
-                self.take(columns.part(rows)._replace(attributes=own))
+            for rows, attributes in parts:
+                self.buffer(columns.part(rows)._replace(attributes=attributes))
         with self._counting:
             self.denied += denied
 
@@ -400,7 +401,7 @@ class BaseReporter(Closing):
             part = slice(begin, begin + self.batch_reports)
             key = new_batch_id()
             payload = encode_randomized(metric, level[part], answers[part], now, key, number)
-            self.put(PendingBatch(key, payload, len(answers[part])))
+            self.send(PendingBatch(key, payload, len(answers[part])))
         return len(answers)
 
     @property
@@ -435,4 +436,4 @@ class BaseReporter(Closing):
             report = columns.part(slice(row, row + 1))
             time = int(report.time_ms[0])
             payload = encode_randomized(self.metric, report.level, report.reports, time, key)
-            self.put(PendingBatch(key, payload, 1))
+            self.send(PendingBatch(key, payload, 1))

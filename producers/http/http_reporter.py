@@ -163,12 +163,12 @@ class HttpReporter(BaseReporter):
         error.add_note(f"the queue is full ({queue.most_bytes} bytes); nothing was reported")
         raise error
 
-    def take(self, columns: Columns) -> None:
+    def buffer(self, columns: Columns) -> None:
         """Put reports into the queue."""
         if self.connection.queue.add(self._rule, columns):
             self.connection.wake()
 
-    def put(self, batch: PendingBatch) -> None:
+    def send(self, batch: PendingBatch) -> None:
         """Put a batch into the queue."""
         self.connection.queue.put(self.metric.name, batch)
         self.connection.wake()

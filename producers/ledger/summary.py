@@ -48,7 +48,7 @@ def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.d
 def _given(metrics: list[Account], total: Account, period: str, of_what: str) -> str:
     if not total.reports:
         return f"In the last {period} this device gave no answers."
-    about = " and ".join(_about(each) for each in metrics if each.reports)
+    about = " and ".join(_about(account) for account in metrics if account.reports)
     trusted = [account.metric for account in metrics if account.trusted and account.reports]
     observed = "all of them"
     if trusted:

@@ -57,7 +57,9 @@ class ExportedIncreases:
         UnusableError
             For the whole export.
         """
-        intervals = {name: found for name, data in exported.items() if (found := _interval(data))}
+        intervals = {
+            name: interval for name, data in exported.items() if (interval := _interval(data))
+        }
         forked_at = self._forked_at
         is_parents = any(start < forked_at for start, _ in intervals.values())
         if intervals:

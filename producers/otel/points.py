@@ -91,7 +91,7 @@ def category_of(data: Sequence[Data], of: Of, attribute: str) -> str:
 
 def _check(data: Sequence[Data]) -> None:
     """Refuse data whose values mean something else than this module makes of them."""
-    kinds = {(type(one), isinstance(one, Sum) and one.is_monotonic) for one in data}
+    kinds = {(type(point), isinstance(point, Sum) and point.is_monotonic) for point in data}
     if len(kinds) > 1:
         raise UnusableError("several_kinds", "expected instruments of one kind under one name")
     delta = AggregationTemporality.DELTA
