@@ -53,12 +53,12 @@ class Calls:
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
-        """Have whoever closes wait for a call, and for the calls that it makes itself.
+        """Make `close` wait for a call, and for its nested calls.
 
         Raises
         ------
         ValueError
-            If somebody closes it already.
+            If it is closing already.
         """
         thread_id = threading.get_ident()
         with self._state:
@@ -74,7 +74,7 @@ class Calls:
 
     @contextmanager
     def flushing(self) -> Iterator[None]:
-        """Mark a flush, for which whoever closes does not wait.
+        """Mark a flush, for which `close` does not wait.
 
         Raises
         ------

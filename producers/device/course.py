@@ -1,7 +1,6 @@
-"""Which windows of a roll-up are over, and which of them wait for their report.
+"""Tracks which windows of a roll-up are over, and which of them wait for their report.
 
-Nothing here looks at a value. What is due follows from the moments at which somebody looks: so
-neither the time nor the number of reports tells what was gathered, or when.
+Only the clock decides, never a value: the time and the number of reports reveal no usage.
 """
 
 from __future__ import annotations
@@ -28,13 +27,11 @@ class Course(msgspec.Struct, frozen=True):
     missed : int
         How many windows were not reported in time.
     closed : tuple of (int, int)
-        Windows that are over: none of them is due twice, also if the clock went forward and then
-        back.
+        Windows that are over; none is due twice, even if the clock jumps forward and back.
     due : tuple of int
-        The starts of windows that are over and not reported yet, in order.
+        The ordered starts of windows that wait for their report.
     delay : int
-        How long after their end they are reported, in ms: every process of the device knows it, so
-        one that starts in the meantime does not report them before.
+        The time from end to report in ms, which all processes of the device share.
     """
 
     open: int
@@ -70,8 +67,7 @@ class Windows:
     def opened(self, course: Course, now: int) -> int:
         """Return the start of the first window that is not over now.
 
-        If the clock was set back by more than the lateness, what was in the future is not waited
-        for: windows go on at the present.
+        If the clock was set back by more than the lateness, windows continue at the present.
         """
         present = self.start(now)
         if course.open - present > self.lateness + self.length:

@@ -47,14 +47,8 @@ class _Slice:
 class PaneBuffer:
     """Randomized reports that wait for their batch, by pane and slice.
 
-    Parameters
-    ----------
-    pane_ms, lateness_ms : int
-        The width of a pane, and how long after its end its reports are still counted.
-    batch_reports : int
-        A slice with this many reports in a pane gives a batch.
-    batch_age : float
-        A batch is sent this many seconds after its first report.
+    A slice with `batch_reports` in a pane is sent at once, others `batch_age` seconds after their
+    first report. Reports count until `lateness_ms` after the end of their pane.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""True values of one person for a trusted collector: one a pane, under a pseudonym.
+"""True values of one person for a trusted collector: one per pane, under a pseudonym.
 
-A release is private for one report in it. To make that one person, their device sends one report a
-pane, under an id that it cannot choose again. A second report, from a copied or restored ledger,
-has the same id, and the collector counts it once.
+A release protects a single report. A device therefore sends one report per pane, under a fixed id.
+A second report, from a copied or restored ledger, has the same id, and the collector counts it
+once.
 """
 
 from __future__ import annotations

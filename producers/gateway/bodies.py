@@ -52,13 +52,7 @@ class PostedBatch(PendingBatch):
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """The event times that the gateway accepts: those that workers would count.
-
-    Attributes
-    ----------
-    future, past : float
-        Seconds after and before now; no limit by default.
-    """
+    """The accepted event times: `future` and `past` seconds from now, unlimited by default."""
 
     future: float = math.inf
     past: float = math.inf

@@ -95,13 +95,7 @@ class Allowance:
         return len(self._used)
 
     def check(self, client: Client, charged: int = 0) -> None:
-        """Refuse a client that has nothing left.
-
-        Parameters
-        ----------
-        client : Client
-        charged : int
-            What was already charged for the post that is checked.
+        """Refuse a client with nothing left; this post was already charged `charged`.
 
         Raises
         ------
@@ -156,11 +150,6 @@ class Clients:
         How many clients are counted at a time.
     clock : callable
         Seconds since any moment; never set back.
-
-    Raises
-    ------
-    ValueError
-        If a rate cannot be read.
     """
 
     def __init__(

@@ -90,11 +90,6 @@ class Gateway:
     schema_id : int, optional
         As of :class:`producers.Reporter`: batches go to Kafka in the frame of a schema registry.
 
-    Raises
-    ------
-    ValueError
-        If a parameter cannot be used.
-
     Examples
     --------
     >>> from estimators import define

@@ -22,16 +22,9 @@ goes to a broker drawn at random, and only one of several may be frozen."""
 
 
 class Presence:
-    """Checks Kafka in a thread of its own after a call of `doubt`.
+    """Checks Kafka in its own thread after a call of `doubt`.
 
-    Parameters
-    ----------
-    ask : callable
-        Returns whether Kafka answers within so many seconds.
-    left : callable
-        Called in that thread when Kafka does not answer.
-    clock : callable
-        Seconds that only grow.
+    `ask` returns whether Kafka answers within so many seconds; that thread calls `left` if not.
 
     Attributes
     ----------

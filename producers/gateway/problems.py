@@ -14,7 +14,7 @@ SAME_BATCH = "post the same batch again, with the same batch_id and time: it is 
 
 
 class Problem(Exception):  # noqa: N818
-    """A refused request: the response says why, and what to do.
+    """A refused request; the response says why, and how to correct it.
 
     Parameters
     ----------

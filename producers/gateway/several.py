@@ -70,14 +70,7 @@ def split(media_type: str, body: bytes) -> list[bytes]:
 def read_each(
     bodies: Sequence[bytes], read: Callable[[bytes], PostedBatch]
 ) -> list[PostedBatch | Problem]:
-    """Return each batch for Kafka, or what is wrong with it.
-
-    Parameters
-    ----------
-    bodies : sequence of bytes
-    read : callable
-        Reads one of them, or raises Problem.
-    """
+    """Return each batch for Kafka, or what is wrong with it."""
     batches: list[PostedBatch | Problem] = []
     for body in bodies:
         try:
@@ -90,15 +83,7 @@ def read_each(
 def answer_each(
     batches: Sequence[PostedBatch | Problem], problems: Sequence[Problem | None]
 ) -> Response:
-    """Return the answer to a post: 202 if Kafka has all of its batches, else 207.
-
-    Parameters
-    ----------
-    batches : sequence of PostedBatch or Problem
-        As they were read.
-    problems : sequence of Problem or None
-        Why a batch was not acknowledged; None: it was.
-    """
+    """Return the answer to a post: 202 if Kafka has all of its batches, else 207."""
     answers = list(map(_answer, batches, problems))
     is_whole = all(answer.status == HTTPStatus.ACCEPTED for answer in answers)
     pauses = [

@@ -1,8 +1,8 @@
 """Definitions from a gateway: checked, stored, and pinned by name.
 
-A server may send any definition, and another one tomorrow. A device derives by itself what a
-definition means, stores the first one of a name in the queue's file, and refuses any other
-(:mod:`producers.ledger.pinned_definitions` does so for what the ledger remembers).
+A server may change a definition at any time. A device derives its meaning itself, stores the first
+one of a name in the queue's file, and refuses any other, as
+:mod:`producers.ledger.pinned_definitions` does for the ledger.
 """
 
 from __future__ import annotations
@@ -54,13 +54,6 @@ SAME_KEYS = (
 
 def read_served(body: bytes, name: str) -> Metric:
     """Return the metric that ``GET /v1/metrics/NAME`` describes.
-
-    Parameters
-    ----------
-    body : bytes
-        The answer.
-    name : str
-        The metric that was asked for.
 
     Raises
     ------

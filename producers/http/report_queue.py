@@ -1,8 +1,7 @@
-"""Reports that wait: first for their batch, then as a batch for the gateway's acknowledgement.
+"""Stores reports until their batch is sealed, and batches until the gateway acknowledges them.
 
-Each operation is one transaction, so a process may be killed at any time: a report that
-:meth:`ReportQueue.add` has taken is in the file until its batch is acknowledged, and its batch has
-one id from the moment it is sealed.
+Each operation is one transaction, so a process may be killed at any time. A batch gets its only id
+when it is sealed.
 """
 
 from __future__ import annotations
@@ -71,16 +70,7 @@ class Totals:
 
 @dataclasses.dataclass(frozen=True)
 class BatchRule:
-    """When the reports of a metric become a batch.
-
-    Parameters
-    ----------
-    metric : Metric
-    reports : int
-        A batch has at most so many.
-    age_ms : int
-        How long the first report of a batch waits for others.
-    """
+    """The maximum reports of a batch, and how long (ms) its first report waits for others."""
 
     metric: Metric
     reports: int
@@ -100,13 +90,6 @@ class ReportQueue:
         What :meth:`is_full` is for, and whether the oldest batches make room.
     clock : callable
         Seconds since the epoch: the age of batches.
-
-    Raises
-    ------
-    ValueError
-        If a parameter cannot be used.
-    QueueError
-        If the file cannot be used.
     """
 
     def __init__(
@@ -200,11 +183,9 @@ class ReportQueue:
             return first_batch(database) is not None
 
     def oldest(self, but: Collection[int] = ()) -> QueuedBatch | None:
-        """Return the batch to send next, after noting the attempt; None if there is none.
+        """Return the next batch to send, apart from the numbers `but`; None if there is none.
 
-        The batches with the numbers `but` are left out.
-
-        It is on disk before this returns: what may arrive has an id that is never given again.
+        The attempt is on disk before this returns, so that no other batch gets its id.
         """
         with self.file.transaction(durable=True) as database:
             batch = first_batch(database, but)

@@ -25,24 +25,10 @@ WHAT_TO_CHECK = "check that the brokers are reachable and the topic is writable"
 
 
 class Outbox:
-    """The batches of one reporter, from the moment they are sealed until Kafka acknowledges them.
+    """The batches of one reporter from sealing until Kafka acknowledges them.
 
-    They are sent in the order of `put`, whichever threads send them: an older batch behind a newer
-    one could be late.
-
-    Parameters
-    ----------
-    connection : Connection
-    topic : str
-    key : bytes, optional
-        The key of every message, instead of the batch's id.
-    schema_id : int, optional
-        Of the batches' schema in a registry: they are sent in its frame.
-
-    Raises
-    ------
-    ValueError
-        If no registry has given the id.
+    They are sent in the order of `put` by any thread: an older batch behind a newer one could be
+    late. The key of a message is the batch's id by default.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """Permanent answers: drawn once for each value, stored in the device's ledger, and repeated.
 
-`estimators.memoization` proves their cost: the permanent epsilon once for each distinct value,
-however often it is reported. The ledger charges it in each period in which the answer is used,
-because somebody who sees only that period learns the answer there.
+`estimators.memoization` proves their cost: the permanent epsilon once for each distinct value. The
+ledger charges it in each period that uses the answer, for observers who see only that period.
 
 **No value decides what is charged, or whether a report appears.** A period has room for a fixed
 number of different answers, two by default: the current value, and one change. The ledger charges

@@ -47,11 +47,6 @@ class ExportedIncreases:
         A reader's intervals follow each other. One that ends before the last one does is that of a
         clock which was set back.
 
-        Parameters
-        ----------
-        exported : mapping of str to list of Data
-            By the instrument's name.
-
         Raises
         ------
         UnusableError

@@ -41,18 +41,7 @@ _QUOTES_REMEDY = (
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Columns of a CSV file as text, without spaces at the ends of cells.
-
-    Attributes
-    ----------
-    delimiter : str
-    header : list of str
-        The names of all columns.
-    columns : dict of str to list of str, a cell for each row
-        By the requested name.
-    notes : list of str
-        How the file was read, for people.
-    """
+    """Columns of a CSV file as stripped text, by requested name, and notes on how it was read."""
 
     delimiter: str
     header: list[str]

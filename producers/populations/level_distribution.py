@@ -26,11 +26,6 @@ class LevelDistribution:
         Positive and distinct.
     shares : tuple of float
         Of the same length, at least 0, adding up to 1.
-
-    Raises
-    ------
-    ValueError
-        With the number that cannot be used.
     """
 
     epsilons: tuple[float, ...]

@@ -32,11 +32,6 @@ class Population:
         How the source was read, for display.
     attributes : mapping of str to ndarray of object, shape (n,)
         Public attributes of the devices by name ("": not sent).
-
-    Raises
-    ------
-    ValueError
-        If times are not ascending or a column has another length.
     """
 
     time_ms: NDArray[np.int64]

@@ -20,17 +20,7 @@ TICK_SECONDS = 0.05  # devices that fall due within it report together
 
 @dataclasses.dataclass(frozen=True)
 class ReplayProgress:
-    """The progress of a replay.
-
-    Attributes
-    ----------
-    devices, reports : int
-        So far; a report for each metric and device with a value.
-    time_ms : int
-        The event time reached, ms since the epoch; 0 before the first device.
-    seconds : float
-        Since the replay began.
-    """
+    """Devices and reports so far, the event time reached (ms; 0 at first), and elapsed seconds."""
 
     devices: int
     reports: int
@@ -66,12 +56,6 @@ class Replay:
     ----------
     truth : dict of str to RunningTruth
         By metric; any thread may read it.
-
-    Raises
-    ------
-    ValueError
-        If a metric has no column, the mix does not fit a metric, or both `speed` and `seconds` are
-        given.
     """
 
     def __init__(

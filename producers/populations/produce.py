@@ -22,14 +22,7 @@ from producers.populations.truth import Truth
 class Produced:
     """The totals of a run; Kafka has acknowledged all reports.
 
-    Attributes
-    ----------
-    devices, reports, batches, bytes : int
-        `bytes` are counted before compression.
-    seconds : float
-        Until the last acknowledgement.
-    truth : dict of str to Truth
-        By metric.
+    `bytes` are counted before compression, and `seconds` until the last acknowledgement.
     """
 
     devices: int

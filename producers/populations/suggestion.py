@@ -72,15 +72,7 @@ MAX_NUMBER_SHARE = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Suggestion:
-    """A suggested definition, and its reasons.
-
-    Attributes
-    ----------
-    text : str
-        A table of ``metrics.toml``.
-    notes : list of str
-        Notes for the user; they may quote the file.
-    """
+    """A suggested table of ``metrics.toml``, and notes for the user, which may quote the file."""
 
     text: str
     notes: list[str]

@@ -1,8 +1,7 @@
-"""Decodes JSON and MessagePack of others: of a topic, a server, Redis or a file.
+"""Decodes untrusted JSON and MessagePack from a topic, a server, Redis or a file.
 
-All of them can be written by somebody else. Brackets that are nested by the thousand raise a
-RecursionError, which is no ValueError, in every decoder; here they are one more text that cannot
-be read.
+Every decoder raises RecursionError, which is no ValueError, for thousands of nested brackets; this
+module raises DecodeError instead.
 """
 
 from __future__ import annotations

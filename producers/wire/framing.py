@@ -4,15 +4,12 @@ A frame is a byte 0, the schema's id (4 bytes, big endian), the indexes that say
 the schema follows (``ReportBatch`` is the first, so one byte 0, or its longer form ``\x02\x00``),
 and then the batch.
 
-No bare batch begins with a byte 0. The first byte of a Protobuf message is the tag of a field, or
-there is none because the message is empty. The tag is a varint of 8 times the field's number, plus
-its type; field numbers begin at 1. So a tag of one byte is 8 at least, and a longer one begins with
-a byte of 128 at least: 0 is no tag, and parsers refuse it. What begins with 0 is therefore a frame
-or malformed, and is never tried as a bare batch.
+No bare batch begins with a byte 0: a Protobuf message is empty or begins with the tag of a field, a
+varint of 8 times the field's number (1 or more) plus its type. Its first byte is at least 8. A
+message that begins with 0 is therefore a frame or malformed.
 
-The id is not looked up: a batch is read by this version's own schema, whatever the id, so that the
-same log always gives the same sums. Whoever writes a frame can do nothing that a writer of bare
-batches cannot.
+The id is not looked up: every batch is read with this version's schema, so that the same log always
+gives the same sums. A frame grants its writer nothing that a bare batch does not.
 """
 
 from __future__ import annotations
