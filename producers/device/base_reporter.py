@@ -355,9 +355,7 @@ class BaseReporter(Closing):
             round: another number, or a threshold that its search cannot reach.
         DefinitionChanged
             If the ledger has a search of this name with another definition.
-        BudgetSpent, LedgerError
-            As for :meth:`report`. Nothing is answered then.
-        DeliveryError
+        BudgetSpent, LedgerError, DeliveryError
             As for :meth:`report`. Nothing is answered then.
         """
         metric = SearchMetric.require(self.metric)

@@ -75,7 +75,7 @@ class _Flight:
 
 
 class Sender:
-    """Batches in flight to Kafka; the parameters are those of :class:`Gateway`.
+    """Batches in flight to Kafka, with parameters as of `producers.gateway.gateway.Gateway`.
 
     All methods run in the event loop, which polls for acknowledgements every few milliseconds: a
     post costs no change of threads.

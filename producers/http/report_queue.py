@@ -206,7 +206,7 @@ class ReportQueue:
             count(database, batch.metric, "bytes", len(batch.payload))
 
     def failed(self, batch: QueuedBatch, *, refusal: bool, own_words: bool) -> int:
-        """Note an error that is of a batch alone, which may give the batch up.
+        """Count a failure of a single batch, which may give the batch up.
 
         Parameters
         ----------

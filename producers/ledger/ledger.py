@@ -227,11 +227,6 @@ class Ledger:
         ----------
         database, metric, parts, reports
             As for :meth:`Ledger.charge`.
-
-        Raises
-        ------
-        BudgetSpent
-            If too little is left.
         """
         now = self.advance(database)
         self.charge(database, now, metric, parts, reports)
@@ -252,11 +247,6 @@ class Ledger:
         ----------
         database, now, metric, parts, reports, answer
             A transaction, ms since the epoch, and a cost in ten-thousandths of epsilon.
-
-        Raises
-        ------
-        BudgetSpent
-            If too little is left.
         """
         self._require(database, now, metric, parts)
         database.execute(

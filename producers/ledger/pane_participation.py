@@ -37,7 +37,7 @@ class AlreadyAnswered(RuntimeError):  # noqa: N818
 
 
 def answer_once(database: sqlite3.Connection, metric: Metric, times: Sequence[int]) -> None:
-    """Record the panes of event times in ms as answered.
+    """Record the panes of event times as answered.
 
     Parameters
     ----------
