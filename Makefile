@@ -12,7 +12,7 @@ PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q --tb=no -n 4 --dist 
 # Tests start many processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-more test-all lint docs audit bench slow faults mutations soak lock images proto screenshots reproduction kafka dist clean
+.PHONY: help setup demo test test-more test-all lint docs audit bench slow faults mutations lock images proto screenshots reproduction kafka dist clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -77,9 +77,6 @@ mutations: setup kafka ## break the product in 60 places, one at a time: which d
 
 bench: setup kafka ## every stage and every peer, as ratios against a baseline in the same run; ARGS="--only randomize"
 	@$(BIN)/dither bench $(ARGS)
-
-soak: setup kafka ## half an hour at full rate while workers come and go; ARGS="--minutes 2" to try
-	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 lock: setup      ## pin the newest allowed dependencies in requirements.lock
 	@$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra demo --extra otel --extra plots --extra tables --group dev --universal \

@@ -13,75 +13,69 @@ if TYPE_CHECKING:
     from aggregator.config.definition_tables import TableKind
     from aggregator.monitoring.samples import Samples
     from aggregator.publishing.due_events import DueEvents, Publication
-    from aggregator.reading.plans.base import Plan
+    from aggregator.reading.plans.base import ReadingPlan
     from aggregator.web.operations import Operation
     from estimators import Metric
 
 
 @dataclasses.dataclass(frozen=True)
 class EventType:
-    """A type of event on the estimates topic that is published once for each id.
+    """A type of event on the estimates topic, published once per id.
 
     Attributes
     ----------
     name : str
         The CloudEvents attribute `type`.
-    data : struct
-        Its attribute `data`.
-    kept_as : str
+    ids_key_name : str
         The name in Redis of the set of published ids.
-    message, summary : str
-        The name in the AsyncAPI document, and a sentence on the event's cause.
+    message : str
+        The name in the AsyncAPI document.
+    summary : str
+        When it is published, in a sentence.
     key : str
-        Describes the key of the Kafka message.
+        The contents of the Kafka message's key.
     """
 
     name: str
     data: type[msgspec.Struct]
-    kept_as: str
+    ids_key_name: str
     message: str
     summary: str
     key: str
 
 
 class Feature:
-    """Hooks, of which a feature overrides those that it needs.
-
-    Attributes
-    ----------
-    commands : mapping of str to (str, str)
-        Group and help of its commands by name. The command `NAME` is the attribute `NAME` of the
-        feature's module `NAME_command`.
-    """
+    """The hooks of a feature; each feature overrides those that it needs."""
 
     commands: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """Group and help of its commands, by name; the command `x` is `x` in its module `x_command`."""
 
     def tables(self) -> Sequence[TableKind[Any, Any]]:
-        """Return its kinds of tables in the file of definitions."""
+        """Return its kinds of tables in the definitions file."""
         return ()
 
-    def plan(self, collected: type[Metric]) -> type[Plan[Any]] | None:
-        """Return the plan for reading metrics of a class, if it belongs to this feature."""
+    def plan(self, metric_class: type[Metric]) -> type[ReadingPlan[Any]] | None:
+        """Return the plan for a class of metrics; None: another feature or the core has it."""
         return None
 
     def event_types(self) -> Sequence[EventType]:
-        """Return the types of its events."""
+        """Return its types of events."""
         return ()
 
     def due_events(self, publication: Publication) -> DueEvents | None:
-        """Return the finder of due events while this process publishes."""
+        """Return a finder of due events, used while this process publishes."""
         return None
 
     def samples(self) -> type[Samples] | None:
-        """Return its Prometheus metrics."""
+        """Return its exported samples."""
         return None
 
     def routes(self) -> Sequence[Operation]:
-        """Return its operations over HTTP."""
+        """Return its HTTP operations."""
         return ()
 
 
 def features() -> tuple[Feature, ...]:
-    """Load the features of the service, which the core may not import."""
-    loaded: tuple[Feature, ...] = importlib.import_module("aggregator.features").FEATURES
-    return loaded
+    """Return the features of the service, imported on first use: the core is below them."""
+    registered: tuple[Feature, ...] = importlib.import_module("aggregator.features").FEATURES
+    return registered

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -14,13 +14,19 @@ from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import CountSketch, ProjectiveSketch
 
 STRINGS = 1000
+LEVEL_REPORTS = 1000
 
 
 def metric_of(mechanism: str, levels: list[float], **options: int) -> LocalMetric:
     """Return a metric of strings."""
-    definition: dict[str, Any] = {"kind": "frequency", "categories": "open", "levels": levels}
-    found = define(name="words", mechanism=mechanism, options=options, **definition)
-    return LocalMetric.require(found)
+    return define(
+        name="words",
+        kind="frequency",
+        mechanism=mechanism,
+        categories="open",
+        levels=levels,
+        options=options,
+    )
 
 
 METRICS = (
@@ -30,11 +36,11 @@ METRICS = (
 """A million cells at eight levels; 1.5 million at four, of about 1,024 rows."""
 
 
-def rows_of(metric: LocalMetric) -> int:
+def cells_of_a_string(metric: LocalMetric) -> int:
     """Return the number of cells that one string reads."""
     mechanism = metric.randomizer
     if isinstance(mechanism, ProjectiveSketch):
-        return sum(each.rows for each in mechanism.hashed_rows)
+        return sum(table.rows for table in mechanism.hashed_rows)
     assert isinstance(mechanism, CountSketch)  # noqa: S101
     return len(metric.levels) * mechanism.rows
 
@@ -43,22 +49,15 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
     strings = places.sized(STRINGS)
     names = [f"word {index}" for index in range(strings)]
     for metric in METRICS:
-        level = np.repeat(np.arange(len(metric.levels)), 1000)
+        level = np.repeat(np.arange(len(metric.levels)), LEVEL_REPORTS)
         statistic = metric.zero()
-        reports = metric.randomize(["a"] * level.size, level, SeededBits(7))
-        metric.accumulate(statistic, level, reports)
-        cells = np.random.default_rng(7).integers(0, statistic.size, strings * rows_of(metric))
+        metric.accumulate(
+            statistic, level, metric.randomize(["a"] * level.size, level, SeededBits(7))
+        )
+        size = strings * cells_of_a_string(metric)
+        cells = np.random.default_rng(7).integers(0, statistic.size, size)
         for bound in ("fixed", "anytime"):
-
-            def ours(bound: str = bound, metric: Any = metric, statistic: Any = statistic) -> None:
-                metric.estimate(statistic, bound=bound, categories=names)
-
-            def read(statistic: Any = statistic, cells: Any = cells) -> None:
-                statistic.take(cells)
-
-            yield Benchmark(
-                f"ask/{metric.mechanism} {bound}/take",
-                "strings/s",
-                repeated(strings, ours),
-                repeated(strings, read),
-            )
+            ours = functools.partial(metric.estimate, statistic, bound=bound, categories=names)
+            take = functools.partial(statistic.take, cells)
+            sides = repeated(strings, ours), repeated(strings, take)
+            yield Benchmark(f"ask/{metric.mechanism} {bound}/take", "strings/s", *sides)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from aggregator.state.partition import Partition
 from benchmarks.metrics import LEVELS, reports_of
-from estimators import define
+from estimators import Metric, define
 from estimators.mechanisms.mechanism import Levels, Reports
 from producers.wire.batch import encode_batch
 
@@ -17,7 +18,8 @@ METRIC = define(
 METRICS = {METRIC.name: METRIC}
 FUTURE_MS = 600_000
 TIME_MS = 1_357_000_000_000
-DRAWN = 30_000_000
+COUNTED_TOGETHER = 1_000
+MAX_DIFFERENT_REPORTS = 30_000_000
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,13 @@ class LogMessage:
         return 1, TIME_MS
 
 
+def count_messages(metrics: Mapping[str, Metric], messages: Sequence[LogMessage]) -> None:
+    """Count messages as a worker does, many at a time, from nothing."""
+    partition = Partition(metrics, FUTURE_MS)
+    for start in range(0, len(messages), COUNTED_TOGETHER):
+        partition.count(messages[start : start + COUNTED_TOGETHER])
+
+
 def payloads(batches: int, reports: int) -> list[bytes]:
     """Return batches of the same reports, each with an id of its own, all in one pane."""
     return _encoded([reports_of(METRIC, reports)] * batches)
@@ -47,7 +56,7 @@ def payloads(batches: int, reports: int) -> list[bytes]:
 
 def different_payloads(batches: int, reports: int) -> list[bytes]:
     """Return batches that each have reports of their own: what is to be compressed."""
-    draw = min(batches, max(1, DRAWN // reports))
+    draw = min(batches, max(1, MAX_DIFFERENT_REPORTS // reports))
     drawn = (x.reshape(draw, -1) for x in reports_of(METRIC, draw * reports))
     columns = itertools.cycle(list(zip(*drawn, strict=True)))  # from so far back none compresses
     return _encoded(itertools.islice(columns, batches))

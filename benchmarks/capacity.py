@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,38 +48,17 @@ HELP = {
 
 def table(rates: Rates) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return heads and lines of the fleets of docs/capacity.md."""
-    heads = (
-        *("devices", "reports a post", "messages/s", "gateways", "brokers", "partitions"),
-        *("workers", "busy", "a worker's memory", "ids", "Redis masters", "Redis memory"),
-        *("Redis writes", "Kafka keeps", "cores", "memory", "cents/h"),
-    )
-    return heads, [
-        _line(f"{devices:.0e}".replace("e+0", "e"), told, need(Fleet(devices, 24.0, batch), rates))
-        for devices in DEVICES
-        for told, batch in (("1", 1.0), ("100", 100.0))
-    ]
+    lines = []
+    for devices in DEVICES:
+        for posted, batch in (("1", 1.0), ("100", 100.0)):
+            needed = need(Fleet(devices, 24.0, batch), rates)
+            cells = (show(getattr(needed, name)) for name, show in COLUMNS.values())
+            lines.append((_power(devices, 0), posted, *cells))
+    return ("devices", "reports a post", *COLUMNS), lines
 
 
-def _line(devices: str, batch: str, found: Any) -> tuple[str, ...]:
-    return (
-        devices,
-        batch,
-        f"{found.messages_per_second:,.0f}",
-        f"{found.gateways:,}",
-        f"{found.brokers:,}",
-        f"{found.partitions:,}",
-        f"{found.workers:,}",
-        f"{found.busy:.0%}",
-        size_text(found.worker_bytes),
-        f"{found.remembered_ids:.2g}".replace("e+0", "e").replace("e+", "e"),
-        f"{found.redis_masters:,}",
-        size_text(found.redis_bytes),
-        f"{size_text(found.redis_bytes_per_second)}/s",
-        size_text(found.kafka_bytes),
-        f"{found.cores:,.0f}",
-        size_text(found.memory_bytes),
-        f"{found.cents_per_hour:,.0f}",
-    )
+def _power(number: float, digits: int = 1) -> str:
+    return f"{number:.{digits}e}".replace("e+0", "e").replace("e+", "e")
 
 
 def size_text(size: float) -> str:
@@ -96,15 +76,35 @@ def size_text(size: float) -> str:
     return f"{size:.2g} B"
 
 
+COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "messages/s": ("messages_per_second", "{:,.0f}".format),
+    "gateways": ("gateways", "{:,}".format),
+    "brokers": ("brokers", "{:,}".format),
+    "partitions": ("partitions", "{:,}".format),
+    "workers": ("workers", "{:,}".format),
+    "busy": ("busy", "{:.0%}".format),
+    "a worker's memory": ("worker_bytes", size_text),
+    "ids": ("remembered_ids", _power),
+    "Redis masters": ("redis_masters", "{:,}".format),
+    "Redis memory": ("redis_bytes", size_text),
+    "Redis writes": ("redis_bytes_per_second", lambda size: f"{size_text(size)}/s"),
+    "Kafka keeps": ("kafka_bytes", size_text),
+    "cores": ("cores", "{:,.0f}".format),
+    "memory": ("memory_bytes", size_text),
+    "cents/h": ("cents_per_hour", "{:,.0f}".format),
+}
+"""Of the table: the field of `Need`, and how it is shown."""
+
+
 def _options(command: Any) -> Any:
     """Give a command an option for each fact of a fleet, and for each assumption."""
     fields = [*dataclasses.fields(Fleet), *dataclasses.fields(Assumptions)]
     for field in reversed(fields):
-        known: dict[str, Any] = {"type": float, "required": True}  # it has no default at all
+        settings: dict[str, Any] = {"type": float, "required": True}  # it has no default at all
         if field.default is not dataclasses.MISSING:
-            known = {"type": type(field.default), "default": field.default, "show_default": True}
+            settings = {"type": type(field.default), "default": field.default, "show_default": True}
         name = f"--{field.name.replace('_', '-')}"
-        command = click.option(name, help=HELP.get(field.name), **known)(command)
+        command = click.option(name, help=HELP.get(field.name), **settings)(command)
     return click.option(
         "--id-bytes", type=float, help="Of an id in a worker, instead of what is recorded."
     )(command)
@@ -122,9 +122,9 @@ def main(file: Path, id_bytes: float | None, **facts: Any) -> None:
     """
     for name, value in facts.items():
         if not 0 <= value < math.inf or (value == 0 and name not in MAY_BE_NONE):
-            least = "of 0 or more" if name in MAY_BE_NONE else "above 0"
+            expected = "of 0 or more" if name in MAY_BE_NONE else "above 0"
             raise click.BadParameter(
-                f"{value:g}: expected a finite number {least}",
+                f"{value:g}: expected a finite number {expected}",
                 param_hint=f"--{name.replace('_', '-')}",
             )
     limits = {field.name: facts.pop(field.name) for field in dataclasses.fields(Assumptions)}
@@ -132,7 +132,7 @@ def main(file: Path, id_bytes: float | None, **facts: Any) -> None:
         rates = Rates.of(Record.read(file))
         if id_bytes is not None:
             rates = dataclasses.replace(rates, held_id_bytes=id_bytes)
-        found = need(Fleet(**facts), rates, Assumptions(**limits))
+        result = need(Fleet(**facts), rates, Assumptions(**limits))
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     except KeyError as error:
@@ -140,7 +140,7 @@ def main(file: Path, id_bytes: float | None, **facts: Any) -> None:
             f"{file} has no {error}: measure it with `dither bench --only STAGE --update --json "
             f"{file}`, for the stages `end to end`, `commit`, `memory` and `gateway`"
         ) from None
-    for name, value in dataclasses.asdict(found).items():
+    for name, value in dataclasses.asdict(result).items():
         click.echo(f"{name.replace('_', ' '):24} {_told(name, value)}")
 
 

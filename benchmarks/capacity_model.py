@@ -165,9 +165,9 @@ class Fleet:
         >>> fleet.busiest(3_600), fleet.busiest(86_400), fleet.busiest(86_400 + 3_600)
         (3000.0, 24000.0, 27000.0)
         """
-        days, rest = divmod(seconds, DAY_SECONDS)
+        days, remainder = divmod(seconds, DAY_SECONDS)
         day = self.mean_messages * DAY_SECONDS
-        return days * day + min(PEAK * self.mean_messages * rest, day)
+        return days * day + min(PEAK * self.mean_messages * remainder, day)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -344,9 +344,9 @@ def redis_memory(fleet: Fleet, rates: Rates, partitions: int, ids: float) -> flo
         Remembered by all workers together.
     """
     hours = 24 if fleet.pane_seconds < HOUR_SECONDS else 0
-    kept = fleet.kept_days * (DAY_SECONDS / fleet.pane_seconds + hours + 1) + fleet.open_panes
+    kept_panes = fleet.kept_days * (DAY_SECONDS / fleet.pane_seconds + hours + 1) + fleet.open_panes
     kept_hours = fleet.kept_days * 25 + fleet.open_hours
-    panes = kept * (fleet.pane_bytes + PANE_BYTES) + kept_hours * fleet.slice_bytes
+    panes = kept_panes * (fleet.pane_bytes + PANE_BYTES) + kept_hours * fleet.slice_bytes
     return partitions * fleet.metrics * panes + ids * rates.id_bytes
 
 

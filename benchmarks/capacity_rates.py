@@ -50,12 +50,12 @@ class Rates:
         is not in it. Else it is that of the clock. A line goes through the costs of messages with 1
         and with 1,000 reports, from fetch to commit.
         """
-        one, many = (_message_seconds(record, reports) for reports in (1, 1_000))
-        per_report = max(0.0, (many - one) / 999)
+        single, batched = (_message_seconds(record, reports) for reports in (1, 1_000))
+        per_report = max(0.0, (batched - single) / 999)
         commits = record.results["commit/4096 cells/set"].ours
         posting = record.results.get("gateway/small posts/bare route")
         return cls(
-            one - per_report,
+            single - per_report,
             per_report,
             4_096 * CELL_BYTES * commits,
             record.figures["memory/Redis, id of a batch"].value,

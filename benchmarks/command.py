@@ -2,113 +2,55 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import click
 import structlog
 
-from benchmarks import (
-    accumulate,
-    ask,
-    commit,
-    consume,
-    count,
-    discover,
-    encode,
-    end_to_end,
-    gateway,
-    growth,
-    latency,
-    memory,
-    produce,
-    profiles,
-    publish,
-    randomize,
-    read,
-    scrape,
-    slices,
-    takeover,
-    users,
-    window,
-)
 from benchmarks.machine import described
 from benchmarks.measure import (
-    ENOUGH_SECONDS,
+    MIN_SECONDS,
     Benchmark,
     CannotRunError,
     Figure,
     NotRun,
-    Outcome,
     Result,
     measure,
 )
-from benchmarks.peers import engines, libraries, streams
 from benchmarks.places import Places
 from benchmarks.record import RECORDED, Record
 
-STAGES: dict[str, Callable[[Places], Iterator[Outcome]]] = {
-    "randomize": randomize.benchmarks,
-    "encode": encode.benchmarks,
-    "produce": produce.benchmarks,
-    "consume": consume.benchmarks,
-    "count": count.benchmarks,
-    "accumulate": accumulate.benchmarks,
-    "commit": commit.benchmarks,
-    "end to end": end_to_end.benchmarks,
-    "read": read.benchmarks,
-    "discover": discover.benchmarks,
-    "slices": slices.benchmarks,
-    "window": window.benchmarks,
-    "ask": ask.benchmarks,
-    "scrape": scrape.benchmarks,
-    "gateway": gateway.benchmarks,
-    "publish": publish.benchmarks,
-    "latency": latency.benchmarks,
-    "memory": memory.benchmarks,
-    "takeover": takeover.benchmarks,
-    "growth": growth.benchmarks,
-    "profile": profiles.benchmarks,
-    "peers": libraries.benchmarks,
-    "users": users.benchmarks,
-    "streams": streams.benchmarks,
-    "engines": engines.benchmarks,
+STAGE_MODULES = {"peers": "peers.libraries", "streams": "peers.streams", "engines": "peers.engines"}
+"""Modules that are not named after their stage."""
+STAGES = {
+    name: importlib.import_module(f"benchmarks.{STAGE_MODULES.get(name, name.replace(' ', '_'))}")
+    for name in (
+        *("randomize", "encode", "produce", "consume", "count", "accumulate", "commit"),
+        *("end to end", "read", "discover", "slices", "window", "ask", "scrape", "gateway"),
+        *("publish", "latency", "memory", "takeover", "growth", "peers", "users", "streams"),
+        "engines",
+    )
 }
-"""Each prepares a benchmark when its turn comes."""
-
+"""In each module, `benchmarks` prepares a benchmark when its turn comes."""
 QUICK_SCALE = 0.01
-WIDTH = 58
+NAME_WIDTH = 58
+OUTPUT_FILE = click.Path(dir_okay=False, path_type=Path)
+ONLY_HELP = "A stage (`randomize`), a part of one (`randomize/grr`), or a part of any name."
+KAFKA_HELP = "Use librdkafka's broker even if Apache Kafka is available."
 
 
 @click.command()
-@click.option(
-    "--json",
-    "file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the results to this file.",
-)
+@click.option("--json", "file", type=OUTPUT_FILE, help="Write the results to this file.")
 @click.option("--update", is_flag=True, help="Keep the results of other benchmarks in that file.")
+@click.option("--only", default="", metavar="NAME", help=ONLY_HELP)
 @click.option(
-    "--only",
-    default="",
-    metavar="NAME",
-    help="A stage (`randomize`), a part of one (`randomize/grr`), or a part of any name.",
+    "--rounds", type=click.IntRange(1), default=5, help="Runs of each side: 5 by default."
 )
-@click.option(
-    "--rounds",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    help="Number of runs of each side.",
-)
-@click.option(
-    "--quick", is_flag=True, help="Run once, with a hundredth of the work, to try it out."
-)
-@click.option(
-    "--in-process", is_flag=True, help="Use librdkafka's broker even if Apache Kafka is available."
-)
+@click.option("--quick", is_flag=True, help="Run once, with a hundredth of the work, to try it.")
+@click.option("--in-process", is_flag=True, help=KAFKA_HELP)
 @click.option("--list", "listing", is_flag=True, help="List the stages and what they measure.")
 def bench(
     file: Path | None,
@@ -128,11 +70,10 @@ def bench(
     """
     if listing:
         for name, stage in STAGES.items():
-            told = (__import__(stage.__module__, fromlist=["__doc__"]).__doc__ or "").split("\n")[0]
-            click.echo(f"{name:12} {told}")
+            click.echo(f"{name:12} {(stage.__doc__ or '').partition(chr(10))[0]}")
         return
-    known = [*STAGES, *Record.read(RECORDED).names]
-    if only.split("/")[0] not in STAGES and not any(only in name for name in known):
+    names = [*STAGES, *Record.read(RECORDED).names]
+    if only.split("/")[0] not in STAGES and not any(only in name for name in names):
         raise click.UsageError(
             f"--only {only}: expected a stage (--list names them), what begins with one and a "
             "slash, or a part of a recorded name"
@@ -146,48 +87,49 @@ def bench(
     if not record.names:
         raise click.UsageError(f"no benchmark has {only!r} in its name; --list names the stages")
     if file is not None:
-        kept = Record.read(file) if update and file.exists() else Record()
-        if only in STAGES:  # what has gone from it since is not kept
-            kept = kept.without(only)
-        file.write_text(json.dumps((kept | record).as_dict(), indent=1) + "\n")
+        previous = Record.read(file) if update and file.exists() else Record()
+        if only in STAGES:  # without what the stage does not measure any more
+            previous = previous.without(only)
+        file.write_text(json.dumps((previous | record).as_dict(), indent=1) + "\n")
 
 
 def _run(only: str, rounds: int, *, quick: bool, in_process: bool) -> Record:
     record, stage = Record(), only.split("/")[0]
 
-    def wanted(name: str) -> bool:
+    def is_wanted(name: str) -> bool:
         return (only == stage and stage in STAGES) or only in name
 
-    click.echo(f"{'benchmark':{WIDTH}} {'ours':>8} {'baseline':>8} unit        ratio")
+    click.echo(f"{'benchmark':{NAME_WIDTH}} {'ours':>8} {'baseline':>8} unit        ratio")
     with ExitStack() as stack:
-        places = Places(stack, QUICK_SCALE if quick else 1.0, wanted, in_process=in_process)
+        places = Places(stack, QUICK_SCALE if quick else 1.0, is_wanted, in_process=in_process)
         for name in [stage] if stage in STAGES else STAGES:
-            for outcome in STAGES[name](places):
-                if not wanted(outcome.name):
+            for outcome in STAGES[name].benchmarks(places):
+                if not is_wanted(outcome.name):
                     continue
-                if isinstance(outcome, Figure):
-                    record.figures[outcome.name] = outcome
-                    click.echo(f"{outcome.name:{WIDTH}} {outcome.value:8.3g} {outcome.unit}")
-                elif isinstance(outcome, Benchmark):
+                if isinstance(outcome, Benchmark):
                     try:
-                        result = measure(outcome, rounds, 0 if quick else ENOUGH_SECONDS)
+                        result = measure(outcome, rounds, 0 if quick else MIN_SECONDS)
                     except CannotRunError as error:
                         outcome = NotRun(outcome.name, str(error))
                     else:
                         record.results[outcome.name] = result
-                        click.echo(_line(outcome.name, result))
+                        shown = _result_text(result)
+                if isinstance(outcome, Figure):
+                    record.figures[outcome.name] = outcome
+                    shown = f"{outcome.value:8.3g} {outcome.unit}"
                 if isinstance(outcome, NotRun):
                     record.not_run[outcome.name] = outcome.reason
-                    click.echo(f"{outcome.name:{WIDTH}} not run: {outcome.reason}")
+                    shown = f"not run: {outcome.reason}"
+                click.echo(f"{outcome.name:{NAME_WIDTH}} {shown}")
         if "kafka" in places.__dict__ and not places.is_real:
             click.echo("on librdkafka's in-process broker, not on Apache Kafka")
         record.machine = described(places)
     return record
 
 
-def _line(name: str, result: Result) -> str:
+def _result_text(result: Result) -> str:
     return (
-        f"{name:{WIDTH}} {short(result.ours):>8} {short(result.baseline):>8} {result.unit:11} "
+        f"{short(result.ours):>8} {short(result.baseline):>8} {result.unit:11} "
         f"{result.ratio:.3g} [{result.lowest:.3g}, {result.highest:.3g}]"
     )
 

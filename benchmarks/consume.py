@@ -39,7 +39,9 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
             name = f"batches of {reports}" + (f", {compression}" if compression != "none" else "")
             costs = {f"consume/cost, {name}/counted": counting}
             costs[f"consume/cost, {name}/dropped"] = lambda: raw
-            if not any(places.wanted(one) for one in (f"consume/{name}/raw", *costs)):
+            if not any(
+                places.wanted(figure_name) for figure_name in (f"consume/{name}/raw", *costs)
+            ):
                 continue
             encoded = different_payloads(places.sized(batches), reports)
             topic, messages = places.log(encoded, compression=compression)
@@ -52,23 +54,21 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
             if not places.is_real:  # else its broker is part of this process
                 continue
             for figure, begin in costs.items():
-                if not places.wanted(figure):
-                    continue
-                clock = time.process_time
-                side = consumption(places, topic, messages, 1, begin, clock)
-                rate = statistics.median(side(0) for _ in range(places.sized(COST_ROUNDS)))
-                yield Figure(figure, MICROSECONDS / rate, "us of a core a message")
+                if places.wanted(figure):
+                    side = consumption(places, topic, messages, 1, begin, time.process_time)
+                    rate = statistics.median(side(0) for _ in range(places.sized(COST_ROUNDS)))
+                    yield Figure(figure, MICROSECONDS / rate, "us of a core a message")
 
 
 @contextmanager
 def collecting_seldom() -> Iterator[None]:
     """Have Python look for garbage as seldom as in a worker, whoever consumes."""
-    before = gc.get_threshold()
+    thresholds = gc.get_threshold()
     worker_clients.collect_seldom()
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        gc.set_threshold(*thresholds)
         gc.unfreeze()
 
 
@@ -100,21 +100,17 @@ def consumption(
 
     def rate(_: float) -> float:
         with collecting_seldom():
-            return consumed()
-
-    def consumed() -> float:
-        step = begin()
-        consumer: Consumer = clients.consumer(
-            Settings(kafka={"bootstrap.servers": places.kafka}), "bench"
-        )
-        consumer.list_topics(topic, timeout=30)
-        began, left = clock(), messages
-        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-        while left > 0:
-            left -= step(consumer)
-        passed = clock() - began
-        consumer.close()
-        return messages * reports / passed
+            step = begin()
+            settings = Settings(kafka={"bootstrap.servers": places.kafka})
+            consumer: Consumer = clients.consumer(settings, "bench")
+            consumer.list_topics(topic, timeout=30)
+            began, left = clock(), messages
+            consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+            while left > 0:
+                left -= step(consumer)
+            passed = clock() - began
+            consumer.close()
+            return messages * reports / passed
 
     return rate
 

@@ -9,93 +9,67 @@ from __future__ import annotations
 
 import statistics
 import sys
-import tempfile
 import time
-import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
-from aggregator.config.settings import Redis, Settings, Topics
-from aggregator.storage.connection import connect
-from aggregator.storage.store import Store
-from benchmarks.batches import METRIC, METRICS, payloads
+from benchmarks.batches import METRIC, payloads
 from benchmarks.consume import consumption, raw
 from benchmarks.measure import Benchmark, Figure, NotRun, Outcome, Side
 from benchmarks.places import PARTITIONS, Places
 from benchmarks.steady import processor_seconds
-from benchmarks.workers import committed, definitions, joined, wait, workers
+from benchmarks.workers import workers
 
 WORKERS = (1, 2)
 BATCHES = {1: 300_000, 1_000: 60_000}
-COSTED = {1: 900_000, 1_000: 90_000}
+COSTED_BATCHES = {1: 900_000, 1_000: 90_000}
 """Seconds of a worker's time: it commits every second by default, and does so here."""
 COST_ROUNDS = 3
-GROWN_BATCHES, GROWN_REPORTS = 600_000, 100
-GROWN = {
-    "partitions": [(1, number) for number in (1, 4, 16, 64)],
-    "workers": [(number, 64) for number in (1, 2, 4, 8, 16)],
+GROWTH_BATCHES, GROWTH_REPORTS = 600_000, 100
+GROWTHS = {
+    "partitions 1 to 64": [(1, number) for number in (1, 4, 16, 64)],
+    "workers 1 to 16": [(number, 64) for number in (1, 2, 4, 8, 16)],
 }
 """Workers and partitions of each run."""
 SETTLING_SECONDS = 4.0
 """After workers have joined, until nothing is left of their start."""
 MICROSECONDS = 1e6
-COMMIT_INTERVAL = "100ms"
-"""Short, so that waiting for the last commit is not what is measured."""
+SHORT_INTERVAL = {"aggregate.commit_interval": "100ms"}
+"""So that waiting for the last commit is not what is measured."""
 
 
 def benchmarks(places: Places) -> Iterator[Outcome]:
     if not places.is_real:
         yield NotRun("end to end", "needs Apache Kafka: dither kafka --fetch")
         return
-    for reports, most in BATCHES.items():
+    for reports, max_batches in BATCHES.items():
         names = {count: f"end to end/batches of {reports}, workers {count}" for count in WORKERS}
         if not any(places.wanted(f"{name}/raw") for name in names.values()):
             continue
-        encoded = payloads(places.sized(most), reports)
-        topic, messages = places.log(encoded)
-        baseline = consumption(places, topic, messages, reports, lambda: raw)
+        encoded = payloads(places.sized(max_batches), reports)
+        baseline = consumption(places, *places.log(encoded), reports, lambda: raw)
         for count, name in names.items():
-            yield Benchmark(
-                f"{name}/raw", "reports/s", counting(places, encoded, reports, count), baseline
-            )
+            ours = counting(places, encoded, reports, count)
+            yield Benchmark(f"{name}/raw", "reports/s", ours, baseline)
     if not sys.platform.startswith("linux"):
         yield NotRun("end to end/cost", "needs Linux: another process' processor time")
         return
-    for reports, most in COSTED.items():
+    for reports, max_batches in COSTED_BATCHES.items():
         name = f"end to end/cost, batches of {reports}"
-        told = ("a message", "a report")[: min(reports, 2)]
-        if not any(places.wanted(f"{name}/{what}") for what in told):
+        units = {"a message": 1} | ({"a report": reports} if reports > 1 else {})
+        if not any(places.wanted(f"{name}/{unit}") for unit in units):
             continue
-        encoded = payloads(places.sized(most), reports)
-        cost = statistics.median(
-            spent(places, encoded) for _ in range(places.sized(COST_ROUNDS))
-        ) / len(encoded)
-        for what, units in zip(told, (1, reports), strict=False):
-            yield Figure(f"{name}/{what}", cost / units * MICROSECONDS, "us of a core")
-    for grown, runs in GROWN.items():
-        name = f"end to end/growth, {grown} {runs[0][grown == 'partitions']}"
-        name += f" to {runs[-1][grown == 'partitions']}"
-        if not places.wanted(f"{name}/last over first"):
-            continue
-        encoded = payloads(places.sized(GROWN_BATCHES), GROWN_REPORTS)
-        costs = [spent(places, encoded, count, partitions) for count, partitions in runs]
-        yield Figure(f"{name}/last over first", costs[-1] / costs[0], "x")
-        yield Figure(f"{name}/highest over lowest", max(costs) / min(costs), "x")
-
-
-def settings_of(places: Places, topic: str, folder: Path) -> Settings:
-    """Return settings for a topic of its own, with the metric defined in a file."""
-    file = folder / "metrics.toml"
-    file.write_text(definitions(METRICS.values()))
-    settings = Settings(
-        metrics=str(file),
-        kafka={"bootstrap.servers": places.kafka},
-        topics=Topics(reports=topic, deadletters=f"{topic}-dead", managed=False),
-        redis=Redis(url=places.redis),
-    )
-    settings.aggregate.group = uuid.uuid4().hex
-    settings.aggregate.past = "36500d"
-    return settings
+        encoded = payloads(places.sized(max_batches), reports)
+        costs = [spent(places, encoded) for _ in range(places.sized(COST_ROUNDS))]
+        cost = statistics.median(costs) / len(encoded)
+        for unit, number in units.items():
+            yield Figure(f"{name}/{unit}", cost / number * MICROSECONDS, "us of a core")
+    for growth, runs in GROWTHS.items():
+        name = f"end to end/growth, {growth}"
+        if places.wanted(f"{name}/last over first"):
+            encoded = payloads(places.sized(GROWTH_BATCHES), GROWTH_REPORTS)
+            costs = [spent(places, encoded, count, partitions) for count, partitions in runs]
+            yield Figure(f"{name}/last over first", costs[-1] / costs[0], "x")
+            yield Figure(f"{name}/highest over lowest", max(costs) / min(costs), "x")
 
 
 def counting(places: Places, encoded: list[bytes], reports: int, count: int) -> Side:
@@ -103,18 +77,13 @@ def counting(places: Places, encoded: list[bytes], reports: int, count: int) -> 
 
     def rate(_: float) -> float:
         with (
-            tempfile.TemporaryDirectory() as folder,
             places.held_log(encoded) as (topic, release),
-            Store(connect(places.redis), topic) as store,
+            workers(places, topic, [METRIC], count, more=SHORT_INTERVAL) as running,
         ):
-            settings = settings_of(places, topic, Path(folder))
-            settings.aggregate.commit_interval = COMMIT_INTERVAL
-            with workers(count, settings, Path(folder) / "log"):
-                wait(lambda: joined(store, PARTITIONS, count), "the workers' joining")
-                began = time.perf_counter()
-                release()
-                wait(lambda: committed(store, PARTITIONS) >= len(encoded), METRIC.name)
-                return len(encoded) * reports / (time.perf_counter() - began)
+            began = time.perf_counter()
+            release()
+            running.wait_for(len(encoded))
+            return len(encoded) * reports / (time.perf_counter() - began)
 
     return rate
 
@@ -122,21 +91,13 @@ def counting(places: Places, encoded: list[bytes], reports: int, count: int) -> 
 def spent(
     places: Places, encoded: list[bytes], count: int = 1, partitions: int = PARTITIONS
 ) -> float:
-    """Return the processor seconds in which workers count a whole log: from fetch to commit.
-
-    They have started, joined their group and own all partitions before the first message.
-    """
+    """Return the processor seconds in which workers count a whole log: from fetch to commit."""
     with (
-        tempfile.TemporaryDirectory() as folder,
         places.held_log(encoded, partitions) as (topic, release),
-        Store(connect(places.redis), topic) as store,
+        workers(places, topic, [METRIC], count, partitions) as running,
     ):
-        settings = settings_of(places, topic, Path(folder))
-        with workers(count, settings, Path(folder) / "log") as processes:
-            wait(lambda: joined(store, partitions, count), "the workers' joining")
-            time.sleep(SETTLING_SECONDS)
-            pids = [process.pid for process in processes]
-            before = processor_seconds(pids)
-            release()
-            wait(lambda: committed(store, partitions) >= len(encoded), METRIC.name)
-            return processor_seconds(pids) - before
+        time.sleep(SETTLING_SECONDS)
+        began = processor_seconds(running.pids)
+        release()
+        running.wait_for(len(encoded))
+        return processor_seconds(running.pids) - began

@@ -10,10 +10,8 @@ in the processor time of a message.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,7 +20,6 @@ from typing import Any
 import click
 import numpy as np
 from confluent_kafka import Producer
-from numpy.typing import NDArray
 
 from aggregator.config import logging
 from aggregator.storage.connection import connect
@@ -31,70 +28,57 @@ from aggregator.verifying.verify import verify
 from benchmarks.batches import METRIC
 from benchmarks.capacity_model import Fleet, redis_memory, worker_memory
 from benchmarks.capacity_rates import Rates
-from benchmarks.end_to_end import settings_of
-from benchmarks.memory import resident
+from benchmarks.memory import memory_of
 from benchmarks.metrics import reports_of
 from benchmarks.places import FILLING, PARTITIONS, Places
 from benchmarks.record import RECORDED, Record
 from benchmarks.steady import processor_seconds
-from benchmarks.workers import committed, definitions, joined, wait, workers
+from benchmarks.workers import Workers, workers
 from estimators import LocalMetric
 from producers.wire.batch import encode_batch
+from producers.wire.reports_pb2 import ReportBatch
 
-MOST_WAITING = 400_000
-"""Messages that are not committed yet, above which producing pauses: more than a worker counts in
-a second, or it would wait for its own commits; and no more, for it holds them besides ids."""
+MAX_WAITING_MESSAGES = 400_000
+"""Not committed yet, above which producing pauses: more than a worker counts in a second, or it
+would wait for its own commits; and no more, for it holds them besides ids."""
 LOOK_MESSAGES = 5_000
 TEMPLATES = 64
-TIME_BYTES = 6
 SEED = 11
 HOUR_SECONDS = 3_600
 HOUR_MS = 1_000 * HOUR_SECONDS
 SETTLING_SECONDS = 3.0
-WITHIN = 0.15
+MAX_MODEL_ERROR = 0.15
 MICROSECONDS = 1e6
+RECORD_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def run(places: Places, folder: Path, batches: int, hours: int, memory: int) -> dict[str, Any]:
-    """Count so many batches, and return what was measured, in bytes and microseconds.
+def measure(places: Places, batches: int, hours: int, memory: int) -> dict[str, Any]:
+    """Count so many batches of so many hours; return what that took, in bytes and microseconds.
 
-    Parameters
-    ----------
-    places : Places
-    folder : Path
-        For the definitions, and the worker's log.
-    batches, hours : int
-        How many, and over how many hours of event time. Lateness is as many.
-    memory : int
-        Bytes that the worker may take (`aggregate.memory`).
+    Lateness is as many hours, and the worker may take so many bytes of memory.
     """
     metric = dataclasses.replace(METRIC, lateness=f"{hours}h")
-    topic = places.topic(PARTITIONS)
-    settings = settings_of(places, topic, folder)
-    Path(settings.metrics).write_text(definitions([metric]))
-    with Store(connect(places.redis), topic) as store:
-        before = store.client.info("memory")["used_memory"]
-        more = {"aggregate.memory": memory}
-        with workers(1, settings, folder / "log", more) as (process,):
-            wait(lambda: joined(store, PARTITIONS, 1), "the worker's joining")
-            idle, began, spent = (
-                resident(process.pid),
-                time.time(),
-                processor_seconds([process.pid]),
-            )
-            _produce(places.kafka, topic, metric, store, batches, hours)
-            wait(lambda: committed(store, PARTITIONS) >= batches, "counting")
-            seconds, spent = time.time() - began, processor_seconds([process.pid]) - spent
-            time.sleep(SETTLING_SECONDS)
-            found = {
-                "idle worker": idle,
-                "worker": resident(process.pid),
-                "redis": store.client.info("memory")["used_memory"] - before,
-                "message_us": spent / batches * MICROSECONDS,
-                "messages_per_second": batches / seconds,
-            }
-        outcome = verify(settings, {metric.name: metric}, store)
-    return found | {"verified": outcome.verified, "messages": outcome.messages}
+    more = {"aggregate.memory": memory}
+    with workers(places, places.topic(), [metric], more=more) as running:
+        (pid,), client = running.pids, running.store.client
+        redis_before, idle = client.info("memory")["used_memory"], memory_of(pid)["VmRSS"]
+        began, spent = time.time(), processor_seconds([pid])
+        _produce(running, metric, batches, hours)
+        running.wait_for(batches)
+        seconds, spent = time.time() - began, processor_seconds([pid]) - spent
+        time.sleep(SETTLING_SECONDS)
+        worker, redis = memory_of(pid)["VmRSS"], client.info("memory")["used_memory"] - redis_before
+    with Store(connect(places.redis), running.settings.topics.reports) as store:
+        outcome = verify(running.settings, {metric.name: metric}, store)
+    return {
+        "idle worker": idle,
+        "worker": worker,
+        "redis": redis,
+        "message_us": spent / batches * MICROSECONDS,
+        "messages_per_second": batches / seconds,
+        "verified": outcome.verified,
+        "messages": outcome.messages,
+    }
 
 
 def predicted(batches: int, hours: int, rates: Rates) -> dict[str, float]:
@@ -115,74 +99,40 @@ def predicted(batches: int, hours: int, rates: Rates) -> dict[str, float]:
     }
 
 
-def _produce(
-    servers: str, topic: str, metric: LocalMetric, store: Store, batches: int, hours: int
-) -> None:
+def _produce(running: Workers, metric: LocalMetric, batches: int, hours: int) -> None:
     """Report evenly over the hours that end now, no faster than is counted."""
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, **FILLING})
-    template = _Template(metric)
-    rng = np.random.default_rng(SEED)
-    first = time.time_ns() // 1_000_000 - hours * HOUR_MS
-    for begin in range(0, batches, LOOK_MESSAGES):
-        producer.poll(0)
-        wait(functools.partial(_reached, store, begin - MOST_WAITING), "counting")
-        numbers = np.arange(begin, min(batches, begin + LOOK_MESSAGES))
-        times = first + numbers * (hours * HOUR_MS) // batches
-        for number, payload in enumerate(template.payloads(times, rng), begin):
-            while True:
-                try:
-                    producer.produce(topic, payload, partition=number % PARTITIONS)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
+    producer = Producer({**running.settings.kafka, "enable.idempotence": True, **FILLING})
+    levels, reports = reports_of(metric, TEMPLATES)
+    templates = [
+        ReportBatch.FromString(encode_batch(metric, levels[[i]], reports[[i]], 0))
+        for i in range(TEMPLATES)
+    ]
+    rng, first = np.random.default_rng(SEED), time.time_ns() // 1_000_000 - hours * HOUR_MS
+    for number in range(batches):
+        if number % LOOK_MESSAGES == 0:
+            producer.poll(0)
+            counted = number - MAX_WAITING_MESSAGES
+            if counted > 0:
+                running.wait_for(counted)
+        batch = templates[number % TEMPLATES]
+        batch.batch_id = rng.bytes(16)
+        batch.time_ms = first + number * hours * HOUR_MS // batches
+        payload, partition = batch.SerializeToString(), number % PARTITIONS
+        while True:
+            try:
+                producer.produce(running.settings.topics.reports, payload, partition=partition)
+                break
+            except BufferError:
+                producer.poll(0.1)
     producer.flush()
     producer.close()
-
-
-def _reached(store: Store, messages: int) -> bool:
-    return committed(store, PARTITIONS) >= messages
-
-
-class _Template:
-    """Makes batches of one report that differ in report, time and id, many at a time.
-
-    Encoding them one by one takes longer than counting them, and then the worker would wait.
-    """
-
-    def __init__(self, metric: LocalMetric) -> None:
-        time_ms, batch_id = 2**41 - 1, bytes(range(16))
-        levels, reports = reports_of(metric, TEMPLATES)
-        encoded = [
-            encode_batch(metric, levels[[i]], reports[[i]], time_ms, batch_id)
-            for i in range(TEMPLATES)
-        ]
-        self._rows = np.array([list(each) for each in encoded], dtype=np.uint8)
-        self._id = encoded[0].index(batch_id)
-        self._time = encoded[0].index(b"\xff" * (TIME_BYTES - 1) + b"\x3f")
-
-    def payloads(self, times: NDArray[np.int64], rng: np.random.Generator) -> list[bytes]:
-        """Return a batch for each event time, in ms, with a random id."""
-        found = self._rows[np.arange(times.size) % TEMPLATES]
-        found[:, self._id : self._id + 16] = rng.integers(0, 256, (times.size, 16), dtype=np.uint8)
-        for place in range(TIME_BYTES):  # a varint, of as many bytes from the year 2004 to 2039
-            more = 128 if place < TIME_BYTES - 1 else 0
-            found[:, self._time + place] = (times >> 7 * place) & 127 | more
-        payloads: list[bytes] = found.view(f"V{found.shape[1]}")[:, 0].tolist()
-        return payloads
 
 
 @click.command()
 @click.option("--batches", type=float, default=2e7, show_default=True)
 @click.option("--hours", type=click.IntRange(1), default=24, show_default=True)
-@click.option(
-    "--memory", type=float, default=16e9, show_default=True, help="Bytes that the worker may take."
-)
-@click.option(
-    "--record",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    default=RECORDED,
-    help="Of the rates that the model goes by.",
-)
+@click.option("--memory", type=float, default=16e9, help="Bytes that the worker may take: 16e9.")
+@click.option("--record", type=RECORD_FILE, default=RECORDED, help="Of the rates of the model.")
 def main(batches: float, hours: int, memory: float, record: Path) -> None:
     """Count a day of a fleet, and compare what it took with what the model says."""
     logging.configure("error")
@@ -191,12 +141,12 @@ def main(batches: float, hours: int, memory: float, record: Path) -> None:
         places = Places(stack)
         if not places.is_real:
             sys.exit("needs Apache Kafka: dither kafka --fetch")
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        found = run(places, folder, int(batches), hours, int(memory))
-    off = {name: found[name] / value - 1 for name, value in expected.items()}
-    click.echo(json.dumps({"measured": found, "model": expected, "off": off}, indent=1))
-    is_right = found["verified"] and found["messages"] == int(batches)
-    sys.exit(0 if is_right and all(abs(one) <= WITHIN for one in off.values()) else 1)
+        measured = measure(places, int(batches), hours, int(memory))
+    errors = {name: measured[name] / value - 1 for name, value in expected.items()}
+    click.echo(json.dumps({"measured": measured, "model": expected, "off": errors}, indent=1))
+    is_right = measured["verified"] and measured["messages"] == int(batches)
+    is_close = all(abs(error) <= MAX_MODEL_ERROR for error in errors.values())
+    sys.exit(0 if is_right and is_close else 1)
 
 
 if __name__ == "__main__":

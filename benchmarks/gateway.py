@@ -1,18 +1,25 @@
 """Small posts to `dither serve` and into Kafka, against a bare route that answers 202.
 
 The bare route reads the body and forgets it. Both run under the same server, in turns, with the
-same load. A second is one of the server's processor time: the client and Kafka run on the same
-cores, so the clock's would be about them.
+same load. A second is one of the server's processor time: the client, wrk, and Kafka run on the
+same cores, so the clock's would be about them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import http.client
+import json
+import os
+import shutil
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -26,7 +33,6 @@ from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from aggregator.web import application, reports
 from aggregator.web.http.small_posts import PostProtocol
-from benchmarks import posting
 from benchmarks.batches import METRIC, METRICS, TIME_MS
 from benchmarks.measure import Benchmark, Figure, NotRun, Outcome, Side
 from benchmarks.metrics import reports_of
@@ -34,6 +40,7 @@ from benchmarks.places import PARTITIONS, Places
 from benchmarks.steady import processor_seconds
 from producers.wire.batch import encode_batch
 
+SCRIPT = Path(__file__).with_name("posting.lua")
 DEVICES = 200
 """Connections, each of which posts when its last post was answered."""
 REPORTS = 1
@@ -41,71 +48,93 @@ SECONDS = 2.0
 LATENCY, LATENCY_SECONDS = "gateway/latency at half load", 10.0
 RATE_LIMIT = "1000000000/second"
 """Counted for every post, reached by none."""
-
-
-@dataclass(frozen=True)
-class Served:
-    """A server process."""
-
-    pid: int
-    port: int
+PATH, MEDIA_TYPE = "/v1/reports", "application/x-protobuf"
+READY_SECONDS = 20.0
 
 
 def benchmarks(places: Places) -> Iterator[Outcome]:
+    if shutil.which("wrk") is None:
+        yield NotRun("gateway", "needs wrk (Debian: wrk)")
+        return
     topic, _ = places.log([b""] * PARTITIONS)
     with served("ours", places.kafka, topic, places.redis) as ours, served("bare") as bare:
         seconds = places.sized(round(SECONDS * 1000)) / 1000
         rates: list[float] = []
-        yield Benchmark(
-            "gateway/small posts/bare route",
-            "posts/s",
-            posts_of(ours, seconds, rates.append),
-            posts_of(bare, seconds),
-        )
-        if not posting.WRK:
-            yield NotRun(LATENCY, "wrk is not installed: nothing else here posts at a given rate")
-        elif rates:
-            seconds = places.sized(round(LATENCY_SECONDS * 1000)) / 1000
-            for which, server in (("ours", ours), ("bare route", bare)):
-                found = posting.post(server.port, *body(), DEVICES, seconds, max(rates) / 2)
-                yield Figure(f"{LATENCY}/{which}, median", found.median, "ms")
-                yield Figure(f"{LATENCY}/{which}, p99", found.p99, "ms")
+        sides = _side(ours, seconds, rates.append), _side(bare, seconds, lambda _: None)
+        yield Benchmark("gateway/small posts/bare route", "posts/s", *sides)
+        seconds = places.sized(round(LATENCY_SECONDS * 1000)) / 1000
+        for name, (_, port) in (("ours", ours), ("bare route", bare)) if rates else ():
+            pause_ms = round(2000 * DEVICES / (max(rates) / 2))  # after an answer, at most
+            load = post(port, seconds, pause_ms)
+            yield Figure(f"{LATENCY}/{name}, median", load["median"] / 1e3, "ms")
+            yield Figure(f"{LATENCY}/{name}, p99", load["p99"] / 1e3, "ms")
 
 
 @contextlib.contextmanager
-def served(*arguments: str) -> Iterator[Served]:
-    """Run this file as a process that serves one of the two."""
+def served(*arguments: str) -> Iterator[tuple[int, int]]:
+    """Run this file as a process that serves one of the two; yield its pid and port."""
     command = [sys.executable, "-m", "benchmarks.gateway", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None  # noqa: S101
         try:
             port = int(process.stdout.readline())
-            posting.wait_until_accepted(port, *body())
-            yield Served(process.pid, port)
+            _wait_until_accepted(port)
+            yield process.pid, port
         finally:
             process.terminate()
 
 
-def posts_of(
-    server: Served, seconds: float, note: Callable[[float], object] = lambda _: None
-) -> Side:
+def _wait_until_accepted(port: int) -> None:
+    """Post until an answer is 202: a gateway connects to Kafka first."""
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+            data = os.urandom(16).join(body())
+            connection.request("POST", PATH, data, {"Content-Type": MEDIA_TYPE})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        if answer.status == HTTPStatus.ACCEPTED:
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not ready after {READY_SECONDS:g} s: {answer.status} {text}")
+        time.sleep(0.05)
+
+
+def _side(server: tuple[int, int], seconds: float, note: Callable[[float], object]) -> Side:
     """Return a side that posts from all devices at once; `note` gets the rate by the clock."""
+    pid, port = server
 
-    def post(_: float) -> float:
-        began = processor_seconds([server.pid])
-        found = posting.post(server.port, *body(), DEVICES, seconds)
-        note(found.rate)
-        return found.posts / (processor_seconds([server.pid]) - began)
+    def rate(_: float) -> float:
+        began = processor_seconds([pid])
+        load = post(port, seconds)
+        note(load["posts"] / load["microseconds"] * 1e6)
+        return float(load["posts"] / (processor_seconds([pid]) - began))
 
-    return post
+    return rate
+
+
+def post(port: int, seconds: float, pause_ms: int = 0) -> dict[str, Any]:
+    """Have wrk post batches; return what `posting.lua` writes, times in microseconds."""
+    head, tail = (part.hex() for part in body())
+    seed = int.from_bytes(os.urandom(4), "big")
+    line = ["wrk", "-t1", f"-c{DEVICES}", f"-d{max(1, round(seconds))}s", "--timeout", "30s"]
+    line += ["--latency", "-s", str(SCRIPT), f"http://127.0.0.1:{port}{PATH}"]
+    line += ["--", head, tail, str(seed), str(pause_ms)]
+    ran = subprocess.run(line, capture_output=True, text=True, check=False)
+    if ran.returncode or not ran.stderr.startswith('{"posts"'):
+        raise RuntimeError(f"wrk has failed: {ran.stderr[:500]}{ran.stdout[:500]}")
+    load: dict[str, Any] = json.loads(ran.stderr)
+    if load["failed"]:
+        raise RuntimeError(f"{load['failed']} posts have failed: {ran.stdout[:500]}")
+    return load
 
 
 def body() -> tuple[bytes, bytes]:
     """Return what is before and after the id in a batch."""
     level, answers = reports_of(METRIC, REPORTS)
     marker = uuid.uuid4().bytes
-    before, after = encode_batch(METRIC, level, answers, TIME_MS, marker).split(marker)
-    return before, after
+    head, tail = encode_batch(METRIC, level, answers, TIME_MS, marker).split(marker)
+    return head, tail
 
 
 async def forget(request: Request) -> Response:
@@ -115,12 +144,10 @@ async def forget(request: Request) -> Response:
     return Response(answer, 202, media_type="application/json")
 
 
-def bare() -> Starlette:
-    return Starlette(routes=[Route("/v1/reports", forget, methods=["POST"])])
-
-
-def ours(servers: str, topic: str, redis: str) -> Starlette:
-    """Return the application of `dither serve`, with all that a request passes through."""
+def application_of(name: str, servers: str = "", topic: str = "", redis: str = "") -> Starlette:
+    """Return the bare route, or `dither serve` with all that a request passes through."""
+    if name == "bare":
+        return Starlette(routes=[Route(PATH, forget, methods=["POST"])])
     settings = Settings(
         kafka={"bootstrap.servers": servers}, topics=Topics(reports=topic, managed=False)
     )
@@ -140,9 +167,8 @@ class Announced(uvicorn.Server):
 
 
 def main() -> None:
-    which, *arguments = sys.argv[1:]
     config = uvicorn.Config(
-        bare() if which == "bare" else ours(*arguments),
+        application_of(*sys.argv[1:]),
         port=0,
         log_level="warning",
         access_log=False,

@@ -22,22 +22,24 @@ from estimators import LocalMetric, define
 from producers.wire.batch import encode_batch, encode_randomized
 
 BATCH_REPORTS = 100
-TOGETHER = GATHER_MESSAGES
+COUNTED_TOGETHER = GATHER_MESSAGES
 """What a worker that is behind counts together."""
-MESSAGES = TOGETHER
+MESSAGES = COUNTED_TOGETHER
 REPEATS = 3
 Costs = Callable[[int, int], float]
 """Seconds a report, of a size and a number of messages."""
 
 
 def benchmarks(places: Places) -> Iterator[Figure]:
-    messages = max(TOGETHER // 100, places.sized(MESSAGES))
-    for what, (sizes, cost) in GROWTHS.items():
+    messages = max(COUNTED_TOGETHER // 100, places.sized(MESSAGES))
+    for dimension, (sizes, cost) in GROWTHS.items():
         wanted = [size for size in sizes if size <= max(sizes[1], places.sized(sizes[-1]))]
         costs = [min(cost(size, messages) for _ in range(places.sized(REPEATS))) for size in wanted]
         first, last = wanted[0], wanted[-1]
-        yield Figure(f"growth/{what}/{first:,} to {last:,}", exponent(wanted, costs), "exponent")
-        yield Figure(f"growth/{what}/last over first", costs[-1] / costs[0], "x")
+        yield Figure(
+            f"growth/{dimension}/{first:,} to {last:,}", exponent(wanted, costs), "exponent"
+        )
+        yield Figure(f"growth/{dimension}/last over first", costs[-1] / costs[0], "x")
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
@@ -57,8 +59,8 @@ def _counting(payloads: Sequence[bytes], partition: Partition) -> float:
     first = partition.next_offset
     log = [LogMessage(first + number, payload) for number, payload in enumerate(payloads)]
     began = time.process_time()
-    for start in range(0, len(log), TOGETHER):
-        assert not partition.count(log[start : start + TOGETHER])  # noqa: S101
+    for start in range(0, len(log), COUNTED_TOGETHER):
+        assert not partition.count(log[start : start + COUNTED_TOGETHER])  # noqa: S101
     return time.process_time() - began
 
 
@@ -67,75 +69,70 @@ def _payloads(
 ) -> list[bytes]:
     """Return batches of these metrics in turn, spread over so many panes."""
     level, reports = reports_of(metrics[0], BATCH_REPORTS)
-    return [
-        encode_randomized(
-            metrics[number % len(metrics)],
-            level,
-            reports,
-            TIME_MS + number // len(metrics) % panes * metrics[0].pane_ms,
-            (first + number).to_bytes(16, "big"),
-        )
-        for number in range(messages)
-    ]
+    payloads = []
+    for number in range(messages):
+        time_ms = TIME_MS + number // len(metrics) % panes * metrics[0].pane_ms
+        metric, batch_id = metrics[number % len(metrics)], (first + number).to_bytes(16, "big")
+        payloads.append(encode_randomized(metric, level, reports, time_ms, batch_id))
+    return payloads
 
 
-def _of(metrics: Sequence[LocalMetric], messages: int, panes: int = 1) -> float:
+def _cost(
+    metrics: Sequence[LocalMetric],
+    messages: int,
+    panes: int = 1,
+    earlier_payloads: Sequence[bytes] | None = None,
+) -> float:
+    """Return the seconds a report, after other messages: by default as many as count together."""
     partition = Partition({metric.name: metric for metric in metrics}, FUTURE_MS * 10**6)
-    _counting(_payloads(metrics, TOGETHER, panes), partition)
-    seconds = _counting(_payloads(metrics, messages, panes, TOGETHER), partition)
+    if earlier_payloads is None:
+        earlier_payloads = _payloads(metrics, COUNTED_TOGETHER, panes)
+    _counting(earlier_payloads, partition)
+    partition.mark_committed()
+    seconds = _counting(_payloads(metrics, messages, panes, len(earlier_payloads)), partition)
     return seconds / (messages * BATCH_REPORTS)
 
 
 def history(batches: int, messages: int) -> float:
     """Cost of a report after so many batches in the same pane, whose ids are known."""
-    partition = Partition({METRIC.name: METRIC}, FUTURE_MS)
-    _counting(_payloads([METRIC], batches), partition)
-    seconds = _counting(_payloads([METRIC], messages, first=batches), partition)
-    return seconds / (messages * BATCH_REPORTS)
+    return _cost([METRIC], messages, earlier_payloads=_payloads([METRIC], batches))
 
 
 def metrics(number: int, messages: int) -> float:
     """Cost of a report with so many metrics, which take turns batch by batch."""
-    return _of([dataclasses.replace(METRIC, name=f"m{i}") for i in range(number)], messages)
+    return _cost([dataclasses.replace(METRIC, name=f"m{i}") for i in range(number)], messages)
 
 
 def panes(number: int, messages: int) -> float:
     """Cost of a report with so many panes open, which take turns batch by batch."""
-    return _of([dataclasses.replace(METRIC, lateness="1000d")], messages, number)
+    return _cost([dataclasses.replace(METRIC, lateness="1000d")], messages, number)
 
 
 def open_panes(number: int, messages: int) -> float:
     """Cost of a report in one pane while so many others are open, since lateness is long."""
     metric = dataclasses.replace(METRIC, lateness="1000d")
-    partition = Partition({metric.name: metric}, FUTURE_MS * 10**6)
     level, reports = reports_of(metric, 1)
-    opening = [
-        encode_batch(metric, level, reports, TIME_MS + metric.pane_ms * pane, pane.to_bytes(16))
-        for pane in range(number)
-    ]
-    _counting(opening, partition)
-    partition.mark_committed()
-    seconds = _counting(_payloads([metric], messages, first=number), partition)
-    return seconds / (messages * BATCH_REPORTS)
+    times = enumerate(range(TIME_MS, TIME_MS + number * metric.pane_ms, metric.pane_ms))
+    opening = [encode_batch(metric, level, reports, at, i.to_bytes(16)) for i, at in times]
+    return _cost([metric], messages, earlier_payloads=opening)
 
 
 def partitions(number: int, messages: int) -> float:
     """Cost of a report where messages of so many partitions come in turns."""
-    payloads = _payloads([METRIC], messages)
     owned = [Partition({METRIC.name: METRIC}, FUTURE_MS) for _ in range(number)]
-    log = [LogMessage(offset, payload) for offset, payload in enumerate(payloads)]
+    log = [LogMessage(offset, x) for offset, x in enumerate(_payloads([METRIC], messages))]
     began = time.process_time()
-    for start in range(0, len(log), TOGETHER):
-        found = log[start : start + TOGETHER]
+    for start in range(0, len(log), COUNTED_TOGETHER):
+        batch = log[start : start + COUNTED_TOGETHER]
         for index, partition in enumerate(owned):
-            partition.count(found[index::number])
+            partition.count(batch[index::number])
     return (time.process_time() - began) / (messages * BATCH_REPORTS)
 
 
 def levels(number: int, messages: int) -> float:
     """Cost of a report with so many privacy levels."""
-    offered = [0.1 * step for step in range(1, number + 1)]
-    return _of([dataclasses.replace(METRIC, levels=np.round(offered, 1).tolist())], messages)
+    epsilons = np.round([0.1 * step for step in range(1, number + 1)], 1).tolist()
+    return _cost([dataclasses.replace(METRIC, levels=epsilons)], messages)
 
 
 def _frequency(mechanism: str) -> Costs:
@@ -165,10 +162,8 @@ GROWTHS: dict[str, tuple[tuple[int, ...], Costs]] = {
     "panes open": ((1_000, 10_000, 100_000), open_panes),
     "partitions": ((1, 4, 16, 64), partitions),
     "levels": ((1, 4, 16, 64), levels),
-    "categories of rappor": ((32, 128, 512, 2_048), _frequency("rappor")),
-    "categories of grr": ((32, 128, 512, 2_048), _frequency("grr")),
-    "categories of projective_geometry_response": (
-        (32, 128, 512, 2_048),
-        _frequency("projective_geometry_response"),
-    ),
+    **{
+        f"categories of {mechanism}": ((32, 128, 512, 2_048), _frequency(mechanism))
+        for mechanism in ("rappor", "grr", "projective_geometry_response")
+    },
 }

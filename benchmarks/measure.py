@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 
-ENOUGH_SECONDS = 0.1
+MIN_SECONDS = 0.1
 """How long one measurement runs at least: clocks and schedulers are noise below that."""
 
 Side = Callable[[float], float]
@@ -87,7 +87,7 @@ class Result:
         }
 
 
-def measure(benchmark: Benchmark, rounds: int, seconds: float = ENOUGH_SECONDS) -> Result:
+def measure(benchmark: Benchmark, rounds: int, seconds: float = MIN_SECONDS) -> Result:
     """Run both sides once unmeasured, then in turns, each first as often as the other."""
     sides = (benchmark.ours, benchmark.baseline)
     rates: tuple[list[float], list[float]] = ([], [])

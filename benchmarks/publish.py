@@ -17,22 +17,18 @@ from aggregator.publishing.due_events import Publication
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
-from aggregator.publishing.unpublished_panes import in_batches
-from aggregator.reading.windows import Sums, Window
-from aggregator.state.pane import Pane
+from aggregator.publishing.unpublished_panes import batch_events
+from aggregator.reading.window import Window, WindowStatistic
 from aggregator.state.pane_keys import PaneKey, metric_key
-from aggregator.state.partition import Partition
-from aggregator.state.watermark import Watermark
 from aggregator.storage.connection import connect
 from aggregator.storage.lease import Lease
-from aggregator.storage.progress import UNSET
 from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import Store
 from benchmarks.measure import Benchmark
 from benchmarks.metrics import reports_of
 from benchmarks.places import PARTITIONS, Places
+from benchmarks.redis_panes import write_panes
 from estimators import define
-from estimators.estimate import Counts
 
 PANES = 500
 REPORTS = 50
@@ -48,64 +44,40 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
     topics = Topics(reports=reports, estimates=f"{reports}-events", managed=places.is_real)
     settings = Settings(kafka={"bootstrap.servers": places.kafka}, topics=topics)
     topic_admin.ensure_topics(settings)
+    starts = range(0, PANES * MINUTE_MS, MINUTE_MS)
+    statistic, question = METRIC.zero(), metric_key(METRIC.name, METRIC.revision)
+    METRIC.accumulate(statistic, *reports_of(METRIC, REPORTS))
+    panes = {PaneKey("pane", question, start): (METRIC, statistic) for start in starts}
+    key, source = publisher_key(reports), events.source(reports)
     with Store(connect(places.redis), reports) as store:
-        statistic = _fill(store)
+        for number in range(PARTITIONS):
+            write_panes(store, number, panes, {question: PANES * MINUTE_MS})
         reader = Reader(store, {METRIC.name: METRIC})
-        lease = Lease(store.client, publisher_key(reports), "bench", LEASE_SECONDS)
+        lease = Lease(store.client, key, "bench", LEASE_SECONDS)
         lease.acquire()
 
         def ours(_: float) -> float:
-            client, key = store.client, publisher_key(reports)
-            client.delete(f"{key}:final:{metric_key(METRIC.name, METRIC.revision)}")
-            outlet = EventProducer(
-                settings, settings.topics.estimates, f"dither.publisher.{reports}"
-            )
-            published = PublishedLog(client, lease, key, settings)
-            publication = Publication(reader, published, events.source(reports), 0)
-            due = PaneFinalizer(publication, 1_000)
-            done = 0
-            began = time.perf_counter()
-            for batch in in_batches(due.final_events(store.overview(), PARTITIONS)):
+            store.client.delete(f"{key}:final:{question}", f"{key}:position")
+            outlet = EventProducer(settings, topics.estimates, f"dither.publisher.{reports}")
+            published = PublishedLog(store.client, lease, key, settings)
+            due = PaneFinalizer(Publication(reader, published, source, 0), 1_000)
+            published_panes, began = 0, time.perf_counter()
+            for batch in batch_events(due.final_events(store.overview(), PARTITIONS)):
                 published.note_committed(batch, outlet.publish(batch))
-                done += len(batch)
+                published_panes += len(batch)
             passed = time.perf_counter() - began
             outlet.close()
-            assert done == PANES  # noqa: S101
+            assert published_panes == PANES  # noqa: S101
             return PANES / passed
 
         def baseline(_: float) -> float:
-            began = time.perf_counter()
-            for pane in range(PANES):
-                start = pane * MINUTE_MS
+            began, content = time.perf_counter(), WindowStatistic(statistic * PARTITIONS)
+            for start in starts:
+                end = start + MINUTE_MS
                 window = Window(
-                    metric=METRIC,
-                    start_ms=start,
-                    end_ms=start + MINUTE_MS,
-                    status="final",
-                    content=Sums(statistic),
+                    metric=METRIC, start_ms=start, end_ms=end, status="final", content=content
                 )
-                events.final(window, 1_000, events.source(reports))
+                events.final_event(window, 1_000, source)
             return PANES / (time.perf_counter() - began)
 
         yield Benchmark("publish/closed panes/answers alone", "events/s", ours, baseline)
-
-
-def _fill(store: Store) -> Counts:
-    """Write closed panes of which every partition has a share; return the sum of each."""
-    level, reports = reports_of(METRIC, REPORTS)
-    statistic = METRIC.zero()
-    METRIC.accumulate(statistic, level, reports)
-    name = metric_key(METRIC.name, METRIC.revision)
-    for number in range(PARTITIONS):
-        epoch = int(store.partition.acquire(number, "bench").owner["epoch"])
-        partition = Partition({METRIC.name: METRIC}, 0)
-        for pane in range(PANES):
-            key = PaneKey("pane", name, pane * MINUTE_MS)
-            partition.panes[key] = partition.changed[key] = Pane(
-                METRIC, pane, statistic, closed=True
-            )
-        end = PANES * MINUTE_MS
-        partition.watermarks[name] = Watermark(end, end, end)
-        partition.next_offset = PANES
-        store.partition.commit(number, epoch, UNSET, partition, {})
-    return statistic * PARTITIONS

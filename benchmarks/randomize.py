@@ -11,15 +11,29 @@ import numpy as np
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.metrics import BY_MECHANISM, CATEGORIES, DIMENSION, SIZES, population
 from benchmarks.places import Places
-from estimators import LocalMetric
 from estimators.exact.randomness import SystemBits, Words
+
+RNG = np.random.default_rng(7)
+
+
+def _unary_noise(size: int) -> object:
+    return np.packbits(RNG.random((size, CATEGORIES)) < 0.3, axis=1)
+
+
+NUMPY_NOISE: dict[str, Callable[[int], object]] = {
+    "randomized_response": lambda size: RNG.random(size) < 0.3,
+    "laplace": lambda size: RNG.laplace(size=size),
+    "rappor": _unary_noise,
+    "oue": _unary_noise,
+    "hemisphere": lambda size: RNG.standard_normal((size, DIMENSION)),
+}
+"""Noise of the same shape from numpy: floating point, seeded, and private for nobody."""
 
 
 class CountedBits(SystemBits):
     """The operating system's generator, counting the words that were asked for."""
 
-    def __init__(self) -> None:
-        self.words = 0
+    words = 0
 
     def integers(self, n: int) -> Words:
         self.words += n
@@ -30,54 +44,13 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
     for name, metric in BY_MECHANISM.items():
         size = places.sized(SIZES[name])
         values, level = population(metric, size)
-
-        def ours(
-            metric: LocalMetric = metric, values: object = values, level: object = level
-        ) -> None:
-            metric.randomize(values, level)  # type: ignore[arg-type]
-
         bits = CountedBits()
         metric.randomize(values, level, bits)
-
-        def random_bytes(count: int = 8 * bits.words) -> None:
-            os.urandom(count)
-
-        sides: dict[str, Callable[[], object]] = {"urandom": random_bytes}
-        if name in NUMPY:
-            sides["numpy"] = functools.partial(NUMPY[name], size)
-        for baseline, action in sides.items():
-            yield Benchmark(
-                f"randomize/{name}/{baseline}",
-                "reports/s",
-                repeated(size, ours),
-                repeated(size, action),
-            )
-
-
-RNG = np.random.default_rng(7)
-
-
-def _coins(size: int) -> object:
-    return RNG.random(size) < 0.3
-
-
-def _laplace(size: int) -> object:
-    return RNG.laplace(size=size)
-
-
-def _unary(size: int) -> object:
-    return np.packbits(RNG.random((size, CATEGORIES)) < 0.3, axis=1)
-
-
-def _normal(size: int) -> object:
-    return RNG.standard_normal((size, DIMENSION))
-
-
-#: Noise of the same shape from numpy: floating point, seeded, and private for nobody.
-NUMPY: dict[str, Callable[[int], object]] = {
-    "randomized_response": _coins,
-    "laplace": _laplace,
-    "rappor": _unary,
-    "oue": _unary,
-    "hemisphere": _normal,
-}
+        ours = functools.partial(metric.randomize, values, level)
+        baselines: dict[str, Callable[[], object]]
+        baselines = {"urandom": functools.partial(os.urandom, 8 * bits.words)}
+        if name in NUMPY_NOISE:
+            baselines["numpy"] = functools.partial(NUMPY_NOISE[name], size)
+        for baseline, action in baselines.items():
+            sides = repeated(size, ours), repeated(size, action)
+            yield Benchmark(f"randomize/{name}/{baseline}", "reports/s", *sides)

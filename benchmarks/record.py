@@ -32,21 +32,21 @@ class Record:
 
     def __or__(self, newer: Record) -> Record:
         """Return both; where both have a name, the newer one's."""
-        kept = {name: why for name, why in self.not_run.items() if name not in newer.names}
+        not_run = {name: why for name, why in self.not_run.items() if name not in newer.names}
         return Record(
             self.results | newer.results,
             self.figures | newer.figures,
-            kept | newer.not_run,
+            not_run | newer.not_run,
             self.machine | newer.machine,
         )
 
     def without(self, stage: str) -> Record:
         """Return the results of all other stages."""
-        found = Record(dict(self.results), dict(self.figures), dict(self.not_run), self.machine)
-        for kind in (found.results, found.figures, found.not_run):
+        copy = Record(dict(self.results), dict(self.figures), dict(self.not_run), self.machine)
+        for kind in (copy.results, copy.figures, copy.not_run):
             for name in [name for name in kind if name.split("/")[0] == stage]:
                 del kind[name]
-        return found
+        return copy
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -63,10 +63,10 @@ class Record:
     @classmethod
     def read(cls, file: Path) -> Self:
         """Read a file that was written from :meth:`as_dict`."""
-        found = json.loads(file.read_text())
+        document = json.loads(file.read_text())
         results = {}
-        for name, result in found["benchmarks"].items():
-            lowest, highest = found["spread"][name]
+        for name, result in document["benchmarks"].items():
+            lowest, highest = document["spread"][name]
             results[name] = Result(**result, lowest=lowest, highest=highest)
-        figures = {name: Figure(name, **figure) for name, figure in found["figures"].items()}
-        return cls(results, figures, found["not_run"], found["machine"])
+        figures = {name: Figure(name, **figure) for name, figure in document["figures"].items()}
+        return cls(results, figures, document["not_run"], document["machine"])

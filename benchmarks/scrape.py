@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -11,77 +12,64 @@ from prometheus_client.exposition import generate_latest
 
 from aggregator.features.reader import Reader
 from aggregator.monitoring.collector import Exporter
-from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, metric_key
-from aggregator.state.watermark import Watermark
 from aggregator.storage.connection import connect
-from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
+from benchmarks.redis_panes import write_panes
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
 
 PARTITIONS, MEANS, FREQUENCIES = 6, 30, 20
-CATEGORIES, SHOWN = 30, 20
+CATEGORIES, SHOWN_CATEGORIES = 30, 20
 REPORTS = 2_000
 
 
 def benchmarks(places: Places) -> Iterator[Benchmark]:
-    means = (
-        define(name=f"m{i}", kind="mean", mechanism="laplace", range=(0, 1), levels=[0.5, 1, 2, 4])
-        for i in range(MEANS)
-    )
-    frequencies = (
-        define(
-            name=f"f{i}", kind="frequency", mechanism="rappor", categories=CATEGORIES, levels=[1, 4]
-        )
-        for i in range(FREQUENCIES)
-    )
-    metrics = {metric.name: metric for metric in (*means, *frequencies)}
-    store = Store(connect(places.redis), "scrape")
-    _count(store, metrics)
+    mean: dict[str, Any] = {"kind": "mean", "mechanism": "laplace", "range": (0, 1)}
+    frequency: dict[str, Any] = {"kind": "frequency", "mechanism": "rappor"}
+    frequency["categories"] = CATEGORIES
+    metrics: dict[str, LocalMetric] = {}
+    for number in range(MEANS):
+        metrics[f"m{number}"] = define(name=f"m{number}", levels=[0.5, 1, 2, 4], **mean)
+    for number in range(FREQUENCIES):
+        metrics[f"f{number}"] = define(name=f"f{number}", levels=[1, 4], **frequency)
+    panes = {}
+    for seed, metric in enumerate(metrics.values()):
+        level = np.arange(REPORTS) % len(metric.levels)
+        held = np.arange(REPORTS) % (CATEGORIES if metric.kind == "frequency" else 2)
+        statistic = metric.zero()
+        metric.accumulate(statistic, level, metric.randomize(held, level, SeededBits(seed)))
+        key = PaneKey("total", metric_key(metric.name, metric.revision), 0)
+        panes[key] = metric, statistic
+    store, watermarks = Store(connect(places.redis), "scrape"), {key.metric: 1 for key in panes}
+    for number in range(PARTITIONS):
+        accepted = dict.fromkeys(metrics, REPORTS)
+        write_panes(store, number, panes, watermarks, {"updated": 1}, accepted)
     reader = Reader(store, metrics)
-    known = Exporter(reader, SHOWN)
-    families = list(known.collect())
-
-    class Alone:
-        def collect(self) -> Iterator[object]:
-            yield from families
-
-    def encoding(exporter: object) -> object:
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(exporter)  # type: ignore[arg-type]
-        return generate_latest(registry)
-
+    warm = Exporter(reader, SHOWN_CATEGORIES)
+    families = list(warm.collect())
     for name, scrape in (
-        ("nothing new", lambda: encoding(known)),
-        ("everything new", lambda: encoding(Exporter(reader, SHOWN))),
+        ("nothing new", lambda: _encode(warm)),
+        ("everything new", lambda: _encode(Exporter(reader, SHOWN_CATEGORIES))),
     ):
         yield Benchmark(
             f"scrape/{name}/encode",
             "scrapes/s",
             repeated(1, scrape, time.perf_counter),
-            repeated(1, lambda: encoding(Alone()), time.perf_counter),
+            repeated(1, lambda: _encode(Collected(families)), time.perf_counter),
         )
 
 
-def _count(store: Store, metrics: Mapping[str, LocalMetric]) -> None:
-    """Put reports of every metric into every partition."""
-    for number in range(PARTITIONS):
-        snapshot = store.partition.acquire(number, "bench")
-        partition = snapshot.partition(metrics, 0)
-        for seed, metric in enumerate(metrics.values()):
-            level = np.arange(REPORTS) % len(metric.levels)
-            held = np.arange(REPORTS) % (CATEGORIES if metric.kind == "frequency" else 2)
-            statistic = metric.zero()
-            metric.accumulate(statistic, level, metric.randomize(held, level, SeededBits(seed)))
-            key = metric_key(metric.name, metric.revision)
-            total = PaneKey("total", key, 0)
-            partition.panes[total] = partition.changed[total] = Pane(metric, 0, statistic)
-            partition.watermarks[key] = Watermark(1, 1)
-            partition.counts[f"accepted:{metric.name}"] = REPORTS
-        written = store.partition.commit(
-            number, int(snapshot.owner["epoch"]), UNSET, partition, {"updated": 1}
-        )
-        assert written  # noqa: S101
+class Collected:
+    """Families that were collected before."""
+
+    def __init__(self, families: Iterable[object]) -> None:
+        self.collect = families.__iter__
+
+
+def _encode(exporter: object) -> object:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(exporter)  # type: ignore[arg-type]
+    return generate_latest(registry)

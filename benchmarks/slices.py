@@ -2,138 +2,97 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from aggregator.features.reader import Reader
 from aggregator.reading.query import Query
-from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import SLICES, PaneKey, metric_key, slices_key
-from aggregator.state.partition import Partition
 from aggregator.state.slice_tables import by_chunk, empty_chunk
-from aggregator.state.watermark import Watermark
 from aggregator.storage.connection import connect
-from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
-from benchmarks.batches import FUTURE_MS, TIME_MS, LogMessage
+from benchmarks.batches import TIME_MS, LogMessage, count_messages
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.metrics import LEVELS, reports_of
 from benchmarks.places import Places
-from estimators import LocalMetric, Metric, define
+from benchmarks.redis_panes import write_panes
+from estimators import LocalMetric, define
+from estimators.estimate import Counts
 from producers.wire.batch import encode_batch
 
 PARTITIONS, HOURS, HOUR_MS = 12, 24, 3_600_000
-COUNTRIES, VERSIONS = 38, 23
+ATTRIBUTES = {
+    "country": [f"c{i:02}" for i in range(38)],
+    "version": [f"v{i:02}" for i in range(23)],
+}
 """With `other` and `none` 1,000 slices."""
 BATCHES = {1: 20_000, 1_000: 2_000, 10_000: 1_000}
-
-
-def _metric(**fields: object) -> LocalMetric:
-    return LocalMetric.require(
-        define(
-            name="late",
-            kind="mean",
-            mechanism="randomized_response",
-            range=(0, 1),
-            levels=LEVELS,
-            pane="1h",
-            **fields,
-        )
-    )
-
-
-PLAIN = _metric()
-SLICED = _metric(
-    by=["country", "version"],
-    attributes={
-        "country": [f"c{i:02}" for i in range(COUNTRIES)],
-        "version": [f"v{i:02}" for i in range(VERSIONS)],
-    },
-)
+FIELDS: dict[str, Any] = {
+    "name": "late",
+    "kind": "mean",
+    "mechanism": "randomized_response",
+    "range": (0, 1),
+    "levels": LEVELS,
+    "pane": "1h",
+}
+PLAIN = define(**FIELDS)
+SLICED = define(**FIELDS, by=[*ATTRIBUTES], attributes=ATTRIBUTES)
+QUERY = Query(0, HOURS * HOUR_MS / 1000, by=("country",))
 
 
 def benchmarks(places: Places) -> Iterator[Benchmark]:
-    for reports, most in BATCHES.items():
-        batches = places.sized(most)
+    for reports, max_batches in BATCHES.items():
+        batches = places.sized(max_batches)
         sides = []
         for metric in (SLICED, PLAIN):
             messages = _messages(metric, batches, reports)
-
-            def count(messages: list[LogMessage] = messages, metric: Metric = metric) -> None:
-                partition = Partition({metric.name: metric}, FUTURE_MS)
-                for start in range(0, len(messages), 1_000):
-                    partition.count(messages[start : start + 1_000])
-
+            count = functools.partial(count_messages, {metric.name: metric}, messages)
             sides.append(repeated(batches * reports, count))
         yield Benchmark(f"slices/count batches of {reports}/without", "reports/s", *sides)
     with Store(connect(places.redis), "slices") as store:
-        _fill(store)
+        for number in range(PARTITIONS):
+            end = {metric_key(SLICED.name, SLICED.revision): HOURS * HOUR_MS}
+            write_panes(store, number, _day_of_panes(number), end, {"partitions": PARTITIONS})
         reader = Reader(store, {SLICED.name: SLICED})
-        start, end = 0, HOURS * HOUR_MS / 1000
-        window = reader.window(SLICED.name, Query(start, end, by=("country",)))
+        window = reader.window(SLICED.name, QUERY)
         keys = store.panes.slice_keys(metric_key(SLICED.name, SLICED.revision), range(PARTITIONS))
-        found = [one for key in keys for one in reader.sums.find(window, (SLICES,), key)]
-
-        def ours() -> None:
-            reader.window(SLICED.name, Query(start, end, by=("country",)))
-
+        panes = [pane for key in keys for pane in reader.sums.find_panes(window, (SLICES,), key)]
         yield Benchmark(
             f"slices/{HOURS} hours by country/fetch",
             "reads/s",
-            repeated(1, ours, time.perf_counter),
-            repeated(1, lambda: store.panes.statistics(found), time.perf_counter),
+            repeated(1, functools.partial(reader.window, SLICED.name, QUERY), time.perf_counter),
+            repeated(1, functools.partial(store.panes.statistics, panes), time.perf_counter),
         )
 
 
 def _messages(metric: LocalMetric, batches: int, reports: int) -> list[LogMessage]:
     """Return batches of devices whose attributes go through all declared values."""
     level, answers = reports_of(metric, reports)
-    return [
-        LogMessage(
-            number,
-            encode_batch(
-                metric,
-                level,
-                answers,
-                TIME_MS,
-                number.to_bytes(16, "big"),
-                attributes={
-                    "country": f"c{number % COUNTRIES:02}",
-                    "version": f"v{number % VERSIONS:02}",
-                },
-            ),
-        )
-        for number in range(batches)
-    ]
+    messages = []
+    for number in range(batches):
+        attributes = {name: values[number % len(values)] for name, values in ATTRIBUTES.items()}
+        batch_id = number.to_bytes(16, "big")
+        payload = encode_batch(metric, level, answers, TIME_MS, batch_id, attributes=attributes)
+        messages.append(LogMessage(number, payload))
+    return messages
 
 
-def _fill(store: Store) -> None:
-    """Write a day of tables with every slice, and the metric's own hours."""
+def _day_of_panes(seed: int) -> dict[PaneKey, tuple[LocalMetric, Counts]]:
+    """Return hourly tables with every slice, and the metric's own hours."""
     assert SLICED.slicing is not None  # noqa: S101
-    rng, size = np.random.default_rng(0), SLICED.slicing.size
-    for number in range(PARTITIONS):
-        epoch = int(store.partition.acquire(number, "bench").owner["epoch"])
-        partition = Partition({SLICED.name: SLICED}, 0)
-        for hour in range(HOURS):
-            rows = np.sort(rng.integers(0, 100, (size, SLICED.zero().size)))
-            rows[:, ::2], rows[:, 1::2] = rows[:, 1::2], rows[:, ::2].copy()
-            whole = PaneKey("pane", metric_key(SLICED.name, SLICED.revision), hour * HOUR_MS)
-            partition.panes[whole] = partition.changed[whole] = Pane(
-                SLICED, 0, rows.sum(axis=0), closed=True
-            )
-            for chunk, places, those in by_chunk(SLICED, np.arange(size), rows):
-                key = PaneKey(SLICES, slices_key(SLICED, chunk), hour * HOUR_MS)
-                table = empty_chunk(SLICED)
-                table[places] = those
-                partition.panes[key] = partition.changed[key] = Pane(SLICED, 0, table, closed=True)
-        reached = HOURS * HOUR_MS
-        partition.watermarks[metric_key(SLICED.name, SLICED.revision)] = Watermark(
-            reached, reached, reached
-        )
-        partition.next_offset = 1
-        written = store.partition.commit(
-            number, epoch, UNSET, partition, {"partitions": PARTITIONS}
-        )
-        assert written  # noqa: S101
+    rng, size = np.random.default_rng(seed), SLICED.slicing.size
+    panes = {}
+    for start in range(0, HOURS * HOUR_MS, HOUR_MS):
+        rows = np.sort(rng.integers(0, 100, (size, SLICED.zero().size)))
+        rows[:, ::2], rows[:, 1::2] = rows[:, 1::2], rows[:, ::2].copy()
+        key = PaneKey("pane", metric_key(SLICED.name, SLICED.revision), start)
+        panes[key] = SLICED, rows.sum(axis=0)
+        for chunk, positions, chunk_rows in by_chunk(SLICED, np.arange(size), rows):
+            table = empty_chunk(SLICED)
+            table[positions] = chunk_rows
+            panes[PaneKey(SLICES, slices_key(SLICED, chunk), start)] = SLICED, table
+    return panes

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from benchmarks.measure import CannotRunError
 
-WARM, OVER = 0.4, 0.95
+WARM_SHARE, END_SHARE = 0.4, 0.95
 """Of a log: by then a virtual machine has compiled what runs often; from then on threads wait."""
-SMALLEST = 0.2
+MIN_MEASURED_SHARE = 0.2
 """The part of a log that says what a message costs, at least."""
 SCHEDULER_CLOCK = 2
 """The kernel's clock of a process' processor time, by its scheduler: CPUCLOCK_SCHED."""
@@ -87,12 +87,16 @@ def steady(samples: Sequence[Sample], messages: int) -> Steady:
     >>> steady(samples, 100)
     Steady(rate=20.0, core_rate=40.0)
     """
-    inside = [one for one in samples if WARM * messages <= one.messages <= OVER * messages]
-    if len(inside) < 2 or inside[0].messages == inside[-1].messages:
-        inside = list(samples)
-    first, last = inside[0], inside[-1]
+    warm_samples = [
+        sample
+        for sample in samples
+        if WARM_SHARE * messages <= sample.messages <= END_SHARE * messages
+    ]
+    if len(warm_samples) < 2 or warm_samples[0].messages == warm_samples[-1].messages:
+        warm_samples = list(samples)
+    first, last = warm_samples[0], warm_samples[-1]
     counted = last.messages - first.messages
-    if counted < SMALLEST * messages:
+    if counted < MIN_MEASURED_SHARE * messages:
         raise CannotRunError(
             f"all but {counted:,} of {messages:,} were counted before the first look"
         )

@@ -61,11 +61,11 @@ def table(record: Record, name: str) -> str:
     if name.startswith("users/"):
         return _users(record, name)
     results = [
-        (what, against, short(found.ours), short(found.baseline), found.unit, ratio)
-        for key, found in record.results.items()
-        for stage, what, against in [_parts(key)]
+        (measured, against, short(result.ours), short(result.baseline), result.unit, ratio)
+        for key, result in record.results.items()
+        for stage, measured, against in [_parts(key)]
         for ratio in [
-            f"**{_ratio(found.ratio)}** ({_ratio(found.lowest)} to {_ratio(found.highest)})"
+            f"**{_ratio(result.ratio)}** ({_ratio(result.lowest)} to {_ratio(result.highest)})"
         ]
         if stage == name
     ]
@@ -84,15 +84,15 @@ def table(record: Record, name: str) -> str:
 
 def _users(record: Record, name: str) -> str:
     """Return the users that each mechanism needs, a row for each epsilon."""
-    found: dict[str, dict[str, float]] = {}
+    users: dict[str, dict[str, float]] = {}
     for key, figure in record.figures.items():
         population, _, mechanism = key.rpartition("/")
         if population.startswith(f"{name}/"):
-            found.setdefault(population.rpartition("/")[2], {})[mechanism] = figure.value
-    heads = list(dict.fromkeys(mechanism for needed in found.values() for mechanism in needed))
+            users.setdefault(population.rpartition("/")[2], {})[mechanism] = figure.value
+    heads = list(dict.fromkeys(mechanism for needed in users.values() for mechanism in needed))
     lines = [
         (epsilon, *(_rounded(needed[head]) if head in needed else "" for head in heads))
-        for epsilon, needed in found.items()
+        for epsilon, needed in users.items()
     ]
     return rows(("epsilon", *heads), lines)
 
@@ -144,8 +144,8 @@ def _parts(name: str) -> tuple[str, str, str]:
     >>> _parts("peers/randomize/grr/opendp")
     ('peers', 'randomize: grr', 'opendp')
     """
-    stage, *what, against = name.split("/")
-    return stage, ": ".join(what), against
+    stage, *measured, against = name.split("/")
+    return stage, ": ".join(measured), against
 
 
 if __name__ == "__main__":

@@ -7,21 +7,18 @@ read back and deleted with their pane, while another client asks Redis every 2 m
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 
-from aggregator.state.batch_ids import as_ids
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
-from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
-from benchmarks.batches import FUTURE_MS, METRICS, LogMessage, payloads
+from benchmarks.batches import FUTURE_MS, METRICS
 from benchmarks.measure import Figure, Outcome
 from benchmarks.places import Places
-from producers.wire.batch import BATCH_ID_BYTES
+from benchmarks.redis_panes import commit_ids, delete_partition
 
 IDS = (100_000, 1_000_000, 10_000_000)
 IDS_A_COMMIT = 20_000
@@ -42,35 +39,33 @@ print(longest)
 
 
 def benchmarks(places: Places) -> Iterator[Outcome]:
-    for told in IDS:
-        name = f"takeover/{told:.0e} batch ids".replace("e+0", "e")
-        yield from _measured(places, name, places.sized(told))
+    for ids in IDS:
+        name = f"takeover/{ids:.0e} batch ids".replace("e+0", "e")
+        yield from _measured(places, name, places.sized(ids))
 
 
 def _measured(places: Places, name: str, ids: int) -> Iterator[Figure]:
     """Yield the seconds of a takeover, and the longest that another client waited."""
+    waits: list[float] = []
     with Store(connect(places.redis), TOPIC) as store:
         try:
-            waits: list[float] = []
             with _asking(places, waits):
-                _commit(store, ids)
+                *_, committed = commit_ids(store, ids, IDS_A_COMMIT)
             with _asking(places, waits):
                 began, busy = time.perf_counter(), time.process_time()
-                taken = store.partition.acquire(0, "heir")
-                state = taken.partition(METRICS, FUTURE_MS)
+                snapshot = store.partition.acquire(0, "heir")
+                state = snapshot.partition(METRICS, FUTURE_MS)
                 seconds, busy = time.perf_counter() - began, time.process_time() - busy
-            if (found := sum(len(pane.batch_ids) for pane in state.panes.values())) != ids:
-                raise ValueError(f"{found} ids were read: expected {ids}")
+            assert sum(len(pane.batch_ids) for pane in state.panes.values()) == committed  # noqa: S101
             with _asking(places, waits):
-                _close(store, int(taken.owner["epoch"]), state)
+                _close(store, int(snapshot.owner["epoch"]), state)
         finally:
-            for key in store.client.scan_iter(f"{tag(TOPIC, 0)}:*", count=1_000):
-                store.client.unlink(key)
+            delete_partition(store, TOPIC)
     yield Figure(name, seconds, "s")
     yield Figure(f"{name}/processor", busy, "s")
-    for while_, longest in zip(("commits", "takeover", "closing"), waits, strict=True):
-        told = f"{name}/another's longest wait for Redis, {while_}"
-        yield Figure(told, longest * MILLISECONDS, "ms")
+    for phase, longest in zip(("commits", "takeover", "closing"), waits, strict=True):
+        figure = f"{name}/another's longest wait for Redis, {phase}"
+        yield Figure(figure, longest * MILLISECONDS, "ms")
 
 
 @contextlib.contextmanager
@@ -81,30 +76,11 @@ def _asking(places: Places, waits: list[float]) -> Iterator[None]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as other:
-        assert other.stdout is not None  # noqa: S101
-        other.stdout.readline()
+    ) as client:
+        assert client.stdout is not None  # noqa: S101
+        client.stdout.readline()
         yield
-        waits.append(float(other.communicate()[0]))
-
-
-def _commit(store: Store, ids: int) -> None:
-    """Commit a batch, and then further ids of its pane, as many as a busy worker does at a time."""
-    taken = store.partition.acquire(0, "first")
-    epoch, following = int(taken.owner["epoch"]), taken.next_offset
-    state = taken.partition(METRICS, FUTURE_MS)
-    state.count([LogMessage(0, payload) for payload in payloads(1, 1)])
-    ((key, pane),) = ((key, pane) for key, pane in state.panes.items() if pane.batch_ids)
-    while True:
-        store.partition.commit(0, epoch, following, state, {})
-        following = state.next_offset
-        if not (left := ids - len(pane.batch_ids)):
-            return
-        more = os.urandom(BATCH_ID_BYTES * min(IDS_A_COMMIT, left))
-        pane.batch_ids.add(as_ids(more))
-        pane.unsaved.append(more)
-        state.changed[key] = pane
-        state.advance_to(following + IDS_A_COMMIT)
+        waits.append(float(client.communicate()[0]))
 
 
 def _close(store: Store, epoch: int, state: Partition) -> None:

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measure import CannotRunError, Figure, NotRun, Outcome
+from benchmarks.measure import Figure, Outcome
 from benchmarks.peers.answering import DATA, NUMBERS, VECTORS, unit_vectors
-from benchmarks.peers.environments import NotInstalledError
-from benchmarks.peers.process import serving
+from benchmarks.peers.process import Peer, figure, outcomes
 from benchmarks.places import Places
 from estimators import LocalMetric, define
 from estimators.mechanisms.caps import Caps
@@ -57,15 +55,15 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
             for mechanism in mechanisms:
                 if places.wanted(name := f"users/{data}/{epsilon:g}/{mechanism}"):
                     noise = measured_noise(mechanism, epsilon, data, places.sized)
-                    yield _figure(name, data, noise)
+                    yield Figure(name, noise / _square_error(data), "users")
     for peer, tasks in THEIRS.items():
-        asked = {
+        names = {
             f"users/{data}/{epsilon:g}/{peer}: {mechanism}": (data, mechanism, epsilon)
             for data, mechanisms in tasks.items()
             for mechanism in mechanisms
             for epsilon in EPSILONS[data]
         }
-        wanted = {name: task for name, task in asked.items() if places.wanted(name)}
+        wanted = {name: task for name, task in names.items() if places.wanted(name)}
         if wanted:
             yield from _of_peer(peer, wanted, places)
 
@@ -73,29 +71,21 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
 def _of_peer(
     peer: str, wanted: Mapping[str, tuple[str, str, float]], places: Places
 ) -> Iterator[Outcome]:
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+    def measured(process: Peer) -> Iterator[Outcome]:
+        for name, (data, mechanism, epsilon) in wanted.items():
+            side = process.side(f"noise {data} {mechanism} {epsilon:g}")
+            yield figure(name, side, "users", _square_error(data))
+
+    with tempfile.TemporaryDirectory() as folder:
         values = Path(folder) / "values.npy"
         np.save(values, np.arange(2))
-        given = {"values": str(values), "epsilon": 1.0, "categories": 2}
-        try:
-            process = stack.enter_context(
-                serving(peer, {**given, "reports": places.sized(NUMBERS)})
-            )
-        except NotInstalledError as error:
-            yield from (NotRun(name, str(error)) for name in wanted)
-            return
-        for name, (data, mechanism, epsilon) in wanted.items():
-            try:
-                noise = process.side(f"noise {data} {mechanism} {epsilon:g}")(0)
-            except CannotRunError as error:
-                yield NotRun(name, str(error))
-                return
-            yield _figure(name, data, noise)
+        population = {"values": str(values), "epsilon": 1.0, "categories": 2}
+        population["reports"] = places.sized(NUMBERS)
+        yield from outcomes(peer, population, wanted, measured)
 
 
-def _figure(name: str, data: str, noise: float) -> Figure:
-    error = ERROR_OF_NUMBERS if data in DATA else ERROR_OF_VECTORS
-    return Figure(name, noise / error**2, "users")
+def _square_error(data: str) -> float:
+    return float((ERROR_OF_NUMBERS if data in DATA else ERROR_OF_VECTORS) ** 2)
 
 
 def measured_noise(mechanism: str, epsilon: float, data: str, sized: Any = int) -> float:
@@ -105,27 +95,27 @@ def measured_noise(mechanism: str, epsilon: float, data: str, sized: Any = int) 
     metric = LocalMetric.require(
         define(name="m", kind="mean", mechanism=mechanism, range=(-1, 1), levels=[epsilon])
     )
-    found = []
+    noises = []
     for points in DATA[data]:
         held = np.resize(points, sized(REPORTS // len(DATA[data])))
         level = np.zeros(held.size, dtype=np.uint8)
-        found.append(
+        noises.append(
             _mean_square(estimates(metric, metric.randomize(held, level)) - np.mean(points))
         )
-    return max(found)
+    return max(noises)
 
 
 def estimates(metric: LocalMetric, reports: NDArray[Any]) -> NDArray[np.float64]:
     """Return the mean that each report by itself is an estimate of."""
     mechanism = metric.randomizer
     assert isinstance(mechanism, ScalarMean)  # noqa: S101
-    level, each = np.zeros(1, dtype=np.uint8), []
-    different, which = np.unique(reports, return_inverse=True)
+    level, means = np.zeros(1, dtype=np.uint8), []
+    different, places_of_reports = np.unique(reports, return_inverse=True)
     for report in different:
         statistic = metric.zero()
         metric.accumulate(statistic, level, np.array([report], dtype=reports.dtype))
-        each.append(float(mechanism.level_means(metric.table(statistic))[0]))
-    return np.array(each)[which]
+        means.append(float(mechanism.level_means(metric.table(statistic))[0]))
+    return np.array(means)[places_of_reports]
 
 
 def _noise_of_vectors(mechanism: str, epsilon: float, dimension: int, sized: Any) -> float:
@@ -143,9 +133,9 @@ def _noise_of_vectors(mechanism: str, epsilon: float, dimension: int, sized: Any
     assert isinstance(drawn, Caps | Hemisphere)  # noqa: S101
     held = unit_vectors(sized(DIRECTIONS[dimension]), dimension)
     reports = metric.randomize(held, np.zeros(len(held), dtype=np.uint8))
-    apart = reports * (drawn.scale[0] / drawn.grid) - held
-    return _mean_square(np.linalg.norm(apart, axis=1))
+    errors = reports * (drawn.scale[0] / drawn.grid) - held
+    return _mean_square(np.linalg.norm(errors, axis=1))
 
 
-def _mean_square(apart: NDArray[np.float64]) -> float:
-    return float(np.mean(apart**2))
+def _mean_square(errors: NDArray[np.float64]) -> float:
+    return float(np.mean(errors**2))

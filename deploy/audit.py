@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 LOCK = Path(__file__).parents[1] / "requirements.lock"
-SECONDS = 150.0
+TIMEOUT_SECONDS = 150.0
 UNREACHABLE = re.compile(
     r"ConnectionError|ConnectTimeout|ReadTimeout|Max retries|Failed to establish|ProxyError|"
     r"SSLError|ServiceError|50[0-9] Server Error|Failed to resolve",
     re.IGNORECASE,
 )
-SHOWN = 5
+MAX_SHOWN_PACKAGES = 5
 
 
 @dataclass(frozen=True)
@@ -53,35 +53,37 @@ def verdict(code: int | None, output: str, errors: str) -> Verdict:
     errors : str
     """
     if code is None:
-        return _unaudited(f"pip-audit did not end within {SECONDS:g} s")
+        return _unaudited(f"pip-audit did not end within {TIMEOUT_SECONDS:g} s")
     try:
-        found = json.loads(output)["dependencies"]
+        dependencies = json.loads(output)["dependencies"]
     except (ValueError, KeyError, TypeError):
         last = (errors.strip().splitlines() or ["it said nothing"])[-1]
         if UNREACHABLE.search(errors):
             return _unaudited(last)
         return Verdict(1, f"audit: pip-audit failed with exit code {code}: {last}")
-    vulnerable = [each for each in found if each.get("vulns")]
-    skipped = [each["name"] for each in found if "skip_reason" in each]
+    vulnerable = [dependency for dependency in dependencies if dependency.get("vulns")]
+    skipped = [each["name"] for each in dependencies if "skip_reason" in each]
     if vulnerable:
         lines = [line for each in vulnerable for line in _lines(each)]
         return Verdict(1, "\n".join([f"audit: {len(lines)} known vulnerabilities", *lines]))
     if code != 0:
         return Verdict(1, f"audit: pip-audit failed with exit code {code}: {errors.strip()}")
-    if len(skipped) == len(found):
+    if len(skipped) == len(dependencies):
         return _unaudited("the package index has no advisories for any package")
-    told = f"audit: {len(found) - len(skipped)} packages have no known vulnerability"
+    message = f"audit: {len(dependencies) - len(skipped)} packages have no known vulnerability"
     if skipped:
-        names = ", ".join(skipped[:SHOWN]) + (", ..." if len(skipped) > SHOWN else "")
-        told += f"; NOT AUDITED: {len(skipped)} that the database does not have ({names})"
-    return Verdict(0, told)
+        names = ", ".join(skipped[:MAX_SHOWN_PACKAGES]) + (
+            ", ..." if len(skipped) > MAX_SHOWN_PACKAGES else ""
+        )
+        message += f"; NOT AUDITED: {len(skipped)} that the database does not have ({names})"
+    return Verdict(0, message)
 
 
 def _lines(dependency: dict[str, Any]) -> list[str]:
     return [
-        f"  {dependency['name']} {dependency['version']}: {each['id']}, fixed in "
-        f"{', '.join(each.get('fix_versions') or []) or 'no release yet'}"
-        for each in dependency["vulns"]
+        f"  {dependency['name']} {dependency['version']}: {vulnerability['id']}, fixed in "
+        f"{', '.join(vulnerability.get('fix_versions') or []) or 'no release yet'}"
+        for vulnerability in dependency["vulns"]
     ]
 
 
@@ -95,7 +97,9 @@ def audit(lock: Path = LOCK) -> Verdict:
     command = [sys.executable, "-m", "pip_audit", "-r", str(lock), "--disable-pip"]
     command += ["--require-hashes", "--format", "json", "--progress-spinner", "off"]
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        ran = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         return verdict(None, "", "")
     return verdict(ran.returncode, ran.stdout, ran.stderr)

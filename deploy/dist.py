@@ -40,8 +40,8 @@ def refuse_strangers(sdist: Path) -> None:
         return
     with tarfile.open(sdist) as archive:
         files = {name.partition("/")[2] for name in archive.getnames()}
-    known = set(_run(["git", "ls-files", "-z"], ROOT).split("\0"))
-    if strangers := sorted(files - GENERATED - known):
+    tracked = set(_run(["git", "ls-files", "-z"], ROOT).split("\0"))
+    if strangers := sorted(files - GENERATED - tracked):
         raise NotReleasableError(
             f"the source distribution contains what git does not have: {', '.join(strangers)}. "
             "Delete or commit it"
@@ -98,7 +98,7 @@ def main() -> None:
         refuse_strangers(sdist)
         packages = [pack_npm(source, folder) for source in (BROWSER, BROWSER / "opentelemetry")]
         made = [sdist, build_wheel(sdist, folder), *packages]
-        files = [each for each in made if each is not None]
+        files = [file for file in made if file is not None]
         sums = [f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}" for each in files]
         (folder / "SHA256SUMS").write_text("\n".join(sums) + "\n", encoding="utf-8")
         print(*sums, sep="\n")

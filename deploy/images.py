@@ -44,10 +44,10 @@ def engine() -> str:
         If there is neither.
     """
     if shutil.which("docker"):
-        asked = ["docker", "version", "--format", "{{.Server.Version}}"]
+        command = ["docker", "version", "--format", "{{.Server.Version}}"]
         try:
             answered = subprocess.run(
-                asked, capture_output=True, check=False, timeout=ANSWER_SECONDS
+                command, capture_output=True, check=False, timeout=ANSWER_SECONDS
             )
         except subprocess.TimeoutExpired:
             pass
@@ -93,10 +93,10 @@ def debian_base(engine: str) -> str:
     for needed in ("debootstrap", importer):
         if shutil.which(needed) is None:
             raise CannotBuildError(f"--base debian needs {needed}: apt install {needed}")
-    there = subprocess.run(
+    inspected = subprocess.run(
         [importer, "image", "inspect", DEBIAN_IMAGE], capture_output=True, check=False
     )
-    if there.returncode == 0:
+    if inspected.returncode == 0:
         return DEBIAN_IMAGE
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"
@@ -132,12 +132,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="make images", description=__doc__)
     parser.add_argument("--tag", action="append", help="a name of the image; can be repeated")
     parser.add_argument("--base", help="another base image, or `debian`")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     try:
-        found = engine()
-        base = debian_base(found) if given.base == "debian" else given.base
-        run(build_command(found, given.tag or [NAME, f"{NAME}:{version}"], base))
+        builder = engine()
+        base = debian_base(builder) if options.base == "debian" else options.base
+        run(build_command(builder, options.tag or [NAME, f"{NAME}:{version}"], base))
     except CannotBuildError as error:
         sys.exit(f"images: {error}")
 

@@ -44,20 +44,20 @@ def renew(block: re.Match[str]) -> None:
     with WRITING:
         page = PAGE.read_text()
         head = f"```\n$ dither reproduce {name}{options}\n"
-        before, found, after = page.partition(head)
-        if not found:
+        text_before, separator, text_after = page.partition(head)
+        if not separator:
             raise RuntimeError(f"{PAGE}: the block of {name} has gone")
-        PAGE.write_text(f"{before}{head}{printed}\n```{after.partition('```')[2]}")
+        PAGE.write_text(f"{text_before}{head}{printed}\n```{text_after.partition('```')[2]}")
     print(f"{name}: {'NOT AS EXPECTED' if 'DIFFERS' in printed or 'FAILS' in printed else 'done'}")
 
 
 def main() -> None:
     """Renew all blocks, or those that are named."""
     blocks = list(BLOCK.finditer(PAGE.read_text()))
-    known = [block["name"] for block in blocks]
-    wanted = sys.argv[1:] or known
-    if missing := set(wanted) - set(known):
-        sys.exit(f"{PAGE} has no block of {', '.join(sorted(missing))}; it has {', '.join(known)}")
+    names = [block["name"] for block in blocks]
+    wanted = sys.argv[1:] or names
+    if missing := set(wanted) - set(names):
+        sys.exit(f"{PAGE} has no block of {', '.join(sorted(missing))}; it has {', '.join(names)}")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(renew, (block for block in blocks if block["name"] in wanted)))
 

@@ -26,10 +26,10 @@ PICTURES: dict[str, tuple[int, int, Literal["light", "dark"], str]] = {
 }
 REPLAY_SECONDS = 500.0
 LOOK_AFTER = 200.0
-WATCH = 15_000
-PATIENCE = 180_000
+WATCH_MS = 15_000
+PATIENCE_MS = 180_000
 """Milliseconds: how long a page watches the reports come in, and waits for its charts."""
-READY = """(whole) => {
+READY_SCRIPT = """(whole) => {
   const charts = [...document.querySelectorAll(".history")].filter((one) =>
     one.checkVisibility() && (whole || one.getBoundingClientRect().top < innerHeight));
   const numbers = [...document.querySelectorAll("#operations dd.big")];
@@ -40,15 +40,15 @@ READY = """(whole) => {
 
 def take(browser: Browser, url: str, folder: Path) -> None:
     """Take all pictures of a server, one after the other."""
-    for name, (width, height, scheme, place) in PICTURES.items():
+    for name, (width, height, scheme, fragment) in PICTURES.items():
         viewport: ViewportSize = {"width": width, "height": height}
         with browser.new_context(viewport=viewport, color_scheme=scheme) as context:
             page = context.new_page()
-            page.goto(url + place)
-            page.wait_for_timeout(WATCH)
-            whole = name.startswith("desktop")
-            page.wait_for_function(READY, arg=whole, timeout=PATIENCE)
-            page.screenshot(path=folder / f"{name}.png", full_page=whole)
+            page.goto(url + fragment)
+            page.wait_for_timeout(WATCH_MS)
+            is_full_page = name.startswith("desktop")
+            page.wait_for_function(READY_SCRIPT, arg=is_full_page, timeout=PATIENCE_MS)
+            page.screenshot(path=folder / f"{name}.png", full_page=is_full_page)
         sys.stdout.write(f"{folder / name}.png\n")
 
 

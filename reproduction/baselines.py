@@ -38,11 +38,11 @@ def sampling_mechanism(values: Floats, epsilons: Floats, generator: np.random.Ge
     >>> round(sampling_mechanism(values, epsilons, np.random.default_rng(1)), 3)
     0.25
     """
-    largest, kept = _sampled(epsilons, generator)
-    users = int(kept.sum())
+    largest, is_kept = _sampled(epsilons, generator)
+    users = int(is_kept.sum())
     if not users:
         return 0.5
-    return float(values[kept].mean()) + float(generator.laplace(scale=1 / (largest * users)))
+    return float(values[is_kept].mean()) + float(generator.laplace(scale=1 / (largest * users)))
 
 
 def separate_noise(values: Floats, epsilons: Floats, generator: np.random.Generator) -> float:
@@ -124,11 +124,11 @@ def sampling_frequencies(
     >>> sampling_frequencies(values, 2, epsilons, np.random.default_rng(2)).round(3)
     array([0.75, 0.25])
     """
-    largest, kept = _sampled(epsilons, generator)
-    users = int(kept.sum())
+    largest, is_kept = _sampled(epsilons, generator)
+    users = int(is_kept.sum())
     if not users:
         return np.full(categories, 1 / categories)
-    counts = np.bincount(values[kept], minlength=categories)
+    counts = np.bincount(values[is_kept], minlength=categories)
     noise = generator.laplace(scale=2 / largest, size=categories)
     frequencies: Floats = (counts + noise) / users
     return frequencies

@@ -18,42 +18,25 @@ from reproduction.experiments import EXPERIMENTS, Experiment, Number, Outcome
 from reproduction.plotting import draw
 from reproduction.running import outcomes, read_all
 
+DATA_HELP = "Published records instead of stand-ins; `flights` for those of the demo."
+JOBS_HELP = "With `all`: number of experiments at a time."
+PLOT_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 VERDICTS = {True: "agrees", False: "DIFFERS", None: ""}
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @click.argument("name", required=False)
 @click.option(
-    "--runs", type=click.IntRange(2), help="Number of repetitions, instead of the experiment's own."
+    "--runs", type=click.IntRange(2), help="Repetitions, instead of the experiment's own."
 )
 @click.option("--quick", is_flag=True, help="Use few repetitions: faster, with larger errors.")
 @click.option(
-    "--seed",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Seed for everything that is drawn.",
+    "--seed", type=click.IntRange(0), default=0, help="Seed for everything that is drawn."
 )
-@click.option(
-    "--data",
-    "places",
-    multiple=True,
-    metavar="FILE",
-    help="Use published records instead of stand-ins; `flights` for those of the demo.",
-)
-@click.option(
-    "--jobs",
-    type=click.IntRange(1),
-    default=lambda: os.cpu_count() or 1,
-    show_default="one per core",
-    help="With `all`: number of experiments at a time.",
-)
+@click.option("--data", "places", multiple=True, metavar="FILE", help=DATA_HELP)
+@click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, help=JOBS_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per experiment.")
-@click.option(
-    "--plot",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Draw the figure into this PNG file (needs matplotlib).",
-)
+@click.option("--plot", type=PLOT_FILE, help="Draw the figure as PNG (needs matplotlib).")
 def reproduce(
     name: str | None,
     runs: int | None,
@@ -71,7 +54,9 @@ def reproduce(
     fails. The same seed and number of runs give the same numbers.
     """
     if name is None:
-        rows = [(key, one.source, one.title) for key, one in EXPERIMENTS.items()]
+        rows = [
+            (key, experiment.source, experiment.title) for key, experiment in EXPERIMENTS.items()
+        ]
         click.echo(table(("name", "source", "what it shows"), rows))
         return
     if name != "all" and name not in EXPERIMENTS:
@@ -80,22 +65,19 @@ def reproduce(
         raise DitherError("--plot draws one experiment: name it, instead of `all`")
     names = list(EXPERIMENTS) if name == "all" else [name]
     records = read_all(places, names)
-    repeats = {key: runs or _usual(EXPERIMENTS[key], quick=quick) for key in names}
+    usual = {key: EXPERIMENTS[key].quick if quick else EXPERIMENTS[key].runs for key in names}
+    repeats = {key: runs or usual[key] for key in names}
     disagree = []
     for key, outcome in outcomes(repeats, seed, records, jobs):
-        one = EXPERIMENTS[key]
-        _show(key, one, outcome, repeats[key], seed, as_json=as_json)
+        experiment = EXPERIMENTS[key]
+        _show(key, experiment, outcome, repeats[key], seed, as_json=as_json)
         if plot is not None:
-            draw(outcome, f"{key}: {one.title}", plot)
+            draw(outcome, f"{key}: {experiment.title}", plot)
         if not outcome.agrees:
             disagree.append(key)
     if disagree:
         click.echo(f"not as expected: {', '.join(disagree)}", err=True)
         sys.exit(1)
-
-
-def _usual(experiment: Experiment, *, quick: bool) -> int:
-    return experiment.quick if quick else experiment.runs
 
 
 def _show(
@@ -143,6 +125,6 @@ def _with_error(value: float, error: float) -> tuple[str, str]:
     if not error:
         return f"{value:.4g}", "exact"
     digits = max(0, 1 - math.floor(math.log10(error)))
-    if value and digits > (most := 4 - math.floor(math.log10(abs(value)))):
-        return f"{value:.{max(0, most)}f}", f"{error:.0e}"
+    if value and digits > (max_digits := 4 - math.floor(math.log10(abs(value)))):
+        return f"{value:.{max(0, max_digits)}f}", f"{error:.0e}"
     return f"{value:.{digits}f}", f"{error:.{digits}f}"

@@ -17,7 +17,7 @@ from aggregator.errors import DitherError
 from producers.populations.csv_files import read_table
 from producers.populations.flights import flights
 from producers.populations.text_files import open_table
-from reproduction.experiments.records import LARGEST_AGE, Records, Task, ages, ratings
+from reproduction.records import LARGEST_AGE, Records, Task, ages, ratings
 
 FLIGHTS = "flights"
 """In place of a file: the table that the demo replays."""
@@ -26,7 +26,7 @@ STATE, YEAR, MOST_FREQUENT = "Colorado", "2020", 10
 ROLLUPS = ("All Cancer Sites Combined", "Digestive System", "Respiratory System")
 """Sites that hold others. So do "Male and Female Breast" and whatever is in situ."""
 AMOUNTS = tuple(range(0, 60_000, 10_000))
-FEWEST = 2**15
+MIN_CUSTOMERS = 2**15
 """Customers of a category, for it to be a task."""
 
 
@@ -58,8 +58,8 @@ def read_cancers(path: Path) -> Records:
     sites: dict[str, int] = {}
     for area, year, event, race, site, count in zip(*columns.values(), strict=True):
         wanted = (area, year, event, race) == (STATE, YEAR, "Incidence", "All Races")
-        known = count not in {"", ".", "~", "-"}
-        if wanted and known and site not in ROLLUPS and "in situ" not in site:
+        has_count = count not in {"", ".", "~", "-"}
+        if wanted and has_count and site not in ROLLUPS and "in situ" not in site:
             cases = int(_numbers([count], path, "COUNT")[0])
             sites[site] = max(cases, sites.get(site, 0))  # the largest is that of both sexes
     sites.pop("Male and Female Breast", None)
@@ -69,8 +69,8 @@ def read_cancers(path: Path) -> Records:
             f"{path}: no counts of Incidence among All Races in {STATE}, {YEAR}: expected the "
             "table of all states, BYAREA.TXT"
         )
-    told = f"{path.name}: {sum(frequent):,} cases in {STATE}, {YEAR}"
-    return Records((told,), cases=np.array(frequent, dtype=np.int64))
+    description = f"{path.name}: {sum(frequent):,} cases in {STATE}, {YEAR}"
+    return Records((description,), cases=np.array(frequent, dtype=np.int64))
 
 
 def read_movielens(path: Path) -> Records:
@@ -91,11 +91,13 @@ def read_movielens(path: Path) -> Records:
             number = np.append(number, np.zeros(grown - number.size, dtype=np.int64))
             total += np.bincount(user, weights=piece[:, 1], minlength=grown)
             number += np.bincount(user, minlength=grown)
-    seen = number > 0
-    if not seen.any():
+    has_rated = number > 0
+    if not has_rated.any():
         raise DitherError(f"{path}: no ratings")
-    told = f"{path.name}: {number.sum():,} ratings of {seen.sum():,} users"
-    return Records((told,), tasks=ratings(total[seen] / number[seen], number[seen]))
+    description = f"{path.name}: {number.sum():,} ratings of {has_rated.sum():,} users"
+    return Records(
+        (description,), tasks=ratings(total[has_rated] / number[has_rated], number[has_rated])
+    )
 
 
 def _pieces(
@@ -133,16 +135,16 @@ def read_purchases(path: Path) -> Records:
     spent = np.bincount(user, weights=amount)
     groups: list[tuple[str, NDArray[Any], float | None]] = []
     for low in AMOUNTS:
-        within = (spent >= low) & (spent < low + 10_000)
-        groups.append((f"JPY {low:,} to {low + 10_000:,}", age[first][within], None))
+        is_within = (spent >= low) & (spent < low + 10_000)
+        groups.append((f"JPY {low:,} to {low + 10_000:,}", age[first][is_within], None))
     kinds = np.array(columns["category"])
     for kind in np.unique(kinds):
         buyers = np.unique(user[kinds == kind])
-        if buyers.size >= FEWEST:
+        if buyers.size >= MIN_CUSTOMERS:
             groups.append((str(kind), age[first][buyers], None))
-    kept = [group for group in groups if group[1].size]
-    told = f"{path.name}: {amount.size:,} orders of {first.size:,} customers"
-    return Records((told,), tasks=ages(kept))
+    filled_groups = [group for group in groups if group[1].size]
+    description = f"{path.name}: {amount.size:,} orders of {first.size:,} customers"
+    return Records((description,), tasks=ages(filled_groups))
 
 
 def read_flights() -> Records:
@@ -157,8 +159,8 @@ def read_flights() -> Records:
         Task("latest departure", "maximum", delay, (-60.0, 1380.0)),
     )
     carriers = np.bincount(values["carrier"][values["carrier"] >= 0])
-    told = f"flights from New York in 2013: {air_time.size:,} with an air time"
-    return Records((told,), cases=carriers[carriers > 0], tasks=tasks)
+    description = f"flights from New York in 2013: {air_time.size:,} with an air time"
+    return Records((description,), cases=carriers[carriers > 0], tasks=tasks)
 
 
 FORMATS: dict[str, tuple[Callable[[Path], Records], str]] = {
@@ -191,8 +193,8 @@ def read_records(place: str) -> Records:
                 return read(path)
     except (ValueError, UnicodeDecodeError) as error:
         raise DitherError(str(error)) from None
-    known = "; ".join(told for _, told in FORMATS.values())
-    raise DitherError(f"{place}: the header {header[:60]!r} is none of: {known}")
+    formats = "; ".join(format_name for _, format_name in FORMATS.values())
+    raise DitherError(f"{place}: the header {header[:60]!r} is none of: {formats}")
 
 
 def _numbers(cells: list[str], path: Path, column: str) -> NDArray[np.float64]:

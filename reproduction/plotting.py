@@ -8,7 +8,7 @@ from aggregator.errors import DitherError
 from reproduction.experiments import Outcome
 
 INCHES, DOTS_PER_INCH = (6.4, 4.0), 100
-COLOURS, BESIDE = 10, 3.0
+COLOURS, LEGEND_INCHES = 10, 3.0
 """Lines with colours of their own: more are dashed, and named beside the figure, so much wider."""
 
 
@@ -39,8 +39,8 @@ def draw(outcome: Outcome, title: str, file: Path) -> None:
             "`pip install dither[plots]`"
         ) from None
     plot = outcome.plot
-    many = len(plot.curves) > COLOURS
-    figure = Figure((INCHES[0] + BESIDE * many, INCHES[1]), layout="constrained")
+    has_many_curves = len(plot.curves) > COLOURS
+    figure = Figure((INCHES[0] + LEGEND_INCHES * has_many_curves, INCHES[1]), layout="constrained")
     axes = figure.subplots()
     for i, curve in enumerate(plot.curves):
         style = "--" if i >= COLOURS else "-"
@@ -52,7 +52,7 @@ def draw(outcome: Outcome, title: str, file: Path) -> None:
     axes.set(xlabel=plot.x, ylabel=plot.y, title=title)
     axes.title.set_fontsize(9)
     axes.grid(visible=True, which="major", alpha=0.3)
-    if many:
+    if has_many_curves:
         figure.legend(loc="outside right center", fontsize=7)
     else:
         axes.legend(fontsize=7)

@@ -13,8 +13,9 @@ from concurrent.futures import ProcessPoolExecutor, wait
 
 from aggregator.errors import DitherError
 from reproduction.datasets import read_records
-from reproduction.experiments import EXPERIMENTS, Outcome, Tick
-from reproduction.experiments.records import Records
+from reproduction.experiments import EXPERIMENTS, Outcome
+from reproduction.outcome import Tick
+from reproduction.records import Records
 
 LOOK_SECONDS = 0.5
 
@@ -32,7 +33,9 @@ def read_all(places: Sequence[str], names: Sequence[str]) -> Records:
     for place in places:
         read = read_records(place)
         if not read.held & takes:
-            able = [key for key, one in EXPERIMENTS.items() if read.held & set(one.takes)]
+            able = [
+                key for key, experiment in EXPERIMENTS.items() if read.held & set(experiment.takes)
+            ]
             raise DitherError(
                 f"--data {place} ({read.told[0]}): {' and '.join(names)} cannot be run on it; "
                 f"{' and '.join(able)} can"
@@ -71,7 +74,7 @@ def outcomes(
         progress = _Progress()
         for key, future in futures.items():
             while not wait([future], LOOK_SECONDS).done:
-                done = sum(other.done() for other in futures.values())
+                done = sum(finished.done() for finished in futures.values())
                 progress.tell(f"{done} of {len(futures)} experiments", done / len(futures))
             progress.clear()
             yield key, future.result()
@@ -128,13 +131,13 @@ class _Progress:
         self._began = self._last = time.monotonic()
         self._shown = False
 
-    def tell(self, what: str, share: float) -> None:
+    def tell(self, label: str, share: float) -> None:
         now = time.monotonic()
         if not sys.stderr.isatty() or now - self._last < LOOK_SECONDS or share <= 0:
             return
         self._last, self._shown = now, True
         left = (now - self._began) * (1 - share) / share
-        sys.stderr.write(f"\r\x1b[K{what}: {share:.0%}, {left:.0f} s left")
+        sys.stderr.write(f"\r\x1b[K{label}: {share:.0%}, {left:.0f} s left")
         sys.stderr.flush()
 
     def clear(self) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aggregator.reading.search_progress import search_lines, search_progress
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from aggregator.terminal.format import (
     columns,
     level_table,

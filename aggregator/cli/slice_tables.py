@@ -7,7 +7,7 @@ from typing import Any
 
 from aggregator.reading.grouping import slice_name
 from aggregator.reading.slices.estimates import Slices
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from aggregator.terminal.format import MAX_LINE_CATEGORIES, SHAPE_TEXTS, Shown, table
 from aggregator.timestamps import iso
 from estimators.estimate import Estimate

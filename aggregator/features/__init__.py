@@ -1,4 +1,4 @@
-"""What the service offers beside counting and estimating: a folder for each feature."""
+"""The features of the service beside counting and estimating, one folder each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aggregator.feature import Feature
 from aggregator.features.alarms.feature import Alarms
 from aggregator.features.comparisons.feature import Comparisons
 from aggregator.features.discovery.feature import DiscoverySearches
-from aggregator.features.rounds.feature import Rounds
+from aggregator.features.rounds.feature import SearchRounds
 from aggregator.features.trusted.feature import TrustedCollection
 
 FEATURES: Final[tuple[Feature, ...]] = (
@@ -16,6 +16,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     Alarms(),
     DiscoverySearches(),
     TrustedCollection(),
-    Rounds(),
+    SearchRounds(),
 )
-"""In the order in which the publisher, the exporter and the API's description ask them."""
+"""In the order of the publisher, the exporter and the API's description."""

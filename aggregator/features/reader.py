@@ -1,4 +1,4 @@
-"""The reader of the public interface: questions about metrics, and those of the features."""
+"""The reader of the public interface, with the queries of all features."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from typing import Any, Literal
 
 from aggregator.features.comparisons.arms import compare_all
 from aggregator.features.comparisons.compared import Compared, CompareQuery
-from aggregator.features.comparisons.definitions import REST
+from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.features.comparisons.living import Living, all_comparisons, definition_of, living
 from aggregator.features.discovery.closed_window import describe_discovery
 from aggregator.reading.discovered_strings import Discovered, discover_strings
-from aggregator.reading.query import Length, Progress, Start, Time, unwatched
+from aggregator.reading.query import Length, Progress, Start, Time, ignore_progress
 from aggregator.reading.reader import MetricReader
 
 
 class Reader(MetricReader):
-    """Answers questions about metrics from the sums in Redis, those of all features included.
+    """Answers queries about metrics from the sums in Redis.
 
-    What is not named is what the settings say that the command line would use: those of the
-    settings file, and of ``DITHER_*`` variables. As a context manager, it closes its store's
-    connections.
+    Missing arguments come from the settings of the command line: the settings file and ``DITHER_*``
+    variables. As a context manager, it closes its store's connections.
 
-    Wherever a time is taken it may be a datetime with a time zone, text in ISO 8601 (UTC unless it
-    names a zone) or seconds since the epoch. A datetime without a time zone is refused. A duration
-    is text such as ``"7d"``, or a timedelta.
+    A time is a datetime with a time zone, text in ISO 8601 (UTC unless it names a zone) or seconds
+    since the epoch. A datetime without a time zone is refused. A duration is text such as ``"7d"``,
+    or a timedelta.
 
     Parameters
     ----------
@@ -50,7 +49,7 @@ class Reader(MetricReader):
         self,
         name: str,
         where: Mapping[str, str | None] | None = None,
-        against: Mapping[str, str | None] | Literal["rest"] = REST,
+        against: Mapping[str, str | None] | Literal["rest"] = REST_SLICE,
         **options: Any,
     ) -> Compared:
         """Compare two slices, a slice with the rest, two windows, or two metrics.
@@ -61,13 +60,12 @@ class Reader(MetricReader):
         where : mapping of str to str, optional
             The slice of the first arm; by default all.
         against : mapping of str to str, or "rest"
-            That of the second arm.
+            The slice of the second arm.
         **options
             ``against_start``, ``against_end`` and ``against_window``: the window of the second arm,
             by default that of the first. ``of``, ``split``, ``other``, ``independent`` and ``each``
-            as in
-            :class:`aggregator.features.comparisons.arms.CompareQuery`. All others: fields of
-            :class:`aggregator.reading.query.Query`.
+            as in :class:`aggregator.features.comparisons.compared.CompareQuery`. All others: fields
+            of :class:`aggregator.reading.query.Query`.
 
         Returns
         -------
@@ -93,7 +91,7 @@ class Reader(MetricReader):
         *,
         window: Length | None = None,
         beta: float = 0.05,
-        progress: Progress = unwatched,
+        progress: Progress = ignore_progress,
     ) -> Discovered:
         """Find the frequent strings of a metric with ``discover = true``.
 
@@ -102,14 +100,13 @@ class Reader(MetricReader):
         name : str
         start, end : datetime, str, float (seconds since the epoch) or None
             The window [start, end), widened to whole panes. Without an end: up to the last pane
-            that every partition has closed, for good.
+            that every partition has closed.
         window : str or timedelta, optional
             Instead of start and end: a duration such as ``"1d"``, the last closed one.
         beta : float
-            The probability, at most, that a string is shown which nobody holds, or that an interval
-            does not hold.
+            The maximum probability that a shown string is held by nobody, or an interval fails.
         progress : callable
-            Is told the share of the work that is done; what it raises ends the work.
+            Takes the share of the work that is done; an exception from it ends the work.
 
         Raises
         ------
@@ -122,13 +119,13 @@ class Reader(MetricReader):
         return discover_strings(self.read(described), beta, reading, progress)
 
     def comparison(self, name: str, *, each: bool = False) -> Living:
-        """Return how a comparison of the definitions stands now.
+        """Return the state of a comparison in the definitions.
 
         Parameters
         ----------
         name : str
         each : bool
-            Whether both arms have bounds, too, which share beta.
+            Whether both arms have bounds too, which share beta.
 
         Returns
         -------
@@ -138,12 +135,14 @@ class Reader(MetricReader):
         Raises
         ------
         UnknownComparison
-            Naming the nearest known one.
+            Naming the nearest name.
         """
-        return living(self, definition_of(self.metrics, name), each=each)
+        return living(self, definition_of(self.metrics, name), with_arm_bounds=each)
 
-    def comparisons(self, *, each: bool = False, progress: Progress = unwatched) -> list[Living]:
-        """Return how all comparisons of the definitions stand now.
+    def comparisons(
+        self, *, each: bool = False, progress: Progress = ignore_progress
+    ) -> list[Living]:
+        """Return the state of all comparisons in the definitions.
 
         Parameters
         ----------
@@ -152,4 +151,4 @@ class Reader(MetricReader):
         progress : callable
             As for :meth:`discover`.
         """
-        return all_comparisons(self, each=each, progress=progress)
+        return all_comparisons(self, with_arm_bounds=each, progress=progress)

@@ -25,7 +25,7 @@ from aggregator.local.demo_view import Outcome, View
 from aggregator.local.demo_watches import read_looks, true_alarms, true_comparisons
 from aggregator.local.deployment import LocalDeployment, allow_any_past, free_port
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import TopicProgress

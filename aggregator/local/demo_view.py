@@ -11,7 +11,7 @@ from aggregator.local.demo_discoveries import TrueDiscovery
 from aggregator.local.demo_watches import TrueAlarm, TrueComparison, watch_notes
 from aggregator.reading.search_progress import certified_number, search_progress
 from aggregator.reading.serialization import plain
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from estimators import Estimate, Metric, SearchMetric, TrustedMetric
 from producers.populations.population_replay import ReplayProgress
 from producers.populations.truth import Truth

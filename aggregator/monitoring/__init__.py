@@ -1,1 +1,1 @@
-"""Prometheus."""
+"""Exported metrics, for Prometheus and OpenTelemetry."""

@@ -1,4 +1,4 @@
-"""Prometheus metrics, read from Redis when they are scraped."""
+"""Prometheus metrics, read from Redis at each scrape."""
 
 from __future__ import annotations
 
@@ -25,57 +25,54 @@ from aggregator.monitoring.samples import Sample
 from aggregator.monitoring.slice_samples import SliceExport
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.status import SILENT_MS, unusable_definitions
-from aggregator.reading.windows import EventTimes, Release, Window
+from aggregator.reading.window import EventTimes, Release, Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import PartitionProgress, TopicProgress
 
-VERSION = version("dither")
-SAME_MS = 250
+DITHER_VERSION = version("dither")
+MAX_CLOCK_JITTER_MS = 250
 
 log = structlog.get_logger("dither.exporter")
 
 
 class Families:
-    """The families of one scrape, filled sample by sample."""
+    """The metric families of one scrape."""
 
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
 
-    def put(self, what: Exported, value: float, *labels: object) -> None:
-        """Add a sample with its labels in the declaration's order.
+    def put(self, exported: Exported, value: float, *labels: object) -> None:
+        """Add a sample.
 
         Parameters
         ----------
-        what : Exported
-            Its declaration.
+        exported : Exported
         value : float
             In base units.
         *labels
-            Their values.
+            The labels' values, in the declaration's order.
         """
-        self._add(what, what.scraped, value, labels)
+        self._add(exported, exported.scraped, value, labels)
 
-    def histogram(self, what: Exported, histogram: Histogram, *labels: object) -> None:
-        """Add a histogram's samples.
+    def histogram(self, exported: Exported, histogram: Histogram, *labels: object) -> None:
+        """Add the samples of a histogram of seconds.
 
         Parameters
         ----------
-        what : Exported
-            Its declaration, with buckets.
+        exported : Exported
         histogram : Histogram
-            Of seconds.
         *labels
-            Their values.
+            The labels' values, in the declaration's order.
         """
         counts = histogram.cumulative()
-        bounds = [*(str(float(bound)) for bound in what.buckets), "+Inf"]
+        bounds = [*(str(float(bound)) for bound in exported.buckets), "+Inf"]
         for bound, count in zip(bounds, counts, strict=True):
-            self._add(what, f"{what.name}_bucket", count, labels, le=bound)
-        self._add(what, f"{what.name}_count", counts[-1], labels)
-        self._add(what, f"{what.name}_sum", histogram.seconds, labels)
+            self._add(exported, f"{exported.name}_bucket", count, labels, le=bound)
+        self._add(exported, f"{exported.name}_count", counts[-1], labels)
+        self._add(exported, f"{exported.name}_sum", histogram.seconds, labels)
 
     def filled(self) -> list[Family]:
-        """Return the families that have samples, in the order of their declarations."""
+        """Return the families with samples, in the order of declaration."""
         return [
             self._families[exported.name]
             for exported in all_exported()
@@ -83,37 +80,42 @@ class Families:
         ]
 
     def _add(
-        self, what: Exported, name: str, value: float, labels: tuple[object, ...], **more: str
+        self,
+        exported: Exported,
+        name: str,
+        value: float,
+        labels: tuple[object, ...],
+        **extra_labels: str,
     ) -> None:
-        family = self._families.get(what.name)
+        family = self._families.get(exported.name)
         if family is None:
-            family = self._families[what.name] = Family(what.name, what.help, what.type)
-        pairs = dict(zip(what.labels, map(str, labels), strict=True))
-        family.add_sample(name, pairs | more, value)
+            family = Family(exported.name, exported.help, exported.type)
+            self._families[exported.name] = family
+        pairs = dict(zip(exported.labels, map(str, labels), strict=True))
+        family.add_sample(name, pairs | extra_labels, value)
 
 
 class Exporter(Collector):
     """Collects the running totals of all metrics at each scrape.
 
-    An estimate is computed again only when a report more was counted or its weights were changed.
+    An estimate is recomputed only after its reports or weights changed.
 
     Parameters
     ----------
-    reader : MetricReader
     top_categories : int
-        At most so many categories of a frequency, or coordinates of a vector, are exported: those
-        of the largest estimates, of a vector in absolute value.
+        Maximum number of exported categories or coordinates per metric: the largest estimates, in
+        absolute value for a vector.
     since_ms : int
-        Panes that begin before are not released: `publish.since`.
+        The start of the first released pane: `publish.since`.
     ends : callable
-        Returns where the log ends; not known, if left out.
+        Returns the log's ends; by default they are unknown.
     silent_ms : int
-        Without a commit, until a worker is taken to count no longer.
+        A worker counts as stopped after this time without a commit.
     slices : SliceExport, optional
-        Which slices are exported; none, if left out.
+        The exported slices; by default none.
     redis_optional : bool
-        For a server that only takes reports: without Redis, or without the right to read it,
-        what the server itself knows is exported. Otherwise a scrape fails then.
+        Whether a scrape succeeds without readable Redis, with the server's own metrics. For a
+        server that only accepts reports.
     """
 
     def __init__(
@@ -133,12 +135,12 @@ class Exporter(Collector):
         self._ends, self._silent_ms = ends, silent_ms
         self._commits: dict[int, int] = {}
         self.reader, self.top_categories, self._since_ms = reader, top_categories, since_ms
-        self._known: dict[str, tuple[str, list[Sample]]] = {}
+        self._samples_by_metric: dict[str, tuple[str, list[Sample]]] = {}
         self._logged: dict[str, str] = {}
         self._lock, self._event_times = threading.Lock(), EventTimes()
 
     def collect(self) -> Iterable[Family]:
-        """Read everything once and return it as metric families."""
+        """Return all metric families, from one read of Redis."""
         with self._lock:
             return self._collect()
 
@@ -155,26 +157,27 @@ class Exporter(Collector):
         families.put(metric_definitions.KAFKA_UP, int(not ends.unknown))
         unusable = unusable_definitions(self.reader.metrics, overview)
         families.put(metric_definitions.DEFINITIONS_UNUSABLE, int(bool(unusable)))
-        families.put(metric_definitions.BUILD, 1, VERSION)
+        families.put(metric_definitions.BUILD_INFO, 1, DITHER_VERSION)
         families.put(metric_definitions.COLLECTION_DURATION, time.perf_counter() - began)
         return families.filled()
 
     def _stored(self, families: Families, overview: TopicProgress, ends: LogEnds) -> None:
-        """Add what Redis has, which is the same for all servers."""
+        """Add the metrics that Redis holds, which are the same on all servers."""
         for name, window in self._windows(overview).items():
             try:
                 if isinstance(window, StateUnreadable):
                     raise window
-                samples = [*_described(window, self._event_times), *self._known[name][1]]
+                described = _described(window, self._event_times)
+                samples = [*described, *self._samples_by_metric[name][1]]
                 samples += self._released(overview, window)
             except StateUnreadable as error:
                 self._unreadable(name, str(error))
                 samples = []
             for sample in samples:
-                families.put(sample.what, sample.value, *sample.labels)
-            families.put(metric_definitions.UNREADABLE, int(not samples), name)
+                families.put(sample.exported, sample.value, *sample.labels)
+            families.put(metric_definitions.METRIC_UNREADABLE, int(not samples), name)
         for (name, outcome), count in sorted(overview.outcomes().items()):
-            families.put(metric_definitions.REPORTS, count, name, outcome)
+            families.put(metric_definitions.REPORT_OUTCOMES, count, name, outcome)
         self._counting(families, overview, ends)
         _measurements(families, overview.partitions.values())
         registry = self.reader.store.registry
@@ -184,20 +187,20 @@ class Exporter(Collector):
         has_leader, events = registry.publisher_status()
         families.put(metric_definitions.PUBLISHER_LEADER, int(has_leader))
         for kind, count in sorted(events.items()):
-            families.put(metric_definitions.PUBLISHED, count, kind)
+            families.put(metric_definitions.PUBLISHED_EVENTS, count, kind)
         keys = [metric_key(name, metric.revision) for name, metric in self.reader.metrics.items()]
         expired = registry.expired_panes(keys)
         for name, count in zip(self.reader.metrics, expired, strict=True):
-            families.put(metric_definitions.EXPIRED, count, name)
+            families.put(metric_definitions.EXPIRED_PANES, count, name)
         for name, count in sorted(registry.failed_searches().items()):
             families.put(metric_definitions.FAILED_SEARCHES, count, name)
         for exporting in self._of_features:
             for sample in exporting.samples(overview):
-                families.put(sample.what, sample.value, *sample.labels)
+                families.put(sample.exported, sample.value, *sample.labels)
         families.put(metric_definitions.COORDINATOR_LEADER, int(registry.is_coordinator_running()))
 
     def _counting(self, families: Families, overview: TopicProgress, ends: LogEnds) -> None:
-        """Add how far each partition is counted, and whether somebody counts."""
+        """Add the progress of each partition, and the number of active workers."""
         now_ms, workers = time.time_ns() // 10**6, set()
         for number, progress in overview.partitions.items():
             idle = progress.idle_ms(now_ms)
@@ -209,7 +212,7 @@ class Exporter(Collector):
                     workers.add(progress.owner.get("worker", ""))
             _partition(families, number, progress)
         for number in overview.unreadable:
-            families.put(metric_definitions.HALTED, 1, number)
+            families.put(metric_definitions.PARTITION_HALTED, 1, number)
         for number in sorted({*overview.partitions, *ends.ranges}):
             counted = overview.partitions.get(number)
             done = 0 if counted is None else int(counted.owner.get("next", 0))
@@ -218,32 +221,32 @@ class Exporter(Collector):
         if math.isfinite(ends.asked_at):
             age = max(0.0, time.monotonic() - ends.asked_at)
             families.put(metric_definitions.LOG_END_AGE, age)
-        families.put(metric_definitions.WORKERS, len(workers))
+        families.put(metric_definitions.ACTIVE_WORKERS, len(workers))
 
-    def _committed(self, number: int, at_ms: int) -> float:
-        """Return when a partition was committed: as before, where only two clocks' ticks differ."""
-        before = self._commits.get(number)
-        if before is None or abs(at_ms - before) > SAME_MS:
-            before = self._commits[number] = at_ms
-        return before / 1000
+    def _committed(self, number: int, measured_ms: int) -> float:
+        """Return the Unix time of a partition's commit, unchanged by the clocks' jitter."""
+        committed_ms = self._commits.get(number)
+        if committed_ms is None or abs(measured_ms - committed_ms) > MAX_CLOCK_JITTER_MS:
+            committed_ms = self._commits[number] = measured_ms
+        return committed_ms / 1000
 
     def _unreadable(self, name: str, why: str) -> None:
-        """Log what keeps a metric from being read, once."""
+        """Log once why a metric is unreadable."""
         if self._logged.get(name) != why:
             log.error("unreadable", metric=name, reason=why)
         self._logged[name] = why
 
     def _windows(self, overview: TopicProgress) -> dict[str, Window | StateUnreadable]:
-        """Return all metrics' windows, or why one cannot be read; estimate those that changed."""
-        found: dict[str, Window | StateUnreadable] = {}
+        """Return each metric's window or its error; estimate the changed windows."""
+        windows: dict[str, Window | StateUnreadable] = {}
         changed = []
         for name in self.reader.metrics:
             try:
-                found[name] = total = self.reader.describe(overview, name)
+                windows[name] = total = self.reader.describe(overview, name)
             except StateUnreadable as error:
-                found[name] = error
+                windows[name] = error
             else:
-                if self._known.get(name, ("", []))[0] != total.version:
+                if self._samples_by_metric.get(name, ("", []))[0] != total.version:
                     changed.append(total)
         for total, read in zip(changed, self.reader.read_totals(changed), strict=True):
             name = total.metric.name
@@ -252,20 +255,20 @@ class Exporter(Collector):
                 samples = [*samples_of(window, self.reader.answer(window), self.top_categories)]
                 samples += self._slices.samples(self.reader, overview, total.metric)
             except StateUnreadable as error:
-                found[name] = error
+                windows[name] = error
             else:
-                self._known[name] = total.version, samples
-        return found
+                self._samples_by_metric[name] = total.version, samples
+        return windows
 
     def _released(self, overview: TopicProgress, window: Window) -> Iterable[Sample]:
-        """Yield how far a metric that is collected in trust is released."""
+        """Yield the progress of a metric's releases (trusted collection)."""
         metric, release, start = window.metric, window.content, self._since_ms
         if not isinstance(release, Release):
             return
         if release.start_ms is not None:
             start = release.start_ms + metric.pane_ms
-            yield Sample(metric_definitions.RELEASED, start / 1000, (metric.name,))
-        due = self.reader.first_waiting(overview, metric, start)
+            yield Sample(metric_definitions.RELEASED_UNTIL, start / 1000, (metric.name,))
+        due = self.reader.first_closed_pane(overview, metric, start)
         if due is not None:
             yield Sample(
                 metric_definitions.RELEASE_DUE, (due + metric.pane_ms) / 1000, (metric.name,)
@@ -273,12 +276,14 @@ class Exporter(Collector):
 
 
 def _described(window: Window, event_times: EventTimes) -> Iterable[Sample]:
-    """Yield what is known of a metric without its sums."""
+    """Yield the samples of a metric that need no sums."""
     metric, name = window.metric, window.metric.name
     about = (metric.description, metric.kind, metric.mechanism, metric.unit)
     levels = " ".join(f"{epsilon:g}" for epsilon in metric.levels)
-    yield Sample(metric_definitions.METRIC, 1, (name, *about, f"{metric.revision:08x}", levels))
-    yield Sample(metric_definitions.WEIGHTS, 1, (name, window.policy))
+    yield Sample(
+        metric_definitions.METRIC_INFO, 1, (name, *about, f"{metric.revision:08x}", levels)
+    )
+    yield Sample(metric_definitions.WEIGHTS_INFO, 1, (name, window.policy))
     reached = event_times.note(metric, window.watermarks)
     if reached is not None:
         yield Sample(metric_definitions.LAST_UPDATE, window.arrived_ms / 1000, (name,))
@@ -287,16 +292,16 @@ def _described(window: Window, event_times: EventTimes) -> Iterable[Sample]:
 
 def _partition(families: Families, number: int, progress: PartitionProgress) -> None:
     owner = progress.owner
-    families.put(metric_definitions.HALTED, int(progress.is_halted), number)
-    families.put(metric_definitions.GAP, int(owner.get("gap", 0)), number)
-    families.put(metric_definitions.EPOCH, int(owner.get("epoch", 0)), number)
-    families.put(metric_definitions.OWNER, 1, number, owner.get("worker", ""))
+    families.put(metric_definitions.PARTITION_HALTED, int(progress.is_halted), number)
+    families.put(metric_definitions.GAP_OFFSETS, int(owner.get("gap", 0)), number)
+    families.put(metric_definitions.PARTITION_EPOCH, int(owner.get("epoch", 0)), number)
+    families.put(metric_definitions.PARTITION_OWNER, 1, number, owner.get("worker", ""))
 
 
 def _measurements(families: Families, partitions: Iterable[PartitionProgress]) -> None:
-    measured = sum((Measurements.stored(one.owner) for one in partitions), Measurements())
+    measured = sum((Measurements.stored(progress.owner) for progress in partitions), Measurements())
     families.histogram(metric_definitions.COMMIT_DURATION, measured.commits)
     families.histogram(metric_definitions.END_TO_END_LATENCY, measured.latencies)
     families.put(metric_definitions.COMMIT_BYTES, measured.commit_bytes)
     for reason, count in sorted(measured.deadletters.items()):
-        families.put(metric_definitions.DEADLETTERS, count, reason)
+        families.put(metric_definitions.DEAD_LETTERS, count, reason)

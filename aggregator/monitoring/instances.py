@@ -1,4 +1,4 @@
-"""What tells the processes of a deployment apart, where they send to a collector."""
+"""Names that tell the processes of a deployment apart in an OpenTelemetry collector."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from aggregator.config.settings import Settings
 
 
 def server_instance(settings: Settings) -> str:
-    """Return what tells a server from others: its host and port, or process if several share it."""
+    """Return a server's name: host and port, or host and process if several share the port."""
     if settings.serve.workers > 1:
         return process_instance()
     return f"{socket.gethostname()}:{settings.serve.port}"
 
 
 def process_instance() -> str:
-    """Return what tells this process from others."""
+    """Return this process's name: host and process id."""
     return f"{socket.gethostname()}:{os.getpid()}"

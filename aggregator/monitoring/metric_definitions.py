@@ -1,9 +1,7 @@
-"""Every Prometheus metric that the core exports, declared once with its help text and labels.
+"""The Prometheus metrics of the core, each with its help text and labels; features declare theirs.
 
 Labels are bounded by the definitions: metrics, their levels and their top categories, outcomes and
 partitions; never windows, batches or clients.
-
-Features declare theirs beside what they export.
 """
 
 from __future__ import annotations
@@ -22,13 +20,12 @@ class Exported:
     Attributes
     ----------
     series : str
-        Its name and its labels, as in ``dither_level_weight{metric,level}``. A counter's name is
-        without its ``_total``, an info's without its ``_info``.
-    help : str
+        Name and labels, as in ``dither_level_weight{metric,level}``, without the ``_total`` of a
+        counter and the ``_info`` of an info.
     type : str
         ``gauge``, ``counter``, ``histogram`` or ``info``.
     buckets : tuple of float
-        Of a histogram: the upper bounds of all buckets but the last, which has none.
+        Of a histogram: the upper bounds of all buckets but the last.
     """
 
     series: str
@@ -54,42 +51,42 @@ class Exported:
 
     @property
     def scraped(self) -> str:
-        """The name as a query has it; a histogram's series add ``_bucket``, ``_sum``, ``_count``.
+        """The name in queries; a histogram's series add ``_bucket``, ``_sum``, ``_count``.
 
         Examples
         --------
-        >>> REPORTS.scraped, METRIC.scraped, ESTIMATE.scraped
+        >>> REPORT_OUTCOMES.scraped, METRIC_INFO.scraped, ESTIMATE_VALUE.scraped
         ('dither_reports_total', 'dither_metric_info', 'dither_estimate')
         """
         return self.name + {"counter": "_total", "info": "_info"}.get(self.type, "")
 
 
-ESTIMATE = Exported(
+ESTIMATE_VALUE = Exported(
     "dither_estimate{metric,category}",
     "Estimate over everything counted so far, clipped into its bounds, in the metric's unit; a "
     "frequency is a share. For a minimum or maximum: the middle of the range that the rounds have"
     " left, only a guess.",
 )
-UNBIASED = Exported(
+UNBIASED_ESTIMATE = Exported(
     "dither_estimate_unbiased{metric,category}",
     "The estimate before it is clipped into its bounds; use it for sums and means of several "
     "estimates.",
 )
-LOWER = Exported(
+ESTIMATE_LOWER = Exported(
     "dither_estimate_lower{metric,category}",
     "Lower confidence bound of the estimate; it holds at all times at once, from the first report"
     " on.",
 )
-UPPER = Exported(
+ESTIMATE_UPPER = Exported(
     "dither_estimate_upper{metric,category}",
     "Upper confidence bound of the estimate; it holds at all times at once, from the first report"
     " on.",
 )
-RADIUS = Exported(
+ESTIMATE_RADIUS = Exported(
     "dither_estimate_radius{metric}",
     "Bound on the l2 distance of the estimated mean vector from the true one.",
 )
-QUANTILE = Exported(
+QUANTILE_VALUE = Exported(
     "dither_quantile{metric,quantile}",
     "Quantile of a distribution over everything counted so far, in the metric's unit.",
 )
@@ -134,20 +131,20 @@ LEVEL_REPORTS = Exported("dither_level_reports{metric,level}", "Counted reports 
 LEVEL_WEIGHT = Exported(
     "dither_level_weight{metric,level}", "Share of a privacy level in the estimate."
 )
-HETEROGENEITY = Exported(
+LEVEL_HETEROGENEITY = Exported(
     "dither_level_heterogeneity_pvalue{metric}",
     "P-value of the test that values do not depend on the privacy level (Cochran's Q). If it is "
     "tiny, only uniform weights estimate the mean of all reports.",
 )
-METRIC = Exported(
+METRIC_INFO = Exported(
     "dither_metric{metric,description,kind,mechanism,unit,revision,levels}",
     "Definition of a metric.",
     type="info",
 )
-WEIGHTS = Exported(
+WEIGHTS_INFO = Exported(
     "dither_weights{metric,policy}", "Weights' policy in force for a metric.", type="info"
 )
-UNREADABLE = Exported(
+METRIC_UNREADABLE = Exported(
     "dither_metric_unreadable{metric}",
     "1 if a metric has no estimate because a value in Redis is missing or cannot be read.",
 )
@@ -156,12 +153,12 @@ LEVEL_LOSS = Exported(
     "Privacy loss, in epsilon, of a report of a level in the latest release; only with trusted "
     "collection.",
 )
-SATURATION = Exported(
+RELEASE_SATURATION = Exported(
     "dither_release_saturation{metric}",
     "Epsilon above which a privacy level bought nothing in the latest release; absent if its "
     "weights have no such threshold.",
 )
-RELEASED = Exported(
+RELEASED_UNTIL = Exported(
     "dither_release_timestamp_seconds{metric}", "End, in event time, of the last released pane."
 )
 RELEASE_DUE = Exported(
@@ -234,13 +231,13 @@ SLICES_LEFT_OUT = Exported(
     "Number of slices with reports that are not exported, because they are not among those with "
     "most reports.",
 )
-REPORTS = Exported(
+REPORT_OUTCOMES = Exported(
     "dither_reports{metric,outcome}",
     "Reports by outcome: accepted, duplicate, or the reason for a dead letter (late, future, "
     "malformed, ...). Reports of unknown metrics have an empty metric.",
     type="counter",
 )
-DEADLETTERS = Exported(
+DEAD_LETTERS = Exported(
     "dither_deadletters{reason}",
     "Messages sent to the dead-letter topic instead of being counted, by reason.",
     type="counter",
@@ -272,7 +269,7 @@ LAST_COMMIT = Exported(
     "dither_last_commit_timestamp_seconds{partition}",
     "Time of a partition's last commit; its age is measured by Redis's clock.",
 )
-WORKERS = Exported(
+ACTIVE_WORKERS = Exported(
     "dither_workers",
     "Workers that committed a partition within the last minute; 0 if no worker counts.",
 )
@@ -291,19 +288,21 @@ DEFINITIONS_UNUSABLE = Exported(
     "1 while the metrics.toml of this server or of a worker cannot be used after a change; the "
     "previous definitions stay in force. `/readyz` and `/v1/status` say why.",
 )
-HALTED = Exported(
+PARTITION_HALTED = Exported(
     "dither_partition_halted{partition}",
     "1 if a partition is not counted until somebody acts: its log does not continue where its "
     "sums end, an offset cannot be counted, or a limit on refused messages or open panes was "
     "reached.",
 )
-GAP = Exported(
+GAP_OFFSETS = Exported(
     "dither_gap_offsets{partition}",
     "Offsets of a partition that were skipped without being counted, because a setting accepted "
     "their loss.",
 )
-EPOCH = Exported("dither_partition_epoch{partition}", "Number of changes of a partition's owner.")
-OWNER = Exported(
+PARTITION_EPOCH = Exported(
+    "dither_partition_epoch{partition}", "Number of changes of a partition's owner."
+)
+PARTITION_OWNER = Exported(
     "dither_partition_owner{partition,worker}",
     "The worker that last took a partition, as its host and process.",
     type="info",
@@ -317,13 +316,13 @@ WORKER_STUCK = Exported(
     "dither_worker_stuck_seconds{worker,step}",
     "Time that a stuck worker has spent in its current step; only stuck workers have it.",
 )
-PUBLISHED = Exported(
+PUBLISHED_EVENTS = Exported(
     "dither_published_events{type}",
     "Events committed to the estimates topic, by type: one `final` for each closed pane, "
     "`provisional` for a changed running total, `alarm`, and `decided` for a comparison.",
     type="counter",
 )
-EXPIRED = Exported(
+EXPIRED_PANES = Exported(
     "dither_expired_panes{metric}",
     "Panes that will never have a final event, because a part expired (the metric's `retention`) "
     "before every partition had closed it.",
@@ -336,7 +335,7 @@ FAILED_SEARCHES = Exported(
 PUBLISHER_LEADER = Exported(
     "dither_publisher_leader", "1 while a server has the lease to publish events."
 )
-REQUESTS = Exported(
+HTTP_REQUESTS = Exported(
     "dither_http_requests{route,method,status}",
     "Answers of this server by route, method and class of status; the route is empty for unknown "
     "paths.",
@@ -356,23 +355,25 @@ OTLP_EXPORTS = Exported(
 COLLECTION_DURATION = Exported(
     "dither_collection_duration_seconds", "Time to read and estimate for this scrape."
 )
-BUILD = Exported("dither_build{version}", "The version of this server.", type="info")
+BUILD_INFO = Exported("dither_build{version}", "The version of this server.", type="info")
 
-CORE = tuple(declared for declared in list(globals().values()) if isinstance(declared, Exported))
-"""In the order of their declaration."""
-TITLES = {
-    ESTIMATE: "Estimates",
+CORE_METRICS = tuple(
+    constant for constant in list(globals().values()) if isinstance(constant, Exported)
+)
+"""In the order of declaration."""
+SECTION_TITLES = {
+    ESTIMATE_VALUE: "Estimates",
     LEVEL_LOSS: "Releases",
     SEARCH_ROUND: "Searches",
     SLICE_ESTIMATE: "Slices",
-    REPORTS: "Reports",
+    REPORT_OUTCOMES: "Reports",
     CONSUMER_LAG: "Counting",
-    PUBLISHED: "Publishing",
-    REQUESTS: "Serving",
+    PUBLISHED_EVENTS: "Publishing",
+    HTTP_REQUESTS: "Serving",
 }
-"""Of the sections of the reference, by the metric that each begins with."""
+"""Titles of the reference's sections, by the first metric of each."""
 
-LABELS = {
+LABEL_MEANINGS = {
     "side": "`at_least` of a maximum, `at_most` of a minimum",
     "metric": "name of a metric in `metrics.toml`",
     "category": "a category of a frequency or a coordinate of a vector; at most the "
@@ -400,4 +401,4 @@ LABELS = {
     "description": "from the metric's definition, like kind, mechanism, unit, levels and revision",
     "version": "of Dither",
 }
-"""The meaning of each label's values, by its name."""
+"""Meanings of labels, by name."""

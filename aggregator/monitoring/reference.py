@@ -1,17 +1,19 @@
-"""All exported metrics, and their reference for people.
-
-``python -m aggregator.monitoring.reference > docs/metrics.md`` writes it.
-"""
+"""All exported metrics, and docs/metrics.md, which this module prints."""
 
 from __future__ import annotations
 
 import sys
 
 from aggregator.feature import features
-from aggregator.monitoring.metric_definitions import CORE, LABELS, TITLES, Exported
+from aggregator.monitoring.metric_definitions import (
+    CORE_METRICS,
+    LABEL_MEANINGS,
+    SECTION_TITLES,
+    Exported,
+)
 from aggregator.monitoring.samples import Samples
 
-HEAD = """\
+PAGE_HEAD = """\
 # Exported metrics
 
 This page lists every metric that `dither serve` exports at `/metrics`, in Prometheus' text format
@@ -34,8 +36,8 @@ Generated from `aggregator/monitoring/metric_definitions.py` and the features' `
 
 
 def all_exported() -> tuple[Exported, ...]:
-    """Return all exported metrics: those of the core, then those of each feature."""
-    return (*CORE, *(exported for kind in _of_features() for exported in kind.exported))
+    """Return the exported metrics of the core, then those of each feature."""
+    return (*CORE_METRICS, *(exported for kind in _of_features() for exported in kind.exported))
 
 
 def _of_features() -> list[type[Samples]]:
@@ -45,18 +47,18 @@ def _of_features() -> list[type[Samples]]:
 
 def reference() -> str:
     """Return docs/metrics.md."""
-    parts = [HEAD.rstrip()]
-    titles, labels_of_all = dict(TITLES), dict(LABELS)
+    parts = [PAGE_HEAD.rstrip()]
+    titles, labels_of_all = dict(SECTION_TITLES), dict(LABEL_MEANINGS)
     for kind in _of_features():
         titles[kind.exported[0]] = kind.title
         labels_of_all |= kind.labels
-    for one in all_exported():
-        if title := titles.get(one):
+    for exported in all_exported():
+        if title := titles.get(exported):
             parts.append(f"\n## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")
-        labels = ", ".join(f"`{label}`" for label in one.labels)
-        buckets = ", ".join(f"{bound:g}" for bound in one.buckets)
-        meaning = one.help + (f" Buckets up to {buckets} s." if buckets else "")
-        parts.append(f"| `{one.scraped}` | {one.type} | {labels} | {meaning} |")
+        labels = ", ".join(f"`{label}`" for label in exported.labels)
+        buckets = ", ".join(f"{bound:g}" for bound in exported.buckets)
+        meaning = exported.help + (f" Buckets up to {buckets} s." if buckets else "")
+        parts.append(f"| `{exported.scraped}` | {exported.type} | {labels} | {meaning} |")
     parts.append("\n## Labels\n\n| label | values |\n|---|---|")
     parts += [f"| `{label}` | {meaning} |" for label, meaning in labels_of_all.items()]
     return "\n".join(parts) + "\n"

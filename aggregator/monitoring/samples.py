@@ -1,4 +1,4 @@
-"""Samples of exported metrics, and what a feature exports."""
+"""Samples of exported metrics, and the base class of a feature's samples."""
 
 from __future__ import annotations
 
@@ -14,27 +14,25 @@ from aggregator.storage.progress import TopicProgress
 class Sample(NamedTuple):
     """A value of an exported metric, with the labels in the declaration's order."""
 
-    what: Exported
+    exported: Exported
     value: float
     labels: tuple[object, ...] = ()
 
 
 class Samples(ABC):
-    """What a feature exports.
+    """The exported metrics of a feature.
 
     Parameters
     ----------
-    reader : MetricReader
     top : int
-        Categories or coordinates to export at most.
+        Maximum number of categories or coordinates per metric.
 
     Attributes
     ----------
     title : str
-        Of its section in docs/metrics.md.
-    exported : tuple of Exported
+        The title of its section in docs/metrics.md.
     labels : mapping of str to str
-        The meaning of the labels that no other metric has.
+        Meanings of the labels that only this feature has.
     """
 
     title: ClassVar[str]
@@ -46,10 +44,4 @@ class Samples(ABC):
 
     @abstractmethod
     def samples(self, overview: TopicProgress) -> Iterator[Sample]:
-        """Yield the samples of a scrape; nothing of what is not known.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-            As of now.
-        """
+        """Yield the samples of a scrape, without unknown values."""

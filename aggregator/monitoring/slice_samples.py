@@ -1,4 +1,4 @@
-"""Slices as samples of exported metrics: of a running total, those with most reports."""
+"""Prometheus samples of a running total's largest slices."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from aggregator.storage.progress import TopicProgress
 from estimators import Metric
 from estimators.metrics.attributes import NO_VALUE
 
-MOST_SAMPLES = 1_000
-"""Of the slices of a metric."""
+MAX_SLICE_SAMPLES = 1_000
+"""Per metric."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SliceExport:
-    """Which slices are exported.
+    """The selection of exported slices.
 
     Attributes
     ----------
     groupings : mapping
-        By which attributes of devices, by metric.
+        Attributes of devices, by metric.
     top : int
-        At most so many slices of each grouping, those with most reports.
+        Maximum number of slices per grouping, those with most reports.
     top_categories : int
-        At most so many categories or coordinates of each slice.
+        Maximum number of categories or coordinates per slice.
     """
 
     groupings: Groupings = dataclasses.field(default_factory=dict)
@@ -41,7 +41,7 @@ class SliceExport:
     def samples(
         self, reader: MetricReader, overview: TopicProgress, metric: Metric
     ) -> Iterator[Sample]:
-        """Yield the slices of a metric's running total.
+        """Yield the samples of the slices of a metric's running total.
 
         Parameters
         ----------
@@ -54,36 +54,36 @@ class SliceExport:
         StateUnreadable
             If they cannot be read.
         """
-        left = MOST_SAMPLES
-        numbers = min(max(1, len(metric.labels)), self.top_categories)
+        remaining_samples = MAX_SLICE_SAMPLES
+        numbers_per_slice = min(max(1, len(metric.labels)), self.top_categories)
         for query in queries(self.groupings, metric):
-            most = min(self.top, max(0, left - 1) // (3 * numbers + 1))
+            max_slices = min(self.top, max(0, remaining_samples - 1) // (3 * numbers_per_slice + 1))
             window = reader.read(reader.describe(overview, metric.name, query))
-            found = reader.answer_slices(window, dataclasses.replace(query, top=most))
-            for one in found.slices:
-                yield from self._slice(metric.name, one)
+            slices = reader.answer_slices(window, dataclasses.replace(query, top=max_slices))
+            for estimate in slices.slices:
+                yield from self._slice(metric.name, estimate)
             labels = (metric.name, ",".join(query.by))
-            yield Sample(metric_definitions.SLICES_LEFT_OUT, found.left_out, labels)
-            left -= len(found.slices) * (3 * numbers + 1) + 1
+            yield Sample(metric_definitions.SLICES_LEFT_OUT, slices.left_out, labels)
+            remaining_samples -= len(slices.slices) * (3 * numbers_per_slice + 1) + 1
 
-    def _slice(self, name: str, one: SliceEstimate) -> Iterator[Sample]:
-        labels = (name, slice_label(one.slice))
-        yield Sample(metric_definitions.SLICE_REPORTS, one.reports, labels)
-        if one.estimate is None:
+    def _slice(self, name: str, slice_estimate: SliceEstimate) -> Iterator[Sample]:
+        labels = (name, slice_label(slice_estimate.slice))
+        yield Sample(metric_definitions.SLICE_REPORTS, slice_estimate.reports, labels)
+        if slice_estimate.estimate is None:
             return
-        shown = one.estimate.numbers.top(self.top_categories)
+        shown = slice_estimate.estimate.numbers.top(self.top_categories)
         categories = shown.labels if np.ndim(shown.value) else ("",)
-        for what, numbers in (
+        for exported, numbers in (
             (metric_definitions.SLICE_ESTIMATE, shown.shown),
             (metric_definitions.SLICE_LOWER, shown.lower),
             (metric_definitions.SLICE_UPPER, shown.upper),
         ):
             for category, value in zip(categories, np.atleast_1d(numbers).tolist(), strict=True):
-                yield Sample(what, value, (*labels, category))
+                yield Sample(exported, value, (*labels, category))
 
 
 def slice_label(values: Slice) -> str:
-    """Return a slice as the value of a label.
+    """Return the label value of a slice.
 
     Examples
     --------

@@ -1,9 +1,8 @@
 """Events in the envelope that Kafka Connect's JsonConverter reads with ``schemas.enable``.
 
-The envelope is ``{"schema": ..., "payload": ...}``. The payload is the event's data, byte for byte,
-so that whoever reads the topic finds the same event with and without it. The schema is a function
-of the event's type and of whether its answer is one number or several: it is the same for all
-events of a metric.
+The envelope is ``{"schema": ..., "payload": ...}``, and the payload is the event's unchanged data.
+The schema depends on the event's type and on whether its answer has one number or several, so that
+all events of a metric share it.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from msgspec import inspect
 
 from producers.wire.decoding import decode_json
 
-BEGIN, MIDDLE, END = b'{"schema":', b',"payload":', b"}"
-SEVERAL = ".several"
-"""Ends the name of the schema of answers that have several numbers."""
-TYPES: dict[type[inspect.Type], str] = {
+ENVELOPE_START, PAYLOAD_START, ENVELOPE_END = b'{"schema":', b',"payload":', b"}"
+SEVERAL_NUMBERS_SUFFIX = ".several"
+"""Ends the name of the schema of answers with several numbers."""
+CONNECT_TYPES: dict[type[inspect.Type], str] = {
     inspect.StrType: "string",
     inspect.BoolType: "boolean",
     inspect.IntType: "int64",
@@ -34,7 +33,7 @@ class _Envelope(msgspec.Struct):
 
 
 class _Numbers(msgspec.Struct):
-    """What tells whether an answer has several numbers."""
+    """The fields that are arrays if an answer has several numbers."""
 
     value: Any = None
     now: dict[str, Any] = {}
@@ -48,13 +47,12 @@ def enveloped(name: str, kind: type, data: bytes) -> bytes:
     name : str
         The event's type, which names the schema.
     kind : type
-        The struct that the data are of.
+        The struct of the data.
     data : bytes
-        In JSON.
     """
-    found = decode_json(data, _Numbers)
-    has_several = isinstance(found.value, list) or isinstance(found.now.get("value"), list)
-    return BEGIN + _encoded(name, kind, has_several) + MIDDLE + data + END
+    numbers = decode_json(data, _Numbers)
+    has_several = isinstance(numbers.value, list) or isinstance(numbers.now.get("value"), list)
+    return ENVELOPE_START + _encoded(name, kind, has_several) + PAYLOAD_START + data + ENVELOPE_END
 
 
 def without_envelope(value: bytes) -> bytes:
@@ -67,28 +65,26 @@ def without_envelope(value: bytes) -> bytes:
     >>> without_envelope(b'{"metric":"delay"}')
     b'{"metric":"delay"}'
     """
-    if not value.startswith(BEGIN):
+    if not value.startswith(ENVELOPE_START):
         return value
     try:
         return bytes(decode_json(value, _Envelope).payload)
-    except ValueError:  # somebody else's
+    except ValueError:  # another producer's message
         return value
 
 
 def connect_schema(name: str, kind: type, *, has_several: bool) -> Schema:
-    """Return the schema of a struct in the words of Kafka Connect.
+    """Return the Kafka Connect schema of a struct.
 
     Parameters
     ----------
     name : str
-        The event's type.
     kind : type
-        The struct.
     has_several : bool
-        Whether its numbers are arrays: one for each category, coordinate or quantile.
+        Whether its numbers are arrays, by category, coordinate or quantile.
     """
-    found = _schema(inspect.type_info(kind), has_several)
-    return {**found, "name": name + SEVERAL * has_several, "optional": False}
+    schema = _schema(inspect.type_info(kind), has_several)
+    return {**schema, "name": name + SEVERAL_NUMBERS_SUFFIX * has_several, "optional": False}
 
 
 @functools.cache
@@ -96,7 +92,7 @@ def _encoded(name: str, kind: type, has_several: bool) -> bytes:
     return msgspec.json.encode(connect_schema(name, kind, has_several=has_several))
 
 
-def _schema(found: inspect.Type, has_several: bool) -> Schema:
+def _schema(field_type: inspect.Type, has_several: bool) -> Schema:
     """Return a type's schema.
 
     Raises
@@ -104,9 +100,9 @@ def _schema(found: inspect.Type, has_several: bool) -> Schema:
     TypeError
         If Kafka Connect has no such type.
     """
-    match found:
+    match field_type:
         case inspect.Metadata():
-            return _schema(found.type, has_several)
+            return _schema(field_type.type, has_several)
         case inspect.StructType():
             fields = [
                 {
@@ -114,38 +110,39 @@ def _schema(found: inspect.Type, has_several: bool) -> Schema:
                     "optional": not field.required,
                     **_schema(field.type, has_several),
                 }
-                for field in found.fields
+                for field in field_type.fields
             ]
             return {"type": "struct", "fields": fields}
         case inspect.ListType() | inspect.VarTupleType():
-            return {"type": "array", "items": _item(found.item_type, has_several)}
+            return {"type": "array", "items": _item(field_type.item_type, has_several)}
         case inspect.TupleType():
-            return {"type": "array", "items": _item(found.item_types[0], has_several)}
+            return {"type": "array", "items": _item(field_type.item_types[0], has_several)}
         case inspect.DictType():
             keys = {"type": "string", "optional": False}
-            return {"type": "map", "keys": keys, "values": _item(found.value_type, has_several)}
+            values = _item(field_type.value_type, has_several)
+            return {"type": "map", "keys": keys, "values": values}
         case inspect.LiteralType():
-            return {"type": "boolean" if isinstance(found.values[0], bool) else "string"}
+            return {"type": "boolean" if isinstance(field_type.values[0], bool) else "string"}
         case inspect.UnionType():
-            return {**_schema(_one_of(found, has_several), has_several), "optional": True}
-    if type(found) not in TYPES:
-        raise TypeError(f"{found}: Kafka Connect has no such type")
-    return {"type": TYPES[type(found)]}
+            return {**_schema(_one_of(field_type, has_several), has_several), "optional": True}
+    if type(field_type) not in CONNECT_TYPES:
+        raise TypeError(f"{field_type}: Kafka Connect has no such type")
+    return {"type": CONNECT_TYPES[type(field_type)]}
 
 
-def _item(found: inspect.Type, has_several: bool) -> Schema:
-    return {"optional": False, **_schema(found, has_several)}
+def _item(item_type: inspect.Type, has_several: bool) -> Schema:
+    return {"optional": False, **_schema(item_type, has_several)}
 
 
 def _one_of(union: inspect.UnionType, has_several: bool) -> inspect.Type:
-    """Return the type of a field that may also be null or missing; without unions in Connect."""
+    """Return the one type of an optional field, since Kafka Connect has no unions."""
     kinds: dict[type, inspect.Type] = {
-        type(one): one for one in union.types if not isinstance(one, inspect.NoneType)
+        type(member): member for member in union.types if not isinstance(member, inspect.NoneType)
     }
     if len(kinds) == 1:
         return next(iter(kinds.values()))
     if kinds.keys() == {inspect.FloatType, inspect.ListType}:
         return kinds[inspect.ListType if has_several else inspect.FloatType]
     if kinds.keys() == {inspect.StrType, inspect.StructType}:
-        return kinds[inspect.StrType]  # an attribute's value: one that is not declared is null
+        return kinds[inspect.StrType]  # an attribute's value; null if it is not declared
     raise TypeError(f"{union}: Kafka Connect has no such type")

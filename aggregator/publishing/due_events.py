@@ -1,4 +1,4 @@
-"""What finds events that are due: runs through final panes, and whatever else a feature has."""
+"""Finders of due events: the features' protocol, and runs through final panes."""
 
 from __future__ import annotations
 
@@ -18,63 +18,44 @@ from aggregator.reading.reader import MetricReader
 from aggregator.storage.progress import TopicProgress
 
 TURN_SECONDS = 1.0
-"""A run that has many panes to look at goes on in its next turn."""
+"""A run with more panes continues in its next turn."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Publication:
-    """The publication that a process leads.
-
-    Attributes
-    ----------
-    reader : MetricReader
-    published : PublishedLog
-        Knows which events there are already.
-    source : str
-        The CloudEvents attribute `source` of the events.
-    since_ms : int
-        Panes that begin before are not published.
-    """
+    """The values that all finders of due events share."""
 
     reader: MetricReader
     published: PublishedLog
     source: str
+    """The CloudEvents attribute of the events."""
     since_ms: int
+    """The start of the first published pane."""
 
 
 class DueEvents(Protocol):
-    """Finds the events of one feature that are due.
+    """Finds the due events of one feature.
 
     Attributes
     ----------
     comes_first : bool
-        Whether its turn comes before every batch of final events, and not after it.
+        Whether its turn comes before each batch of final events, rather than after it.
     """
 
     comes_first: bool
 
     def due_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
-        """Yield events that are due, in lists.
-
-        Every list is to be published before the next one is asked for.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-            As of now.
-        partitions : int
-            How many the reports topic has.
-        """
+        """Yield lists of due events; the caller publishes each before it takes the next."""
 
 
 class Run(Protocol):
-    """What looks at final panes in order."""
+    """A procedure over final panes in order, such as an alarm."""
 
     name: str
 
     @property
     def position(self) -> object:
-        """Changes whenever its state does."""
+        """A value that changes with its state."""
 
     def stored(self) -> msgspec.Struct:
         """Return its state."""
@@ -84,13 +65,7 @@ R = TypeVar("R", bound=Run)
 
 
 class RunWatch(abc.ABC, Generic[R]):
-    """Runs of one kind, taken through the final panes of a deployment.
-
-    Parameters
-    ----------
-    publication : Publication
-    runs : sequence of Run
-    """
+    """Feeds the final panes of a deployment to runs of one kind."""
 
     comes_first = False
 
@@ -107,42 +82,34 @@ class RunWatch(abc.ABC, Generic[R]):
         ----------
         run : Run
         overview : TopicProgress
-            As of now.
         closed : mapping of str to int
-            The event time in ms, by metric, up to which panes are final.
+            The event time in ms up to which panes are final, by metric.
         """
 
     @abc.abstractmethod
     def state_key(self, run: R) -> str:
-        """Return the key of its state in Redis."""
+        """Return the Redis key of a run's state."""
 
     def note_published(self, event: Event) -> None:
-        """See an event that was published."""
+        """React to a published event."""
 
     def due_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the events of one run after another, some panes of each.
 
-        Every list is to be published before the next one is asked for: only then is it stored how
-        far the run has looked.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-            As of now.
-        partitions : int
-            How many the reports topic has.
+        The caller publishes each list before it takes the next: only then is the run's state
+        stored.
 
         Raises
         ------
         Exception
-            Where a run fails, as for panes that cannot be read: after the other runs. It is then to
-            be resumed from what is stored.
+            The first failure of a run, after the other runs; the failed run resumes from its
+            stored state.
         """
         closed = self.publication.reader.finality_watermarks(overview, partitions)
         published = self.publication.published
-        failed: Exception | None = None
+        first_error: Exception | None = None
         for run in self._runs:
-            before, events = run.position, list[Event]()
+            start_position, events = run.position, list[Event]()
             deadline = time.monotonic() + TURN_SECONDS
             try:
                 for batch in self.events(run, overview, closed):
@@ -150,18 +117,18 @@ class RunWatch(abc.ABC, Generic[R]):
                     if time.monotonic() > deadline:
                         break
             except StateUnreadable as error:
-                failed = failed or error
+                first_error = first_error or error
             except redis.RedisError:
                 raise
-            except Exception as error:  # within a pane: what is in memory may be half of a step
-                failed = failed or error
+            except Exception as error:  # within a pane: the state in memory may be half a step
+                first_error = first_error or error
                 continue
-            published.check()
+            published.verify_intact()
             yield events
-            if run.position != before:
+            if run.position != start_position:
                 state: Any = msgspec.msgpack.encode(run.stored())
                 published.lease.write([["SET", self.state_key(run), state]])
             for event in events:
                 self.note_published(event)
-        if failed is not None:
-            raise failed
+        if first_error is not None:
+            raise first_error

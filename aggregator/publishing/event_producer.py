@@ -18,27 +18,23 @@ from producers.kafka.kafka_errors import describe_kafka_error
 BEGIN_SECONDS = 30.0
 COMMIT_SECONDS = 30.0
 TRANSACTION_MS = 45_000
-"""After this, Kafka itself ends the transaction of a publisher that is gone."""
+"""After this time Kafka aborts the transaction of a dead publisher."""
 
 
 class EventProducer:
-    """A transactional producer: the only one of its identity from the moment it is made.
+    """A transactional producer, which fences every earlier one of its identity.
 
-    Making one fences every other: what another has begun and not committed is undone, and it can
-    commit nothing more.
+    Kafka aborts the transaction of a fenced producer, and refuses its commits.
 
     Parameters
     ----------
-    settings : Settings
-    topic : str
-        Where the events go.
     identity : str
         The transactional id.
 
     Raises
     ------
     KafkaException
-        If Kafka does not answer in time; to be tried again with another producer.
+        If Kafka does not answer in time; retry with a new producer.
     """
 
     def __init__(self, settings: Settings, topic: str, identity: str) -> None:
@@ -49,17 +45,12 @@ class EventProducer:
         self._partitions = self.partitions(self._topic)
 
     def publish(self, events: Sequence[Event]) -> dict[int, int]:
-        """Put events on the topic, all or none.
-
-        Returns
-        -------
-        dict of int to int
-            By partition, the offset after its last event.
+        """Publish events in one transaction; return the offset after the last one, by partition.
 
         Raises
         ------
         DitherError, KafkaException
-            If they may or may not be there: only the topic itself can tell.
+            If the outcome is unknown: only the topic has the truth.
         """
         offsets: dict[int, int] = {}
         failed: list[KafkaError] = []
@@ -90,26 +81,26 @@ class EventProducer:
         return offsets
 
     def partitions(self, topic: str) -> int:
-        """Return how many partitions a topic has.
+        """Return the number of partitions of a topic.
 
         Raises
         ------
         DitherError
-            If there is no such topic, or this user may not see it.
+            If the topic does not exist, or is hidden from this user.
         KafkaException
             If Kafka does not answer.
         """
-        about = self._producer.list_topics(topic, timeout=clients.ANSWER_SECONDS).topics[topic]
-        if about.error is not None:
-            raise DitherError(describe_kafka_error(about.error, topic))
-        return len(about.partitions)
+        metadata = self._producer.list_topics(topic, timeout=clients.ANSWER_SECONDS).topics[topic]
+        if metadata.error is not None:
+            raise DitherError(describe_kafka_error(metadata.error, topic))
+        return len(metadata.partitions)
 
     def close(self) -> None:
-        """Let go; what was not committed never will be."""
+        """Close the producer, without committing."""
         self._producer.purge()
         with contextlib.suppress(KafkaException):  # the failure was reported when it happened
             self._producer.close()
 
     def _partition(self, metric: str) -> int:
-        """Return the partition of a metric's events: one, whatever their keys, for their order."""
+        """Return the one partition of a metric's events, which keeps their order."""
         return zlib.crc32(metric.encode()) % self._partitions

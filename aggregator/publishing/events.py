@@ -1,8 +1,7 @@
 """Events on the estimates topic: CloudEvents 1.0, in Kafka's binary mode.
 
-An event is a function of what was counted, of the policy of weights and of the settings: whoever
-publishes it, and whenever, its id and its bytes are the same. So are those of a release once it was
-drawn.
+An event's id and bytes are a function of the counted reports, the weights' policy and the settings,
+and for a release of its draw.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from aggregator.publishing.connect_schemas import enveloped, without_envelope
 from aggregator.reading.discovered_strings import DiscoveryAnswer, pane_discovery
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import Answer, answer
-from aggregator.reading.slices.answers import FinalAnswer, final_answer
 from aggregator.reading.slices.estimates import Slices
-from aggregator.reading.windows import Window
+from aggregator.reading.slices.slice_answers import FinalAnswer, final_answer
+from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NO_TIME
 from aggregator.timestamps import iso
@@ -31,11 +30,11 @@ from producers.wire.decoding import decode_json
 if TYPE_CHECKING:
     from estimators import Estimate
 
-FINAL = "dither.estimate.final"
-PROVISIONAL = "dither.estimate.provisional"
+FINAL_TYPE = "dither.estimate.final"
+PROVISIONAL_TYPE = "dither.estimate.provisional"
 CONTENT_TYPE = "application/json"
-MAX_BYTES = 900_000
-"""Of an event's data: librdkafka, brokers and consumers take about 1 MB unless told otherwise."""
+MAX_EVENT_BYTES = 900_000
+"""Of an event's data: librdkafka, brokers and consumers accept about 1 MB by default."""
 DIGEST_BYTES = 12
 
 
@@ -44,28 +43,28 @@ class _Policy(msgspec.Struct, frozen=True):
 
 
 def feature_event_types() -> dict[str, EventType]:
-    """Return the types of events that features publish, by name."""
+    """Return the features' types of events, by name."""
     return {kind.name: kind for feature in features() for kind in feature.event_types()}
 
 
 def data_types() -> dict[str, type[msgspec.Struct]]:
-    """Return the struct of an event's data, by the event's type."""
+    """Return the structs of events' data, by event type."""
     of_features = {name: kind.data for name, kind in feature_event_types().items()}
-    return {FINAL: FinalAnswer, PROVISIONAL: Answer, **of_features}
+    return {FINAL_TYPE: FinalAnswer, PROVISIONAL_TYPE: Answer, **of_features}
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """A CloudEvent, as it goes to Kafka.
+    """A CloudEvent for Kafka.
 
     Attributes
     ----------
     id, type, source, subject, time : str
-        The attributes of CloudEvents: `subject` is the name of the metric, or of what a feature
-        defines; `time` a pane's end, or when the last report that is counted reached Kafka.
+        The attributes of CloudEvents: `subject` is the name of the metric, or of a feature's
+        definition; `time` is a pane's end, or the arrival of the last counted report in Kafka.
     key : str
         The message's key: the metric for a running total, the metric and the pane for a final
-        event, the id for an event of a feature. So compaction keeps the newest running total, and
+        event, the id for an event of a feature. So compaction keeps the newest running total and
         every other event.
     data : bytes
         The answer, in JSON.
@@ -81,7 +80,7 @@ class Event:
 
     @property
     def headers(self) -> list[tuple[str, str | bytes | None]]:
-        """The message's headers."""
+        """The headers of the Kafka message."""
         return [
             ("ce_specversion", b"1.0"),
             ("ce_id", self.id.encode()),
@@ -94,20 +93,20 @@ class Event:
 
     @property
     def enveloped(self) -> bytes:
-        """The data with the schema for Kafka Connect: ``{"schema": ..., "payload": ...}``."""
+        """The data in the envelope of Kafka Connect."""
         return enveloped(self.type, data_types()[self.type], self.data)
 
     @classmethod
     def parse(cls, message: Any) -> Self | None:
-        """Return the event that a message is, whether in an envelope; None if it is none."""
+        """Return the event of a message, with or without envelope; None: it is no event."""
         try:
-            found = {n: v.decode() for n, v in read(message) or [] if isinstance(v, bytes)}
+            headers = {n: v.decode() for n, v in read(message) or [] if isinstance(v, bytes)}
             return cls(
-                found["ce_id"],
-                found["ce_type"],
-                found["ce_source"],
-                found.get("ce_subject", ""),
-                found.get("ce_time", ""),
+                headers["ce_id"],
+                headers["ce_type"],
+                headers["ce_source"],
+                headers.get("ce_subject", ""),
+                headers.get("ce_time", ""),
                 message.key().decode(),
                 without_envelope(message.value() or b""),
             )
@@ -116,7 +115,7 @@ class Event:
 
 
 def source(reports_topic: str) -> str:
-    """Return where the events of a deployment come from."""
+    """Return the CloudEvents source of a deployment."""
     return f"/dither/{reports_topic}"
 
 
@@ -131,76 +130,72 @@ def pane_key(metric: str, start_ms: int) -> str:
     return f"{metric}/{iso(start_ms)}"
 
 
-def final(
+def final_event(
     window: Window,
     top: int,
     origin: str,
     slices: Sequence[Slices] = (),
     strings: DiscoveryAnswer | None = None,
 ) -> Event:
-    """Return the event of a pane that is final.
-
-    When its last report arrived is left out: the store knows that of the metric, not of the pane.
+    """Return the event of a final pane, without the arrival of its last report.
 
     Parameters
     ----------
     window : Window
         One pane.
     top : int
-        Categories, coordinates or strings to tell at most.
+        Maximum number of categories, coordinates or strings.
     origin : str
         The CloudEvent's source.
     slices : sequence of Slices
-        Of the stretch that ends with the pane.
+        Of the slice panes that end with the pane.
     strings : DiscoveryAnswer, optional
-        What was found in the pane.
+        The strings that were discovered in the pane.
     """
-    shown = dataclasses.replace(window, arrived_ms=NO_TIME)
-    data = _data(shown, MetricReader.answer(shown), top, slices, strings)
+    pane = dataclasses.replace(window, arrived_ms=NO_TIME)
+    data = _data(pane, MetricReader.answer(pane), top, slices, strings)
     return _final(window, window.policy, data, origin)
 
 
 def _final(window: Window, policy: str, data: bytes, origin: str) -> Event:
     assert window.start_ms is not None  # noqa: S101
     key = metric_key(window.metric.name, window.metric.revision)
-    place = pane_key(key, window.start_ms)
+    message_key = pane_key(key, window.start_ms)
     time = iso(window.end_ms)
     assert time is not None  # noqa: S101
-    identity = f"{place}/final/{policy}"
-    return Event(identity, FINAL, origin, window.metric.name, time, place, data)
+    identity = f"{message_key}/final/{policy}"
+    return Event(identity, FINAL_TYPE, origin, window.metric.name, time, message_key, data)
 
 
-def released(window: Window, data: bytes, origin: str) -> Event:
-    """Return the event of a release that was drawn: `data` is its answer, as :func:`drawn` has it.
-
-    Whose weights they are that it was drawn with, is in the data.
+def release_event(window: Window, data: bytes, origin: str) -> Event:
+    """Return the event of a release. The data names the release's weight policy.
 
     Parameters
     ----------
     window : Window
         One pane.
     data : bytes
-        The release's answer, in JSON.
+        From :func:`release_data`.
     origin : str
         The CloudEvent's source.
     """
     return _final(window, decode_json(data, _Policy).policy, data, origin)
 
 
-def drawn(window: Window, found: Estimate) -> bytes:
-    """Return a release as an event tells it, with all categories that there is room for."""
-    return _data(window, found, max(1, len(found.labels)))
+def release_data(window: Window, estimate: Estimate) -> bytes:
+    """Return the JSON of a release, with as many categories as fit into an event."""
+    return _data(window, estimate, max(1, len(estimate.labels)))
 
 
-def provisional(window: Window, top: int, origin: str) -> Event:
-    """Return the event of a running total: its id is that of its contents.
+def provisional_event(window: Window, top: int, origin: str) -> Event:
+    """Return the event of a running total, whose id is a hash of its contents.
 
     Parameters
     ----------
     window : Window
         The running total.
     top : int
-        Categories or coordinates to tell at most.
+        Maximum number of categories or coordinates.
     origin : str
         The CloudEvent's source.
     """
@@ -210,37 +205,28 @@ def provisional(window: Window, top: int, origin: str) -> Event:
     time = iso(window.arrived_ms)
     assert time is not None  # noqa: S101
     identity = f"{metric_key(metric.name, metric.revision)}/provisional/{digest}"
-    return Event(identity, PROVISIONAL, origin, metric.name, time, metric.name, data)
+    return Event(identity, PROVISIONAL_TYPE, origin, metric.name, time, metric.name, data)
 
 
 def _data(
     window: Window,
-    found: Estimate,
+    estimate: Estimate,
     top: int,
     slices: Sequence[Slices] = (),
     strings: DiscoveryAnswer | None = None,
 ) -> bytes:
-    """Return an answer in JSON; with fewer slices, then categories, if Kafka refused it.
-
-    Parameters
-    ----------
-    window : Window
-    found : Estimate
-    top : int
-        Categories, coordinates or strings at most.
-    slices : sequence of Slices
-    strings : DiscoveryAnswer, optional
-    """
-    most = max((len(one.slices) for one in slices), default=0)
+    """Return an answer in JSON; if it is too long, with fewer slices, then fewer categories."""
+    max_slices = max((len(grouping.slices) for grouping in slices), default=0)
     while True:
-        shown = answer(window, found, top)
+        document = answer(window, estimate, top)
         if slices or strings:
             discovery = None if strings is None else pane_discovery(strings, top)
-            shown = final_answer(shown, [one.first(most) for one in slices], discovery)
-        data = msgspec.json.encode(shown)
-        if len(data) <= MAX_BYTES or (top <= 1 and not most):
+            shown_slices = [grouping.first(max_slices) for grouping in slices]
+            document = final_answer(document, shown_slices, discovery)
+        data = msgspec.json.encode(document)
+        if len(data) <= MAX_EVENT_BYTES or (top <= 1 and not max_slices):
             return data
-        if most:
-            most //= 2
+        if max_slices:
+            max_slices //= 2
         else:
             top //= 2

@@ -1,4 +1,4 @@
-"""Finds the events that are due: panes that became final, running totals that changed."""
+"""Finds due events: of panes that became final, and of running totals that changed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from aggregator.publishing import events
 from aggregator.publishing.due_events import Publication
 from aggregator.publishing.events import Event
 from aggregator.publishing.pane_searches import PaneSearches, PaneSearchFailedError
-from aggregator.publishing.unpublished_panes import Unpublished
+from aggregator.publishing.unpublished_panes import UnpublishedPanes
 from aggregator.reading.grouping import Groupings, queries
 from aggregator.reading.slices.estimates import Slices
-from aggregator.reading.windows import Sums, Window
+from aggregator.reading.window import Window, WindowStatistic
 from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
 from estimators.metrics.categories import CodedVocabulary
@@ -26,17 +26,16 @@ log = structlog.get_logger("dither.publisher")
 
 
 class PaneFinalizer:
-    """Finds the events that are due, of metrics with local privacy.
+    """Finds the due events of metrics with local privacy.
 
     Parameters
     ----------
-    publication : Publication
     top : int
-        So many categories, coordinates or strings are published, the largest.
+        Maximum number of published categories, coordinates or strings, the largest.
     groupings : mapping
-        By which attributes of devices final events have slices, by metric.
+        The attributes of devices by which final events have slices, by metric.
     unsearched : collection of str
-        Metrics that discover strings, and whose final events have no list of them.
+        Metrics that discover strings, but publish no list of them.
     """
 
     def __init__(
@@ -57,10 +56,10 @@ class PaneFinalizer:
             for name, metric in self._metrics.items()
             if isinstance(metric.domain, CodedVocabulary) and name not in unsearched
         }
-        others = {n: m for n, m in self._metrics.items() if n not in searched}
-        self._unpublished = Unpublished(reader, self.published, others, since_ms)
+        listed = {n: m for n, m in self._metrics.items() if n not in searched}
+        self._unpublished = UnpublishedPanes(reader, self.published, listed, since_ms)
         self._searched = {
-            name: Unpublished(reader, self.published, {name: metric}, since_ms)
+            name: UnpublishedPanes(reader, self.published, {name: metric}, since_ms)
             for name, metric in searched.items()
         }
         self._searches = PaneSearches()
@@ -68,67 +67,52 @@ class PaneFinalizer:
         self._versions: dict[str, str] = {}
 
     def close(self) -> None:
-        """End the search that is under way."""
+        """Cancel the running search."""
         self._searches.close()
 
     def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
-        """Yield the events of panes that are final and have none yet, but for those with strings.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-            As of now.
-        partitions : int
-            How many the reports topic has.
+        """Yield the due events of final panes without a search for strings.
 
         Raises
         ------
         StateUnreadable
-            Where panes or slices cannot be read: after the events of the other metrics.
+            If panes or slices are unreadable, after the events of the other metrics.
         """
         for window, slices in self._finals(self._unpublished, overview, partitions):
-            yield events.final(window, self._top, self._source, slices)
+            yield events.final_event(window, self._top, self._source, slices)
 
     def searched_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
-        """Yield the events of panes with the strings that were found in them, of one each metric.
+        """Yield the events of panes with their discovered strings, one pane per metric.
 
-        It does not wait for a search: a pane whose search is under way has its event in a later
-        turn, and the panes of its metric after that. A pane whose search failed waits until that is
-        due again; other panes do not wait for it.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-            As of now.
-        partitions : int
-            How many the reports topic has.
+        It does not wait for a search: a pane under search gets its event in a later turn, before
+        the later panes of its metric. A pane whose search failed waits for the retry alone.
 
         Raises
         ------
         StateUnreadable
-            Where panes or slices cannot be read: after the events of the other metrics.
+            If panes or slices are unreadable, after the events of the other metrics.
         """
         unreadable: StateUnreadable | None = None
         searches = self._searches
         for name, unpublished in list(self._searched.items()):
             if searches.is_under_way:
                 break
-            others = {n: one for n, one in self._searched.items() if n != name}
+            later_metrics = {n: panes for n, panes in self._searched.items() if n != name}
             postponed = searches.postponed(name)
             finals = self._finals(unpublished, overview, partitions, postponed)
             try:
                 for window, slices in finals:
-                    strings = searches.take(window)
-                    if strings is None:  # whoever looks again begins with it
-                        self._searched = {name: unpublished, **others}
+                    strings = searches.result_or_start(window)
+                    if strings is None:  # the next turn begins with this metric
+                        self._searched = {name: unpublished, **later_metrics}
                     else:
-                        self._searched = {**others, name: unpublished}
-                        yield events.final(window, self._top, self._source, slices, strings)
+                        self._searched = {**later_metrics, name: unpublished}
+                        yield events.final_event(window, self._top, self._source, slices, strings)
                     break
                 else:
-                    searches.keep(name, postponed)
+                    searches.drop_vanished_panes(name, postponed)
             except PaneSearchFailedError:
-                self._searched = {**others, name: unpublished}
+                self._searched = {**later_metrics, name: unpublished}
             except StateUnreadable as error:
                 unreadable = error
         self._note_failed()
@@ -136,7 +120,7 @@ class PaneFinalizer:
             raise unreadable
 
     def _note_failed(self) -> None:
-        """Have readers see which metrics wait for a search that failed, if that has changed."""
+        """Store the number of failed searches by metric, if it changed."""
         failed = {name: self._searches.failed[name] for name in sorted(self._searched)}
         if failed != self._noted:
             self.published.note_failed_searches(failed)
@@ -144,12 +128,12 @@ class PaneFinalizer:
 
     def _finals(
         self,
-        unpublished: Unpublished,
+        unpublished: UnpublishedPanes,
         overview: TopicProgress,
         partitions: int,
         postponed: Collection[int] = (),
     ) -> Iterator[tuple[Window, list[Slices]]]:
-        """Yield the panes that are due, with slices of the stretches that they end."""
+        """Yield the due panes, with the slices that are final with them."""
         unreadable: dict[str, StateUnreadable] = {}
         for metric, start, statistic in unpublished.sums(overview, partitions, postponed):
             window = Window(
@@ -157,7 +141,7 @@ class PaneFinalizer:
                 start_ms=start,
                 end_ms=start + metric.pane_ms,
                 status="final",
-                content=Sums(statistic),
+                content=WindowStatistic(statistic),
                 policy=overview.policies.get(metric.name, DEFAULT_POLICY),
                 changed_ms=overview.policy_changed_ms(metric.name),
             )
@@ -172,31 +156,31 @@ class PaneFinalizer:
                 log.info("state changed while it was read", metric=metric.name)
                 return
             yield window, slices
-        for why in unreadable.values():
-            raise why
+        for first_error in unreadable.values():
+            raise first_error
 
     def _slices(self, overview: TopicProgress, pane: Window) -> list[Slices] | None:
-        """Return the slices of the stretch that ends with a pane; None if they changed meanwhile.
+        """Return the slices of the slice pane that ends with a pane; None: they changed meanwhile.
 
-        No slices with any other pane: its stretch is not final yet, or was published already.
+        A pane that ends no slice pane has none.
         """
         slicing, end_ms = pane.metric.slicing, pane.end_ms
         if slicing is None or end_ms is None or end_ms % slicing.pane_ms:
             return []
         edges = {"start": (end_ms - slicing.pane_ms) / 1000, "end": end_ms / 1000}
-        found = []
+        groupings = []
         for query in queries(self._groupings, pane.metric, **edges):
-            stretch = self.reader.describe(overview, pane.metric.name, query)
+            slice_pane = self.reader.describe(overview, pane.metric.name, query)
             window = self.reader.read(
-                dataclasses.replace(stretch, status="final", arrived_ms=NO_TIME)
+                dataclasses.replace(slice_pane, status="final", arrived_ms=NO_TIME)
             )
             if window.status != "final":
                 return None
-            found.append(self.reader.answer_slices(window, query))
-        return found
+            groupings.append(self.reader.answer_slices(window, query))
+        return groupings
 
     def provisional_events(self, overview: TopicProgress) -> list[Event]:
-        """Return the events of running totals that have changed."""
+        """Return the events of changed running totals."""
         totals = (self.reader.describe(overview, name) for name in self._metrics)
         changed = [
             total
@@ -204,12 +188,12 @@ class PaneFinalizer:
             if total.arrived_ms != NO_TIME
             and total.version != self._versions.get(total.metric.name)
         ]
-        found = []
+        due_events = []
         for total, read in zip(changed, self.reader.read_totals(changed), strict=True):
             name = total.metric.name
             window = self.reader.read(total) if read is None else read
-            event = events.provisional(window, self._top, self._source)
+            event = events.provisional_event(window, self._top, self._source)
             if event.id != self.published.provisional(name):
-                found.append(event)
+                due_events.append(event)
             self._versions[name] = total.version
-        return found
+        return due_events

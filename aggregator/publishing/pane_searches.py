@@ -1,11 +1,11 @@
-"""Searches panes for frequent strings beside the publisher: one at a time, in a thread of its own.
+"""Searches panes for frequent strings in a thread of its own, one pane at a time.
 
-A search takes a second or two of a core. In the publisher's thread it would hold up heartbeats,
-releases and the events of other metrics. What it finds is a function of the pane's statistic, of
-the definition and of beta: a publisher that takes over searches again, and finds the same.
+A search takes a second or two of a core, which would delay heartbeats, releases and other events in
+the publisher's thread. Its strings are a function of the pane's statistic, the definition and beta:
+the next publisher finds the same.
 
-A search that fails is tried again, later and later: an event never changes, so that a pane whose
-event went out without its list because memory was short would never have one.
+A failed search is retried with growing delays, because an event never changes: a pane published
+without its list would never have one.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from aggregator.reading.discovered_strings import (
     discover_strings,
     discovery_answer,
 )
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from aggregator.timestamps import iso
 
-BETA = 0.05
-"""Of each pane's list."""
-FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 300.0
-"""After a search that failed; each time twice as long."""
+PANE_LIST_BETA = 0.05
+"""The failure probability of a pane's list."""
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 300.0
+"""After a failed search, doubling each time."""
 
 log = structlog.get_logger("dither.publisher")
 
 
 class PaneSearchFailedError(Exception):
-    """The search of a pane failed, and is tried again later."""
+    """The search of a pane failed, and is retried later."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,27 +47,22 @@ class _Search:
     answer: Future[DiscoveryAnswer]
 
     def is_of(self, window: Window) -> bool:
-        """Whether it is of this pane, with these sums."""
-        mine = self.window
-        is_place = mine.metric is window.metric and mine.start_ms == window.start_ms
-        return is_place and np.array_equal(mine.sums, window.sums)
+        """Return whether it is the search of this pane with these sums."""
+        searched = self.window
+        is_pane = searched.metric is window.metric and searched.start_ms == window.start_ms
+        return is_pane and np.array_equal(searched.sums, window.sums)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Retry:
-    """When a search that failed is tried again, by the monotonic clock, and how long that is."""
+    """The monotonic time of a retry, and its delay."""
 
     at: float
     seconds: float
 
 
 class PaneSearches:
-    """The search that is under way, or that has an answer nobody took yet; and those that failed.
-
-    Parameters
-    ----------
-    clock : Clock
-    """
+    """The running search, or the last one with its answer, and the retries of failed ones."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
@@ -78,16 +73,16 @@ class PaneSearches:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a search has not ended yet."""
+        """Whether a search is running."""
         return self._search is not None and not self._search.answer.done()
 
     @property
     def failed(self) -> Counter[str]:
-        """How many panes of each metric wait for another search, or have it now."""
+        """The number of panes that wait for a retry or are being retried, by metric."""
         return Counter(name for name, _ in self._retries)
 
     def postponed(self, metric: str) -> set[int]:
-        """Return where the panes of a metric begin whose search failed and is not due again yet."""
+        """Return the start times of panes whose failed search waits for its retry."""
         now = self._clock.monotonic()
         return {
             start
@@ -95,33 +90,21 @@ class PaneSearches:
             if name == metric and now < retry.at
         }
 
-    def keep(self, metric: str, postponed: Collection[int]) -> None:
-        """Forget the panes of a metric that were not postponed, and were not there to search.
-
-        Parameters
-        ----------
-        metric : str
-        postponed : collection of int
-            What :meth:`postponed` returned before the panes were looked for.
-        """
+    def drop_vanished_panes(self, metric: str, postponed: Collection[int]) -> None:
+        """Drop the retries of a metric's panes that were due (not `postponed`), but were gone."""
         for name, start in [*self._retries]:
             if name == metric and start not in postponed:
                 del self._retries[name, start]
 
-    def take(self, window: Window) -> DiscoveryAnswer | None:
-        """Return what was found in a final pane; None if it is not known yet.
+    def result_or_start(self, window: Window) -> DiscoveryAnswer | None:
+        """Return the strings of a final pane; None: its search has not ended.
 
-        If no search is under way, that of this pane begins.
-
-        Parameters
-        ----------
-        window : Window
-            With its sums.
+        If no search is running, the search of this pane starts.
 
         Raises
         ------
         PaneSearchFailedError
-            If the search of this pane failed: ask for others, until it is not postponed any more.
+            If the search of this pane failed; it is postponed.
         """
         search = self._search
         if search is not None and not search.answer.done():
@@ -129,27 +112,27 @@ class PaneSearches:
         self._search = None
         if search is not None:
             error = search.answer.exception()
-            if error is not None:  # also of a pane whose turn this is not
+            if error is not None:
                 self._postpone(search.window, error)
             if search.is_of(window):
                 if error is not None:
                     raise PaneSearchFailedError from error
-                self._retries.pop(_place(window), None)
+                self._retries.pop(_pane(window), None)
                 return search.answer.result()
         self._search = _Search(window, self._pool.submit(self._run, window))
         return None
 
     def close(self) -> None:
-        """End the search that is under way at its next step; its answer is lost."""
+        """Cancel the running search at its next step."""
         self._closing.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _postpone(self, window: Window, error: BaseException) -> None:
-        place = _place(window)
-        before = self._retries.get(place)
-        seconds = FIRST_RETRY_SECONDS if before is None else 2 * before.seconds
-        seconds = min(seconds, LAST_RETRY_SECONDS)
-        self._retries[place] = _Retry(self._clock.monotonic() + seconds, seconds)
+        pane = _pane(window)
+        previous_retry = self._retries.get(pane)
+        seconds = FIRST_RETRY_SECONDS if previous_retry is None else 2 * previous_retry.seconds
+        seconds = min(seconds, MAX_RETRY_SECONDS)
+        self._retries[pane] = _Retry(self._clock.monotonic() + seconds, seconds)
         log.error(
             "cannot search a pane for strings: its final event waits",
             metric=window.metric.name,
@@ -159,13 +142,13 @@ class PaneSearches:
         )
 
     def _run(self, window: Window) -> DiscoveryAnswer:
-        return discovery_answer(discover_strings(window, BETA, None, self._step))
+        return discovery_answer(discover_strings(window, PANE_LIST_BETA, None, self._step))
 
     def _step(self, share: float) -> None:
         if self._closing.is_set():
             raise SearchCancelledError
 
 
-def _place(window: Window) -> tuple[str, int]:
+def _pane(window: Window) -> tuple[str, int]:
     assert window.start_ms is not None  # noqa: S101
     return window.metric.name, window.start_ms

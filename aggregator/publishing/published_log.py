@@ -1,9 +1,9 @@
-"""Which final events are on the estimates topic already; Redis keeps a copy.
+"""The events that are on the estimates topic, copied to Redis.
 
 A final event is published once if the publisher knows all events that were committed before. The
 topic is authoritative: a transaction writes all of its events or none. Redis has a copy of the
-published panes, with the offset up to which the topic was read, so that a new publisher reads only
-the events after it. If the copy is lost or old, the publisher reads more of the topic.
+published panes with the offset up to which the topic was read; a new publisher reads the events
+after it. If the copy is lost or old, it reads more of the topic.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aggregator.kafka import clients, topic_admin
 from aggregator.kafka.log_reader import log_ranges, read_ranges
 from aggregator.publishing import events
 from aggregator.publishing.events import Event
-from aggregator.publishing.leader import CopyLost
+from aggregator.publishing.leader import EventCacheLost
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage import parsing
 from aggregator.storage.lease import Lease
@@ -34,18 +34,16 @@ from estimators.estimate import Counts
 from producers.wire.decoding import decode_json
 
 Command = list[str | bytes | int]
-CENTRAL = "central"
-"""The trust of a release, in a final event's data."""
-HAS = "has:"
-"""Before the name of a key of the copy, as a field beside its offsets: whoever reads the offsets
-knows which other keys belong to them, and misses those that somebody deleted."""
+CENTRAL_TRUST = "central"
+"""The `trust` of a release in a final event's data."""
+KEY_FIELD_PREFIX = "has:"
+"""Of the fields that list the copy's other keys beside its offsets, so that a deleted key is
+missed."""
 
 log = structlog.get_logger("dither.publisher")
 
 
 class _Trust(msgspec.Struct, frozen=True):
-    """The part of an event's data that says whether it is a release."""
-
     trust: str = "local"
 
 
@@ -58,27 +56,25 @@ def _is_release(data: bytes) -> bool:
     (True, False)
     """
     try:
-        return decode_json(data, _Trust).trust == CENTRAL
+        return decode_json(data, _Trust).trust == CENTRAL_TRUST
     except ValueError:
         return False
 
 
 class PublishedLog:
-    """The copy in Redis of which events are on the estimates topic.
+    """The copy in Redis of the ids of the events on the estimates topic.
 
     Parameters
     ----------
-    client : redis.Redis
     lease : Lease
         Only its holder changes the copy.
     key : str
         With the lease's hash tag.
-    settings : Settings
 
     Attributes
     ----------
     keep_ms : mapping of str to int
-        How long releases are kept, by the metric's key; others are kept for ever.
+        The retention of releases by metric key; without one they are kept forever.
     """
 
     def __init__(self, client: Any, lease: Lease, key: str, settings: Settings) -> None:
@@ -88,144 +84,123 @@ class PublishedLog:
         self._positions: dict[int, int] = {}
         self._source = events.source(settings.topics.reports)
 
-    def finals(self, metric: str, first: int, last: int) -> set[int]:
-        """Return which panes of a metric, that begin in [first, last], have their final event.
+    def published_panes(self, metric: str, first: int, last: int) -> set[int]:
+        """Return the start times of panes in [first, last] ms with a final event.
 
         Parameters
         ----------
         metric : str
-            Name and revision, as in keys.
+            The metric's key.
         first, last : int
-            Starts of panes, in ms since the epoch.
         """
         key = final_key(self._key, metric)
-        return {parsing.integer(key, one) for one in self._client.zrangebyscore(key, first, last)}
+        starts = self._client.zrangebyscore(key, first, last)
+        return {parsing.integer(key, start) for start in starts}
 
-    def check(self) -> None:
-        """See whether the copy still is what this publisher has made of it.
+    def verify_intact(self) -> None:
+        """Verify that Redis has lost no write to the copy: all earlier reads were complete.
 
-        All of it is in one slot, and goes back in time as a whole; a key of it that was deleted by
-        itself is missed. What was read of it before this call is then all that there is on the
-        topic.
+        All keys are in one slot, so that a restored backup sets them back together; a key that was
+        deleted alone is missed by name.
 
         Raises
         ------
-        CopyLost
-            If Redis has lost some of it.
+        EventCacheLost
+            If Redis has lost a part.
         """
-        place = f"{self._key}:position"
-        known = parsing.texts(place, self._client.hgetall(place))
+        position_key = f"{self._key}:position"
+        position = parsing.texts(position_key, self._client.hgetall(position_key))
         for number, offset in self._positions.items():
-            if known.get(str(number)) != str(offset):
-                raise CopyLost(f"{place} has lost offset {offset} of partition {number}")
-        if lost := self._lost_key(known):
-            raise CopyLost(f"{lost} is gone")
+            if position.get(str(number)) != str(offset):
+                raise EventCacheLost(
+                    f"{position_key} has lost offset {offset} of partition {number}"
+                )
+        if lost := self._lost_key(position):
+            raise EventCacheLost(f"{lost} is gone")
 
     def _lost_key(self, position: Mapping[str, str]) -> str:
-        """Return a key of the copy that is gone; empty if all are there.
-
-        Parameters
-        ----------
-        position : mapping of str to str
-            The fields beside which they are named.
-        """
+        """Return a missing key of those that `position` names; empty: none is missing."""
         keys = [f"{self._key}:{name}" for name in _names(position)]
         if not keys or self._client.exists(*keys) == len(keys):
             return ""
         return next((key for key in keys if not self._client.exists(key)), "")
 
-    def pass_expired(self, metric: Metric, sums: Mapping[int, Counts | None]) -> dict[int, Counts]:
-        """Return the panes that are whole; note those of which something has expired.
-
-        These never get a final event: it would be of a part.
-
-        Parameters
-        ----------
-        metric : Metric
-            Whose panes they are.
-        sums : mapping
-            From :meth:`aggregator.reading.reader.MetricReader.closed_panes`.
-        """
-        gone = [start for start, statistic in sums.items() if statistic is None]
-        if gone:
+    def drop_expired(self, metric: Metric, sums: Mapping[int, Counts | None]) -> dict[int, Counts]:
+        """Return the complete panes; note the partly expired ones, which get no final event."""
+        expired = [start for start, statistic in sums.items() if statistic is None]
+        if expired:
             key = expired_key(self._key, metric_key(metric.name, metric.revision))
-            words = [word for start in gone for word in (start, start)]
+            words = [word for start in expired for word in (start, start)]
             self.lease.write([["ZADD", key, *words]])
             log.warning(
                 "expired before its final event",
                 metric=metric.name,
-                panes=len(gone),
-                first=iso(gone[0]),
-                last=iso(gone[-1]),
+                panes=len(expired),
+                first=iso(expired[0]),
+                last=iso(expired[-1]),
             )
-        return {start: found for start, found in sums.items() if found is not None}
+        return {start: statistic for start, statistic in sums.items() if statistic is not None}
 
     def note_failed_searches(self, failed: Mapping[str, int]) -> None:
-        """Say how many panes of each metric wait, because the search for their strings failed.
-
-        Parameters
-        ----------
-        failed : mapping of str to int
-            By the metric's name: of all whose panes are searched.
-        """
+        """Store the number of panes that wait for a retry of their search, by metric name."""
         key = failed_searches_key(self._key)
         fields = [word for pair in failed.items() for word in pair]
         self.lease.write([["DEL", key], *([["HSET", key, *fields]] if fields else [])])
 
-    def draw(self, metric: str, start: int, data: Callable[[], bytes]) -> bytes:
-        """Return a pane's release as it was drawn, if it ever was; else draw it.
+    def draw_once(self, metric: str, start: int, data: Callable[[], bytes]) -> bytes:
+        """Return a pane's release; draw and store it first, unless it was drawn before.
 
-        Whoever publishes it after a crash, it is the same.
+        A publisher that takes over after a crash publishes the same release.
 
         Parameters
         ----------
         metric : str
-            Name and revision, as in keys.
+            The metric's key.
         start : int
-            The pane's, in ms since the epoch.
+            The pane's start, in ms since the epoch.
         data : callable
-            Draws it, and returns the event's data.
+            Draws the release, and returns the event's data.
 
         Raises
         ------
         LeaseLost
-            If another holds the lease. Nothing was drawn then that anybody will see.
-        CopyLost
-            If Redis lost it at once.
+            If another process holds the lease; the draw is discarded.
+        EventCacheLost
+            If Redis lost the release at once.
         """
         key = release_key(self._key, metric, start)
-        known = self._client.get(key)
-        if known is None:
+        release = self._client.get(key)
+        if release is None:
             self.lease.write([["SET", key, data(), *self._expiry(metric), "NX"]])
-            known = self._client.get(key)
-        if known is None:
-            raise CopyLost(f"{key} was lost as soon as it was written")
-        return bytes(known)
+            release = self._client.get(key)
+        if release is None:
+            raise EventCacheLost(f"{key} was lost as soon as it was written")
+        return bytes(release)
 
     def _expiry(self, metric: str) -> list[str | int]:
         keep_ms = self.keep_ms.get(metric)
         return [] if keep_ms is None else ["PX", keep_ms]
 
     def provisional(self, metric: str) -> str:
-        """Return the id of a metric's latest provisional event; empty if there was none."""
-        found = self._client.hget(f"{self._key}:provisional", metric)
-        return "" if found is None else str(found.decode())
+        """Return the id of a metric's latest provisional event; empty: there was none."""
+        event_id = self._client.hget(f"{self._key}:provisional", metric)
+        return "" if event_id is None else str(event_id.decode())
 
     def is_known(self, event: Event) -> bool:
-        """Return whether the event of a feature is published already."""
+        """Return whether the event of a feature is published."""
         return bool(self._client.sismember(self._ids_key(event.type), event.id))
 
     def _ids_key(self, event_type: str) -> str:
-        """Return the key of the ids of a feature's events that are published."""
-        return f"{self._key}:{events.feature_event_types()[event_type].kept_as}"
+        """Return the key of the ids of a feature's published events."""
+        return f"{self._key}:{events.feature_event_types()[event_type].ids_key_name}"
 
     def note_committed(self, committed: Iterable[Event], positions: dict[int, int]) -> None:
-        """Remember events that are committed, and the offsets that follow them.
+        """Store committed events, and the offsets after them, in the copy.
 
         Raises
         ------
         LeaseLost
-            If another holds the lease: it has read these events, or will.
+            If another process holds the lease; that one reads these events from the topic.
         """
         self.lease.write(self._writes(committed, positions))
         self._positions |= positions
@@ -236,7 +211,7 @@ class PublishedLog:
         names: set[str] = set()
         for event in committed:
             types[event.type] += 1
-            if event.type == events.FINAL:
+            if event.type == events.FINAL_TYPE:
                 metric, start = _pane(event.key)
                 yield ["ZADD", final_key(self._key, metric), start, start]
                 if _is_release(event.data):
@@ -246,37 +221,34 @@ class PublishedLog:
                 names |= {f"final:{metric}", "metrics", "events"}
             elif event.type in of_features:
                 yield ["SADD", self._ids_key(event.type), event.id]
-                names |= {of_features[event.type].kept_as, "events"}
+                names |= {of_features[event.type].ids_key_name, "events"}
             else:
                 yield ["HSET", f"{self._key}:provisional", event.key, event.id]
                 names |= {"provisional", "events"}
         for name, count in types.items():
             yield ["HINCRBY", f"{self._key}:events", name, count]
         for name in sorted(names):
-            yield ["HSET", f"{self._key}:position", f"{HAS}{name}", 1]
+            yield ["HSET", f"{self._key}:position", f"{KEY_FIELD_PREFIX}{name}", 1]
         for partition, offset in positions.items():
             yield ["HSET", f"{self._key}:position", partition, offset]
 
-    # -- Reading the topic ----------------------------------------------------------------------
-
     def catch_up(self) -> None:
-        """Read what the topic has beyond the copy.
+        """Read the topic's committed events after the copy.
 
-        Only committed events are seen. Whoever was fenced before this call cannot add any: after
-        it, the copy is complete.
+        A producer that was fenced before this call can add none: the copy is then complete.
 
         Raises
         ------
         DitherError, KafkaException
-            If Kafka does not answer; to be tried again.
+            If Kafka does not answer; retry.
         LeaseLost
         """
         ranges = self._unread()
         with self._consumer("read_committed") as consumer:
             for messages in read_ranges(consumer, self._topic, ranges):
-                own = (_own(message, self._source) for message in messages)
                 positions = {message.partition(): message.offset() + 1 for message in messages}
-                self.note_committed([event for event in own if event is not None], positions)
+                parsed = (_event_from(self._source, message) for message in messages)
+                self.note_committed([event for event in parsed if event is not None], positions)
         self._positions.clear()
         self.note_committed([], {number: end for number, (_, end) in ranges.items()})
 
@@ -288,42 +260,41 @@ class PublishedLog:
             yield consumer
 
     def _unread(self) -> dict[int, tuple[int, int]]:
-        """Return the offsets to read in each partition: from where the copy ends to the end.
+        """Return the offsets after the copy, by partition.
 
-        Transactions under way are included: what somebody else has under way there must not hide
-        what is committed behind it.
+        They include open transactions, which must not hide the committed events behind them.
         """
         with self._consumer("read_uncommitted") as consumer:
             logs = log_ranges(consumer, self._topic)
         identity = f"{self._topic}:{topic_admin.topic_id(self._settings, self._topic)}"
-        place = f"{self._key}:position"
-        known = parsing.texts(place, self._client.hgetall(place))
-        positions = {n: parsing.integer(place, known.get(str(n), "0"), 0) for n in logs}
+        position_key = f"{self._key}:position"
+        position = parsing.texts(position_key, self._client.hgetall(position_key))
+        positions = {n: parsing.integer(position_key, position.get(str(n), "0"), 0) for n in logs}
         truncated = any(positions[number] > end for number, (_, end) in logs.items())
-        before = known.get("topic", "")
-        if known and (truncated or not _are_same(before, identity)):
-            log.warning("the estimates topic was replaced", was=before, now=identity)
-            self._forget()
+        copied_topic = position.get("topic", "")
+        if position and (truncated or not _are_same(copied_topic, identity)):
+            log.warning("the estimates topic was replaced", was=copied_topic, now=identity)
+            self._delete_copy()
             positions = dict.fromkeys(logs, 0)
-        elif not _names(known):  # nothing was copied, or by an earlier version
-            self._forget()
+        elif not _names(position):
+            self._delete_copy()
             positions = dict.fromkeys(logs, 0)
-        elif lost := self._lost_key(known):
+        elif lost := self._lost_key(position):
             log.warning("the estimates topic is read from its beginning", lost=lost)
-            self._forget()
+            self._delete_copy()
             positions = dict.fromkeys(logs, 0)
-        kept = before if before and identity.endswith(":") else identity
-        self.lease.write([["HSET", f"{self._key}:position", "topic", kept]])
+        topic = copied_topic if copied_topic and identity.endswith(":") else identity
+        self.lease.write([["HSET", f"{self._key}:position", "topic", topic]])
         return {n: (max(positions[n], low), end) for n, (low, end) in logs.items()}
 
-    def _forget(self) -> None:
-        place = f"{self._key}:position"
-        known = _names(parsing.texts(place, self._client.hgetall(place)))
+    def _delete_copy(self) -> None:
+        position_key = f"{self._key}:position"
+        copied_names = _names(parsing.texts(position_key, self._client.hgetall(position_key)))
         metrics = [name.decode() for name in self._client.smembers(f"{self._key}:metrics")]
-        names = [f"final:{metric}" for metric in metrics]  # not what was drawn: it stays the same
-        kept = [kind.kept_as for kind in events.feature_event_types().values()]
-        names += ["metrics", "provisional", *kept, "events", "position"]
-        names += [name for name in known if name not in names]
+        names = [f"final:{metric}" for metric in metrics]  # releases stay: they are drawn once
+        id_sets = [kind.ids_key_name for kind in events.feature_event_types().values()]
+        names += ["metrics", "provisional", *id_sets, "events", "position"]
+        names += [name for name in copied_names if name not in names]
         self.lease.write([["DEL", f"{self._key}:{name}"] for name in names])
 
 
@@ -335,36 +306,38 @@ def _names(position: Mapping[str, str]) -> list[str]:
     >>> _names({"topic": "events:1", "0": "7", "has:alarms": "1"})
     ['alarms']
     """
-    return [field.removeprefix(HAS) for field in position if field.startswith(HAS)]
+    prefix = KEY_FIELD_PREFIX
+    return [field.removeprefix(prefix) for field in position if field.startswith(prefix)]
 
 
-def _own(message: Any, source: str) -> Event | None:
-    """Return the event of a message; None if it is none from `source`."""
-    found = Event.parse(message)
-    if found is None or found.source != source:
+def _event_from(source: str, message: Any) -> Event | None:
+    """Return the event of a message; None: it is no event from `source`."""
+    event = Event.parse(message)
+    if event is None or event.source != source:
         return None
-    if found.type == events.FINAL:
+    if event.type == events.FINAL_TYPE:
         try:
-            _pane(found.key)
+            _pane(event.key)
         except ValueError:
             return None
-    return found if found.type in events.data_types() else None
+    return event if event.type in events.data_types() else None
 
 
-def _are_same(one: str, other: str) -> bool:
-    """Return whether two topics, as ``name:id``, are the same; an id may not be known.
+def _are_same(topic: str, other_topic: str) -> bool:
+    """Return whether two topics, as ``name:id``, are the same; an empty id is unknown.
 
     Examples
     --------
     >>> _are_same("events:1", "events:"), _are_same("events:1", "events:2")
     (True, False)
     """
-    (name, _, known), (other_name, _, other_known) = one.rpartition(":"), other.rpartition(":")
-    return name == other_name and (known == other_known or not (known and other_known))
+    name, _, topic_id = topic.rpartition(":")
+    other_name, _, other_id = other_topic.rpartition(":")
+    return name == other_name and (topic_id == other_id or not (topic_id and other_id))
 
 
 def _pane(key: str) -> tuple[str, int]:
-    """Return the metric's key and the pane's start, in ms, of a final event's message key.
+    """Return the metric's key and the pane's start in ms from a final event's message key.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""The publisher: estimates as events on the estimates topic, each final one exactly once.
+"""The publisher: publishes estimates as events, each final event exactly once.
 
-Several processes may run one; a lease in Redis lets one at a time work. What makes it exact is
-Kafka: a producer, once made, is the only one that can commit, and whoever then reads the topic to
-its end knows every event there is. docs/decisions/0010 says why.
+Several processes may run one; a lease in Redis lets one work at a time. Kafka makes it exact: a new
+producer fences all others, so that a reader of the topic up to its end then knows every event.
+docs/decisions/0010 has the reasons.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from aggregator.publishing.due_events import Publication
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import Event
 from aggregator.publishing.heartbeats import Heartbeats
-from aggregator.publishing.leader import LOOK_SECONDS, Leader
+from aggregator.publishing.leader import TURN_INTERVAL_SECONDS, Leader
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
-from aggregator.publishing.quiet_partitions import Closing
-from aggregator.publishing.unpublished_panes import in_batches
+from aggregator.publishing.quiet_partitions import HeartbeatSchedule
+from aggregator.publishing.unpublished_panes import batch_events
 from aggregator.reading.reader import MetricReader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
@@ -44,10 +44,8 @@ class Publisher(Leader):
 
     Parameters
     ----------
-    settings : Settings
-    reader : MetricReader
     tracer : Tracer, optional
-        Of the spans of publishes; none are recorded if it is left out.
+        Records a span of each publish.
     """
 
     work, log = "publish", log
@@ -65,7 +63,7 @@ class Publisher(Leader):
         self._heartbeats: Heartbeats | None = None
 
     def obstacles(self) -> list[str]:
-        """Return all that keeps this process from publishing, in words for anybody."""
+        """Return the obstacles to publishing, as public sentences."""
         trouble = self.trouble()
         stopped = [f"nothing is published: the publisher stands still, {trouble}"] * bool(trouble)
         if self.failing:
@@ -74,7 +72,7 @@ class Publisher(Leader):
         return [*stopped, *([waits] if waits else [])]
 
     def _lead(self) -> None:
-        """Publish as the only one, until something fails or the definitions change."""
+        """Publish as the leader, until a failure or a change of the definitions."""
         defined = current(self.reader.metrics)
         self.published.keep_ms = _retentions(defined)
         topic_admin.ensure_topics(self.settings, self.settings.topics.estimates)
@@ -93,8 +91,8 @@ class Publisher(Leader):
             of_features = (feature.due_events(publication) for feature in features())
             self._of_features = [due for due in of_features if due is not None]
             idle_ms = milliseconds(self.settings.aggregate.idle)
-            quiet = Closing(self.reader.store, self.reader.metrics, idle_ms)
-            self._heartbeats = heartbeats = Heartbeats(self.settings, quiet)
+            schedule = HeartbeatSchedule(self.reader.store, self.reader.metrics, idle_ms)
+            self._heartbeats = heartbeats = Heartbeats(self.settings, schedule)
             closing.enter_context(contextlib.closing(heartbeats))
             log.info(
                 "publisher started", topic=self.settings.topics.estimates, epoch=self.lease.epoch
@@ -107,38 +105,38 @@ class Publisher(Leader):
                     if self._stopping.is_set():
                         return
                 self._publish_totals()
-                self._check()
-                self._stopping.wait(LOOK_SECONDS)
+                self._verify_lease()
+                self._stopping.wait(TURN_INTERVAL_SECONDS)
 
     def _finals(self) -> Iterator[list[Event]]:
-        """Yield the final events that are due; those of features between batches.
+        """Yield the due final events, and between their batches those of features.
 
-        Where thousands of panes are due, no alarm waits for the events of all of them.
+        So no alarm waits for thousands of due panes.
         """
-        overview, partitions = yield from self._first()
+        overview, partitions = yield from self._begin_turn()
         turns = [due.due_events for due in self._of_features if not due.comes_first]
-        failed: Exception | None = None
-        for batch in in_batches(self._finalizer.final_events(overview, partitions)):
+        first_error: Exception | None = None
+        for batch in batch_events(self._finalizer.final_events(overview, partitions)):
             yield batch
-            yield from self._first()
-            failed = failed or (yield from _in_turn(turns, overview, partitions))
-        remaining = [self._searched] if failed else [*turns, self._searched]
-        last_failure = yield from _in_turn(remaining, overview, partitions)
-        if error := failed or last_failure:
+            yield from self._begin_turn()
+            first_error = first_error or (yield from _in_turn(turns, overview, partitions))
+        remaining = [self._searched] if first_error else [*turns, self._searched]
+        last_error = yield from _in_turn(remaining, overview, partitions)
+        if error := first_error or last_error:
             raise error
 
     def _searched(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
-        """Yield the final events whose panes were searched for frequent strings."""
-        yield from in_batches(self._finalizer.searched_events(overview, partitions))
+        """Yield the final events of panes that are searched for frequent strings."""
+        yield from batch_events(self._finalizer.searched_events(overview, partitions))
 
-    def _first(self) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
-        """Close what is due to be closed; yield the events that come before all others.
+    def _begin_turn(self) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
+        """Send the due heartbeats, yield the events that come first, and return the state.
 
-        Returns what was looked at: the overview, and how many partitions Kafka says that there are.
+        The state is the overview and the topic's number of partitions.
         """
         partitions = self._producer.partitions(self.settings.topics.reports)
         overview = self.reader.store.overview()
-        self._check()
+        self._verify_lease()
         assert self._heartbeats is not None  # noqa: S101
         self._heartbeats.send_due(overview, partitions)
         for due in self._of_features:
@@ -147,7 +145,7 @@ class Publisher(Leader):
         return overview, partitions
 
     def _publish_totals(self) -> None:
-        """Publish running totals, if it is time to."""
+        """Publish the changed running totals, once an interval."""
         if time.monotonic() >= self._next_totals:
             overview = self.reader.store.overview()
             self._publish(self._finalizer.provisional_events(overview))
@@ -156,12 +154,12 @@ class Publisher(Leader):
     def _publish(self, batch: Sequence[Event]) -> None:
         if not batch:
             return
-        self._check()
-        about: Attributes = {
+        self._verify_lease()
+        attributes: Attributes = {
             "messaging.destination.name": self.settings.topics.estimates,
             "messaging.batch.message_count": len(batch),
         }
-        with self._tracer.span("publish", about) as span:
+        with self._tracer.span("publish", attributes) as span:
             positions = self._producer.publish(batch)
             span.note("committed")
             self.published.note_committed(batch, positions)
@@ -173,18 +171,18 @@ def _in_turn(
     overview: TopicProgress,
     partitions: int,
 ) -> Generator[list[Event], None, Exception | None]:
-    """Yield what each finds, also after one has failed; return what the first failed with."""
-    failed: Exception | None = None
+    """Yield the events of each turn, also after failures; return the first failure."""
+    first_error: Exception | None = None
     for due_events in turns:
         try:
             yield from due_events(overview, partitions)
         except Exception as error:
-            failed = failed or error
-    return failed
+            first_error = first_error or error
+    return first_error
 
 
 def _retentions(metrics: Mapping[str, Metric]) -> dict[str, int]:
-    """Return how long the releases of metrics are kept, in ms, by metric key."""
+    """Return the retention of releases in ms, by metric key."""
     return {
         metric_key(name, metric.revision): metric.retention_ms
         for name, metric in metrics.items()

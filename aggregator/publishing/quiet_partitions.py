@@ -1,8 +1,8 @@
-"""Decides which partitions get heartbeats, which close the panes of quiet ones.
+"""Schedules heartbeats, which close panes in quiet partitions.
 
-A heartbeat tells a partition without reports of a metric how far event time has come elsewhere. If
-it is sent too early, delayed reports are refused as late, but no answer becomes wrong: a pane is
-final when the committed log of every partition has closed it. docs/decisions/0019 says why.
+A heartbeat moves a partition without reports of a metric to the event time of the others. If it is
+too early, delayed reports are refused as late, but no answer becomes wrong: a pane is final when
+the committed log of every partition has closed it. docs/decisions/0019 has the reasons.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from aggregator.clock import SYSTEM, Clock
 from aggregator.publishing.partition_activity import (
-    ASK_AGAIN_SECONDS,
+    CLOCK_QUERY_SECONDS,
     BrokerClocks,
     PartitionActivity,
 )
@@ -25,17 +25,17 @@ from aggregator.storage.store import Store
 from estimators import Metric, SearchMetric
 
 REPEAT_SECONDS = 5.0
-"""After so long, then twice that, what was not delivered or had no effect is sent again."""
-LAST_REPEAT_SECONDS = 60.0
-SHORT = 0.5
-"""After so much of the idle time without an answer of Kafka, it begins anew."""
+"""Until an undelivered or ineffective heartbeat is sent again, doubling each time."""
+MAX_REPEAT_SECONDS = 60.0
+INTERRUPTION_SHARE = 0.5
+"""A longer interruption of Kafka, as a share of the idle time, restarts the idle time."""
 
 Sign = tuple[int, int]
-"""Of life: Kafka's timestamp of the last counted report in a partition, and how many there are."""
+"""A metric's sign of life in a partition: Kafka's timestamp of its last report, and their count."""
 
 
 class Beat(NamedTuple):
-    """A heartbeat to be sent: to which partition, of which metric, for which event time."""
+    """A heartbeat to send, with its event time."""
 
     partition: int
     metric: Metric
@@ -49,11 +49,11 @@ class Sent:
     Attributes
     ----------
     offset : int or None
-        Where it is in the log; None: that is not known yet.
+        None: not known yet.
     at, delivered_at : float
         Monotonic seconds.
     patience : float
-        Seconds until it is sent again if it was not delivered, or had no effect.
+        Seconds until an undelivered or ineffective heartbeat is sent again.
     """
 
     time_ms: int
@@ -63,26 +63,22 @@ class Sent:
     delivered_at: float = 0.0
 
     def is_under_way(self, next_offset: int, activity: PartitionActivity) -> bool:
-        """Return whether it is in the log and not counted yet: it will be, so nothing is missing.
-
-        A log that ends before it is another one.
-        """
+        """Return whether it is in the log, unless the log was replaced, and not counted yet."""
         if self.offset is None or next_offset > self.offset:
             return False
         return activity.asked_at <= self.delivered_at or activity.end > self.offset
 
 
-class Closing:
-    """Decides which heartbeats are to be sent.
+class HeartbeatSchedule:
+    """Schedules the heartbeats of all metrics.
 
     Parameters
     ----------
-    store : Store
     metrics : mapping of str to Metric
-        Those that are asked in rounds, or held open, have no panes to be closed.
+        Those with rounds, and those held open, have no panes to close.
     idle_ms : int
-        A partition is quiet for a metric that got no report of it for so long, while Kafka told the
-        end of its log. Time in which it did not does not count.
+        A partition without reports of a metric for this time is quiet. Interruptions of Kafka do
+        not count.
     clock : Clock
         Only its monotonic seconds are used.
     """
@@ -103,27 +99,18 @@ class Closing:
         self._last: dict[str, tuple[object, list[int]]] = {}
 
     def note_log_ends(self, asked_at: float, ends: Mapping[int, int | None]) -> None:
-        """Note the ends of partitions' logs; None: Kafka did not say.
-
-        Parameters
-        ----------
-        asked_at : float
-            When they were asked for, in monotonic seconds.
-        ends : mapping of int to int or None
-            The next offset, by partition.
-        """
+        """Note the next offset of each partition, or None if Kafka did not answer the query."""
         for number, end in ends.items():
-            self._activity[number].note_log_ends(asked_at, end, self._idle * SHORT)
+            self._activity[number].note_log_end(asked_at, end, self._idle * INTERRUPTION_SHARE)
 
-    def delivered(self, beat: Beat, offset: int | None, timestamp: int = NO_TIME) -> None:
-        """Note where a heartbeat is in the log, and its timestamp; None: it was not delivered.
+    def note_delivery(self, beat: Beat, offset: int | None, timestamp: int = NO_TIME) -> None:
+        """Note the delivery of a heartbeat.
 
         Parameters
         ----------
         beat : Beat
-            The heartbeat.
         offset : int, optional
-            Where it is.
+            None: it was not delivered.
         timestamp : int
             In ms since the epoch, by the broker's clock.
         """
@@ -137,39 +124,31 @@ class Closing:
             sent.offset, sent.delivered_at = offset, now
 
     def heartbeats(self, overview: TopicProgress, partitions: int) -> Iterator[Beat]:
-        """Yield the heartbeats that are to be sent now; none while a partition is not counted.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-            As of now.
-        partitions : int
-            How many the topic has.
-        """
+        """Yield the due heartbeats; none while a partition is not counted."""
         now = self._clock.monotonic()
-        found = overview.intact_partitions(partitions)
-        for number, progress in enumerate(found):
-            self._activity[number].counted(progress.next_offset)
-        if found:
+        progresses = overview.intact_partitions(partitions)
+        for number, progress in enumerate(progresses):
+            self._activity[number].note_counted(progress.next_offset)
+        if progresses:
             for key, metric in self._metrics.items():
-                yield from self._of_metric(key, metric, found, now)
+                yield from self._of_metric(key, metric, progresses, now)
 
     def _of_metric(
-        self, key: str, metric: Metric, found: list[PartitionProgress], now: float
+        self, key: str, metric: Metric, progresses: list[PartitionProgress], now: float
     ) -> Iterator[Beat]:
-        marks = [progress.watermarks.get(key, Watermark()) for progress in found]
+        marks = [progress.watermarks.get(key, Watermark()) for progress in progresses]
         if all(mark.arrived == NO_TIME for mark in marks):
             return
-        counted = [one.counts.get(f"accepted:{metric.name}", 0) for one in found]
+        counted = [progress.counts.get(f"accepted:{metric.name}", 0) for progress in progresses]
         signs = list(zip((mark.arrived for mark in marks), counted, strict=True))
         quiet = {
             number
             for number, sign in enumerate(signs)
-            if self._is_quiet(key, number, sign, now) and not found[number].owner.get("halted")
+            if self._is_quiet(key, number, sign, now) and not progresses[number].owner.get("halted")
         }
         starts = self._last_panes(key, metric, marks, signs, quiet)
-        every = len(quiet) == len(marks)
-        latest = max(mark.latest for mark in marks) if every else NO_TIME
+        is_all_quiet = len(quiet) == len(marks)
+        latest = max(mark.latest for mark in marks) if is_all_quiet else NO_TIME
         for number in sorted(quiet):
             open_ends = [
                 end for start in starts if marks[number].closed < (end := start + metric.pane_ms)
@@ -177,63 +156,63 @@ class Closing:
             if open_ends:
                 closing = [end + metric.lateness_ms for end in open_ends]
                 goal = self._goal(number, closing, latest, now)
-                if goal is not None and self._is_due(key, number, goal, found[number], now):
+                if goal is not None and self._is_due(key, number, goal, progresses[number], now):
                     yield Beat(number, metric, goal)
 
     def _is_quiet(self, key: str, number: int, sign: Sign, now: float) -> bool:
-        known, heard_at = self._heard.get((key, number), (None, now))
-        if known != sign:
+        previous_sign, heard_at = self._heard.get((key, number), (None, now))
+        if previous_sign != sign:
             self._heard[key, number] = sign, now
-            self._brokers.seen(sign[0], now)
+            self._brokers.note_any_timestamp(sign[0], now)
             return False
         return self._activity[number].is_quiet(heard_at, self._idle)
 
     def _last_panes(
         self, key: str, metric: Metric, marks: list[Watermark], signs: list[Sign], quiet: set[int]
     ) -> list[int]:
-        """Return where the last pane begins that is to be closed, then the one before it.
+        """Return the start of the last pane to close, then of the pane before it.
 
-        Where reports come in, a partition closes its panes by itself: quiet ones follow. Where all
-        are quiet, it is the last pane there is; while that is not over, those before it are closed.
+        Busy partitions close their panes by themselves, and quiet ones follow. If all are quiet,
+        the last pane with reports is to close, and until its end the one before it.
         """
         busy = [mark.closed for number, mark in enumerate(marks) if number not in quiet]
         edge = min(busy) // metric.pane_ms * metric.pane_ms if busy else None
-        least = min((marks[number].closed for number in quiet), default=None)
-        if least is None or (edge is not None and least >= edge):
+        min_closed = min((marks[number].closed for number in quiet), default=None)
+        if min_closed is None or (edge is not None and min_closed >= edge):
             return []
         facts = (edge, signs)
-        known, starts = self._last.get(key, (None, []))
-        if known != facts:
-            starts, before = [], None if edge is None else edge - metric.pane_ms
+        known_facts, starts = self._last.get(key, (None, []))
+        if known_facts != facts:
+            starts, limit = [], None if edge is None else edge - metric.pane_ms
             while len(starts) < 2:
-                start = self._store.panes.latest_start(key, range(len(marks)), before)
+                start = self._store.panes.latest_start(key, range(len(marks)), limit)
                 if start is None:
                     break
                 starts.append(start)
-                before = start - metric.pane_ms
+                limit = start - metric.pane_ms
             self._last[key] = facts, starts
         return starts
 
     def _goal(self, number: int, closing: list[int], latest: int, now: float) -> int | None:
-        """Return the event time of a partition's heartbeat; None: it is to wait.
+        """Return the event time of a partition's heartbeat; None: it has to wait.
 
-        It closes as much as it can of `closing`, the latest first. The partition takes no event
-        time beyond its broker's clock. Where that may not have come so far, a heartbeat for what
-        was reached already (`latest`) tells what time it is there.
+        It is the latest of `closing` (in descending order) that the broker's clock has passed, as
+        the partition accepts no later event time. If there is none, a heartbeat for the event time
+        reached already (`latest`) queries the broker's clock.
         """
-        reached = self._brokers.at_least(number, now)
-        over = next((close for close in closing if reached >= close), None)
-        if over is not None:
-            return over
-        if latest == NO_TIME or now < self._brokers.asked_at + ASK_AGAIN_SECONDS:
+        clock_ms = self._brokers.earliest_ms(number, now)
+        passed = next((close for close in closing if clock_ms >= close), None)
+        if passed is not None:
+            return passed
+        if latest == NO_TIME or now < self._brokers.asked_at + CLOCK_QUERY_SECONDS:
             return None
         self._brokers.asked_at = now
-        return max(1, latest)  # 0 would stand for Kafka's timestamp
+        return max(1, latest)  # 0 stands for Kafka's timestamp
 
     def _is_due(
         self, key: str, number: int, goal: int, progress: PartitionProgress, now: float
     ) -> bool:
-        """Return whether a heartbeat is to be sent now, and was not before; note that it is."""
+        """Return whether a heartbeat is due, and note it as sent."""
         sent, patience = self._sent.get((key, number)), REPEAT_SECONDS
         if sent is not None:
             if sent.is_under_way(progress.next_offset, self._activity[number]):
@@ -241,6 +220,6 @@ class Closing:
             if sent.time_ms >= goal or sent.offset is None:
                 if now < sent.at + sent.patience:
                     return False
-                patience = min(2 * sent.patience, LAST_REPEAT_SECONDS)
+                patience = min(2 * sent.patience, MAX_REPEAT_SECONDS)
         self._sent[key, number] = Sent(goal, now, patience)
         return True

@@ -1,4 +1,4 @@
-"""Finds closed panes without a final event, and makes their events in batches."""
+"""Finds closed panes without a final event, and groups events into batches."""
 
 from __future__ import annotations
 
@@ -18,26 +18,15 @@ from estimators.estimate import Counts
 
 BATCH_EVENTS = 500
 BATCH_BYTES = 32_000_000
-"""Of panes' statistics in memory at a time, and of the data of a batch's events."""
+"""Of the panes' statistics in memory, and of the data of a batch."""
 BATCH_SECONDS = 1.0
-"""Answers take milliseconds, or seconds: what is waiting is published after so long."""
+"""A batch is published after this time, since one answer may take seconds."""
 
 log = structlog.get_logger("dither.publisher")
 
 
-class Unpublished:
-    """Looks through the panes of metrics, each once.
-
-    Parameters
-    ----------
-    reader : MetricReader
-    published : PublishedLog
-        Knows which events there are already.
-    metrics : mapping of str to Metric
-        By name, some of the reader's.
-    since_ms : int
-        Panes that begin before are left alone.
-    """
+class UnpublishedPanes:
+    """Goes through the panes of some metrics of a reader from `since_ms` on, once each."""
 
     def __init__(
         self,
@@ -47,31 +36,30 @@ class Unpublished:
         since_ms: int,
     ) -> None:
         self._reader, self._published, self._metrics = reader, published, metrics
-        self._since, self._begin = since_ms, dict.fromkeys(metrics, since_ms)
+        self._since_ms, self._begin = since_ms, dict.fromkeys(metrics, since_ms)
         self._partitions: Sequence[int] = ()
         self._overview = TopicProgress({}, {})
 
     def sums(
         self, overview: TopicProgress, partitions: int, postponed: Collection[int] = ()
     ) -> Iterator[tuple[Metric, int, Counts]]:
-        """Yield the panes without a final event: the metric, the start and the statistic of each.
+        """Yield metric, start and statistic of each pane without a final event.
 
         Parameters
         ----------
         overview : TopicProgress
-            As of now.
         partitions : int
-            How many the reports topic has.
+            The number of partitions of the reports topic.
         postponed : collection of int
-            Where panes begin that are left out this time.
+            Start times of panes to skip.
 
         Raises
         ------
         StateUnreadable
-            Where panes cannot be read: after those of the other metrics.
+            If panes are unreadable, after those of the other metrics.
         """
-        numbers = range(partitions)
-        self._refresh(overview, numbers)
+        partition_numbers = range(partitions)
+        self._refresh(overview, partition_numbers)
         unreadable: StateUnreadable | None = None
         for name, closed in self._reader.finality_watermarks(overview, partitions).items():
             if name not in self._metrics:
@@ -79,33 +67,30 @@ class Unpublished:
             metric = self._metrics[name]
             for starts in self._starts(metric, closed - metric.pane_ms, postponed):
                 try:
-                    sums = self._reader.sums.of_panes(overview, metric, numbers, starts)
+                    sums = self._reader.sums.read_panes(overview, metric, partition_numbers, starts)
                 except StateUnreadable as error:
                     unreadable = error
                     break
                 if sums is None:
                     log.info("state changed while it was read", metric=name)
                     return
-                self._published.check()
-                for start, statistic in self._published.pass_expired(metric, sums).items():
+                self._published.verify_intact()
+                for start, statistic in self._published.drop_expired(metric, sums).items():
                     yield metric, start, statistic
         if unreadable is not None:
             raise unreadable
 
     def _refresh(self, overview: TopicProgress, partitions: Sequence[int]) -> None:
-        """Look through the panes of these partitions, as an overview has found them.
-
-        From the first one again where others may have turned up: in a new partition, or because
-        Redis lost some while they were looked through.
-        """
+        """Start again with the first pane, if there is a new partition or Redis lost panes."""
         if partitions != self._partitions or not self._overview.continues_in(overview):
-            self._begin = dict.fromkeys(self._begin, self._since)
+            self._begin = dict.fromkeys(self._begin, self._since_ms)
         self._partitions, self._overview = partitions, overview
 
     def _starts(self, metric: Metric, last: int, postponed: Collection[int]) -> Iterator[list[int]]:
-        """Yield where panes begin, up to `last`, that have no final event, in batches.
+        """Yield batches of the starts of panes up to `last` without a final event.
 
-        A batch is looked for again unless the next one is asked for, or it has postponed panes.
+        A batch is yielded again in the next call unless the caller took the next one, or while it
+        has postponed panes.
         """
         limit = max(1, min(BATCH_EVENTS, BATCH_BYTES // metric.zero().nbytes))
         key, name = metric_key(metric.name, metric.revision), metric.name
@@ -115,8 +100,8 @@ class Unpublished:
             entries = panes.first_starts(key, self._partitions, begin, last, limit)
             starts = sorted(set(entries))[:limit]
             if starts:
-                there = self._published.finals(key, starts[0], starts[-1])
-                missing = [start for start in starts if start not in there]
+                published = self._published.published_panes(key, starts[0], starts[-1])
+                missing = [start for start in starts if start not in published]
                 if due := [start for start in missing if start not in postponed]:
                     yield due
                 is_through = is_through and len(due) == len(missing)
@@ -125,16 +110,15 @@ class Unpublished:
                 self._begin[name] = begin
 
 
-def in_batches(events: Iterable[Event]) -> Iterator[list[Event]]:
-    """Yield events in batches: when there are enough, or after a second.
+def batch_events(events: Iterable[Event]) -> Iterator[list[Event]]:
+    """Yield events in batches of limited size and collection time.
 
-    Every batch is to be published, and noted, before the next one is asked for. If that fails, the
-    events are to be looked for anew.
+    The caller publishes and notes each batch before it takes the next.
 
     Raises
     ------
     StateUnreadable
-        As `events` does, after a batch of the events before it.
+        If `events` raises it, after a batch of the events before.
     """
     batch: list[Event] = []
     size, deadline = 0, time.monotonic() + BATCH_SECONDS

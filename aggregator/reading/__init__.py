@@ -1,1 +1,1 @@
-"""From sums to answers."""
+"""Reads sums from Redis and answers queries about metrics."""

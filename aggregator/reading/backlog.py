@@ -1,4 +1,4 @@
-"""Counts the messages in Kafka that are not counted yet, for commands that show answers."""
+"""The uncounted messages in Kafka, for commands that show answers."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import time
 
 from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import KafkaLog, LogEnds
-from aggregator.reading.status import START_WORKERS, halted, silence, silence_ms
+from aggregator.reading.status import START_WORKERS, halted_partitions, silence_ms, silence_text
 from aggregator.storage.progress import UNSET, TopicProgress
 
 ANSWER_SECONDS = 3.0
-"""Time for which a command waits for Kafka; less, if its client finds no broker."""
+"""The longest wait for Kafka; less, if the client finds no broker."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Backlog:
-    """The reports that an answer does not contain yet.
+    """The messages that no answer contains yet.
 
     Attributes
     ----------
     messages : int or None
-        Messages of all metrics; None: unknown.
+        Of all metrics; None: unknown.
     unknown : str
         Why the number is unknown.
     silence : str
         Since when no worker counts; empty while one does.
     halted : tuple of str
-        Which partitions are halted, and why.
+        The halted partitions, with reasons.
     """
 
     messages: int | None
@@ -36,7 +36,7 @@ class Backlog:
     halted: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Return it in words; nothing, where all is counted and somebody counts.
+        """Return the backlog as text; no lines if all is counted and a worker counts.
 
         Examples
         --------
@@ -45,30 +45,30 @@ class Backlog:
         >>> Backlog(None, "Kafka does not answer").lines()
         ['waiting    it is unknown how many messages are not counted yet: Kafka does not answer']
         """
-        found = []
+        lines = []
         if self.messages is None:
-            found.append(
+            lines.append(
                 f"waiting    it is unknown how many messages are not counted yet: {self.unknown}"
             )
         elif self.messages:
-            what = "message in Kafka is" if self.messages == 1 else "messages in Kafka are"
-            found.append(f"waiting    {self.messages:,} {what} not counted yet")
+            subject = "message in Kafka is" if self.messages == 1 else "messages in Kafka are"
+            lines.append(f"waiting    {self.messages:,} {subject} not counted yet")
         if self.silence:
-            found.append(f"warning    {self.silence}: {START_WORKERS}")
-        return [*found, *(f"warning    {why}" for why in self.halted)]
+            lines.append(f"warning    {self.silence}: {START_WORKERS}")
+        return [*lines, *(f"warning    {reason}" for reason in self.halted)]
 
 
 def read_backlog(settings: Settings, overview: TopicProgress) -> Backlog:
-    """Ask Kafka how much of its log is not counted, and Redis whether somebody counts."""
+    """Return the backlog, from Kafka's log ends and the progress in Redis."""
     ends = KafkaLog(settings).ask(ANSWER_SECONDS)
-    silent = silence(overview, time.time_ns() // 10**6, silence_ms(settings))
+    silent = silence_text(overview, time.time_ns() // 10**6, silence_ms(settings))
     messages = uncounted_messages(overview, ends)
-    why = ends.unknown or "a partition cannot be read"
-    return Backlog(messages, why, silent, tuple(halted(overview)))
+    unknown = ends.unknown or "a partition cannot be read"
+    return Backlog(messages, unknown, silent, tuple(halted_partitions(overview)))
 
 
 def uncounted_messages(overview: TopicProgress, ends: LogEnds) -> int | None:
-    """Return how many messages of all partitions are not counted; None: that is not known."""
+    """Return the number of uncounted messages in all partitions; None: unknown."""
     total = 0
     for number in {*ends.ranges, *overview.partitions, *overview.unreadable} or {0}:
         progress = overview.partitions.get(number)

@@ -1,9 +1,8 @@
-"""Discovery of frequent strings, from panes that are closed.
+"""Discovery of frequent strings in closed panes.
 
-A string keeps its points under one seed, so readings of overlapping windows depend on each other.
-Without an end, a reading is therefore made of all panes that every partition has closed, and the
-k-th such pane has beta_k = 6 beta / (pi^2 k^2), whether anybody read or not: these sum to beta over
-all readings to come.
+A string keeps its points under one seed, so that readings of overlapping windows are dependent.
+A reading without an end therefore covers all panes that every partition has closed, and the k-th
+such pane has beta_k = 6 beta / (pi^2 k^2), read or not: these sum to beta over all readings.
 """
 
 from __future__ import annotations
@@ -14,19 +13,22 @@ from collections.abc import Callable
 
 import msgspec
 
-from aggregator.reading.frames.columns import WINDOW
+from aggregator.reading.frames.columns import WINDOW_COLUMNS
 from aggregator.reading.frames.frame import Frame
-from aggregator.reading.frames.pictures import Interval, Intervals, Picture, Pictured
-from aggregator.reading.windows import Window
+from aggregator.reading.frames.pictures import Intervals, LabelledInterval, Picture, Pictured
+from aggregator.reading.window import Window
 from aggregator.timestamps import from_iso, iso
 from estimators import Discovery, LocalMetric
 from estimators.rounding import certainty
 
 FOUND_NEARLY_ALWAYS = 10.0
 """Standard errors of a frequency from which more than 90% of strings are found."""
-COMMON = 0.1
-"""A share of people of which a forecast speaks where nothing can be found yet."""
-COLUMNS = (*WINDOW, *("label", "value", "lower", "upper", "reports", "status", "beta", "covers"))
+COMMON_SHARE = 0.1
+"""The share of people in the forecast of an empty discovery."""
+DISCOVERY_COLUMNS = (
+    *WINDOW_COLUMNS,
+    *("label", "value", "lower", "upper", "reports", "status", "beta", "covers"),
+)
 
 
 class SearchCancelledError(Exception):
@@ -35,20 +37,19 @@ class SearchCancelledError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Discovered(Pictured):
-    """The strings that were found in a window, and what the guarantee covers.
+    """The strings that were found in a window.
 
     Attributes
     ----------
-    window : Window
     found : Discovery
         No strings unless the status is ``final``.
     status : str
         ``not_ready`` (no pane is closed), ``provisional`` (the window is not closed yet),
         ``too_few_reports``, ``final`` or ``expired``.
     beta : float
-        The probability that one of the answers that are covered is wrong.
+        The probability that one of the covered answers is wrong.
     covers : str
-        Which answers these are.
+        The covered answers.
     """
 
     window: Window
@@ -58,16 +59,16 @@ class Discovered(Pictured):
     covers: str
 
     def to_frame(self) -> Frame:
-        """Return them as a table: a row for each string, the most frequent first."""
+        """Return a table with a row for each string, the most frequent first."""
         return discovery_answer(self).to_frame()
 
     @property
     def reason(self) -> str:
         """Why there are no strings; empty if there are some."""
-        return "" if len(self.found) else why_nothing(self)
+        return "" if len(self.found) else explain_no_strings(self)
 
     def __str__(self) -> str:
-        """Return what was found in a line, or why nothing was."""
+        """Return a line with the number of strings, or the reason why there are none."""
         name = self.window.metric.name
         if self.reason:
             return f"{name}: {self.reason}"
@@ -75,16 +76,16 @@ class Discovered(Pictured):
 
     @property
     def picture(self) -> Picture:
-        """Their intervals."""
-        name, found = self.window.metric.name, self.found
+        """The strings' intervals."""
+        name, discovery = self.window.metric.name, self.found
         facts: tuple[str, ...] = (
-            f"{self.status.replace('_', ' ')}; {found.reports:,} reports",
+            f"{self.status.replace('_', ' ')}; {discovery.reports:,} reports",
             f"with {certainty(self.beta)} all strings are real and all bounds hold; "
             f"covers {self.covers}",
         )
         facts += (self.reason,) * bool(self.reason)
-        rows = (Interval(row.string, row.value, row.lower, row.upper) for row in found)
-        return Intervals(f"{name}: {len(found)} frequent strings", facts, tuple(rows))
+        rows = (LabelledInterval(row.string, row.value, row.lower, row.upper) for row in discovery)
+        return Intervals(f"{name}: {len(discovery)} frequent strings", facts, tuple(rows))
 
 
 class StringAnswer(msgspec.Struct, frozen=True):
@@ -121,13 +122,15 @@ class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     strings: list[StringAnswer]
 
     def to_frame(self) -> Frame:
-        """Return it as a table: a row for each string, the most frequent first."""
+        """Return a table with a row for each string, the most frequent first."""
         ends = (self.start, self.end)
         window = (None if end is None else round(1000 * from_iso(end)) for end in ends)
         named = (self.metric, "frequency", "", *window)
         stated = (self.reports, self.status, self.beta, self.covers)
-        found = ((one.string, one.value, one.lower, one.upper) for one in self.strings)
-        return Frame.of(COLUMNS, ((*named, *row, *stated) for row in found))
+        numbers = (
+            (string.string, string.value, string.lower, string.upper) for string in self.strings
+        )
+        return Frame.of(DISCOVERY_COLUMNS, ((*named, *row, *stated) for row in numbers))
 
 
 class PaneDiscovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,23 +149,23 @@ class PaneDiscovery(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int
 
 
-def pane_discovery(found: DiscoveryAnswer, most: int) -> PaneDiscovery:
-    """Return what was found in a pane, with so many strings at most."""
+def pane_discovery(discovery: DiscoveryAnswer, max_strings: int) -> PaneDiscovery:
+    """Return the strings of a pane, at most `max_strings`."""
     return PaneDiscovery(
-        beta=found.beta,
-        covers=found.covers,
-        whole_strings=found.whole_strings,
-        candidates=found.candidates,
-        found_from=found.found_from,
-        strings=found.strings[:most],
-        left_out=max(0, len(found.strings) - most),
+        beta=discovery.beta,
+        covers=discovery.covers,
+        whole_strings=discovery.whole_strings,
+        candidates=discovery.candidates,
+        found_from=discovery.found_from,
+        strings=discovery.strings[:max_strings],
+        left_out=max(0, len(discovery.strings) - max_strings),
     )
 
 
 def discovery_answer(discovered: Discovered) -> DiscoveryAnswer:
-    """Return what was found, as the API and the command line give it."""
-    window, found = discovered.window, discovered.found
-    from_share = FOUND_NEARLY_ALWAYS * found.noise_floor
+    """Return the strings as plain values."""
+    window, discovery = discovered.window, discovered.found
+    from_share = FOUND_NEARLY_ALWAYS * discovery.noise_floor
     return DiscoveryAnswer(
         metric=window.metric.name,
         status=discovered.status,
@@ -170,18 +173,18 @@ def discovery_answer(discovered: Discovered) -> DiscoveryAnswer:
         end=None if window.end_ms is None else iso(window.end_ms),
         beta=discovered.beta,
         covers=discovered.covers,
-        reports=found.reports,
-        whole_strings=found.tested,
-        candidates=found.candidates,
+        reports=discovery.reports,
+        whole_strings=discovery.tested,
+        candidates=discovery.candidates,
         found_from=from_share if math.isfinite(from_share) else None,
         longest_code=LocalMetric.require(window.metric).require_discovery().layout.depths[-1],
-        strings=[StringAnswer(*row) for row in found],
+        strings=[StringAnswer(*row) for row in discovery],
     )
 
 
-def why_nothing(discovered: Discovered) -> str:
-    """Return why no string was found, and what to do."""
-    metric, found = LocalMetric.require(discovered.window.metric), discovered.found
+def explain_no_strings(discovered: Discovered) -> str:
+    """Return why no string was found, and how many reports it takes."""
+    metric, discovery = LocalMetric.require(discovered.window.metric), discovered.found
     answer = discovery_answer(discovered)
     match discovered.status:
         case "not_ready":
@@ -195,16 +198,16 @@ def why_nothing(discovered: Discovered) -> str:
             return "the window has expired (`retention`)"
         case "too_few_reports":
             return (
-                f"{found.reports:,} reports are too few: the metric asks for "
+                f"{discovery.reports:,} reports are too few: the metric asks for "
                 f"{metric.minimum_reports:,} (`minimum_reports`)"
             )
     if answer.found_from is None:
         return "there are no reports"
     if answer.found_from > 1:
-        needed = math.ceil(answer.reports * (answer.found_from / COMMON) ** 2)
+        needed = math.ceil(answer.reports * (answer.found_from / COMMON_SHARE) ** 2)
         return (
-            f"{found.reports:,} reports are too few: strings of {COMMON:.0%} of people need about "
-            f"{needed:,}"
+            f"{discovery.reports:,} reports are too few: strings of {COMMON_SHARE:.0%} of people "
+            f"need about {needed:,}"
         )
     return (
         f"no string is frequent enough: those of {answer.found_from:.2%} of people are found "
@@ -218,7 +221,7 @@ def discover_strings(
     reading: int | None,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Discovered:
-    """Return the frequent strings of a window that was read.
+    """Return the frequent strings of a window.
 
     Parameters
     ----------
@@ -226,15 +229,14 @@ def discover_strings(
         With its sums.
     beta : float
     reading : int or None
-        The number of panes that were closed since the first one, for a reading of all of them; None
-        for a window whose end was asked for.
+        The number of closed panes, for a reading of all of them; None for a window with an end.
     progress : callable
-        Is told the share of the work that is done; what it raises ends the work.
+        Takes the share of the work that is done; an exception from it ends the work.
 
     Raises
     ------
     ValueError
-        If the metric does not discover strings, or beta is no probability.
+        If the metric does not discover strings, or beta is not a probability.
     """
     metric = LocalMetric.require(window.metric)
     if not 0 < beta < 1:
@@ -243,10 +245,10 @@ def discover_strings(
     status = window.status
     if status == "final" and reports < metric.minimum_reports:
         status = "too_few_reports"
-    own, covers = beta, "this window"
+    reading_beta, covers = beta, "this window"
     if reading is not None:
-        own, covers = 6 * beta / (math.pi * max(1, reading)) ** 2, "all ends of panes"
+        reading_beta, covers = 6 * beta / (math.pi * max(1, reading)) ** 2, "all ends of panes"
     statistic = window.sums if status == "final" else metric.zero()
-    found = metric.discover(statistic, own, progress)
-    found = dataclasses.replace(found, reports=reports)
-    return Discovered(window, found, status, beta, covers)
+    discovery = metric.discover(statistic, reading_beta, progress)
+    discovery = dataclasses.replace(discovery, reports=reports)
+    return Discovered(window, discovery, status, beta, covers)

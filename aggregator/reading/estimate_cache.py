@@ -10,41 +10,35 @@ import numpy as np
 
 from estimators import Estimate
 
-KEPT_NUMBERS = 3_000_000
+MAX_CACHED_NUMBERS = 3_000_000
 """24 MB of estimates."""
 
 
 class EstimateCache:
-    """Estimates that need not be computed again, the least recently used forgotten first.
+    """A least-recently-used cache of at most `max_numbers` numbers, over all estimates."""
 
-    Parameters
-    ----------
-    numbers : int
-        How many numbers are kept, over all estimates.
-    """
-
-    def __init__(self, numbers: int = KEPT_NUMBERS) -> None:
-        self.numbers, self.kept = numbers, 0
-        self._found: OrderedDict[Hashable, Estimate] = OrderedDict()
+    def __init__(self, max_numbers: int = MAX_CACHED_NUMBERS) -> None:
+        self.max_numbers, self.cached_numbers = max_numbers, 0
+        self._estimates: OrderedDict[Hashable, Estimate] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Estimate | None:
-        """Return an estimate that was kept."""
+        """Return a cached estimate."""
         with self._lock:
-            if key in self._found:
-                self._found.move_to_end(key)
-            return self._found.get(key)
+            if key in self._estimates:
+                self._estimates.move_to_end(key)
+            return self._estimates.get(key)
 
     def put(self, key: Hashable, estimate: Estimate) -> None:
-        """Keep an estimate."""
+        """Cache an estimate."""
         with self._lock:
-            if key not in self._found:
-                self._found[key] = estimate
-                self.kept += _size(estimate)
-            while self.kept > self.numbers:
-                self.kept -= _size(self._found.popitem(last=False)[1])
+            if key not in self._estimates:
+                self._estimates[key] = estimate
+                self.cached_numbers += _size(estimate)
+            while self.cached_numbers > self.max_numbers:
+                self.cached_numbers -= _size(self._estimates.popitem(last=False)[1])
 
 
 def _size(estimate: Estimate) -> int:
-    """Return the numbers an estimate keeps, and what its fields weigh besides."""
+    """Return the number of numbers of an estimate, with its fields' overhead."""
     return 3 * int(np.size(estimate.value)) + 2 * len(estimate.levels) + 100

@@ -1,4 +1,4 @@
-"""Selects slices: by the values of some attributes, with fixed values of others."""
+"""Groups reports into slices by the values of attributes, with fixed values of others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from estimators.estimate import Counts
 from estimators.metrics.attributes import NO_VALUE, Codes, Slicing
 
 Slice = Mapping[str, str | None]
-"""The values of a slice by attribute: "other" for one that is not declared, None for none."""
+"""Values by attribute: "other" for an undeclared one, None for none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +30,8 @@ class Grouping:
     ----------
     slicing : Slicing
         The metric's.
-    by : tuple of str
     where : mapping of str to int
-        The place of the only value that counts, by attribute.
+        The index of the required value, by attribute.
     """
 
     slicing: Slicing
@@ -41,7 +40,7 @@ class Grouping:
 
     @classmethod
     def of(cls, metric: Metric, query: Query) -> Grouping | None:
-        """Return the slices that a query asks for; None if it asks for none.
+        """Return the grouping of a query; None if it asks for no slices.
 
         Raises
         ------
@@ -60,34 +59,34 @@ class Grouping:
             if name not in slicing.attributes:
                 raise ValueError(f"attribute {name!r}: {meant(name, slicing.attributes)}")
         for name, value in query.conditions:
-            where[name] = _place(slicing, name, value)
+            where[name] = _value_index(slicing, name, value)
         return cls(slicing, tuple(query.by), where)
 
     @property
     def conditions(self) -> Slice:
-        """The attributes in `where`, each with its value."""
-        return {name: self.slicing.words(name)[place] for name, place in self.where.items()}
+        """The values of the attributes in `where`."""
+        return {name: self.slicing.words(name)[index] for name, index in self.where.items()}
 
     @property
-    def places(self) -> tuple[int, ...]:
-        """How many values each attribute of `by` has."""
+    def value_counts(self) -> tuple[int, ...]:
+        """The number of values of each attribute in `by`."""
         return tuple(len(self.slicing.words(name)) for name in self.by)
 
     @property
     def size(self) -> int:
-        """How many slices there can be."""
-        return math.prod(self.places)
+        """The number of possible slices."""
+        return math.prod(self.value_counts)
 
     def slice(self, group: int) -> Slice:
-        """Return the values of one of the slices."""
-        indices = np.unravel_index(group, self.places) if self.by else ()
+        """Return the values of a slice."""
+        indices = np.unravel_index(group, self.value_counts) if self.by else ()
         return {
-            name: self.slicing.words(name)[int(place)]
-            for name, place in zip(self.by, indices, strict=True)
+            name: self.slicing.words(name)[int(index)]
+            for name, index in zip(self.by, indices, strict=True)
         }
 
-    def index(self, wanted: Slice) -> int:
-        """Return which slice has these values of the attributes in `by`.
+    def index(self, values: Slice) -> int:
+        """Return the index of the slice with these values of the attributes in `by`.
 
         Raises
         ------
@@ -95,50 +94,35 @@ class Grouping:
             If there is no such value.
         """
         group = 0
-        for name, places in zip(self.by, self.places, strict=True):
-            group = group * places + _place(self.slicing, name, wanted[name])
+        for name, count in zip(self.by, self.value_counts, strict=True):
+            group = group * count + _value_index(self.slicing, name, values[name])
         return group
 
     def fits(self, slicing: Slicing) -> bool:
-        """Return whether tables of another definition have the same values for what is asked."""
+        """Return whether tables of another definition have the same values of these attributes."""
         return slicing.pane_ms == self.slicing.pane_ms and all(
             slicing.attributes.get(name) == self.slicing.attributes[name]
             for name in (*self.by, *self.where)
         )
 
     def group(self, slicing: Slicing, statistics: Counts) -> Counts:
-        """Return the statistics of the slices that are asked for.
+        """Return the statistics of the slices, int64 of shape (size, cells).
 
-        Parameters
-        ----------
-        slicing : Slicing
-            Of the tables.
-        statistics : ndarray of int64, shape (slicing.size, cells)
-            Their sums by code.
-
-        Returns
-        -------
-        ndarray of int64, shape (size, cells)
+        The tables of `slicing` have `statistics` by code, int64 of shape (slicing.size, cells).
         """
         digits = slicing.digits(np.arange(slicing.size))
         chosen = np.ones(slicing.size, dtype=np.bool_)
-        for name, place in self.where.items():
-            chosen &= digits[name] == place
+        for name, index in self.where.items():
+            chosen &= digits[name] == index
         group: Codes = np.zeros(slicing.size, dtype=np.int64)
-        for name, places in zip(self.by, self.places, strict=True):
-            group = group * places + digits[name]
-        found = np.zeros((self.size, statistics.shape[1]), dtype=np.int64)
-        np.add.at(found, group[chosen], statistics[chosen])
-        return found
+        for name, count in zip(self.by, self.value_counts, strict=True):
+            group = group * count + digits[name]
+        grouped = np.zeros((self.size, statistics.shape[1]), dtype=np.int64)
+        np.add.at(grouped, group[chosen], statistics[chosen])
+        return grouped
 
     def order(self, reports: Sequence[int]) -> list[int]:
-        """Return the slices with reports: most first, those with `other` or `none` values last.
-
-        Parameters
-        ----------
-        reports : sequence of int
-            Of each slice.
-        """
+        """Return the slices with reports in descending order, `other` and `none` values last."""
 
         def rank(group: int) -> tuple[int, int]:
             undeclared = sum(
@@ -150,8 +134,8 @@ class Grouping:
         return sorted((group for group, number in enumerate(reports) if number), key=rank)
 
 
-def slice_name(one: Slice) -> str:
-    """Return a slice in words.
+def slice_name(values: Slice) -> str:
+    """Return a slice as text.
 
     Examples
     --------
@@ -159,21 +143,20 @@ def slice_name(one: Slice) -> str:
     'country=DE, version=none'
     """
     return ", ".join(
-        f"{name}={NO_VALUE if value is None else value}" for name, value in one.items()
+        f"{name}={NO_VALUE if value is None else value}" for name, value in values.items()
     )
 
 
 Groupings = Mapping[str, Sequence[tuple[str, ...]]]
-"""By metric: the attributes of the slices that are published without a query."""
+"""The attributes of published slices, by metric."""
 
 
 def queries(groupings: Groupings, metric: Metric, **options: Any) -> Iterator[Query]:
-    """Yield what is asked of a metric; nothing that it does not have, since it was redefined.
+    """Yield the queries of a metric's groupings, without attributes that it lost by redefinition.
 
     Parameters
     ----------
-    groupings : mapping
-    metric : Metric
+    groupings, metric
     **options
         The other fields of the queries.
     """
@@ -183,12 +166,7 @@ def queries(groupings: Groupings, metric: Metric, **options: Any) -> Iterator[Qu
 
 
 def check_groupings(settings: Settings, metrics: Mapping[str, Metric]) -> None:
-    """Refuse settings that name slices which no metric has.
-
-    Parameters
-    ----------
-    settings : Settings
-    metrics : mapping of str to Metric
+    """Refuse settings with slices that the metrics do not have.
 
     Raises
     ------
@@ -209,10 +187,10 @@ def check_groupings(settings: Settings, metrics: Mapping[str, Metric]) -> None:
                 raise SettingsError(key, text, f"its attributes; {error}", source) from None
 
 
-def _place(slicing: Slicing, name: str, value: str | None) -> int:
-    """Return the place of a value among those of an attribute."""
+def _value_index(slicing: Slicing, name: str, value: str | None) -> int:
+    """Return the index of a value among those of an attribute."""
     words = slicing.words(name)
     if value not in words:
-        known = [NO_VALUE if word is None else word for word in words]
-        raise ValueError(f"{name} = {value!r}: {meant(str(value), known)}")
+        known_values = [NO_VALUE if word is None else word for word in words]
+        raise ValueError(f"{name} = {value!r}: {meant(str(value), known_values)}")
     return words.index(value)

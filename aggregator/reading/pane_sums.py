@@ -1,4 +1,4 @@
-"""Sums over partitions: of a window, of single panes, or of a round."""
+"""Sums over partitions, of a window, of single panes, or of a round."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from aggregator.errors import PaneExpired, StateUnreadable
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from aggregator.state.pane_cover import COVER_GRAINS, PaneSpan, spans
 from aggregator.state.pane_keys import PaneKey, metric_key, round_key
 from aggregator.storage import parsing
@@ -19,35 +19,29 @@ from estimators.estimate import Counts
 from estimators.interruption import checkpoint
 
 T = TypeVar("T")
-Place = tuple[int, PaneKey]
-"""A partition and a pane in it."""
-BYTES_AT_ONCE = 16_000_000
-"""Of sums that are read together: the server's memory must do for any window."""
+PartitionPane = tuple[int, PaneKey]
+MAX_READ_BYTES = 16_000_000
+"""Of sums in one read, which bounds the server's memory."""
 
 
 class PaneSums:
-    """Adds up the panes of a store.
-
-    Parameters
-    ----------
-    store : Store
-    """
+    """Adds up the panes of a store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._missing: dict[str, tuple[int, PaneKey, StateUnreadable]] = {}
 
-    def of_window(self, window: Window) -> Counts:
-        """Read a window's panes and add them up, in a few round trips.
+    def read_window(self, window: Window) -> Counts:
+        """Return the sum of a window's panes, from a few round trips.
 
         Raises
         ------
         PaneExpired
-            If some of them have expired: what is left is a part of the window.
+            If some panes have expired.
         StateUnreadable
-            If something that was counted is not there, and does not expire.
+            If a counted pane is missing that does not expire.
         ValueError
-            If the metric is collected in trust: only its releases may be shown.
+            If the metric has trusted collection: only its releases may be shown.
         """
         metric, key = window.metric, metric_key(window.metric.name, window.metric.revision)
         if metric.sends_true_values:
@@ -55,57 +49,59 @@ class PaneSums:
         if window.is_running_total:
             return self._total(metric, key, [*window.watermarks])
         statistic = metric.zero()
-        for found, pane in self.each(metric, self.find(window)):
+        for pane_key, pane in self.read_statistics(metric, self.find_panes(window)):
             if pane is None:
-                raise PaneExpired(metric.name, found.start)
+                raise PaneExpired(metric.name, pane_key.start)
             statistic += pane
         return statistic
 
-    def find(
+    def find_panes(
         self, window: Window, grains: tuple[str, ...] = COVER_GRAINS, key: str | None = None
-    ) -> list[Place]:
-        """Return the panes that cover a window, the coarsest where they fit.
+    ) -> list[PartitionPane]:
+        """Return the panes that cover a window, as coarse as possible.
 
         Parameters
         ----------
         window : Window
         grains : tuple of str
-            Those that may be used, the coarsest first.
+            The allowed grains, the coarsest first.
         key : str, optional
-            Of a chunk of the metric's slices; by default the metric's own panes.
+            Of a chunk of the metric's slices; by default of the metric.
         """
         key = key or metric_key(window.metric.name, window.metric.revision)
-        cut = [
+        partition_spans = [
             (number, span)
             for number, mark in window.watermarks.items()
             for span in spans(window.metric, mark.closed, window.start_ms, window.end_ms, grains)
         ]
-        return self.store.panes.find(key, cut)
+        return self.store.panes.find(key, partition_spans)
 
-    def of_totals(self, windows: Sequence[Window]) -> dict[str, Counts]:
-        """Return the sums of windows that are running totals, read together, by metric's name.
+    def read_totals(self, windows: Sequence[Window]) -> dict[str, Counts]:
+        """Return the sums of running totals by metric name, from one read.
 
         Raises
         ------
         StateUnreadable
             If one of them cannot be read.
         """
-        wanted = {one.metric.name: one for one in windows}
+        windows_by_name = {window.metric.name: window for window in windows}
         totals = [
-            total_of(one.metric, metric_key(name, one.metric.revision), [*one.watermarks])
-            for name, one in wanted.items()
+            total_request(
+                window.metric, metric_key(name, window.metric.revision), [*window.watermarks]
+            )
+            for name, window in windows_by_name.items()
         ]
-        found = zip(wanted.items(), self.store.panes.totals(totals), strict=True)
-        return {name: sum(parts, one.metric.zero()) for (name, one), parts in found}
+        sums = zip(windows_by_name.items(), self.store.panes.totals(totals), strict=True)
+        return {name: sum(parts, window.metric.zero()) for (name, window), parts in sums}
 
-    def of_round(self, metric: Metric, number: int, partitions: Sequence[int]) -> Counts:
+    def read_round(self, metric: Metric, number: int, partitions: Sequence[int]) -> Counts:
         """Return the statistic of the answers to a round.
 
         Parameters
         ----------
         metric : Metric
         number : int
-            The round's.
+            Of the round.
         partitions : sequence of int
             Those that counted answers.
         """
@@ -114,49 +110,49 @@ class PaneSums:
 
     def _total(self, metric: Metric, key: str, partitions: Sequence[int]) -> Counts:
         statistic = metric.zero()
-        for group in batched(partitions, at_once(metric)):
-            (parts,) = self.store.panes.totals([total_of(metric, key, group)])
+        for group in batched(partitions, max_sums_per_read(metric)):
+            (parts,) = self.store.panes.totals([total_request(metric, key, group)])
             for part in parts:
                 statistic += part
         return statistic
 
-    def of_panes(
+    def read_panes(
         self,
         overview: TopicProgress,
         metric: Metric,
         partitions: Sequence[int],
         starts: Sequence[int],
     ) -> dict[int, Counts | None] | None:
-        """Return single panes, summed over partitions, by where they begin.
+        """Return the sums of single panes over partitions, by start.
 
-        None in place of a sum: some of the pane has expired. None in place of all: they were read
-        while Redis went back, or was emptied.
+        The sum of a partly expired pane is None. The answer is None if Redis lost data during the
+        read.
 
         Parameters
         ----------
         overview : TopicProgress
-            From before.
+            From before the read.
         metric : Metric
         partitions : sequence of int
-            All that there are.
+            All partitions.
         starts : sequence of int
             Ascending, in ms since the epoch.
 
         Raises
         ------
         StateUnreadable
-            If something that was counted is not there, and does not expire.
+            If a counted pane is missing that does not expire.
         """
-        wanted = PaneSpan("pane", starts[0], starts[-1] + 1)
+        span = PaneSpan("pane", starts[0], starts[-1] + 1)
         sums: dict[int, Counts | None] = {start: metric.zero() for start in starts}
         failure: StateUnreadable | None = None
         try:
             name = metric_key(metric.name, metric.revision)
-            found = self.store.panes.find(name, [(number, wanted) for number in partitions])
-            places = [place for place in found if place[1].start in sums]
-            for key, statistic in self.each(metric, places):
-                known = sums[key.start]
-                sums[key.start] = None if known is None or statistic is None else known + statistic
+            indexed = self.store.panes.find(name, [(number, span) for number in partitions])
+            panes = [(number, key) for number, key in indexed if key.start in sums]
+            for key, statistic in self.read_statistics(metric, panes):
+                total = sums[key.start]
+                sums[key.start] = None if total is None or statistic is None else total + statistic
         except StateUnreadable as error:
             failure = error
         if not self.store.is_same_history(overview):
@@ -165,81 +161,81 @@ class PaneSums:
             raise failure
         return sums
 
-    def each(
-        self, metric: Metric, places: Sequence[Place]
+    def read_statistics(
+        self, metric: Metric, panes: Sequence[PartitionPane]
     ) -> Iterator[tuple[PaneKey, Counts | None]]:
-        """Yield the statistics of panes that are indexed; None for one that has expired.
+        """Yield the statistics of indexed panes; None for an expired one.
 
         Raises
         ------
         StateUnreadable
-            If one is not there that does not expire: it was deleted, or evicted.
+            If a pane is missing that does not expire: it was deleted, or evicted.
         """
-        for group in batched(places, at_once(metric)):
+        for group in batched(panes, max_sums_per_read(metric)):
             checkpoint()
             values = self.store.panes.statistics(group)
             for (number, key), value in zip(group, values, strict=True):
-                place = f"{tag(self.store.topic, number)}:{key}"
+                redis_key = f"{tag(self.store.topic, number)}:{key}"
                 if value is not None:
-                    yield key, parsing.statistic(place, value, metric)
+                    yield key, parsing.statistic(redis_key, value, metric)
                 elif metric.retention_ms is not None or self.store.panes.has_expiring(
                     number, key.metric
                 ):
                     yield key, None
                 else:
-                    error = StateUnreadable(place, "nothing", "a pane that was counted")
+                    error = StateUnreadable(redis_key, "nothing", "a pane that was counted")
                     self._missing[metric.name] = number, key, error
                     raise error
 
-    def missing(self) -> list[str]:
-        """Return which panes were found missing, of each metric one, and still are, in words."""
+    def missing_panes(self) -> list[str]:
+        """Return messages about panes that are still missing, one per metric."""
         for name, (number, key, _) in [*self._missing.items()]:
-            here = [(number, PaneSpan(key.grain, key.start, key.start + 1))]
-            is_counted = bool(self.store.panes.find(key.metric, here))
+            spans_of_pane = [(number, PaneSpan(key.grain, key.start, key.start + 1))]
+            is_counted = bool(self.store.panes.find(key.metric, spans_of_pane))
             if not is_counted or self.store.panes.statistics([(number, key)]) != [None]:
                 self._missing.pop(name, None)
         return [str(error) for _, _, error in self._missing.values()]
 
-    def reports(self, metric: Metric, key: str, partitions: Sequence[int]) -> int:
-        """Return how many reports were ever counted under a key, whatever may be shown of them.
+    def count_reports(self, metric: Metric, key: str, partitions: Sequence[int]) -> int:
+        """Return the number of reports that were ever counted under a key.
 
         Parameters
         ----------
         metric : Metric
         key : str
-            A metric's, or a round's.
+            Of a metric or a round.
         partitions : sequence of int
         """
         return int(metric.counts(self._total(metric, key, partitions)).sum())
 
 
-def at_once(metric: Metric) -> int:
-    """Return how many sums of a metric may be read together: a window may have thousands."""
-    return max(1, BYTES_AT_ONCE // metric.zero().nbytes)
+def max_sums_per_read(metric: Metric) -> int:
+    """Return the maximum number of a metric's sums in one read."""
+    return max(1, MAX_READ_BYTES // metric.zero().nbytes)
 
 
 def batched(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Yield so many values at a time."""
+    """Yield slices of at most `size` values."""
     for begin in range(0, len(values), size):
         yield values[begin : begin + size]
 
 
-def total_of(metric: Metric, key: str, partitions: Sequence[int]) -> Total[Counts]:
-    """Return what is read of a metric's running total, or of a round's: sums of partitions.
+def total_request(metric: Metric, key: str, partitions: Sequence[int]) -> Total[Counts]:
+    """Return the read of a running total or a round.
 
     Parameters
     ----------
     metric : Metric
     key : str
-        The metric's, or the round's.
+        Of a metric or a round.
     partitions : sequence of int
     """
 
     def add_up(values: Iterable[tuple[str, bytes]]) -> Counts:
         statistic = metric.zero()
-        for place, value in values:
+        for redis_key, value in values:
             checkpoint()
-            statistic += parsing.statistic(place, value, metric)
+            statistic += parsing.statistic(redis_key, value, metric)
         return statistic
 
     return Total(key, partitions, metric.zero().nbytes, add_up)

@@ -1,4 +1,4 @@
-"""The parameters of a query, in one list for all interfaces."""
+"""The parameters of a query, the same for all interfaces."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from aggregator.timestamps import to_seconds
 from estimators.durations import above_zero, is_duration
 from estimators.metrics.attributes import NO_VALUE
 
-MOST_WINDOWS = 1_000_000
+MAX_WINDOWS = 1_000_000
 Progress = Callable[[float], None]
-"""Is told the share of a work that is done; what it raises ends the work."""
+"""Takes the share of the work that is done; an exception from it ends the work."""
 Time = float | str | datetime.datetime | None
 """A moment of event time: a datetime with a time zone, ISO 8601 (UTC unless it names a zone), or
 seconds since the epoch."""
 Length = str | datetime.timedelta
-"""A stretch of event time: a timedelta, or text such as ``"1h"``."""
+"""A duration of event time: a timedelta, or text such as ``"1h"``."""
 Start = Time | datetime.timedelta
-"""Where a window starts: a moment, or a length back from its end."""
+"""The start of a window: a moment, or a length back from its end."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,11 +89,8 @@ class Query:
     where: Mapping[str, str | None] | tuple[tuple[str, str | None], ...] = ()
 
     def __post_init__(self, quantiles: Sequence[float] | None) -> None:
-        """Check the number of windows, and keep what there are several of: queries are hashable.
-
-        What stands for its stretch of event time is kept as seconds, and as text of a duration.
-        """
-        start, end, window = _stretch(self.start, self.end, self.window)
+        """Check the fields, and store them as hashable values: seconds, text and tuples."""
+        start, end, window = _normalized_stretch(self.start, self.end, self.window)
         object.__setattr__(self, "start", start)
         object.__setattr__(self, "end", end)
         object.__setattr__(self, "window", window)
@@ -107,17 +104,17 @@ class Query:
                 raise ValueError(f"attribute {name!r}: expected it once, in by or in where")
         if self.categories is not None:
             object.__setattr__(self, "categories", tuple(self.categories))
-        if not 1 <= self.windows <= MOST_WINDOWS:
-            raise ValueError(f"windows = {self.windows}: expected 1 to {MOST_WINDOWS:,}")
+        if not 1 <= self.windows <= MAX_WINDOWS:
+            raise ValueError(f"windows = {self.windows}: expected 1 to {MAX_WINDOWS:,}")
 
     @property
     def conditions(self) -> tuple[tuple[str, str | None], ...]:
-        """The attributes in `where`, each with its value."""
+        """The attributes in `where` with their values."""
         return tuple(self.where.items()) if isinstance(self.where, Mapping) else self.where
 
     @property
     def stretch(self) -> tuple[Time, Time, str | None]:
-        """Its stretch of event time: start and end, or the length of the last one."""
+        """Its start and end, or the length of the last window."""
         return self.start, self.end, self.window  # type: ignore[return-value]
 
     @property
@@ -127,19 +124,19 @@ class Query:
 
     @property
     def has_window(self) -> bool:
-        """Whether it names a stretch of event time."""
+        """Whether it has a start, an end or a length."""
         return (self.start, self.end, self.window) != (None, None, None)
 
-    def refuse_several(self, why: str) -> None:
-        """Raise ValueError if there are several windows, which cannot share bounds."""
+    def refuse_several(self, reason: str) -> None:
+        """Raise ValueError if there are several windows."""
         if self.windows > 1:
-            raise ValueError(f"windows = {self.windows}: {why}")
+            raise ValueError(f"windows = {self.windows}: {reason}")
 
 
-def _stretch(
+def _normalized_stretch(
     start: Start, end: Time, window: Length | None
 ) -> tuple[float | None, float | None, str | None]:
-    """Return a stretch of event time as seconds since the epoch, or as the length of a window."""
+    """Return start and end in seconds since the epoch, or the length of a window as text."""
     if isinstance(end, datetime.timedelta) or is_duration(end):
         raise ValueError(f"end = {end!r}: expected a time; a duration may be a start or a window")
     length = None if window is None else length_text("window", window)
@@ -155,7 +152,7 @@ def _stretch(
 
 
 def length_text(name: str, length: object) -> str:
-    """Return a length as text; what a text says is checked where it is used.
+    """Return a length as text, which is parsed at its use.
 
     Raises
     ------
@@ -171,22 +168,22 @@ def length_text(name: str, length: object) -> str:
         return length
     if not isinstance(length, datetime.timedelta):
         raise ValueError(f'{name} = {length!r}: expected a timedelta, or text such as "7d"')
-    milliseconds, rest = divmod(length, datetime.timedelta(milliseconds=1))
-    if milliseconds <= 0 or rest:
+    milliseconds, remainder = divmod(length, datetime.timedelta(milliseconds=1))
+    if milliseconds <= 0 or remainder:
         raise ValueError(f"{name} = {length!r}: expected whole milliseconds above zero")
     return duration(milliseconds)
 
 
-EVERYTHING = Query()
-"""The query for the running total, which is the default."""
+RUNNING_TOTAL = Query()
+"""The default query."""
 
 
-def unwatched(_: float) -> None:
-    """Take progress that nobody looks at."""
+def ignore_progress(_: float) -> None:
+    """Ignore the progress of a work."""
 
 
 def conditions(texts: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
-    """Return what ``ATTRIBUTE=VALUE`` says, for `where`; the value "none" as None.
+    """Parse texts ``ATTRIBUTE=VALUE`` into `where`; the value "none" becomes None.
 
     Raises
     ------
@@ -198,13 +195,13 @@ def conditions(texts: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
     >>> conditions(["country=DE", "version=none"])
     (('country', 'DE'), ('version', None))
     """
-    found = []
+    pairs = []
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise ValueError(f"where = {text!r}: expected ATTRIBUTE=VALUE, as in country=DE")
-        found.append((name, None if value == NO_VALUE else value))
-    return tuple(found)
+        pairs.append((name, None if value == NO_VALUE else value))
+    return tuple(pairs)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,7 +210,6 @@ class SeriesQuery(Query):
 
     Parameters
     ----------
-    metric : str
     step : str, optional
         A duration, widened to whole panes; by default one that makes about 200 points.
     all_points : bool

@@ -20,40 +20,21 @@ from aggregator.reading.query import (
     SeriesQuery,
     Start,
     Time,
+    ignore_progress,
     length_text,
-    unwatched,
 )
 from aggregator.reading.series import Series, SeriesReader
 from aggregator.reading.slices.estimates import Slices
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from estimators import Metric
 
 
 class MetricReader(WindowReader):
-    """Answers questions about one metric from the sums in Redis.
+    """Answers queries about single metrics from the sums in Redis.
 
-    :class:`aggregator.features.reader.Reader` says what is taken where nothing is named.
-
-    Parameters
-    ----------
-    store : str or Store, optional
-        A Redis URL, or a store that is open already; by default ``redis.url`` of the settings.
-    metrics : mapping of str to Metric, or path, optional
-        The definitions, or their file; by default ``metrics`` of the settings.
-    topic : str, optional
-        The reports topic, used with a URL; by default ``topics.reports`` of the settings.
-    config : path, optional
-        The settings file; by default the one in DITHER_CONFIG, else ``dither.toml`` if there is
-        one.
-
-    Raises
-    ------
-    DitherError
-        If the settings cannot be used, or there is no file of definitions.
-    StoreUnreachable
-        If no Redis answers at the URL.
+    :class:`aggregator.features.reader.Reader` documents its parameters and errors.
     """
 
     def __init__(
@@ -75,7 +56,7 @@ class MetricReader(WindowReader):
 
     @functools.cached_property
     def settings(self) -> Settings:
-        """The settings in force; where everything is named, they are not looked at.
+        """The settings in force, loaded if an argument is missing.
 
         Raises
         ------
@@ -120,18 +101,17 @@ class MetricReader(WindowReader):
         Returns
         -------
         WindowEstimate or Slices
-            An :class:`estimators.Estimate` with its window, that is also a table (``to_frame``) and
-            a picture (``plot``). It has a status: ``not_ready``, ``too_few_reports``,
-            ``provisional``, ``final`` or ``expired``. Of a metric that is collected in trust, the
-            latest release of a pane in the window. With attributes in `by`, an estimate for each of
-            their slices.
+            An :class:`estimators.Estimate` with its window, a table (``to_frame``) and a picture
+            (``plot``). Its status is ``not_ready``, ``too_few_reports``, ``provisional``,
+            ``final`` or ``expired``. With trusted collection it is the latest release in the
+            window. With attributes in `by`, there is an estimate for each slice.
 
         Raises
         ------
         UnknownMetric
             If there is no such metric.
         ValueError
-            If the window is empty, or a release was not drawn as it is asked for.
+            If the window is empty, or a release was drawn with other parameters.
         """
         query = Query(start, end, **options)
         window = self.window(name, query)
@@ -140,21 +120,13 @@ class MetricReader(WindowReader):
         return with_window(window, self.answer(window, query))
 
     @staticmethod
-    def answer_slices(window: Window, query: Query, progress: Progress = unwatched) -> Slices:
-        """Estimate each slice of a window that was read before.
+    def answer_slices(window: Window, query: Query, progress: Progress = ignore_progress) -> Slices:
+        """Return the estimates of the slices of a window with its content.
 
         Parameters
         ----------
-        window : Window
-        query : Query
-            With attributes in `by`.
-        progress : callable
-            Is told the share of the work that is done; what it raises ends the work.
-
-        Raises
-        ------
-        ValueError
-            If it cannot be asked so.
+        window, query, progress
+            As in :meth:`aggregator.reading.plans.local.LocalPlan.answer_slices`.
         """
         return LocalPlan.answer_slices(window, query, progress)
 
@@ -177,7 +149,7 @@ class MetricReader(WindowReader):
         ----------
         name : str
         start, end : datetime, str, float (seconds since the epoch) or None
-            The range, as for :meth:`estimate`; None: where the reports begin, or end.
+            The range, as for :meth:`estimate`; None: from the first report, or to the last.
         step : str or timedelta, optional
             A duration, widened to whole panes; by default one that makes about 200 points.
         **options
@@ -193,15 +165,12 @@ class MetricReader(WindowReader):
         UnknownMetric
             If there is no such metric.
         ValueError
-            If the range is empty, or too long for the step; or if a release was not drawn as it is
-            asked for.
+            If the range is empty, or too long for the step, or a release was drawn with other
+            parameters.
         """
         width = None if step is None else length_text("step", step)
         return self._history.series(SeriesQuery(start, end, metric=name, step=width, **options))
 
     def backlog(self) -> Backlog:
-        """Return how much of Kafka's log no answer contains yet, and whether somebody counts.
-
-        The brokers are those of the settings.
-        """
+        """Return the uncounted messages in Kafka (of the settings), and whether workers count."""
         return read_backlog(self.settings, self.store.overview())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from estimators import Metric, SearchMetric, rounding
 from estimators.extremes import tail
 from estimators.rounding import certainty
@@ -44,7 +44,7 @@ class SearchProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def search_progress(window: Window) -> SearchProgress | None:
-    """Return where the search of a window stands; None before its first round."""
+    """Return the progress of the search of a window; None before its first round."""
     metric, current = window.metric, window.round
     if current is None or not isinstance(metric, SearchMetric):
         return None
@@ -68,13 +68,13 @@ def search_progress(window: Window) -> SearchProgress | None:
 
 
 def certified_number(metric: SearchMetric, certified: float) -> str:
-    """Return what is certain of an extreme, without its unit and the probability."""
+    """Return the certified bound of an extreme, without unit and probability."""
     number = rounding.certified(metric.kind, *_ends(metric), metric.search.rounds, certified)
     return f"at {'most' if metric.kind == 'minimum' else 'least'} {number}"
 
 
 def threshold_text(metric: SearchMetric, threshold: float) -> str:
-    """Return the threshold of a round, with the digits of what is certain."""
+    """Return the threshold of a round, with the decimals of the certified bound."""
     places = rounding.search_decimals(*_ends(metric), metric.search.rounds)
     return rounding.trimmed(rounding.nearest(threshold, places))
 
@@ -85,30 +85,30 @@ def _ends(metric: Metric) -> tuple[float, float]:
 
 
 def search_lines(window: Window) -> list[str]:
-    """Return the same in lines for people."""
-    found = search_progress(window)
-    if found is None:
+    """Return the progress of the search of a window as text."""
+    progress = search_progress(window)
+    if progress is None:
         return ["round      none yet: start `dither coordinate`, which opens the first one"]
     unit = f" {window.metric.unit}" if window.metric.unit else ""
     side = "<=" if window.metric.kind == "minimum" else ">="
-    if found.threshold is None:
-        lines = [f"round      {found.rounds} of {found.rounds}, all decided"]
+    if progress.threshold is None:
+        lines = [f"round      {progress.rounds} of {progress.rounds}, all decided"]
     else:
         lines = [
-            f"round      {found.round} of {found.rounds}: is it {side} "
-            f"{threshold_text(SearchMetric.require(window.metric), found.threshold)}{unit}? "
-            f"{found.answers} answers so far"
+            f"round      {progress.round} of {progress.rounds}: is it {side} "
+            f"{threshold_text(SearchMetric.require(window.metric), progress.threshold)}{unit}? "
+            f"{progress.answers} answers so far"
         ]
-    low, high = found.bisection
-    places = rounding.search_decimals(*_ends(window.metric), found.rounds)
-    left = [rounding.trimmed(x) for x in (rounding.down(low, places), rounding.up(high, places))]
-    ends = f"{left[0]} to {left[1]}{unit}"
+    low, high = progress.bisection
+    places = rounding.search_decimals(*_ends(window.metric), progress.rounds)
+    start, end = rounding.trimmed(rounding.down(low, places)), rounding.up(high, places)
+    ends = f"{start} to {rounding.trimmed(end)}{unit}"
     lines += [
-        f"certified  {found.statement} in all rounds at once",
+        f"certified  {progress.statement} in all rounds at once",
         f"bisection  {ends} remains of the range; the extreme may lie outside "
         "it, where few values are",
     ]
-    if found.tail is not None:
-        shape = found.tail
+    if progress.tail is not None:
+        shape = progress.tail
         lines.append(f"tail       alpha {shape.alpha:.2g}, {shape.lower:.2g} to {shape.upper:.2g}")
     return lines

@@ -1,4 +1,4 @@
-"""Estimates and definitions as plain values: one form for `--json`, HTTP, events and Kafka."""
+"""Estimates and definitions as plain values, the same for `--json`, HTTP, events and Kafka."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from aggregator.reading.search_progress import SearchProgress, search_progress
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from aggregator.state.watermark import NO_TIME
 from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric
@@ -21,7 +21,7 @@ from estimators.shapes import Shape
 from producers.wire.decoding import decode_json
 
 FABRICATED_SHARE = 0.01
-"""The share of fabricated reports for which an answer says how far off it could be."""
+"""The share of fabricated reports in an answer's manipulation bound."""
 Status = Literal["not_ready", "too_few_reports", "provisional", "final", "expired"]
 Number = float | None
 Numbers = Number | list[Number]
@@ -194,33 +194,34 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     attributes: dict[str, list[str]] | UnsetType = UNSET
 
 
-SAME = ("status", "reports", "beta", "bound", "covers", "target", "policy", "heterogeneity")
-"""Fields of an estimate that its answer has as they are."""
-DEFINED = ("name", "description", "kind", "mechanism", "unit", "revision", "minimum_reports")
-"""Fields of a metric that its definition has as they are."""
+ESTIMATE_FIELDS = (
+    *("status", "reports", "beta", "bound", "covers", "target", "policy", "heterogeneity"),
+)
+"""Fields that an answer copies from its estimate."""
+METRIC_FIELDS = ("name", "description", "kind", "mechanism", "unit", "revision", "minimum_reports")
+"""Fields that a definition copies from its metric."""
 
 
 def answer(
-    window: Window, found: Estimate, top: int | None = None, nearest: Floats | None = None
+    window: Window, estimate: Estimate, top: int | None = None, nearest: Floats | None = None
 ) -> Answer:
     """Return an estimate as plain values.
 
     Parameters
     ----------
     window : Window
-        What was read.
-    found : Estimate
-        The answer from it.
+    estimate : Estimate
     top : int, optional
-        Keep so many categories or coordinates, the largest first; all of them by default.
+        Maximum number of categories or coordinates, the largest first; by default all.
     nearest : ndarray, optional
-        The nearest distribution, added as ``simplex``: as many of it as of the categories.
+        The nearest distribution, added as ``simplex`` for the same categories.
     """
     metric = window.metric
-    shown = found.numbers if top is None else found.numbers.top(top)
+    shown = estimate.numbers if top is None else estimate.numbers.top(top)
     if nearest is not None:  # in the same order: the projection keeps it
         nearest = nearest if top is None else np.sort(nearest)[::-1][:top]
-    losses = [UNSET] * len(found.levels) if found.privacy is None else map(_number, found.privacy)
+    no_losses = [UNSET] * len(estimate.levels)
+    losses = no_losses if estimate.privacy is None else map(_number, estimate.privacy)
     return Answer(
         metric=metric.name,
         unit=metric.unit,
@@ -231,72 +232,66 @@ def answer(
         value=plain(shown.shown),
         lower=plain(shown.lower),
         upper=plain(shown.upper),
-        effective_reports=plain(found.effective_reports),  # type: ignore[arg-type]
-        chosen_among=found.chosen_among if found.chosen_among > 1 else UNSET,
-        weights_fixed=True if found.weights_fixed else UNSET,
+        effective_reports=plain(estimate.effective_reports),  # type: ignore[arg-type]
+        chosen_among=estimate.chosen_among if estimate.chosen_among > 1 else UNSET,
+        weights_fixed=True if estimate.weights_fixed else UNSET,
         levels=[
             LevelShare(float(epsilon), int(count), _number(weight), loss)
             for epsilon, count, weight, loss in zip(
-                found.levels, found.counts, found.weights, losses, strict=True
+                estimate.levels, estimate.counts, estimate.weights, losses, strict=True
             )
         ],
-        left_out=UNSET if top is None else len(found.labels) - len(shown.labels),
+        left_out=UNSET if top is None else len(estimate.labels) - len(shown.labels),
         simplex=UNSET if nearest is None else plain(nearest),  # type: ignore[arg-type]
-        **{name: getattr(found, name) for name in SAME},
+        **{name: getattr(estimate, name) for name in ESTIMATE_FIELDS},
         where=UNSET if window.grouping is None else dict(window.grouping.conditions),
         coverage=UNSET if window.grouping is None else window.coverage,
-        **SHAPES[metric.shape](window, found, shown),
+        **FIELDS_BY_SHAPE[metric.shape](window, estimate, shown),
     )
 
 
-def _numbers(window: Window, found: Estimate, shown: Estimate) -> dict[str, Any]:
-    """Return the further fields of an answer that has numbers; for a release, what it cost."""
+def _numbers(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:
+    """Return the fields of an answer with numbers; for a release, its privacy loss."""
     fields = {"unbiased": plain(shown.value), **named(window.metric, shown.labels)}
-    if found.radius is not None:
-        fields["radius"] = _number(found.radius)
+    if estimate.radius is not None:
+        fields["radius"] = _number(estimate.radius)
     if isinstance(window.metric, LocalMetric):
-        return fields | {"influence": manipulation_bound(window.metric, found)}
-    return fields | {"trust": window.metric.trust, "saturation": found.saturation}
+        return fields | {"influence": manipulation_bound(window.metric, estimate)}
+    return fields | {"trust": window.metric.trust, "saturation": estimate.saturation}
 
 
-def _distribution(window: Window, found: Estimate, shown: Estimate) -> dict[str, Any]:
-    """Return the further fields of a distribution: the shares below the edges of its bins."""
-    assert isinstance(found, DistributionEstimate)  # noqa: S101
-    columns = (found.edges, found.shown, found.lower, found.upper, found.value)
+def _distribution(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:
+    """Return the fields of a distribution: the shares below the edges of its bins."""
+    assert isinstance(estimate, DistributionEstimate)  # noqa: S101
+    columns = (estimate.edges, estimate.shown, estimate.lower, estimate.upper, estimate.value)
     names = ("edges", "value", "lower", "upper", "unbiased")
     shares: dict[str, Any] = {name: plain(x) for name, x in zip(names, columns, strict=True)}
-    shares["crossed"] = True if found.crossed else UNSET
-    fields = _numbers(window, found, shown) | {"unbiased": UNSET}
+    shares["crossed"] = True if estimate.crossed else UNSET
+    fields = _numbers(window, estimate, shown) | {"unbiased": UNSET}
     return fields | {"distribution": Distribution(**shares)}
 
 
-def _search(window: Window, found: Estimate, shown: Estimate) -> dict[str, Any]:
-    """Return the further field of a search: its progress."""
+def _search(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:
+    """Return the field of a search: its progress."""
     return {"search": search_progress(window)}
 
 
-SHAPES: dict[Shape, Callable[[Window, Estimate, Estimate], dict[str, Any]]] = {
+FIELDS_BY_SHAPE: dict[Shape, Callable[[Window, Estimate, Estimate], dict[str, Any]]] = {
     Shape.NUMBER: _numbers,
     Shape.NAMED_NUMBERS: _numbers,
     Shape.DISTRIBUTION: _distribution,
     Shape.SEARCH: _search,
 }
-"""The further fields of :class:`Answer`, by shape: from the window, the estimate, and the part of
-it that is shown."""
+"""Fields of :class:`Answer` by shape, from the window, the estimate and its shown part."""
 
 
 def named(metric: Metric, labels: Sequence[str]) -> dict[str, list[str]]:
-    """Return the field of an answer that names its numbers; none where there is one number."""
+    """Return the field of an answer with the names of its numbers, if they have names."""
     return {metric.domain.names: list(labels)} if metric.domain.names else {}
 
 
-def estimate_of(found: Answer, metric: Metric) -> Estimate:
-    """Return the estimate that an answer of this metric was made of, as a release is kept.
-
-    Parameters
-    ----------
-    found : Answer
-    metric : Metric
+def estimate_of(document: Answer, metric: Metric) -> Estimate:
+    """Return the estimate of an answer, for a stored release.
 
     Returns
     -------
@@ -308,39 +303,39 @@ def estimate_of(found: Answer, metric: Metric) -> Estimate:
     ValueError
         If its levels or categories are not the metric's.
     """
-    epsilons = [level.epsilon for level in found.levels]
-    labels = [] if found.categories is UNSET else found.categories
-    own = {label: index for index, label in enumerate(metric.labels)}
-    if epsilons != [float(e) for e in metric.levels] or not own.keys() >= {*labels}:
+    epsilons = [level.epsilon for level in document.levels]
+    labels = [] if document.categories is UNSET else document.categories
+    label_indices = {label: index for index, label in enumerate(metric.labels)}
+    if epsilons != [float(e) for e in metric.levels] or not label_indices.keys() >= {*labels}:
         raise ValueError("another definition")
-    places = [own[label] for label in labels]
+    indices = [label_indices[label] for label in labels]
 
     def numbers(x: Numbers) -> Any:
         if not isinstance(x, list):
             return np.nan if x is None else x
-        every = np.full(len(own), np.nan)
-        every[places] = _floats(x)
-        return every
+        numbers_by_label = np.full(len(label_indices), np.nan)
+        numbers_by_label[indices] = _floats(x)
+        return numbers_by_label
 
     return Estimate(
-        value=numbers(found.value),
-        lower=numbers(found.lower),
-        upper=numbers(found.upper),
-        effective_reports=float(_floats([found.effective_reports])[0]),
+        value=numbers(document.value),
+        lower=numbers(document.lower),
+        upper=numbers(document.upper),
+        effective_reports=float(_floats([document.effective_reports])[0]),
         levels=tuple(epsilons),
-        counts=np.array([level.reports for level in found.levels], dtype=np.int64),
-        weights=_floats([level.weight for level in found.levels]),
-        privacy=_floats([None if level.loss is UNSET else level.loss for level in found.levels]),
-        saturation=None if found.saturation is UNSET else found.saturation,
+        counts=np.array([level.reports for level in document.levels], dtype=np.int64),
+        weights=_floats([level.weight for level in document.levels]),
+        privacy=_floats([None if level.loss is UNSET else level.loss for level in document.levels]),
+        saturation=None if document.saturation is UNSET else document.saturation,
         labels=tuple(metric.labels),
-        **{name: getattr(found, name) for name in SAME},
+        **{name: getattr(document, name) for name in ESTIMATE_FIELDS},
     )
 
 
-def manipulation_bound(metric: LocalMetric, found: Estimate) -> ManipulationBound:
-    """Return how far an estimate could be off if FABRICATED_SHARE of its reports were made up."""
-    reports = math.ceil(FABRICATED_SHARE * found.reports)
-    influence = metric.manipulation_bound(found, reports, among=True, each=False)
+def manipulation_bound(metric: LocalMetric, estimate: Estimate) -> ManipulationBound:
+    """Return the error of an estimate if FABRICATED_SHARE of its reports were fabricated."""
+    reports = math.ceil(FABRICATED_SHARE * estimate.reports)
+    influence = metric.manipulation_bound(estimate, reports, among=True, each=False)
     return ManipulationBound(
         share=FABRICATED_SHARE,
         reports=reports,
@@ -351,27 +346,27 @@ def manipulation_bound(metric: LocalMetric, found: Estimate) -> ManipulationBoun
 
 
 def as_dict(
-    window: Window, found: Estimate, top: int | None = None, nearest: Floats | None = None
+    window: Window, estimate: Estimate, top: int | None = None, nearest: Floats | None = None
 ) -> dict[str, Any]:
-    """Return :func:`answer` as a dict of the names in JSON.
+    """Return :func:`answer` as a dict with the names in JSON.
 
     Parameters
     ----------
-    window, found, top, nearest
+    window, estimate, top, nearest
         As in :func:`answer`.
     """
-    shown: dict[str, Any] = msgspec.to_builtins(answer(window, found, top, nearest))
+    shown: dict[str, Any] = msgspec.to_builtins(answer(window, estimate, top, nearest))
     return shown
 
 
 def definition(metric: Metric, policy: str | None = None) -> Definition:
-    """Return a metric's definition as plain values, with the weights in force."""
+    """Return a metric's definition as plain values, with the weight policy in force."""
     facts = {"trust": metric.trust, "memoized": False, **metric.domain.meaning, **metric.meaning}
-    known = facts.keys() & set(Definition.__struct_fields__)
-    own = {key: value for key, value in facts.items() if key not in known}
+    field_names = facts.keys() & set(Definition.__struct_fields__)
+    domain = {key: value for key, value in facts.items() if key not in field_names}
     attributes = {} if metric.slicing is None else metric.slicing.attributes
     return Definition(
-        **{name: getattr(metric, name) for name in DEFINED},
+        **{name: getattr(metric, name) for name in METRIC_FIELDS},
         shape=metric.shape.value,
         options=dict(metric.options),
         levels=[float(epsilon) for epsilon in metric.levels],
@@ -384,22 +379,22 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
         quantiles=[*map(float, metric.labels)] if metric.domain.names == "quantiles" else UNSET,
         constants=metric.randomizer.public_constants or UNSET,
         code=_code(metric),
-        domain=own or UNSET,
+        domain=domain or UNSET,
         by=list(attributes) or UNSET,
         attributes={name: list(values) for name, values in attributes.items()} or UNSET,
-        **{key: facts[key] for key in known},
+        **{key: facts[key] for key in field_names},
     )
 
 
 def _code(metric: Metric) -> dict[str, Any] | UnsetType:
-    """Return the code of strings: the lengths of its bits, and its tokens."""
+    """Return the code of strings, with bit lengths and tokens."""
     if not isinstance(metric.domain, CodedVocabulary):
         return UNSET
     return decode_json(metric.domain.string_code.canonical, dict[str, Any])
 
 
 def plain(x: Any) -> Numbers:
-    """Return numbers as floats and lists; what is not finite becomes None.
+    """Return numbers as floats and lists, with None for those that are not finite.
 
     Examples
     --------

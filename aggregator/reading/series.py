@@ -1,7 +1,7 @@
 """A metric over time: an estimate for each step of event time.
 
-Panes of all steps are read together, from the coarsest roll-up that fits. A step that is final is
-read and estimated once, any other is estimated again when it has grown.
+Panes of many steps are read together, as coarse as possible. A final step is read and estimated
+once, any other step again after it grew.
 """
 
 from __future__ import annotations
@@ -19,15 +19,21 @@ from numpy.typing import NDArray
 from aggregator.errors import PaneExpired
 from aggregator.reading.coverage import THIS_WINDOW
 from aggregator.reading.estimate_cache import EstimateCache
-from aggregator.reading.frames.columns import ESTIMATE, NUMBER
+from aggregator.reading.frames.columns import ESTIMATE_COLUMNS, NUMBER_COLUMNS
 from aggregator.reading.frames.frame import Frame
-from aggregator.reading.frames.pictures import History, Interval, Line, Picture, Pictured
-from aggregator.reading.pane_sums import at_once
+from aggregator.reading.frames.pictures import (
+    History,
+    HistoryLine,
+    LabelledInterval,
+    Picture,
+    Pictured,
+)
+from aggregator.reading.pane_sums import max_sums_per_read
 from aggregator.reading.plans.local import expiry_period
 from aggregator.reading.plans.window_reader import WindowReader
-from aggregator.reading.query import Progress, SeriesQuery, unwatched
+from aggregator.reading.query import Progress, SeriesQuery, ignore_progress
 from aggregator.reading.serialization import Moment, Numbers, Status, named, plain
-from aggregator.reading.series_plan import SeriesPlan, Step
+from aggregator.reading.series_plan import SeriesPlan, SeriesStep
 from aggregator.reading.steps import duration
 from aggregator.state.pane_cover import COARSE_GRAINS
 from aggregator.state.pane_keys import GRAINS_MS
@@ -39,7 +45,7 @@ from estimators.metrics.bins import Bins
 from estimators.rounding import certainty
 
 Places = NDArray[np.intp]
-PANES_AT_ONCE = 20_000
+MAX_PANES_PER_READ = 20_000
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,12 +97,12 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def labels(self) -> list[str]:
-        """The names of the numbers of each point; none where there is one."""
+        """The names of the numbers of each point; empty for a single number."""
         named = (self.categories, self.coordinates, self.quantiles)
         return next((names for names in named if names is not UNSET), [])
 
     def to_frame(self) -> Frame:
-        """Return it as a table: a row for each number of each step."""
+        """Return a table with a row for each number of each step."""
         names = self.labels if self._has_labels else [None]
         rows = []
         for point in self.points:
@@ -108,7 +114,7 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
                 raw = unbiased if self.quantiles is UNSET else None
                 counted = (label, *three, raw, point.reports, point.status)
                 rows.append((self.metric, self.kind, self.unit, *edges, *counted, *stated))
-        return Frame.of(ESTIMATE, rows)
+        return Frame.of(ESTIMATE_COLUMNS, rows)
 
     @property
     def _has_labels(self) -> bool:
@@ -116,15 +122,17 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def picture(self) -> Picture:
-        """Its numbers over time, with their bands."""
+        """The history of its numbers."""
         starts = [_milliseconds(point.start) for point in self.points]
         ends = [_milliseconds(point.end) for point in self.points]
         frame, labels = self.to_frame(), self.labels if self._has_labels else [""]
-        columns = [[math.nan if x is None else x for x in frame[name]] for name in NUMBER[1:4]]
-        steps = [Interval("", *row) for row in zip(*columns, strict=True)]
+        columns = [
+            [math.nan if x is None else x for x in frame[name]] for name in NUMBER_COLUMNS[1:4]
+        ]
+        steps = [LabelledInterval("", *row) for row in zip(*columns, strict=True)]
         lines = tuple(
-            Line(label, starts, ends, steps[place :: len(labels)])
-            for place, label in enumerate(labels)
+            HistoryLine(label, starts, ends, steps[index :: len(labels)])
+            for index, label in enumerate(labels)
         )
         step = duration(round(1000 * self.step_seconds))
         span = f" from {self.points[0].start} to {self.points[-1].end}" if self.points else ""
@@ -136,17 +144,10 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeriesReader:
-    """Answers for series.
+    """Reads and estimates series, with a cache of estimates."""
 
-    Parameters
-    ----------
-    reader : WindowReader
-    known : EstimateCache, optional
-        What was estimated before.
-    """
-
-    def __init__(self, reader: WindowReader, known: EstimateCache | None = None) -> None:
-        self.reader, self.known = reader, known or EstimateCache()
+    def __init__(self, reader: WindowReader, cache: EstimateCache | None = None) -> None:
+        self.reader, self.cache = reader, cache or EstimateCache()
 
     def series(self, query: SeriesQuery) -> Series:
         """Return a series.
@@ -156,28 +157,21 @@ class SeriesReader:
         UnknownMetric
             If there is no such metric.
         ValueError
-            If the range is empty, or too long for the step; or if a release was not drawn as it is
-            asked for.
+            If the range is empty, or too long for the step, or a release was drawn with other
+            parameters.
         """
         return self.read(self.plan(query))
 
     def plan(self, query: SeriesQuery) -> SeriesPlan:
-        """Say what is to be read, without reading a pane."""
+        """Return the plan of a series, without reading panes."""
         overview = self.reader.store.overview()
         window = self.reader.describe(overview, query.metric, query)
         if query.bins is not None:
             _bins(window.metric, query.bins)
         return self.reader.plan_series(window, query)
 
-    def read(self, plan: SeriesPlan, progress: Progress = unwatched) -> Series:
-        """Read and estimate what a plan says.
-
-        Parameters
-        ----------
-        plan : SeriesPlan
-        progress : callable
-            Is told the share of the points that are there; what it raises ends the work.
-        """
+    def read(self, plan: SeriesPlan, progress: Progress = ignore_progress) -> Series:
+        """Read and estimate a series; `progress` takes the share of the finished points."""
         metric, query, windows = plan.window.metric, plan.query, plan.point_query.windows
         labels, _ = metric.domain.select(query.categories)
         bins = None if query.bins is None else _bins(metric, query.bins)
@@ -203,75 +197,76 @@ class SeriesReader:
         )
 
     def _largest(self, plan: SeriesPlan, labels: Sequence[str]) -> Places | None:
-        """Return the indices of the categories that are shown, the largest first; None: all."""
+        """Return the indices of the shown categories, the largest first; None: all."""
         top = plan.query.top
         if top is None or top >= len(labels) or not plan.steps:
             return None
         if plan.released is not None:
             return plan.released[-1].numbers.largest(top)
-        whole = plan.window.between(plan.steps[0].start_ms, plan.steps[-1].end_ms)
+        full_range = plan.window.between(plan.steps[0].start_ms, plan.steps[-1].end_ms)
         try:
-            statistic = self.reader.sums.of_window(whole)
-        except PaneExpired:  # the largest over the steps that are shown
-            every = self._statistics(plan, range(len(plan.steps)))
-            statistic = sum((one for _, one in every if one is not None), plan.window.metric.zero())
+            statistic = self.reader.sums.read_window(full_range)
+        except PaneExpired:  # the largest over the remaining steps
+            steps = self._statistics(plan, range(len(plan.steps)))
+            statistics = (statistic for _, statistic in steps if statistic is not None)
+            statistic = sum(statistics, plan.window.metric.zero())
         return self._estimate(plan, statistic, plan.steps[-1]).numbers.largest(top)
 
     def _estimates(self, plan: SeriesPlan, progress: Progress) -> list[Estimate]:
         if plan.released is not None:
             return plan.released
-        found: dict[int, Estimate] = {}
+        estimates: dict[int, Estimate] = {}
         missing: list[int] = []
         finals: list[int] = []
         history = self._history_key(plan)
         keys = [(*history, step.start_ms, step.end_ms) for step in plan.steps]
         for index, step in enumerate(plan.steps):
-            known = self.known.get(keys[index]) if step.status == "final" else None
-            if known is None:
+            cached_estimate = self.cache.get(keys[index]) if step.status == "final" else None
+            if cached_estimate is None:
                 missing.append(index)
             else:
-                found[index] = known
+                estimates[index] = cached_estimate
         for index, statistic in self._statistics(plan, missing):
-            progress(len(found) / len(plan.steps))
+            progress(len(estimates) / len(plan.steps))
             step = plan.steps[index]
             if statistic is None:
                 step = dataclasses.replace(step, status="expired")
                 statistic = plan.window.metric.zero()
-            found[index] = self._estimate(plan, statistic, step)
+            estimates[index] = self._estimate(plan, statistic, step)
             if step.status == "final":
                 finals.append(index)
         is_known = bool(finals) and self.reader.store.is_same_history(plan.window.overview)
         for index in finals:
             if is_known:
-                self.known.put(keys[index], found[index])
-            elif found[index].status == "final":
-                found[index] = dataclasses.replace(found[index], status="provisional")
-        return [found[index] for index in range(len(plan.steps))]
+                self.cache.put(keys[index], estimates[index])
+            elif estimates[index].status == "final":
+                estimates[index] = dataclasses.replace(estimates[index], status="provisional")
+        return [estimates[index] for index in range(len(plan.steps))]
 
-    def _estimate(self, plan: SeriesPlan, statistic: Counts, step: Step) -> Estimate:
-        """Return the estimate of a step, computed unless the same was before."""
+    def _estimate(self, plan: SeriesPlan, statistic: Counts, step: SeriesStep) -> Estimate:
+        """Return the estimate of a step, from the cache or computed."""
         digest = hashlib.blake2b(statistic.tobytes(), digest_size=16).digest()
         changed = plan.window.changed_ms
         is_older = changed is not None and step.start_ms < changed
         key = (*self._question_key(plan), step.status, is_older, digest)
-        known = self.known.get(key)
-        if known is not None:
-            return known
+        cached_estimate = self.cache.get(key)
+        if cached_estimate is not None:
+            return cached_estimate
         window = plan.window.between(step.start_ms, step.end_ms).with_sums(statistic)
         window = dataclasses.replace(window, status=step.status)
         estimate = self.reader.answer(window, plan.point_query)
-        self.known.put(key, estimate)
+        self.cache.put(key, estimate)
         return estimate
 
     def _question_key(self, plan: SeriesPlan) -> tuple[Hashable, ...]:
-        """Return what the estimate of a sum depends on besides its step's status."""
-        meaning = self.reader.meaning(plan.window.metric)
-        return (plan.point_query, meaning, plan.policy, plan.window.changed_ms, plan.step_ms)
+        """Return the key of the estimate of a sum, without its step's status."""
+        definition = self.reader.definition_hash(plan.window.metric)
+        return (plan.point_query, definition, plan.policy, plan.window.changed_ms, plan.step_ms)
 
     def _history_key(self, plan: SeriesPlan) -> tuple[Hashable, ...]:
-        """Return the same and what the sums of final steps depend on.
+        """Return the key of the estimates of final steps.
 
-        They change if a partition is counted again, which gives it another owner, and may expire.
+        Their sums change if a partition is recounted, which gives it another owner, or they expire.
         """
         overview = plan.window.overview
         owners = tuple(overview.partitions[n].owner.get("token") for n in plan.window.watermarks)
@@ -280,15 +275,12 @@ class SeriesReader:
     def _statistics(
         self, plan: SeriesPlan, missing: Sequence[int]
     ) -> Iterator[tuple[int, Counts | None]]:
-        """Yield the statistics of steps, a group of them at a time, so that memory is bounded.
-
-        None: some of the step has expired.
-        """
+        """Yield the statistics of steps, from reads of bounded size; None for an expired step."""
         metric, step = plan.window.metric, plan.step_ms
         grains = tuple(grain for grain in COARSE_GRAINS if step % GRAINS_MS[grain] == 0)
         finest = min((GRAINS_MS[g] for g in grains), default=metric.pane_ms)
         panes = max(1, len(plan.window.watermarks)) * max(1, step // finest)
-        size = max(1, min(PANES_AT_ONCE // panes, at_once(metric)))
+        size = max(1, min(MAX_PANES_PER_READ // panes, max_sums_per_read(metric)))
         for begin in range(0, len(missing), size):
             group = missing[begin : begin + size]
             sums = self._sums(plan, group, grains)
@@ -298,23 +290,23 @@ class SeriesReader:
     def _sums(
         self, plan: SeriesPlan, group: Sequence[int], grains: tuple[str, ...]
     ) -> Mapping[int, Counts | None]:
-        metric, origin, wanted = plan.window.metric, plan.steps[0].start_ms, set(group)
+        metric, origin, step_indices = plan.window.metric, plan.steps[0].start_ms, set(group)
         part = plan.window.between(plan.steps[group[0]].start_ms, plan.steps[group[-1]].end_ms)
-        found = [
-            place
-            for place in self.reader.sums.find(part, (*grains, "pane"))
-            if (place[1].start - origin) // plan.step_ms in wanted
+        panes = [
+            (number, key)
+            for number, key in self.reader.sums.find_panes(part, (*grains, "pane"))
+            if (key.start - origin) // plan.step_ms in step_indices
         ]
         sums: dict[int, Counts | None] = {index: metric.zero() for index in group}
-        for pane, statistic in self.reader.sums.each(metric, found):
+        for pane, statistic in self.reader.sums.read_statistics(metric, panes):
             index = (pane.start - origin) // plan.step_ms
-            known = sums[index]
-            sums[index] = None if known is None or statistic is None else known + statistic
+            step_sum = sums[index]
+            sums[index] = None if step_sum is None or statistic is None else step_sum + statistic
         return sums
 
 
 def _bins(metric: Metric, count: int) -> Bins:
-    """Return the domain of a distribution with its bins merged into so many, or fewer."""
+    """Return the domain of a distribution with its bins merged into at most `count`."""
     if not isinstance(metric.domain, Bins):
         raise ValueError(
             f"bins = {count}: metric {metric.name!r} is of kind {metric.kind!r}: expected them for "
@@ -323,7 +315,7 @@ def _bins(metric: Metric, count: int) -> Bins:
     return metric.domain.merged(count)
 
 
-def _point(step: Step, estimate: Estimate, chosen: Places | None, bins: Bins | None) -> Point:
+def _point(step: SeriesStep, estimate: Estimate, chosen: Places | None, bins: Bins | None) -> Point:
     shown = estimate.numbers
     numbers = (shown.shown, shown.lower, shown.upper, shown.value)
     value, lower, upper, unbiased = (

@@ -14,7 +14,7 @@ from aggregator.config.live_metrics import UNUSABLE_FIELD, unusable
 from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.serialization import Moment
-from aggregator.reading.windows import EventTimes
+from aggregator.reading.window import EventTimes
 from aggregator.state.pane_keys import counted_keys
 from aggregator.storage.progress import UNSET, PartitionProgress, TopicProgress
 from aggregator.timestamps import iso
@@ -22,20 +22,18 @@ from estimators import Metric, SearchMetric
 from estimators.durations import milliseconds
 
 RATE_SECONDS = 15.0
-"""Rates are over about so many seconds."""
+"""The length of the period of a rate."""
 STALE_SECONDS = 60.0
-"""A rate over a longer time is no current rate."""
-SHORTEST_SECONDS = 0.5
-READINGS = 40
-SHOWN_HALTED = 3
-"""Halted partitions whose reason is shown."""
+"""The longest period of a rate."""
+MIN_RATE_SECONDS = 0.5
+MAX_RATE_READINGS = 40
+MAX_SHOWN_HALTED = 3
 SILENT_MS = 60_000
-"""After so long without a commit, the status says that no worker counts. Workers commit once a
-second."""
-COMMITS = 3
-"""Or after so many of their intervals, if they are set to commit less often."""
+"""The time without a commit after which no worker counts; by default workers commit each second."""
+SILENT_COMMIT_INTERVALS = 3
+"""The same in commit intervals, if these are long."""
 START_WORKERS = "start `dither aggregate`, or see in its log what it waits for"
-COUNTED = ("accepted", "duplicate")
+COUNTED_OUTCOMES = ("accepted", "duplicate")
 """Outcomes of reports that are not in the dead-letter topic."""
 
 
@@ -96,42 +94,44 @@ class ServiceStatus(msgspec.Struct, frozen=True):
 
 
 class Rates:
-    """Reports a second, from successive readings of what was accepted.
+    """Reports per second, from successive readings of accepted reports.
 
     Parameters
     ----------
     clock : callable
-        Seconds that never go back.
+        Returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._readings: deque[tuple[float, Mapping[str, int]]] = deque(maxlen=READINGS)
+        self._readings: deque[tuple[float, Mapping[str, int]]] = deque(maxlen=MAX_RATE_READINGS)
         self._lock = threading.Lock()
         self.event_times = EventTimes()
 
     def note(self, accepted: Mapping[str, int]) -> dict[str, float]:
-        """Add a reading of reports by metric; return the rates since the oldest recent one."""
+        """Add a reading of reports by metric, and return the rates since the oldest recent one."""
         now = self._clock()
         with self._lock:
-            if not self._readings or now - self._readings[-1][0] >= SHORTEST_SECONDS:
+            if not self._readings or now - self._readings[-1][0] >= MIN_RATE_SECONDS:
                 self._readings.append((now, accepted))
             while len(self._readings) > 2 and now - self._readings[1][0] >= RATE_SECONDS:
                 self._readings.popleft()
             if now - self._readings[0][0] > STALE_SECONDS:
                 self._readings.popleft()
-            then, before = self._readings[0]
-        if now - then < SHORTEST_SECONDS:
+            first_time, first_accepted = self._readings[0]
+        if now - first_time < MIN_RATE_SECONDS:
             return {}
         return {
-            name: max(0.0, (count - before.get(name, 0)) / (now - then))
+            name: max(0.0, (count - first_accepted.get(name, 0)) / (now - first_time))
             for name, count in accepted.items()
         }
 
 
 def silence_ms(settings: Settings) -> int:
-    """Return after how long without a commit the status says that no worker counts."""
-    return max(SILENT_MS, COMMITS * milliseconds(settings.aggregate.commit_interval))
+    """Return the time without a commit after which no worker counts."""
+    return max(
+        SILENT_MS, SILENT_COMMIT_INTERVALS * milliseconds(settings.aggregate.commit_interval)
+    )
 
 
 def status(
@@ -141,18 +141,15 @@ def status(
     ends: LogEnds | None = None,
     silent_ms: int = SILENT_MS,
 ) -> ServiceStatus:
-    """Return the status from what was read of all partitions, and where their logs end.
+    """Return the status of a deployment.
 
     Parameters
     ----------
     overview : TopicProgress
-        As of now.
     metrics : mapping of str to Metric
-        By name.
     rates : Rates
-        Of earlier looks.
     ends : LogEnds
-        Not known, if left out.
+        By default unknown.
     silent_ms : int
         See :func:`silence_ms`.
     """
@@ -164,9 +161,9 @@ def status(
     for (name, outcome), count in overview.outcomes().items():
         if name in outcomes:
             outcomes[name][outcome] = count
-        if outcome not in COUNTED:
+        if outcome not in COUNTED_OUTCOMES:
             deadletters[outcome] += count
-    speeds = rates.note({name: found["accepted"] for name, found in outcomes.items()})
+    speeds = rates.note({name: counter["accepted"] for name, counter in outcomes.items()})
     return ServiceStatus(
         metrics={
             name: _metric(
@@ -176,8 +173,8 @@ def status(
         },
         partitions=[
             *(
-                _partition(number, one, ends, now_ms, silent_ms)
-                for number, one in overview.partitions.items()
+                _partition(number, progress, ends, now_ms, silent_ms)
+                for number, progress in overview.partitions.items()
             ),
             *(
                 PartitionStatus(number, None, True, str(error), 0, 0, None, False)
@@ -201,7 +198,7 @@ def status(
 
 
 def unreachable(reason: str, metrics: Mapping[str, Metric]) -> ServiceStatus:
-    """Return the status while Redis cannot be read."""
+    """Return the status while Redis is unreadable."""
     kafka, definitions = (
         "not queried while Redis cannot be read",
         "; ".join(unusable_definitions(metrics)) or "ok",
@@ -212,37 +209,34 @@ def unreachable(reason: str, metrics: Mapping[str, Metric]) -> ServiceStatus:
 def unusable_definitions(
     metrics: Mapping[str, Metric], overview: TopicProgress | None = None
 ) -> list[str]:
-    """Return sentences about changed files of definitions that cannot be used, and why.
-
-    They cover the file of this process, and those that workers have reported to Redis.
-    """
+    """Return sentences about changed definitions that this process or a worker cannot use."""
     partitions = [] if overview is None else overview.partitions.values()
     workers = {progress.owner.get(UNUSABLE_FIELD, "") for progress in partitions} - {""}
-    found = [f"this server cannot use {mine}" for mine in [unusable(metrics)] if mine]
-    found += [f"a worker cannot use {theirs}" for theirs in sorted(workers)]
-    return [f"{one}: the previous definitions stay in force" for one in found]
+    sentences = [f"this server cannot use {error}" for error in [unusable(metrics)] if error]
+    sentences += [f"a worker cannot use {error}" for error in sorted(workers)]
+    return [f"{sentence}: the previous definitions stay in force" for sentence in sentences]
 
 
 def last_commit_ms(overview: TopicProgress, now_ms: int) -> int | None:
-    """Return how long ago any partition that is not halted was committed; None if none was."""
-    known = (one.idle_ms(now_ms) for one in overview.partitions.values() if not one.is_halted)
-    return min((idle for idle in known if idle is not None), default=None)
+    """Return the time since the last commit of a partition that is not halted; None: no commit."""
+    counted = (progress for progress in overview.partitions.values() if not progress.is_halted)
+    idle_times = (progress.idle_ms(now_ms) for progress in counted)
+    return min((idle for idle in idle_times if idle is not None), default=None)
 
 
-def silence(overview: TopicProgress, now_ms: int, silent_ms: int = SILENT_MS) -> str:
-    """Return since when nobody counts, in words; empty while somebody does.
+def silence_text(overview: TopicProgress, now_ms: int, silent_ms: int = SILENT_MS) -> str:
+    """Return since when no worker counts, as text; empty while one does.
 
     Parameters
     ----------
     overview : TopicProgress
-        As of now.
     now_ms : int
         In ms since the epoch.
     silent_ms : int
-        After so long without a commit nobody counts.
+        See :func:`silence_ms`.
     """
     idle = last_commit_ms(overview, now_ms)
-    if overview.partitions and all(one.is_halted for one in overview.partitions.values()):
+    if overview.partitions and all(progress.is_halted for progress in overview.partitions.values()):
         return "every partition is halted: nothing is counted"
     if idle is None:
         return "no worker has counted anything yet"
@@ -251,19 +245,20 @@ def silence(overview: TopicProgress, now_ms: int, silent_ms: int = SILENT_MS) ->
     return f"no worker has counted since {_moment(now_ms, idle)}"
 
 
-def uncounted(overview: TopicProgress, now_ms: int, silent_ms: int = SILENT_MS) -> list[int]:
-    """Return the partitions that nobody counts, although they are not halted.
+def uncounted_partitions(
+    overview: TopicProgress, now_ms: int, silent_ms: int = SILENT_MS
+) -> list[int]:
+    """Return the partitions that are neither halted nor counted.
 
     Parameters
     ----------
     overview : TopicProgress
-        As of now.
     now_ms : int
         In ms since the epoch.
     silent_ms : int
-        After so long without a commit nobody counts.
+        See :func:`silence_ms`.
     """
-    stated = (int(one.owner.get("partitions", 0)) for one in overview.partitions.values())
+    stated = (int(progress.owner.get("partitions", 0)) for progress in overview.partitions.values())
     return [
         number
         for number in sorted({*range(max(stated, default=0)), *overview.partitions})
@@ -283,27 +278,29 @@ def _is_counting(progress: PartitionProgress, now_ms: int, silent_ms: int) -> bo
     return idle is not None and idle < silent_ms and not progress.is_halted
 
 
-def _since(owner: Mapping[str, str]) -> str:
+def _counted_text(owner: Mapping[str, str]) -> str:
     done = int(owner.get("next", UNSET))
     return "" if done < 0 else f", and only up to offset {done} is counted"
 
 
-def halted(overview: TopicProgress) -> list[str]:
-    """Return which partitions are not counted on, since which offset and why, in words."""
+def halted_partitions(overview: TopicProgress) -> list[str]:
+    """Return a sentence for each halted partition, with its offset and the reason."""
     partitions = overview.partitions.items()
-    stopped = {number: one.owner for number, one in partitions if one.is_halted}
-    found = [
-        f"partition {number} is halted{_since(owner)}: "
+    stopped = {number: progress.owner for number, progress in partitions if progress.is_halted}
+    sentences = [
+        f"partition {number} is halted{_counted_text(owner)}: "
         f"{owner.get('halted') or 'a commit was applied only in part'}"
         for number, owner in stopped.items()
     ]
-    found += [f"partition {number} is halted: {e}" for number, e in overview.unreadable.items()]
-    more = len(found) - SHOWN_HALTED
-    return found if more <= 0 else [*found[:SHOWN_HALTED], f"and {more} more partitions are halted"]
+    sentences += [f"partition {number} is halted: {e}" for number, e in overview.unreadable.items()]
+    hidden = len(sentences) - MAX_SHOWN_HALTED
+    if hidden <= 0:
+        return sentences
+    return [*sentences[:MAX_SHOWN_HALTED], f"and {hidden} more partitions are halted"]
 
 
 def _moment(now_ms: int, ago_ms: int) -> Moment | None:
-    """Return when something was, by this clock, to the second."""
+    """Return the time `ago_ms` before now, to the second."""
     return iso((now_ms - ago_ms) // 1000 * 1000)
 
 

@@ -1,4 +1,4 @@
-"""Chooses the steps of a series, and how much one answer may take."""
+"""The steps of a series, and limits on the size of answers."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from estimators import Metric
 from estimators.durations import UNITS_MS, above_zero, milliseconds
 from estimators.metrics.bins import Bins
 
-MOST_POINTS = 1_000
-USUAL_POINTS = 200
-MOST_NUMBERS = 100_000
-"""Of an answer: points by categories."""
-MOST_ESTIMATED = 1_000_000
-"""Numbers that are estimated for an answer, level by level: a processor needs a few seconds."""
-LIGHT = 10_000
-"""Numbers of an estimate that need a processor for less than a tenth of a second."""
-CELLS = 50
-"""Cells of a sum that are read and added up in the time that one such number takes."""
-COMPARED = 10
-"""A comparison takes as long as so many estimates."""
-STEPS = [f"{n}{u}" for u, ns in (("s", (1, 5, 15, 30)), ("m", (1, 5, 15, 30))) for n in ns]
-STEPS += ["1h", "3h", "6h", "12h", "1d", "2d", "1w", "2w", "4w"]
+MAX_SERIES_POINTS = 1_000
+DEFAULT_SERIES_POINTS = 200
+MAX_ANSWER_NUMBERS = 100_000
+"""Of an answer: points times categories."""
+MAX_ESTIMATED_NUMBERS = 1_000_000
+"""Of an answer, level by level: a processor takes a few seconds."""
+MAX_QUICK_NUMBERS = 10_000
+"""Of an estimate that takes less than a tenth of a second."""
+CELLS_PER_NUMBER = 50
+"""Cells of a sum that are read and added in the time that one number is estimated."""
+ESTIMATES_PER_COMPARISON = 10
+"""The cost of a comparison, in estimates."""
+ROUND_STEPS = [f"{n}{u}" for u, ns in (("s", (1, 5, 15, 30)), ("m", (1, 5, 15, 30))) for n in ns]
+ROUND_STEPS += ["1h", "3h", "6h", "12h", "1d", "2d", "1w", "2w", "4w"]
 
 
 def whole_panes(metric: Metric, step: str) -> int:
@@ -28,7 +28,7 @@ def whole_panes(metric: Metric, step: str) -> int:
     Raises
     ------
     ValueError
-        If it is no duration above zero.
+        If it is not a duration above zero.
     """
     return -(-above_zero("step", step) // metric.pane_ms) * metric.pane_ms
 
@@ -37,139 +37,120 @@ def _points(first: int, last: int, step: int) -> int:
     return -(-last // step) - first // step
 
 
-def default_step(metric: Metric, first: int, last: int, most: int) -> int:
-    """Return the step that makes about 200 points: a round one where the panes allow.
+def default_step(metric: Metric, first: int, last: int, max_points: int) -> int:
+    """Return the step for about 200 points, a round one if the panes allow.
 
     Parameters
     ----------
     metric : Metric
-        With its panes.
-    first, last : int
-        The range, in ms since the epoch.
-    most : int
-        Points that an answer may have.
+    first, last, max_points : int
     """
-    points = min(USUAL_POINTS, most)
-    for step in (metric.pane_ms, *map(milliseconds, STEPS)):
+    points = min(DEFAULT_SERIES_POINTS, max_points)
+    for step in (metric.pane_ms, *map(milliseconds, ROUND_STEPS)):
         if step % metric.pane_ms == 0 and _points(first, last, step) <= points:
             return step
     return _smallest(metric, first, last, points)
 
 
 def _smallest(metric: Metric, first: int, last: int, points: int) -> int:
-    """Return the smallest step, in whole panes, with at most so many points wherever it begins."""
+    """Return the smallest step in whole panes with at most `points` points for any start."""
     return -(-(last - first) // ((points - 1) * metric.pane_ms)) * metric.pane_ms
 
 
-def estimated(metric: Metric, labels: int) -> int:
-    """Return how many numbers an estimate takes: those of all levels, and of reading the sums.
+def numbers_per_estimate(metric: Metric, labels: int) -> int:
+    """Return the cost of an estimate in numbers: those of all levels, and the read of the sums.
 
-    Parameters
-    ----------
-    metric : Metric
-    labels : int
-        Categories that are asked for, also those that are not shown. A distribution is estimated at
-        all edges, whatever is asked.
+    `labels` is the number of requested categories; a distribution is estimated at all edges.
     """
     domain = metric.domain
     numbers = domain.limits.size if isinstance(domain, Bins) else max(1, labels)
-    return max(numbers * len(metric.levels), metric.zero().size // CELLS)
+    return max(numbers * len(metric.levels), metric.zero().size // CELLS_PER_NUMBER)
 
 
-def most_points(labels: int, each: int = 1) -> int:
-    """Return how many points an answer may have.
+def max_series_points(labels: int, numbers_per_point: int = 1) -> int:
+    """Return the maximum number of points of an answer.
 
-    Parameters
-    ----------
-    labels : int
-        Numbers of a point that are shown.
-    each : int
-        Numbers that a point takes (:func:`estimated`).
+    `labels` is the number of shown numbers per point, `numbers_per_point` the cost of a point
+    (:func:`numbers_per_estimate`).
     """
-    most = min(MOST_NUMBERS // max(1, labels), MOST_ESTIMATED // each)
-    return min(MOST_POINTS, max(2, most))
+    max_points = min(
+        MAX_ANSWER_NUMBERS // max(1, labels), MAX_ESTIMATED_NUMBERS // numbers_per_point
+    )
+    return min(MAX_SERIES_POINTS, max(2, max_points))
 
 
-def check_points(metric: Metric, first: int, last: int, step: int, most: int) -> None:
-    """Refuse a step that makes too many points of a range.
+def check_points(metric: Metric, first: int, last: int, step: int, max_points: int) -> None:
+    """Refuse a step with too many points; times are in ms.
 
     Parameters
     ----------
     metric : Metric
-        With its panes.
-    first, last : int
-        The range, in ms since the epoch.
-    step : int
-        In ms.
-    most : int
-        Points that an answer may have.
+    first, last, step, max_points : int
 
     Raises
     ------
     ValueError
         Naming the smallest step that fits.
     """
-    if _points(first, last, step) > most:
-        fits = duration(_smallest(metric, first, last, most))
+    if _points(first, last, step) > max_points:
+        fits = duration(_smallest(metric, first, last, max_points))
         raise ValueError(
             f"step = {duration(step)!r}: {_points(first, last, step)} points, expected at most "
-            f"{most}{_many_numbers(most)}: the smallest step that fits is {fits}"
+            f"{max_points}{_many_numbers(max_points)}: the smallest step that fits is {fits}"
         )
 
 
-def check_slices(metric: Metric, slices: int, labels: int, each: int = 1) -> None:
-    """Refuse an answer of too many slices, or of slices with too many numbers.
+def check_slices(metric: Metric, slices: int, labels: int, estimates_per_slice: int = 1) -> None:
+    """Refuse an answer with too many slices, or with too many numbers per slice.
 
     Parameters
     ----------
     metric : Metric
-    slices : int
-    labels : int
-        Categories of each.
-    each : int
-        How many estimates each takes.
+    slices, labels, estimates_per_slice : int
 
     Raises
     ------
     ValueError
-        Naming how many there may be.
+        Naming the maximum.
     """
-    check_shown(labels, MOST_ESTIMATED // (each * len(metric.levels)))
-    most = min(most_points(labels, each * estimated(metric, labels)), MOST_POINTS // each)
-    if slices > most:
+    check_shown(labels, MAX_ESTIMATED_NUMBERS // (estimates_per_slice * len(metric.levels)))
+    numbers_per_slice = estimates_per_slice * numbers_per_estimate(metric, labels)
+    max_points = max_series_points(labels, numbers_per_slice)
+    max_slices = min(max_points, MAX_SERIES_POINTS // estimates_per_slice)
+    if slices > max_slices:
         raise ValueError(
-            f"by: {slices} slices, expected at most {most}: ask for the largest (top={most}), by "
-            "fewer attributes, or for fewer categories (category)"
+            f"by: {slices} slices, expected at most {max_slices}: ask for the largest "
+            f"(top={max_slices}), by fewer attributes, or for fewer categories (category)"
         )
 
 
-def check_shown(labels: int, most: int = MOST_NUMBERS) -> None:
-    """Refuse an answer of too many categories or coordinates.
-
-    Parameters
-    ----------
-    labels : int
-    most : int
+def check_shown(labels: int, max_numbers: int = MAX_ANSWER_NUMBERS) -> None:
+    """Refuse an answer with too many categories or coordinates.
 
     Raises
     ------
     ValueError
-        Naming how many there may be.
+        Naming the maximum.
     """
-    if labels > most:
-        few = f"the largest (top={most}), or " if most == MOST_NUMBERS else ""
+    if labels > max_numbers:
+        is_top_useful = max_numbers == MAX_ANSWER_NUMBERS
+        suggestion = f"the largest (top={max_numbers}), or " if is_top_useful else ""
         raise ValueError(
-            f"{labels} numbers, expected at most {most}: ask for {few}some categories (category)"
+            f"{labels} numbers, expected at most {max_numbers}: ask for {suggestion}some "
+            "categories (category)"
         )
 
 
-def _many_numbers(most: int) -> str:
-    few = " of an answer of so many numbers; ask for fewer categories (category), or a shorter time"
-    return few if most < MOST_POINTS else ""
+def _many_numbers(max_points: int) -> str:
+    if max_points >= MAX_SERIES_POINTS:
+        return ""
+    return (
+        " of an answer of so many numbers; ask for fewer categories (category), or a shorter time"
+    )
 
 
 def duration(ms: int) -> str:
-    """Return milliseconds as people write a duration.
+    """Return milliseconds as the text of a duration.
 
     Examples
     --------

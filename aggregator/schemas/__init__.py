@@ -1,1 +1,1 @@
-"""The schema registry: what is registered there, and its HTTP interface."""
+"""The schemas that a deployment registers, and the registry's HTTP interface."""

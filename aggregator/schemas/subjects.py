@@ -1,4 +1,4 @@
-"""What a deployment registers: reports' wire format in Protobuf, its events in JSON Schema."""
+"""The schemas of a deployment: reports in Protobuf, events in JSON Schema."""
 
 from __future__ import annotations
 
@@ -14,27 +14,14 @@ from aggregator.publishing import events
 from producers.device.rounds import ROUND_EVENT_TYPE, Round
 from producers.wire.reports_pb2 import ReportBatch
 
-PROTOBUF, JSON = "PROTOBUF", "JSON"
-DRAFT = "http://json-schema.org/draft-07/schema#"
-"""The newest that all registries read; of later ones only what it has, too, is used here."""
-TEMPLATE = "#/definitions/{name}"
+JSON_SCHEMA_DRAFT = "http://json-schema.org/draft-07/schema#"
+"""The newest draft that all registries read; schemas here use nothing newer."""
+REFERENCE_TEMPLATE = "#/definitions/{name}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A schema, and the subject under which it is registered.
-
-    Attributes
-    ----------
-    name : str
-        The subject.
-    topic : str
-        The topic whose values have the schema.
-    kind : str
-        As registries call it.
-    schema : str
-        Its text.
-    """
+    """A schema of a topic's values, and the subject name under which it is registered."""
 
     name: str
     topic: str
@@ -43,21 +30,20 @@ class Subject:
 
 
 def subjects(settings: Settings) -> list[Subject]:
-    """Return what a deployment registers.
+    """Return the subjects of a deployment, reports first.
 
-    The subject of the reports comes first. Named after the topic, the events on one topic are one
-    subject, with a schema that any of them fits.
+    If subjects are named after topics, all events on a topic share one schema.
     """
     topics, naming = settings.topics, settings.schemas.naming
     proto = files("producers").joinpath("wire", "reports.proto").read_text(encoding="utf-8")
     records: list[tuple[str, str, Literal["PROTOBUF", "JSON"], str]] = [
         (topics.reports, ReportBatch.DESCRIPTOR.full_name, "PROTOBUF", proto)
     ]
-    told: dict[str, Mapping[str, type[msgspec.Struct]]] = {
+    structs_by_topic: dict[str, Mapping[str, type[msgspec.Struct]]] = {
         topics.estimates: events.data_types(),
         topics.rounds: {ROUND_EVENT_TYPE: Round},
     }
-    for topic, kinds in told.items():
+    for topic, kinds in structs_by_topic.items():
         if naming == "topic":
             records.append((topic, "", "JSON", json_schema(kinds)))
         else:
@@ -75,30 +61,33 @@ def _subject(naming: str, topic: str, record: str) -> str:
 
 
 def json_schema(kinds: Mapping[str, type[msgspec.Struct]]) -> str:
-    """Return the JSON Schema of the data of events, as text that is always the same.
+    """Return the JSON Schema of events' data, with sorted keys.
 
     Parameters
     ----------
     kinds : mapping of str to struct
-        By the events' type. Of several, data may be of any.
+        By event type; the schema accepts the data of each.
     """
-    found, components = msgspec.json.schema_components(list(kinds.values()), ref_template=TEMPLATE)
-    title = next(iter(kinds)) if len(kinds) == 1 else "The data of Dither's events"
-    schemas: Any = dict(found[0]) if len(kinds) == 1 else {"anyOf": list(found)}
-    if len(kinds) == 1:  # in draft 7 nothing may stand beside a reference
-        schemas = {"allOf": [schemas]}
-    document = {"$schema": DRAFT, "title": title, **schemas, "definitions": _draft_7(components)}
-    return msgspec.json.encode(document, order="sorted").decode()
+    schemas, components = msgspec.json.schema_components(
+        list(kinds.values()), ref_template=REFERENCE_TEMPLATE
+    )
+    if len(kinds) == 1:  # draft 7 ignores all keys beside a reference
+        title, combination = next(iter(kinds)), {"allOf": [dict(schemas[0])]}
+    else:
+        title, combination = "The data of Dither's events", {"anyOf": list(schemas)}
+    definitions = _draft_7(components)
+    document = {"$schema": JSON_SCHEMA_DRAFT, "title": title, **combination}
+    return msgspec.json.encode(document | {"definitions": definitions}, order="sorted").decode()
 
 
 def _draft_7(schema: Any) -> Any:
-    """Return a schema in draft 7, where an array's first items are `items`."""
+    """Return a schema in draft 7, whose `items` are the later drafts' `prefixItems`."""
     if isinstance(schema, list):
-        return [_draft_7(one) for one in schema]
+        return [_draft_7(subschema) for subschema in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {name: _draft_7(one) for name, one in schema.items()}
+    converted = {name: _draft_7(subschema) for name, subschema in schema.items()}
     if "prefixItems" in schema:
-        found["additionalItems"] = found.pop("items", True)
-        found["items"] = found.pop("prefixItems")
-    return found
+        converted["additionalItems"] = converted.pop("items", True)
+        converted["items"] = converted.pop("prefixItems")
+    return converted

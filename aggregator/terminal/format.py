@@ -13,7 +13,7 @@ from msgspec import UNSET
 from aggregator.reading import coverage
 from aggregator.reading.search_progress import search_lines, search_progress, threshold_text
 from aggregator.reading.serialization import manipulation_bound
-from aggregator.reading.windows import Release, Window
+from aggregator.reading.window import Release, Window
 from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric, SearchMetric, rounding
 from estimators.distribution import number_text

@@ -12,7 +12,7 @@ from aggregator.config.settings import Settings
 from aggregator.dead_letters.writer import HEADER_PREFIX, TRUNCATED_HEADER, UNREADABLE_HEADER
 from aggregator.publishing import events
 from aggregator.reading.serialization import Answer
-from aggregator.reading.slices.answers import FinalAnswer
+from aggregator.reading.slices.slice_answers import FinalAnswer
 from producers.device.rounds import ROUND_EVENT_TYPE, Round
 
 EVENT_SCHEMA_REFERENCE = "#/components/schemas/{name}"
@@ -90,7 +90,7 @@ def document(settings: Settings) -> dict[str, Any]:
                     Round,
                 ),
                 "finalEstimate": _event(
-                    events.FINAL,
+                    events.FINAL_TYPE,
                     "The estimate of one closed pane: once for each id, and never changed.",
                     "The metric, its revision and the pane, as in delay@0000001f/"
                     "2013-01-01T01:00:00Z.",
@@ -98,7 +98,7 @@ def document(settings: Settings) -> dict[str, Any]:
                     FinalAnswer,
                 ),
                 "provisionalEstimate": _event(
-                    events.PROVISIONAL,
+                    events.PROVISIONAL_TYPE,
                     "The running total of a metric, whenever it has changed.",
                     "The metric.",
                     settings,

@@ -14,7 +14,7 @@ import structlog
 from sse_starlette import ServerSentEvent
 
 from aggregator.reading.serialization import answer
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from estimators import Estimate
 from producers.gateway.clients import UNKNOWN_CLIENT, Client
 

@@ -15,7 +15,12 @@ from starlette.responses import Response
 
 from aggregator.config.settings import Serve
 from aggregator.errors import StateUnreadable
-from aggregator.reading.status import START_WORKERS, silence, uncounted, unusable_definitions
+from aggregator.reading.status import (
+    START_WORKERS,
+    silence_text,
+    uncounted_partitions,
+    unusable_definitions,
+)
 from aggregator.storage.progress import TopicProgress
 from aggregator.web.http.problem_responses import as_problem, unavailable
 from aggregator.web.operations import Content, Operation, as_json
@@ -123,9 +128,11 @@ async def readyz(service: Service, request: Request) -> Response:
             failures.append(as_problem(error))
         else:
             now_ms = time.time_ns() // 10**6
-            silent = silence(overview, now_ms, service.silent_ms)
+            silent = silence_text(overview, now_ms, service.silent_ms)
             warnings += [f"{silent}: {START_WORKERS}"] * bool(silent)
-            unowned_partitions = [] if silent else uncounted(overview, now_ms, service.silent_ms)
+            unowned_partitions = (
+                [] if silent else uncounted_partitions(overview, now_ms, service.silent_ms)
+            )
             warnings += [
                 f"no worker counts partitions {unowned_partitions}, see /v1/status"
             ] * bool(unowned_partitions)
@@ -133,7 +140,7 @@ async def readyz(service: Service, request: Request) -> Response:
                 number for number, partition in overview.partitions.items() if partition.is_halted
             ]
             warnings += [f"halted partitions, see /v1/status: {halted}"] * bool(halted)
-            warnings += await service.lookups.run(request, service.reader.sums.missing)
+            warnings += await service.lookups.run(request, service.reader.sums.missing_panes)
             warnings += await service.lookups.run(request, _publishing_obstacles, service)
     if len(failures) == (service.posts is not None) + service.needs_redis:
         raise failures[0] if len(failures) == 1 else _merged_problem(failures)

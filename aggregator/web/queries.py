@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from aggregator.reading.query import MOST_WINDOWS, conditions
+from aggregator.reading.query import MAX_WINDOWS, conditions
 from aggregator.timestamps import DIGITS_HINT, parse_time
 from estimators import durations
 from estimators.errors import meant, readable, shortened
@@ -65,7 +65,7 @@ Windows = Annotated[
     int,
     Meta(
         ge=1,
-        le=MOST_WINDOWS,
+        le=MAX_WINDOWS,
         description="Number of windows, this one included, whose bounds hold together: for all "
         "final answers, and (a separate statement) for all answers while they grow.",
     ),

@@ -18,8 +18,13 @@ from aggregator.reading.grouping import Grouping
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import Answer, Definition
 from aggregator.reading.series import Series
-from aggregator.reading.slices.answers import SlicesAnswer, slices_answer
-from aggregator.reading.steps import LIGHT, check_shown, check_slices, estimated
+from aggregator.reading.slices.slice_answers import SlicesAnswer, slices_answer
+from aggregator.reading.steps import (
+    MAX_QUICK_NUMBERS,
+    check_shown,
+    check_slices,
+    numbers_per_estimate,
+)
 from aggregator.web import conditional
 from aggregator.web.http.pools import stop_if_abandoned
 from aggregator.web.http.problem_responses import invalid_as_problem
@@ -136,7 +141,7 @@ async def estimate(service: Service, request: Request) -> Response:
         with invalid_as_problem():
             described = reader.describe(reader.store.overview(), name, query)
         tag = conditional.etag(
-            reader.meaning(described.metric), described.version, query, parameters.format
+            reader.definition_hash(described.metric), described.version, query, parameters.format
         )
         if (not_modified := conditional.not_modified(request, tag)) is not None:
             return not_modified
@@ -153,7 +158,9 @@ async def estimate(service: Service, request: Request) -> Response:
             return conditional.respond_with_table(table, tag, f"{name}-estimate")
         return conditional.respond(serialization.answer(window, answer, query.top), tag)
 
-    is_light = not query.is_sliced and estimated(metric, len(labels)) <= LIGHT
+    is_light = (
+        not query.is_sliced and numbers_per_estimate(metric, len(labels)) <= MAX_QUICK_NUMBERS
+    )
     pool = service.estimates if is_light else service.surveys
     return await pool.run(request, compute)
 
@@ -179,7 +186,7 @@ async def series(service: Service, request: Request) -> Response:
     def compute() -> Response:
         with invalid_as_problem():
             plan = service.historian.plan(query)
-        meaning = service.reader.meaning(plan.window.metric)
+        meaning = service.reader.definition_hash(plan.window.metric)
         tag = conditional.etag(meaning, plan.version, query, parameters.format)
         if (not_modified := conditional.not_modified(request, tag)) is not None:
             return not_modified

@@ -81,7 +81,7 @@ class Service:
     def status(self, overview: TopicProgress) -> ServiceStatus:
         """Return the status of the service."""
         new_status = status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
-        missing, definitions_hash = self.reader.sums.missing(), self.definitions_hash()
+        missing, definitions_hash = self.reader.sums.missing_panes(), self.definitions_hash()
         return msgspec.structs.replace(
             new_status, missing=missing, definitions_hash=definitions_hash
         )
@@ -90,7 +90,7 @@ class Service:
         """Return a hash of all definitions."""
         metrics = current(self.reader.metrics)
         if metrics is not self._hashed[0]:
-            meanings = "".join(map(self.reader.meaning, metrics.values()))
+            meanings = "".join(map(self.reader.definition_hash, metrics.values()))
             self._hashed = metrics, hashlib.sha256(meanings.encode()).hexdigest()
         return self._hashed[1]
 

@@ -6,18 +6,14 @@
 from __future__ import annotations
 
 import functools
-import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.docs_tables import print_table
 from estimators import LocalMetric, define
 from estimators.alarms import Detector
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts, Floats
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 RATES = (1 / 8_760, 1 / 876_000)
@@ -25,7 +21,7 @@ RATES = (1 / 8_760, 1 / 876_000)
 BASELINES = (0, 28, 168, 720)
 """In panes; 0: the baseline is stated."""
 SHIFTS = (1, 2, 4)
-PANE, MOST, BEFORE = 10_000, 400, 50
+PANE, MAX_PANES, BEFORE, RUNS = 10_000, 400, 50, 200
 
 
 @functools.cache
@@ -36,30 +32,30 @@ def metric(levels: tuple[float, ...] = LEVELS) -> LocalMetric:
     )
 
 
-def contrast(one: LocalMetric) -> Floats:
+def contrast(mean_metric: LocalMetric) -> Floats:
     """Return a_l, the mean of a report of the value 1 at each level."""
-    result: Floats = np.tanh(np.array(one.levels, dtype=np.float64) / 2)
+    result: Floats = np.tanh(np.array(mean_metric.levels, dtype=np.float64) / 2)
     return result
 
 
 def pane(
-    one: LocalMetric, rng: np.random.Generator, counts: Counts | int, mean: Floats | float
+    mean_metric: LocalMetric, rng: np.random.Generator, counts: Counts | int, mean: Floats | float
 ) -> Counts:
     """Draw the sums of a pane.
 
     Parameters
     ----------
-    one : LocalMetric
+    mean_metric : LocalMetric
     rng : Generator
     counts : int, or ndarray of int64, shape (levels,)
         Reports, in all (equally many a level) or of each level.
     mean : float, or ndarray of float64, shape (levels,)
         The mean of the values, of all levels or of each.
     """
-    statistic = one.zero()
-    table = one.table(statistic)
+    statistic = mean_metric.zero()
+    table = mean_metric.table(statistic)
     table[:, 0] = counts if np.ndim(counts) else np.floor_divide(counts, len(table))
-    table[:, 1] = rng.binomial(table[:, 0], (1 + contrast(one) * mean) / 2)
+    table[:, 1] = rng.binomial(table[:, 0], (1 + contrast(mean_metric) * mean) / 2)
     return statistic
 
 
@@ -72,7 +68,7 @@ def delays(
     before: int = 0,
     seed: int = 5,
 ) -> list[int]:
-    """Return after how many panes each run sees a move, at most :data:`MOST`.
+    """Return after how many panes each run sees a move, at most :data:`MAX_PANES`.
 
     Parameters
     ----------
@@ -88,21 +84,24 @@ def delays(
         Panes before the move.
     seed : int
     """
-    one, rng, found = metric(), np.random.default_rng(seed), []
+    mean_metric, rng, waits = metric(), np.random.default_rng(seed), []
     counts = PANE // len(LEVELS)
-    square = contrast(one) ** 2
+    square = contrast(mean_metric) ** 2
     error = np.sqrt((square * (1 - square * mean**2)).sum() / counts) / square.sum()
     for _ in range(runs):
-        known = pane(one, rng, PANE * panes, mean) if panes else None
+        baseline = pane(mean_metric, rng, PANE * panes, mean) if panes else None
         stated = None if panes else mean
-        detector = Detector(one, alpha, baseline=known, baseline_value=stated)
+        detector = Detector(mean_metric, alpha, baseline=baseline, baseline_value=stated)
         for _ in range(before):
-            detector.update(pane(one, rng, PANE, mean))
-        moved, taken = mean + shift * error, 1
-        while not detector.update(pane(one, rng, PANE, moved)).raised and taken < MOST:
-            taken += 1
-        found.append(taken)
-    return found
+            detector.update(pane(mean_metric, rng, PANE, mean))
+        moved, pane_count = mean + shift * error, 1
+        while (
+            not detector.update(pane(mean_metric, rng, PANE, moved)).raised
+            and pane_count < MAX_PANES
+        ):
+            pane_count += 1
+        waits.append(pane_count)
+    return waits
 
 
 def false_alarms(
@@ -127,38 +126,39 @@ def false_alarms(
         Of the values of each level.
     seed : int
     """
-    one, rng, raised = metric(LEVELS[: len(means)]), np.random.default_rng(seed), 0
+    mean_metric, rng, raised = metric(LEVELS[: len(means)]), np.random.default_rng(seed), 0
     mix = np.arange(1.0, 1 + len(means))
     mixes = [part / mix.sum() for part in np.linspace(mix, mix[::-1], panes)]
     for _ in range(series):
-        first = pane(one, rng, rng.multinomial(PANE * baseline, mixes[0]), np.array(means))
+        first = pane(mean_metric, rng, rng.multinomial(PANE * baseline, mixes[0]), np.array(means))
         stated = None if baseline else means[0]
-        known = first if baseline else None
-        detector = Detector(one, alpha, baseline=known, baseline_value=stated)
+        baseline_sums = first if baseline else None
+        detector = Detector(mean_metric, alpha, baseline=baseline_sums, baseline_value=stated)
         for now in mixes:
             counts = rng.multinomial(rng.poisson(PANE), now)
-            raised += detector.update(pane(one, rng, counts, np.array(means))).raised
+            raised += detector.update(pane(mean_metric, rng, counts, np.array(means))).raised
     return raised
 
 
-def told(found: list[int]) -> str:
+def text_of(waits: list[int]) -> str:
     """Return the mean delay, and how many moves were not seen at all."""
-    mean, unseen = float(np.mean(found)), found.count(MOST) / len(found)
+    mean, unseen = float(np.mean(waits)), waits.count(MAX_PANES) / len(waits)
     return f"{mean:.{1 if mean < 20 else 0}f}" + (f" ({unseen:.0%} unseen)" if unseen else "")
+
+
+def delays_row(shift: float) -> list[str]:
+    """Return the delays for each baseline, with both rates of false alarms."""
+    cells = []
+    for panes in BASELINES:
+        waits = [delays(panes, shift, alpha, RUNS, before=BEFORE) for alpha in RATES]
+        cells.append(" / ".join(map(text_of, waits)))
+    return [f"{shift}", *cells]
 
 
 def main() -> None:
     """Print the tables."""
-    out, runs = sys.stdout, 200
     heads = ["stated" if not panes else f"{panes} panes" for panes in BASELINES]
-    out.write("| shift | " + " | ".join(heads) + " |\n|---|" + "---|" * len(heads) + "\n")
-    for shift in SHIFTS:
-        cells = []
-        for panes in BASELINES:
-            found = [delays(panes, shift, alpha, runs, before=BEFORE) for alpha in RATES]
-            cells.append(" / ".join(told(each) for each in found))
-        out.write(f"| {shift} | " + " | ".join(cells) + " |\n")
-        out.flush()
+    print_table(["shift", *heads], map(delays_row, SHIFTS))
     for title, baseline, means in (
         ("stated", 0, (0.0,) * 5),
         ("28 panes", 28, (0.0,) * 5),
@@ -166,8 +166,7 @@ def main() -> None:
     ):
         alpha, series, panes = 1e-3, 400, 365
         false = false_alarms(baseline, alpha, series, panes, means)
-        out.write(f"{title}: {false} false alarms, {alpha * series * panes:g} promised\n")
-        out.flush()
+        print(f"{title}: {false} false alarms, {alpha * series * panes:g} promised", flush=True)
 
 
 if __name__ == "__main__":

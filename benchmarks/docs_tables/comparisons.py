@@ -6,25 +6,22 @@
 from __future__ import annotations
 
 import functools
-import sys
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
 
+from benchmarks.docs_tables import print_table
 from estimators.bounds import Law, interval
 from estimators.comparison.arms import Arm
 from estimators.comparison.joint import anytime, fixed_difference
-
-if TYPE_CHECKING:
-    from estimators.estimate import Floats
+from estimators.estimate import Floats
 
 BETA, POWER = 0.05, 0.8
 MIXED, HIGH = (0.25, 0.5, 1.0, 2.0, 4.0), (2.0, 4.0, 8.0)
 SIZES = ((10**3, 10**3), (10**4, 10**4), (10**5, 10**5), (10**3, 10**4), (10**3, 10**5))
 THETAS = (0.0, 0.5, 0.95)
 EFFECTS, EPSILONS = (0.1, 0.05, 0.02, 0.01), (0.5, 1.0, 2.0, 4.0)
-LARGEST = 10**11
+MAX_REPORTS = 10**11
 
 
 def law(n: float, levels: tuple[float, ...]) -> Law:
@@ -34,16 +31,16 @@ def law(n: float, levels: tuple[float, ...]) -> Law:
     return Law(counts, contrast / (counts @ contrast**2), contrast)
 
 
-def total(one: Law) -> float:
+def total(arm_law: Law) -> float:
     """Return the total weight, for bounds at all times."""
-    return float(one.counts @ one.contrast**2 / one.contrast.max())
+    return float(arm_law.counts @ arm_law.contrast**2 / arm_law.contrast.max())
 
 
-def sums(one: Law, theta: float, runs: int, rng: np.random.Generator) -> Floats:
+def sums(arm_law: Law, theta: float, runs: int, rng: np.random.Generator) -> Floats:
     """Draw the sums of so many runs."""
-    chance = (1 + one.contrast * theta)[:, None] / 2
-    counts = np.broadcast_to(one.counts.astype(int)[:, None], (one.counts.size, runs))
-    result: Floats = one.coefficient @ (2 * rng.binomial(counts, chance) - counts)
+    chance = (1 + arm_law.contrast * theta)[:, None] / 2
+    counts = np.broadcast_to(arm_law.counts.astype(int)[:, None], (arm_law.counts.size, runs))
+    result: Floats = arm_law.coefficient @ (2 * rng.binomial(counts, chance) - counts)
     return result
 
 
@@ -59,21 +56,25 @@ def widths(
 ) -> tuple[float, float]:
     """Return the mean widths of the joint test and of the union, over the normal one."""
     rng, (a, b) = np.random.default_rng(4), (law(n, levels) for n in sizes)
-    one, two = sums(a, theta, runs, rng), sums(b, theta, runs, rng)
-    found = fixed_difference(Arm(one, a), Arm(two, b), BETA)
-    ends = [interval(x, s, np.log(BETA / 4)) for x, s in ((a, one), (b, two))]
+    first_sums, two = sums(a, theta, runs, rng), sums(b, theta, runs, rng)
+    intervals = fixed_difference(Arm(first_sums, a), Arm(two, b), BETA)
+    ends = [interval(x, s, np.log(BETA / 4)) for x, s in ((a, first_sums), (b, two))]
     union = sum(upper - lower for lower, upper in ends)
     normal = normal_width(a, b, theta)
-    return float((found.upper - found.lower).mean()) / normal, float(np.mean(union)) / normal
+    return float((intervals.upper - intervals.lower).mean()) / normal, float(
+        np.mean(union)
+    ) / normal
 
 
 @functools.cache
 def half_width(n: float, epsilon: float, bound: str) -> float:
     """Return half of the width for n reports an arm and a mean in the middle of the range."""
-    one, at = law(n, (epsilon,)), np.zeros(1)
-    arm = Arm(at, one, None, total(one))
-    found = anytime(arm, arm, BETA, 1.0) if bound == "anytime" else fixed_difference(arm, arm, BETA)
-    return float((found.upper - found.lower)[0]) / 2
+    arm_law, at = law(n, (epsilon,)), np.zeros(1)
+    arm = Arm(at, arm_law, None, total(arm_law))
+    interval_ends = (
+        anytime(arm, arm, BETA, 1.0) if bound == "anytime" else fixed_difference(arm, arm, BETA)
+    )
+    return float((interval_ends.upper - interval_ends.lower)[0]) / 2
 
 
 def needed(effect: float, epsilon: float, bound: str) -> int:
@@ -87,7 +88,7 @@ def needed(effect: float, epsilon: float, bound: str) -> int:
     bound : str
         ``"fixed"``, or ``"anytime"``: by this number of reports, looking once.
     """
-    low, high = 10.0, float(LARGEST)
+    low, high = 10.0, float(MAX_REPORTS)
     while high / low > 1.001:
         n = np.sqrt(low * high)
         sd = normal_width(law(n, (epsilon,)), law(n, (epsilon,)), 0.0) / (-2 * ndtri(BETA / 2))
@@ -97,24 +98,28 @@ def needed(effect: float, epsilon: float, bound: str) -> int:
     return step * int(np.ceil(high / step))
 
 
+def widths_row(sizes: tuple[int, int]) -> list[str]:
+    """Return the widths for each mean: the joint test's, and the union's in brackets."""
+    cells = []
+    for theta in THETAS:
+        ratios = [widths(sizes, levels, theta) for levels in (MIXED, HIGH)]
+        joint, union = (" / ".join(f"{pair[i]:.2f}" for pair in ratios) for i in (0, 1))
+        cells.append(f"{joint} ({union})")
+    return [f"{sizes[0]:,}, {sizes[1]:,}", *cells]
+
+
+def needed_row(effect: float) -> list[str]:
+    """Return the reports that a difference needs at each epsilon."""
+    pairs = [[needed(effect, x, bound) for bound in ("fixed", "anytime")] for x in EPSILONS]
+    return [f"{effect:.0%}", *(" / ".join(f"{n:,}" for n in pair) for pair in pairs)]
+
+
 def main() -> None:
     """Print the tables."""
-    out = sys.stdout
-    out.write("| reports of a, of b | " + " | ".join(f"mean {x:g}" for x in THETAS) + " |\n")
-    out.write("|---|" + "---|" * len(THETAS) + "\n")
-    for sizes in SIZES:
-        cells = []
-        for theta in THETAS:
-            found = [widths(sizes, levels, theta) for levels in (MIXED, HIGH)]
-            joint, union = (" / ".join(f"{x[i]:.2f}" for x in found) for i in (0, 1))
-            cells.append(f"{joint} ({union})")
-        out.write(f"| {sizes[0]:,}, {sizes[1]:,} | " + " | ".join(cells) + " |\n")
-    out.write("\n| difference | " + " | ".join(f"epsilon = {x:g}" for x in EPSILONS) + " |\n")
-    out.write("|---|" + "---|" * len(EPSILONS) + "\n")
-    for effect in EFFECTS:
-        pairs = [[needed(effect, x, bound) for bound in ("fixed", "anytime")] for x in EPSILONS]
-        cells = [" / ".join(f"{n:,}" for n in pair) for pair in pairs]
-        out.write(f"| {effect:.0%} | " + " | ".join(cells) + " |\n")
+    heads = ["reports of a, of b", *(f"mean {theta:g}" for theta in THETAS)]
+    print_table(heads, map(widths_row, SIZES))
+    print()
+    print_table(["difference", *(f"epsilon = {x:g}" for x in EPSILONS)], map(needed_row, EFFECTS))
 
 
 if __name__ == "__main__":

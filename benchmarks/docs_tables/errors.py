@@ -17,12 +17,13 @@ import dataclasses
 import functools
 import itertools
 import math
-import sys
 import types
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.docs_tables import print_table
+from estimators.estimate import Counts, Floats
 from estimators.limits import MOST_LEVELS
 from estimators.mechanisms import (
     Grr,
@@ -37,9 +38,6 @@ from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.weights import level_weights
 from tests.support.reports.cases import COMPOSITE, exact
 from tests.support.reports.populations import Population, Symbols, symbol_cells, symbol_chances
-
-if TYPE_CHECKING:
-    from estimators.estimate import Counts, Floats
 
 REPORTS = 10**7
 MIXED = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -56,7 +54,7 @@ NAMES = [
 LEAST_RUNS = 400
 PRECISION = 0.01
 """Standard error of the mean largest error that is aimed at: a tolerance of 5% is five of them."""
-FEW = 1000
+MAX_DRAWN_SUBSETS = 1000
 """Subsets of a size, up to which whole ones are drawn; the categories of more are uncorrelated."""
 CELLS = 2**21  # of a table of runs at a time
 
@@ -99,7 +97,7 @@ class Runs(Population):
         mechanism = self.metric.randomizer
         if not isinstance(mechanism, SubsetSelection):
             return False
-        return math.comb(mechanism.categories, mechanism.sizes[0]) <= FEW
+        return math.comb(mechanism.categories, mechanism.sizes[0]) <= MAX_DRAWN_SUBSETS
 
     def _subsets(self, rng: np.random.Generator) -> Counts:
         """Draw whole subsets."""
@@ -107,9 +105,9 @@ class Runs(Population):
         subsets = np.array(list(itertools.combinations(range(k), mechanism.sizes[0])))
         members = np.zeros((len(subsets), k))
         np.put_along_axis(members, subsets, 1, axis=1)
-        share, own = members @ self.frequencies, mechanism.signs.p[0]
+        share, true_share = members @ self.frequencies, mechanism.signs.p[0]
         with_own, without = members[:, 0].sum(), (1 - members[:, 0]).sum()
-        chances = own * share / with_own + (1 - own) * (1 - share) / without
+        chances = true_share * share / with_own + (1 - true_share) * (1 - share) / without
         tally = rng.multinomial(self.counts[0], chances / chances.sum(), size=self.runs)
         ones = (tally @ members).astype(np.int64)
         return np.concatenate([tally.sum(axis=1)[:, None], ones], axis=1).ravel()
@@ -127,8 +125,8 @@ class Runs(Population):
         table = statistic.reshape(self.runs, -1)
         if isinstance(mechanism, BlockDifferences):
             signs, _ = mechanism.differences(table, np.arange(self.runs))
-            found: Floats = signs / (n * mechanism.contrast[0])
-            return found
+            frequencies: Floats = signs / (n * mechanism.contrast[0])
+            return frequencies
         assert isinstance(mechanism, SupportCounts)
         return (1 + mechanism.signs.means(table[:, 0], mechanism.support(table))) / 2
 
@@ -146,18 +144,18 @@ def covariance(runs: Runs) -> Floats:
     if isinstance(mechanism, Grr) or runs.one_of_few:
         size = 1 if isinstance(mechanism, Grr) else mechanism.sizes[0]
         p, q = mechanism.signs.p[0], mechanism.signs.q[0]
-        own = p * (size - 1) / (k - 1)
-        other = (p * (size - 2) + (1 - p) * size) * (size - 1) / (k - 1) / max(k - 2, 1)
-        either, chance = f[:, None] + f, q + f * (p - q)
-        both = either * own + (1 - either) * other
-        result = (both - np.outer(chance, chance)) / (p - q) ** 2
+        true_pair = p * (size - 1) / (k - 1)
+        false_pair = (p * (size - 2) + (1 - p) * size) * (size - 1) / (k - 1) / max(k - 2, 1)
+        held, chance = f[:, None] + f, q + f * (p - q)
+        pair_chance = held * true_pair + (1 - held) * false_pair
+        result = (pair_chance - np.outer(chance, chance)) / (p - q) ** 2
     elif isinstance(mechanism, ProjectiveGeometryResponse):
         chances = symbol_chances.__wrapped__(mechanism, 0)
-        inside = (chances > chances.min(axis=1, keepdims=True)).astype(np.float32)
-        both = (inside * (f @ chances).astype(np.float32)) @ inside.T
-        chance = np.diag(both)
+        members = (chances > chances.min(axis=1, keepdims=True)).astype(np.float32)
+        pair_chance = (members * (f @ chances).astype(np.float32)) @ members.T
+        chance = np.diag(pair_chance)
         contrast = mechanism.signs.p[0] - mechanism.signs.q[0]
-        result = (both - np.outer(chance, chance)).astype(np.float64) / contrast**2
+        result = (pair_chance - np.outer(chance, chance)).astype(np.float64) / contrast**2
     elif isinstance(mechanism, HadamardResponse):
         blocks = mechanism.blocks[0]
         row, block = 1 + categories // blocks, categories % blocks
@@ -193,14 +191,14 @@ def largest_error(spread: Floats, rng: np.random.Generator) -> tuple[float, floa
     top = int(np.argmax(np.diag(spread)))
     # a thousandth of the standard deviation more: frequencies that sum to 1 have no inverse
     root = np.linalg.cholesky(spread + np.diag(1e-6 * np.diag(spread)))
-    known = np.sqrt(spread[top, top] * 2 / np.pi)
-    largest, beyond = np.zeros(0), np.zeros(0)
+    mean_of_top = np.sqrt(spread[top, top] * 2 / np.pi)
+    largest, excess = np.zeros(0), np.zeros(0)
     while True:
         drawn = np.abs(rng.standard_normal((1000, len(spread))) @ root.T)
         largest = np.append(largest, drawn.max(axis=1))
-        beyond = np.append(beyond, drawn.max(axis=1) - drawn[:, top])
-        mean = float(known + beyond.mean())
-        if beyond.std() <= 0.0025 * mean * np.sqrt(beyond.size):
+        excess = np.append(excess, drawn.max(axis=1) - drawn[:, top])
+        mean = float(mean_of_top + excess.mean())
+        if excess.std() <= 0.0025 * mean * np.sqrt(excess.size):
             return mean, float(largest.std()) / mean
 
 
@@ -243,20 +241,20 @@ def measure(name: str, levels: tuple[float, ...], categories: int, data: str) ->
     return Deviations(np.sqrt(squares / (runs * categories)), largest / runs / expected, runs)
 
 
+def row_of(name: str) -> list[str]:
+    """Return the largest deviations of a mechanism over the grid."""
+    cells = [measure(name, x, k, data) for x in LEVELS for k in SIZES for data in DATA]
+    deviations = (
+        max((ratio - 1 for ratio in ratios), key=abs)
+        for ratios in ([c.root_mean_square for c in cells], [c.largest for c in cells])
+    )
+    runs = [cell.runs for cell in cells]
+    return [f"`{name}`", *(f"{x:+.1%}" for x in deviations), f"{min(runs):,} to {max(runs):,}"]
+
+
 def main() -> None:
     """Print the table of docs/mechanisms.md."""
-    out = sys.stdout
-    out.write("| mechanism | root mean square | l_inf | runs a cell |\n|---|---|---|---|\n")
-    for name in NAMES:
-        cells = [measure(name, x, k, data) for x in LEVELS for k in SIZES for data in DATA]
-        square, largest = (
-            max((ratio - 1 for ratio in ratios), key=abs)
-            for ratios in ([c.root_mean_square for c in cells], [c.largest for c in cells])
-        )
-        counts = [cell.runs for cell in cells]
-        runs = f"{min(counts):,} to {max(counts):,}"
-        out.write(f"| `{name}` | {square:+.1%} | {largest:+.1%} | {runs} |\n")
-        out.flush()
+    print_table(["mechanism", "root mean square", "l_inf", "runs a cell"], map(row_of, NAMES))
 
 
 if __name__ == "__main__":

@@ -6,16 +6,14 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.docs_tables import print_table
+from estimators.estimate import Floats
 from estimators.mechanisms import Grr, Oue, Rappor, SubsetSelection
 from tests.support.reports.populations import LEVELS, Population
-
-if TYPE_CHECKING:
-    from estimators.estimate import Floats
 
 LIMITS = (0.05, 0.01, 0.001)
 RUNS = 2_000
@@ -36,11 +34,11 @@ class Case(NamedTuple):
 
     def p_values(self, runs: int) -> Floats:
         """Return as many p-values."""
-        rng, found = np.random.default_rng(11), np.empty(runs)
+        rng, p_values = np.random.default_rng(11), np.empty(runs)
         theta: float | tuple[float, ...] = 2 * self.share - 1
         if self.categories > 1:
-            rest = 1 / np.arange(1, self.categories)
-            theta = (self.share, *((1 - self.share) * rest / rest.sum()).tolist())
+            odds = 1 / np.arange(1, self.categories)
+            theta = (self.share, *((1 - self.share) * odds / odds.sum()).tolist())
         population = Population(self.mechanism, theta, self.counts, levels=self.levels)
         mechanism, n = population.metric.randomizer, np.array(self.counts)[:, None]
         for run in range(runs):
@@ -51,8 +49,8 @@ class Case(NamedTuple):
             else:
                 statistic = population.statistic(population.held(rng), rng)
             value = population.metric.estimate(statistic, bound="normal").heterogeneity
-            found[run] = 1.0 if value is None else value
-        return found
+            p_values[run] = 1.0 if value is None else value
+        return p_values
 
 
 RARE = [
@@ -86,15 +84,15 @@ CASES = [
 ]
 
 
+def row_of(case: Case) -> list[str]:
+    """Return the share of p-values at or below each limit."""
+    p_values = case.p_values(RUNS)
+    return [str(case), *(f"{float((p_values <= limit).mean()):.4f}" for limit in LIMITS)]
+
+
 def main() -> None:
     """Print the table."""
-    sys.stdout.write("| population | " + " | ".join(f"p <= {q}" for q in LIMITS) + " |\n")
-    sys.stdout.write("|---" * (1 + len(LIMITS)) + "|\n")
-    for case in CASES:
-        found = case.p_values(RUNS)
-        shares = " | ".join(f"{float((found <= q).mean()):.4f}" for q in LIMITS)
-        sys.stdout.write(f"| {case} | {shares} |\n")
-        sys.stdout.flush()
+    print_table(["population", *(f"p <= {limit}" for limit in LIMITS)], map(row_of, CASES))
 
 
 if __name__ == "__main__":

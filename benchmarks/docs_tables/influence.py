@@ -72,13 +72,13 @@ def main() -> None:
             metric = define(name="m", kind=kind, mechanism=mechanism, levels=LEVELS, **domain)
             cells = []
             for level in range(len(LEVELS)):
-                found = metric.manipulation_bound(
+                bound = metric.manipulation_bound(
                     standing(metric, level), REPORTS // 100, among=True
                 )
-                cells.append(found.largest if found.l2 is None else found.l2)
+                cells.append(bound.largest if bound.l2 is None else bound.l2)
             shown = " | ".join(f"{100 * x:.3g}%" for x in cells)
             print(f"| `{mechanism}` | {shown} |")
-        print(f"without privacy {100 * found.without_privacy:.3g}%")
+        print(f"without privacy {100 * bound.without_privacy:.3g}%")
 
 
 if __name__ == "__main__":

@@ -11,12 +11,13 @@ which is -1 or 1, either with probability 1/2, and its report.
 from __future__ import annotations
 
 import math
-import sys
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from benchmarks.docs_tables import print_table
 from benchmarks.docs_tables.least_variances import LEAST_VARIANCES
 from estimators.bounds.sketches.count_sketch import collision_bound
 from estimators.bounds.sketches.hashed_points import (
@@ -26,22 +27,23 @@ from estimators.bounds.sketches.hashed_points import (
 )
 from estimators.exact import discrete_laplace
 from estimators.exact.piecewise_shapes import shape_at, two_symbols
-from estimators.mechanisms import CountSketch, ProjectiveSketch, mechanism_class, mechanisms_for
+from estimators.mechanisms import (
+    CountSketch,
+    Mechanism,
+    ProjectiveSketch,
+    mechanism_class,
+    mechanisms_for,
+)
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.means import ScalarMean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from estimators.mechanisms import Mechanism
 
 EPSILONS = (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4), Fraction(8))
 SIZES = (16, 1024, 65536)
 MEANS = list(mechanisms_for("mean"))
 SKETCHES = ((256, 32), (512, 64), (1024, 64), (1024, 128), (4096, 128))
 TABLES = ((256, 364), (1024, 364), (4096, 364))
-TEN = math.log(0.05 / 20)
+LOG_P_OF_TEN = math.log(0.05 / 20)
 NAMES = [
     name for name, mechanism in mechanisms_for("frequency").items() if mechanism.closed_vocabulary
 ]
@@ -60,17 +62,16 @@ def variance(mechanism: Mechanism) -> float:
     return float(mechanism.facts.variances[0])
 
 
-def table(*head: str, rows: Iterable[tuple[object, ...]]) -> None:
-    """Print a table."""
-    for cells in (head, ("---",) * len(head), *rows):
-        sys.stdout.write(f"| {' | '.join(map(str, cells))} |\n")
-    sys.stdout.write("\n")
+def table(*heads: str, rows: Iterable[tuple[object, ...]]) -> None:
+    """Print a table and an empty line."""
+    print_table(heads, rows)
+    print()
 
 
-def sizes(each: Iterable[int]) -> str:
+def sizes(values: Iterable[int]) -> str:
     """Return the least and the largest size."""
-    found = sorted(set(each))
-    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
+    distinct = sorted(set(values))
+    return f"{distinct[0]:,}" if len(distinct) == 1 else f"{distinct[0]:,} to {distinct[-1]:,}"
 
 
 def main() -> None:
@@ -80,24 +81,24 @@ def main() -> None:
     table(
         *("a mean in [-1, 1]", "bytes a report", *head),
         rows=(
-            (f"`{name}`", sizes(x.width for x in each), *(f"{variance(x):.3g}" for x in each))
-            for name, each in means.items()
+            (f"`{name}`", sizes(x.width for x in built), *(f"{variance(x):.3g}" for x in built))
+            for name, built in means.items()
         ),
     )
     _print_windows()
     for categories in SIZES:
         rows = []
         for name in NAMES:
-            each = [build(name, epsilon, categories=categories) for epsilon in EPSILONS]
-            bits, cells = sizes(8 * x.width for x in each), sizes(x.columns for x in each)
-            rows.append((f"`{name}`", bits, cells, *(f"{variance(x):.3g}" for x in each)))
+            built = [build(name, epsilon, categories=categories) for epsilon in EPSILONS]
+            bits, cells = sizes(8 * x.width for x in built), sizes(x.columns for x in built)
+            rows.append((f"`{name}`", bits, cells, *(f"{variance(x):.3g}" for x in built)))
         table(f"k = {categories:,}", "bits a report", "cells a level", *head, rows=rows)
     _print_sketches(head)
 
 
 def _print_windows() -> None:
     rows = []
-    for epsilon, least in LEAST_VARIANCES.items():
+    for epsilon, least_variance in LEAST_VARIANCES.items():
         exact, square = Fraction(epsilon), 1 / 3
         shape, grid = shape_at(exact), 1024
         worst = float(shape.worst_variance)
@@ -105,7 +106,7 @@ def _print_windows() -> None:
         step = float(exact) / (2 * grid)
         noise = float(discrete_laplace.variance(np.array(step)) + 1 / 4) / grid**2
         users = min(sign, noise + square) / min(sign, worst + square)
-        measured = (f"{x:.4g}" for x in (least, worst, sign, noise))
+        measured = (f"{x:.4g}" for x in (least_variance, worst, sign, noise))
         rows.append((epsilon, f"{shape.symbols}, {shape.window}", *measured, f"{users:.2f}"))
     names = ("`windows`", "`randomized_response`", "`laplace`", "users")
     table("epsilon", "M, W", "least possible", *names, rows=rows)
@@ -115,24 +116,26 @@ def _print_sketches(head: list[str]) -> None:
     rows = []
     for size, buckets in SKETCHES:
         sketch = CountSketch(EPSILONS, categories=None, rows=size, buckets=buckets)
-        largest, usual = collision_bound(size, buckets, TEN), (size * buckets) ** -0.5
-        told = (8 * sketch.width, f"{sketch.columns:,}", f"{largest:.4f}", f"{usual:.4f}")
-        rows.append((f"{size:,} x {buckets}", *told, *(f"{x:.3g}" for x in sketch.facts.variances)))
+        largest, usual = collision_bound(size, buckets, LOG_P_OF_TEN), (size * buckets) ** -0.5
+        cells = (8 * sketch.width, f"{sketch.columns:,}", f"{largest:.4f}", f"{usual:.4f}")
+        rows.append(
+            (f"{size:,} x {buckets}", *cells, *(f"{x:.3g}" for x in sketch.facts.variances))
+        )
     table("rows x buckets", "bits", "cells", "largest", "usual", *head, rows=rows)
     rows = []
     for size, points in TABLES:
         mechanism = ProjectiveSketch(EPSILONS, categories=None, rows=size, points=points)
-        tables = [(each.rows, each.geometry.points) for each in mechanism.hashed_rows]
-        log_p = collision_log_p(TEN, 1)
-        above = [max_collision_share(*one, log_p) - 1 / one[1] for one in tables]
-        below = [1 / one[1] - min_collision_share(*one, log_p) for one in tables]
+        tables = [(texts.rows, texts.geometry.points) for texts in mechanism.hashed_rows]
+        log_p = collision_log_p(LOG_P_OF_TEN, 1)
+        above = [max_collision_share(size, points, log_p) - 1 / points for size, points in tables]
+        below = [1 / points - min_collision_share(size, points, log_p) for size, points in tables]
         told_points = (
             *(8 * mechanism.width, f"{mechanism.columns:,}"),
             *(f"{min(x):.4f} to {max(x):.4f}" for x in (above, below)),
             f"{(size * points) ** -0.5:.4f}",
         )
-        each = (f"{x:.3g}" for x in mechanism.facts.variances)
-        rows.append((f"{size:,} x {points}", *told_points, *each))
+        variances = (f"{x:.3g}" for x in mechanism.facts.variances)
+        rows.append((f"{size:,} x {points}", *told_points, *variances))
     table("rows x points", "bits", "cells", "added", "missing", "usual", *head, rows=rows)
 
 

@@ -12,28 +12,26 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from benchmarks.docs_tables import print_table
 from estimators.bounds import FlipNoise, limits
 from estimators.bounds.block_differences.limits import difference_limits
+from estimators.bounds.signs.noise import Noise
+from estimators.estimate import Counts, Floats
 from estimators.mechanisms import AutoFrequency, Laplace, Piecewise, Repetition
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 from tests.support.reports.populations import LEVELS, Population, symbol_chances
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from estimators.bounds.signs.noise import Noise
-    from estimators.estimate import Counts, Floats
-
-LAST = 100_000
-CHECKED = np.unique([math.ceil(1.1**i) for i in range(122)] + [LAST])
-CHECKED = CHECKED[CHECKED <= LAST]
+LAST_REPORT = 100_000
+BOUNDS = (("anytime", 0.05), ("anytime", 0.2), ("fixed", 0.05), ("normal", 0.05))
+CHECKED_REPORTS = np.unique([math.ceil(1.1**i) for i in range(122)] + [LAST_REPORT])
+CHECKED_REPORTS = CHECKED_REPORTS[CHECKED_REPORTS <= LAST_REPORT]
 
 
 def levels_over_time() -> Counts:
@@ -42,9 +40,9 @@ def levels_over_time() -> Counts:
     The mix changes all the time: levels come in turns, each turn as long as all before it together
     divided by three.
     """
-    turn = np.floor(np.log(np.arange(LAST) + 1.0) / np.log(4 / 3)).astype(int)
+    turn = np.floor(np.log(np.arange(LAST_REPORT) + 1.0) / np.log(4 / 3)).astype(int)
     arrived = (turn * 2 % len(LEVELS))[:, None] == np.arange(len(LEVELS))
-    counts: Counts = np.cumsum(arrived, axis=0, dtype=np.int64)[CHECKED - 1]
+    counts: Counts = np.cumsum(arrived, axis=0, dtype=np.int64)[CHECKED_REPORTS - 1]
     return counts
 
 
@@ -88,14 +86,14 @@ class Paths:
         if isinstance(self.population.metric.randomizer, Piecewise):
             columns = self.population.metric.randomizer.columns - 1
         sums = np.zeros((len(LEVELS), self.runs, columns), dtype=np.int64)
-        before = np.zeros(len(LEVELS), dtype=np.int64)
+        previous_counts = np.zeros(len(LEVELS), dtype=np.int64)
         for look, counts in enumerate(levels_over_time()):
-            for level in np.flatnonzero(counts - before):
-                n = int(counts[level] - before[level])
+            for level in np.flatnonzero(counts - previous_counts):
+                n = int(counts[level] - previous_counts[level])
                 new = rng.multinomial(n, self.mix(look), size=self.runs)
                 held[level] += new
                 sums[level] += self.reported(new, n, int(level), rng)
-            before = counts
+            previous_counts = counts
             yield counts, held, sums
 
     def mix(self, look: int) -> Floats:
@@ -116,9 +114,9 @@ class Paths:
         if isinstance(mechanism, Piecewise):
             symbols: Counts = rng.multinomial(held, symbol_chances(mechanism, index)).sum(axis=1)
             return symbols
-        own, reports = times * (held if self.histogram else held[:, 1:]), times * n
+        supporters, reports = times * (held if self.histogram else held[:, 1:]), times * n
         p, q = mechanism.signs.p[index], mechanism.signs.q[index]
-        ones: Counts = rng.binomial(own, p) + rng.binomial(reports - own, q)
+        ones: Counts = rng.binomial(supporters, p) + rng.binomial(reports - supporters, q)
         return ones
 
     def missed(self, question: Question) -> Counts:
@@ -158,8 +156,8 @@ class Paths:
             parts = [sums[used, :, :columns], sums[used, :, columns:]]
             nets, sizes = (part.reshape(used.sum(), -1).astype(float) for part in parts)
             law = mechanism.law(counts, shares, question)
-            found = difference_limits(law, nets, sizes, question, log_p, total)
-            lower, upper = (2 * limit.reshape(self.runs, columns) - 1 for limit in found)
+            unit_limits = difference_limits(law, nets, sizes, question, log_p, total)
+            lower, upper = (2 * limit.reshape(self.runs, columns) - 1 for limit in unit_limits)
             return lower, upper, shares
         if self.histogram:
             law = mechanism.signs.law(counts, shares, question)
@@ -175,11 +173,11 @@ class Paths:
                 mean += shares[level] * level_mean(mechanism, level, counts[level], flat[level])
         if isinstance(mechanism, Piecewise):  # bets need the counts of symbols, run by run
             tables = np.concatenate([np.tile(counts[:, None, None], (1, self.runs, 1)), sums], 2)
-            each = [
+            run_limits = [
                 mechanism.mean_limits(tables[:, run], law, mean[run], question, log_p, total)
                 for run in range(self.runs)
             ]
-            low, high = np.array(each).T[:, :, None]
+            low, high = np.array(run_limits).T[:, :, None]
             return low, high, shares
         lower, upper = limits(law, mean, question, log_p, total, noise, signs)
         return lower.reshape(self.runs, columns), upper.reshape(self.runs, columns), shares
@@ -189,18 +187,18 @@ def block_differences(
     mechanism: BlockDifferences, level: int, held: Counts, rng: np.random.Generator
 ) -> Counts:
     """Draw the sums of D and of abs(D) for each category, of users who hold these values."""
-    other, contrast = mechanism.p_else[level], mechanism.contrast[level]
+    false_chance, contrast = mechanism.p_else[level], mechanism.contrast[level]
     block = np.arange(held.shape[1]) % mechanism.blocks[level]
     mates = held @ (block[:, None] == block) - held
-    rest = held.sum(axis=1, keepdims=True) - held - mates
+    strangers = held.sum(axis=1, keepdims=True) - held - mates
     plus, minus = np.zeros((2, *held.shape), dtype=np.int64)
     for users, gain, loss in (
         (held, contrast, 0.0),
         (mates, contrast / 2, contrast / 2),
-        (rest, 0.0, 0.0),
+        (strangers, 0.0, 0.0),
     ):
-        signed = rng.binomial(users, min(1.0, 2 * other + gain + loss))
-        more = rng.binomial(signed, (other + gain) / (2 * other + gain + loss))
+        signed = rng.binomial(users, min(1.0, 2 * false_chance + gain + loss))
+        more = rng.binomial(signed, (false_chance + gain) / (2 * false_chance + gain + loss))
         plus, minus = plus + more, minus + signed - more
     return np.concatenate([plus - minus, plus + minus], axis=1)
 
@@ -216,17 +214,17 @@ def made_by(mechanism: Any, level: int) -> tuple[Any, int, int]:
 
 def level_mean(mechanism: Any, level: int, n: int, sums: Counts) -> Floats:
     """Return the unbiased mean of `n` users for each sum of their reports."""
-    one, index, times = made_by(mechanism, level)
-    if isinstance(one, Laplace):
-        return np.asarray(sums / (n * one.grid))
-    if isinstance(one, Piecewise):
-        shape = one.shapes[index]
-        tally = sums.reshape(-1, one.columns - 1)[:, : shape.symbols]
+    inner, index, times = made_by(mechanism, level)
+    if isinstance(inner, Laplace):
+        return np.asarray(sums / (n * inner.grid))
+    if isinstance(inner, Piecewise):
+        shape = inner.shapes[index]
+        tally = sums.reshape(-1, inner.columns - 1)[:, : shape.symbols]
         return np.asarray(tally @ np.array(shape.z) / (n * float(shape.scale)))
-    return np.asarray((2 * sums - n * times) / (n * times * one.signs.contrast[index]))
+    return np.asarray((2 * sums - n * times) / (n * times * inner.signs.contrast[index]))
 
 
-HARD = [
+HARD_POPULATIONS = [
     Population("randomized_response", 0.0, ()),
     Population("randomized_response", 0.98, ()),
     Population("randomized_response", -1.0, ()),
@@ -255,20 +253,19 @@ HARD = [
 ]
 
 
-def main(runs: int = 2000) -> None:
+def row_of(population: Population, runs: int = 2_000) -> list[str]:
+    """Return the shares of whole paths that each bound covers throughout."""
+    paths = Paths(population, runs)
+    missed = [np.count_nonzero(paths.missed(Question(bound=b, beta=x))) for b, x in BOUNDS]
+    head = f"{population.mechanism}, {population.theta}"
+    return [head, *(f"{100 * (1 - count / runs):.1f}%" for count in missed)]
+
+
+def main() -> None:
     """Print the table of docs/bounds.md: the share of whole paths that were covered throughout."""
-    out = sys.stdout
-    bounds = [("anytime", 0.05), ("anytime", 0.2), ("fixed", 0.05), ("normal", 0.05)]
-    out.write("| data | " + " | ".join(f"`{b}`, beta = {beta}" for b, beta in bounds) + " |\n")
-    out.write("|---|" + "---|" * len(bounds) + "\n")
-    for population in HARD:
-        missed = [
-            np.count_nonzero(Paths(population, runs).missed(Question(bound=b, beta=beta)))
-            for b, beta in bounds
-        ]
-        shares = " | ".join(f"{100 * (1 - m / runs):.1f}%" for m in missed)
-        out.write(f"| {population.mechanism}, {population.theta} | {shares} |\n")
-        out.flush()
+    print_table(
+        ["data", *(f"`{b}`, beta = {beta}" for b, beta in BOUNDS)], map(row_of, HARD_POPULATIONS)
+    )
 
 
 if __name__ == "__main__":

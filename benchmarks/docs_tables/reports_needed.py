@@ -8,11 +8,11 @@ All users are at one level, and the sums are at their expectation.
 from __future__ import annotations
 
 import functools
-import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.docs_tables import print_table
 from estimators.bounds import interval
 from estimators.bounds.piecewise.bets import SymbolBets
 from estimators.bounds.piecewise.law import PiecewiseLaw
@@ -22,17 +22,14 @@ from estimators.question import Question
 from tests.support.reports.cases import exact
 from tests.support.windows import knots_of, probabilities
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 EPSILONS = (0.5, 1, 2, 4, 8)
 GOALS = (0.05, 0.01)
-ALIKE = 20
+CATEGORIES = 20
 """Categories, or strings, whose bounds hold at once."""
-HELD = 0.1
+STRING_SHARE = 0.1
 """How many hold a string."""
-ONE = np.ones(1)
+FULL_WEIGHT = np.ones(1)
 
 
 def reach(lower: float, upper: float, truth: float) -> float:
@@ -43,7 +40,9 @@ def reach(lower: float, upper: float, truth: float) -> float:
 def share(n: int, epsilon: float) -> float:
     """Return the reach for a share of one half, by `randomized_response`."""
     mechanism = RandomizedResponse([exact(epsilon)])
-    lower, upper = interval(mechanism.law(np.array([n]), ONE), np.zeros(1), Question().log_p(1))
+    lower, upper = interval(
+        mechanism.law(np.array([n]), FULL_WEIGHT), np.zeros(1), Question().log_p(1)
+    )
     return reach(lower[0] / 2, upper[0] / 2, 0.0)
 
 
@@ -52,7 +51,7 @@ def number(n: int, epsilon: float, data: tuple[float, float] = (-1.0, 1.0)) -> f
     mechanism, values = Piecewise([exact(epsilon)]), np.linspace(*data, 2001)
     shape = mechanism.shapes[0]
     chance = knots_of(shape, values) @ probabilities(shape)
-    law = mechanism.law(np.array([n]), ONE)
+    law = mechanism.law(np.array([n]), FULL_WEIGHT)
     assert isinstance(law, PiecewiseLaw)
     bets = SymbolBets(law, n * chance[None])
     lower, upper = symbol_limits(bets, Question(), Question().log_p(1), 1.0)
@@ -61,10 +60,10 @@ def number(n: int, epsilon: float, data: tuple[float, float] = (-1.0, 1.0)) -> f
 
 def category(n: int, epsilon: float) -> float:
     """Return the reach for one of twenty equally frequent categories."""
-    mechanism = SubsetSelection([exact(epsilon)], categories=ALIKE)
-    law = mechanism.signs.law(np.array([n]), ONE)
-    lower, upper = interval(law, np.array([2 / ALIKE - 1]), Question().log_p(ALIKE))
-    return reach((1 + lower[0]) / 2, (1 + upper[0]) / 2, 1 / ALIKE)
+    mechanism = SubsetSelection([exact(epsilon)], categories=CATEGORIES)
+    law = mechanism.signs.law(np.array([n]), FULL_WEIGHT)
+    lower, upper = interval(law, np.array([2 / CATEGORIES - 1]), Question().log_p(CATEGORIES))
+    return reach((1 + lower[0]) / 2, (1 + upper[0]) / 2, 1 / CATEGORIES)
 
 
 def string(n: int, epsilon: float) -> float:
@@ -72,51 +71,53 @@ def string(n: int, epsilon: float) -> float:
     sketch = ProjectiveSketch([exact(epsilon)], categories=None)
     points = sketch.hashed_rows[0].geometry.points
     p, q = sketch.signs.p[0], sketch.signs.q[0]
-    expected = n * (q + (p - q) * (HELD + (1 - HELD) / points))
-    support = np.full((1, ALIKE), round(expected), dtype=np.int64)
-    found = sketch.estimate_support(np.array([n]), support, Question())
-    return reach(np.asarray(found.lower)[0], np.asarray(found.upper)[0], HELD)
+    expected = n * (q + (p - q) * (STRING_SHARE + (1 - STRING_SHARE) / points))
+    support = np.full((1, CATEGORIES), round(expected), dtype=np.int64)
+    estimate = sketch.estimate_support(np.array([n]), support, Question())
+    return reach(np.asarray(estimate.lower)[0], np.asarray(estimate.upper)[0], STRING_SHARE)
 
 
-ASKED: dict[str, Callable[[int, float], float]] = {
+QUESTIONS: dict[str, Callable[[int, float], float]] = {
     "share": share,
     "number": number,
     "number in a tenth of the range": functools.partial(number, data=(0.2, 0.4)),
-    f"{ALIKE} categories": category,
-    f"{ALIKE} strings": string,
+    f"{CATEGORIES} categories": category,
+    f"{CATEGORIES} strings": string,
 }
 
 
-def needed(reached: Callable[[int, float], float], epsilon: float, goal: float) -> int | None:
-    """Return how many reports have a reach of at most `goal`; None for more than 10^9."""
+def needed(reached: Callable[[int, float], float], epsilon: float, goal: float) -> str:
+    """Return how many reports have a reach of at most `goal`; "never" for more than 10^9."""
     low, high = 10.0, 1e9
     if reached(int(high), epsilon) > goal:
-        return None
+        return "never"
     while high / low > 1.002:
         middle = float(np.sqrt(low * high))
         enough = reached(int(middle), epsilon) <= goal
         low, high = (low, middle) if enough else (middle, high)
     step = 10 ** (int(np.log10(high)) - 1)
-    return int(step * np.ceil(high / step))
+    return f"{int(step * np.ceil(high / step)):,}"
 
 
 def main() -> None:
     """Print the tables."""
-    out = sys.stdout
-    out.write("| epsilon | " + " | ".join(f"{n:,}" for n in SIZES) + " |\n")
-    out.write("|---|" + "---|" * len(SIZES) + "\n")
-    for name, reached in ASKED.items():
-        for epsilon in EPSILONS:
-            cells = " | ".join(f"±{reached(n, epsilon):.3f}" for n in SIZES)
-            out.write(f"| {name}, {epsilon:g} | {cells} |\n")
+    print_table(
+        ["epsilon", *(f"{n:,}" for n in SIZES)],
+        (
+            [f"{name}, {epsilon:g}", *(f"±{reached(n, epsilon):.3f}" for n in SIZES)]
+            for name, reached in QUESTIONS.items()
+            for epsilon in EPSILONS
+        ),
+    )
     for goal in GOALS:
-        out.write(f"\n| reports for ±{goal:.0%} | ")
-        out.write(" | ".join(f"epsilon {epsilon:g}" for epsilon in EPSILONS) + " |\n")
-        out.write("|---|" + "---|" * len(EPSILONS) + "\n")
-        for name, reached in ASKED.items():
-            found = [needed(reached, epsilon, goal) for epsilon in EPSILONS]
-            cells = " | ".join("never" if n is None else f"{n:,}" for n in found)
-            out.write(f"| {name} | {cells} |\n")
+        print()
+        print_table(
+            [f"reports for ±{goal:.0%}", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS)],
+            (
+                [name, *(needed(reached, epsilon, goal) for epsilon in EPSILONS)]
+                for name, reached in QUESTIONS.items()
+            ),
+        )
 
 
 if __name__ == "__main__":

@@ -9,13 +9,14 @@ sums are put at their expectation; the normal width takes the true standard devi
 from __future__ import annotations
 
 import functools
-import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 from scipy.stats import chi2
 
+from benchmarks.docs_tables import print_table
 from estimators.bounds import Directions, LaplaceNoise, Law, flip_noise_deviation, interval
 from estimators.bounds.block_differences.limits import difference_limits
 from estimators.bounds.mixtures import deviation_bound
@@ -24,6 +25,7 @@ from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.piecewise.limits import symbol_limits
 from estimators.bounds.signs.own_values import own_value_limits
 from estimators.bounds.spheres import inverse_mean_size
+from estimators.estimate import Floats
 from estimators.exact.discrete_laplace import variance
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms import CountSketch, Piecewise, ProjectiveSketch, mechanism_class
@@ -33,13 +35,7 @@ from estimators.weights import level_weights, total_weight
 from tests.support.reports.cases import exact
 from tests.support.windows import knots_of, probabilities
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from estimators.estimate import Floats
-
-    Rows = dict[str, Callable[[int], float]]
-
+Rows = dict[str, Callable[[int], float]]
 LEVELS = np.array([0.25, 0.5, 1, 2, 4])
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 GRID = 1024
@@ -53,7 +49,7 @@ NAMES = (
     "recursive_hadamard",
 )
 BETA = 0.05
-UNIFORM, OWN = "`uniform` weights", "users' own values"
+UNIFORM_WEIGHTS, OWN_VALUES = "`uniform` weights", "users' own values"
 
 
 def signs(n: int, part: int, k: int, *, free: bool) -> Law:
@@ -89,11 +85,6 @@ def ratio(law: Law, theta: float, k: int = 1, *, ever: bool = False) -> float:
     return float((upper - lower)[0] / normal)
 
 
-def anytime_ratio(law: Law, theta: float, k: int = 1) -> float:
-    """Return the same for the bound that holds at all times at once."""
-    return ratio(law, theta, k, ever=True)
-
-
 def likelihood_ratio(n: int, theta: float) -> float:
     """Return the same for randomized response with a uniform prior over theta: to compare."""
     law = signs(n, 1, 2, free=False)
@@ -102,9 +93,9 @@ def likelihood_ratio(n: int, theta: float) -> float:
     log = np.log1p(grid * law.contrast) @ ones + np.log1p(-grid * law.contrast) @ (
         law.counts - ones
     )
-    kept = grid[log >= log.max() + np.log(np.exp(log - log.max()).mean()) + np.log(BETA), 0]
+    covered = grid[log >= log.max() + np.log(np.exp(log - log.max()).mean()) + np.log(BETA), 0]
     half = -ndtri(BETA / 2) * np.sqrt(law.largest_variance(np.array([theta])))[0]
-    return float((kept[-1] - kept[0]) / (min(1.0, theta + half) - max(-1.0, theta - half)))
+    return float((covered[-1] - covered[0]) / (min(1.0, theta + half) - max(-1.0, theta - half)))
 
 
 def normal_mixture(n: int, tuned: int = 100_000) -> float:
@@ -121,13 +112,13 @@ def noise_ratio(n: int, k: int) -> tuple[float, float]:
     law, signed = laplace(n), signs(n, 2, k, free=False)
     assert law.rate is not None
     noise_law = LaplaceNoise(law.counts, law.coefficient, law.rate, law.unit)
-    deviation_bound = noise_law.deviation(np.log(BETA / 2))
+    deviation = noise_law.deviation(np.log(BETA / 2))
     sd = np.sqrt(law.counts @ (law.coefficient**2 * variance(law.rate))) * law.unit
     log_p, flip = np.log(BETA / 2 / k), (1 - signed.contrast) / 2
     flips = flip_noise_deviation(signed.counts, signed.coefficient, flip, log_p)
     noise = np.sqrt(signed.counts @ (signed.coefficient**2 * 4 * flip * (1 - flip)))
     return (
-        float(deviation_bound / (-ndtri(BETA / 2) * sd)),
+        float(deviation / (-ndtri(BETA / 2) * sd)),
         float(flips / (-ndtri(np.exp(log_p)) * noise)),
     )
 
@@ -197,12 +188,14 @@ def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
     if isinstance(mechanism, BlockDifferences):
         law = mechanism.law(counts, shares, question)
         # the block's other categories hold their share of the rest, all alike
-        rest = (1 - f) / (k - 1)
-        held = np.array([f + rest * (-(-k // blocks) - 1) for blocks in mechanism.blocks])
-        inside = 2 * mechanism.p_else + held * mechanism.contrast
-        sums, sizes = (counts * mechanism.contrast * f)[:, None], (counts * inside)[:, None]
+        share_of_others = (1 - f) / (k - 1)
+        held = np.array(
+            [f + share_of_others * (-(-k // blocks) - 1) for blocks in mechanism.blocks]
+        )
+        block_chance = 2 * mechanism.p_else + held * mechanism.contrast
+        sums, sizes = (counts * mechanism.contrast * f)[:, None], (counts * block_chance)[:, None]
         lower, upper = difference_limits(law, sums, sizes, question, log_p, total)
-        one = inside - mechanism.contrast**2 * (f if target == "sample" else f**2)
+        report_variance = block_chance - mechanism.contrast**2 * (f if target == "sample" else f**2)
     else:
         law = mechanism.signs.law(counts, shares, question)
         ever = total if question.bound == "anytime" else None
@@ -212,10 +205,10 @@ def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
             lower, upper = own_value_limits(law, (law.counts * means)[:, None], log_p, ever)
         lower, upper = (1 + lower) / 2, (1 + upper) / 2
         p, q = mechanism.signs.p, mechanism.signs.q
-        one = law.variances(np.array([2 * f - 1]))[0] / 4
+        report_variance = law.variances(np.array([2 * f - 1]))[0] / 4
         if target == "sample":
-            one = f * p * (1 - p) + (1 - f) * q * (1 - q)
-    spread = law.counts @ (law.coefficient**2 * one)
+            report_variance = f * p * (1 - p) + (1 - f) * q * (1 - q)
+    spread = law.counts @ (law.coefficient**2 * report_variance)
     half = float(-ndtri(np.exp(log_p)) * np.sqrt(spread))
     normal = min(1.0, f + half) - max(0.0, f - half)
     return float((upper - lower)[0] / normal)
@@ -253,12 +246,12 @@ def looked_up(n: int, f: float) -> float:
     points = np.array([rows.geometry.points for rows in sketch.hashed_rows])
     chance = q + (p - q) * (f + (1 - f) / points)
     support = np.tile(np.rint(counts * chance)[:, None], 10).astype(np.int64)
-    found = sketch.estimate_support(counts, support, Question())
-    scale = found.weights / (p - q) / (1 - 1 / points)
+    estimate = sketch.estimate_support(counts, support, Question())
+    scale = estimate.weights / (p - q) / (1 - 1 / points)
     spread = float(scale**2 @ (chance * (1 - chance) / counts))
     half = -float(ndtri(np.exp(Question().log_p(10)))) * float(np.sqrt(spread))
-    inverse_mean_size = np.asarray(found.upper - found.lower)[0]
-    return float(inverse_mean_size / (min(1.0, f + half) - max(0.0, f - half)))
+    width = np.asarray(estimate.upper - estimate.lower)[0]
+    return float(width / (min(1.0, f + half) - max(0.0, f - half)))
 
 
 def vector_ratios(n: int, dimension: int) -> tuple[float, float, float]:
@@ -282,12 +275,17 @@ def _rows(*, ever: bool) -> Rows:
     laws: list[tuple[str, Callable[[int], Law], float, int]] = [
         ("randomized response, mean 0", lambda n: signs(n, 1, 2, free=False), 0.0, 1),
         ("randomized response, mean 0.9", lambda n: signs(n, 1, 2, free=False), 0.9, 1),
-        (f"randomized response, {UNIFORM}, mean 0", lambda n: signs(n, 1, 2, free=True), 0.0, 1),
+        (
+            f"randomized response, {UNIFORM_WEIGHTS}, mean 0",
+            lambda n: signs(n, 1, 2, free=True),
+            0.0,
+            1,
+        ),
         ("RAPPOR, k = 16, frequency 0.3", lambda n: signs(n, 2, 16, free=False), -0.4, 16),
         ("RAPPOR, k = 1024, frequency 0.3", lambda n: signs(n, 2, 1024, free=False), -0.4, 1024),
         ("Laplace, signs with mean 0", laplace, 0.0, 1),
         ("Laplace, signs with mean 0.9", laplace, 0.9, 1),
-        (f"Laplace, {UNIFORM}, mean 0", functools.partial(laplace, free=True), 0.0, 1),
+        (f"Laplace, {UNIFORM_WEIGHTS}, mean 0", functools.partial(laplace, free=True), 0.0, 1),
     ]
 
     def measured(n: int, law: Callable[[int], Law], theta: float, k: int) -> float:
@@ -297,7 +295,7 @@ def _rows(*, ever: bool) -> Rows:
         title: functools.partial(measured, law=law, theta=theta, k=k)
         for title, law, theta, k in laws
     }
-    rows[f"`windows`, {OWN}"] = functools.partial(window_noise, levels=LEVELS, ever=ever)
+    rows[f"`windows`, {OWN_VALUES}"] = functools.partial(window_noise, levels=LEVELS, ever=ever)
     rows |= _populations(ever=ever)
     cases = ((16, 0.3), (1024, 0.0)) if ever else ((16, 0.3), (1024, 0.3), (1024, 0.0))
     rows |= {
@@ -313,10 +311,10 @@ def _rows(*, ever: bool) -> Rows:
 def main() -> None:
     """Print the table of docs/bounds.md."""
     rows = _rows(ever=False)
-    rows[f"Laplace, {OWN}"] = lambda n: noise_ratio(n, 16)[0]
-    rows[f"RAPPOR, k = 16, {OWN}"] = lambda n: noise_ratio(n, 16)[1]
+    rows[f"Laplace, {OWN_VALUES}"] = lambda n: noise_ratio(n, 16)[0]
+    rows[f"RAPPOR, k = 16, {OWN_VALUES}"] = lambda n: noise_ratio(n, 16)[1]
     for epsilon in (1, 2, 4, 8):
-        title = f"`windows`, {OWN}, only level {epsilon}"
+        title = f"`windows`, {OWN_VALUES}, only level {epsilon}"
         rows[title] = functools.partial(window_noise, levels=np.array([epsilon]))
     for theta in (0.0, 0.9):
         title = f"`repetition`, signs with mean {theta:g}"
@@ -331,8 +329,8 @@ def main() -> None:
             looked_up, f=f
         )
     for name in NAMES:
-        for weights, told in (("optimal", ""), ("uniform", f", {UNIFORM}")):
-            rows[f"`{name}`, k = 16, frequency 0.3, {OWN}{told}"] = functools.partial(
+        for weights, suffix in (("optimal", ""), ("uniform", f", {UNIFORM_WEIGHTS}")):
+            rows[f"`{name}`, k = 16, frequency 0.3, {OWN_VALUES}{suffix}"] = functools.partial(
                 supported, name, k=16, f=0.3, target="sample", weights=weights
             )
     _print("bound", rows)
@@ -351,8 +349,8 @@ def _populations(*, ever: bool) -> Rows:
         ("values in [0.2, 0.4]", LEVELS, (0.2, 0.4), "optimal"),
     ]
     for epsilon in (1, 2, 4, 8):
-        one = np.array([epsilon])
-        rows.append((f"values in [-1, 1], only level {epsilon}", one, (-1.0, 1.0), "optimal"))
+        levels = np.array([epsilon])
+        rows.append((f"values in [-1, 1], only level {epsilon}", levels, (-1.0, 1.0), "optimal"))
     rows.append(("values -1 and 1, only level 8", np.array([8]), (-1.0, 1.0), "ends"))
     rows.append(("values in [0.2, 0.4], only level 8", np.array([8]), (0.2, 0.4), "optimal"))
     return {
@@ -364,17 +362,16 @@ def _populations(*, ever: bool) -> Rows:
 
 
 def _print(title: str, rows: Rows) -> None:
-    out = sys.stdout
-    out.write(f"| {title} | " + " | ".join(f"{n:,} reports" for n in SIZES) + " |\n")
-    out.write("|---|" + "---|" * len(SIZES) + "\n")
-    for name, measure in rows.items():
-        out.write(f"| {name} | " + " | ".join(f"{measure(n):.3f}" for n in SIZES) + " |\n")
-    out.write("\nvectors: coordinate / l2 radius, and McDiarmid's radius\n")
+    print_table(
+        [title, *(f"{n:,} reports" for n in SIZES)],
+        ([name, *(f"{measure(n):.3f}" for n in SIZES)] for name, measure in rows.items()),
+    )
+    print("\nvectors: coordinate / l2 radius, and McDiarmid's radius")
     for dimension in (2, 10, 100, 1024, 4096):
-        found = [vector_ratios(n, dimension) for n in SIZES]
-        cells = [f"{coordinate:.3f} / {radius:.3f}" for coordinate, radius, _ in found]
-        out.write(f"| {dimension} | " + " | ".join(cells) + f" | {found[0][2]:.2f} |\n")
-    out.write("\n")
+        ratios = [vector_ratios(n, dimension) for n in SIZES]
+        cells = [f"{coordinate:.3f} / {radius:.3f}" for coordinate, radius, _ in ratios]
+        print(f"| {dimension} | " + " | ".join(cells) + f" | {ratios[0][2]:.2f} |")
+    print()
 
 
 if __name__ == "__main__":

@@ -43,17 +43,19 @@ class Given:
 
 def arguments() -> dict[str, Any]:
     """Return what the process was started with."""
-    given = json.loads(sys.argv[1])
-    assert isinstance(given, dict)  # noqa: S101
-    return given
+    started_with = json.loads(sys.argv[1])
+    assert isinstance(started_with, dict)  # noqa: S101
+    return started_with
 
 
 def given() -> Given:
     """Return the population."""
     import numpy as np
 
-    told = arguments()
-    return Given(np.load(told["values"]), told["epsilon"], told["categories"])
+    started_with = arguments()
+    return Given(
+        np.load(started_with["values"]), started_with["epsilon"], started_with["categories"]
+    )
 
 
 HALF_REPORTS, HALF_RUNS = 10_000, 20
@@ -122,21 +124,21 @@ def noises(
     return tasks
 
 
-def _noise(build: Any, given: tuple[Any, ...], size: int | None, populations: Any) -> float:
+def _noise(build: Any, parameters: tuple[Any, ...], size: int | None, populations: Any) -> float:
     """Return minus the largest mean square of what one report is apart from the truth.
 
     For numbers this is the population's mean; for vectors, which have no `size`, the users' own.
     """
     import numpy as np
 
-    randomize, found = build(*given), []
+    randomize, squares = build(*parameters), []
     for values in populations:
         held = true = np.asarray(values)
         if size is not None:  # numbers of a population, whose mean is in question
             held, true = np.resize(held, max(1, size // len(populations))), held.mean()
-        apart = np.asarray(randomize(held), dtype=np.float64) - true
-        found.append(float(np.mean(np.sum(np.atleast_2d(apart.T) ** 2, axis=0))))
-    return -max(found)
+        errors = np.asarray(randomize(held), dtype=np.float64) - true
+        squares.append(float(np.mean(np.sum(np.atleast_2d(errors.T) ** 2, axis=0))))
+    return -max(squares)
 
 
 def to_ends(values: Any) -> Any:

@@ -12,11 +12,9 @@ import dataclasses
 import functools
 import statistics
 import sys
-import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from confluent_kafka import Producer
@@ -25,15 +23,13 @@ from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from benchmarks.batches import METRIC as PLAIN
-from benchmarks.end_to_end import settings_of
 from benchmarks.measure import Benchmark, CannotRunError, Figure, NotRun, Outcome, Side
 from benchmarks.metrics import reports_of
 from benchmarks.peers import jvm
 from benchmarks.peers.environments import NotInstalledError
 from benchmarks.places import FILLING, PARTITIONS, Places
 from benchmarks.steady import Sample, Steady, processor_seconds, steady
-from benchmarks.workers import committed, definitions, joined, wait, workers
-from estimators import LocalMetric
+from benchmarks.workers import wait, workers
 from producers.wire.reports_pb2 import ReportBatch
 
 METRIC = dataclasses.replace(PLAIN, lateness="10s")
@@ -42,83 +38,61 @@ MESSAGES = {1: 4_000_000, 1_000: 400_000}
 is measured, and the first of two workers has counted the log when the second has started."""
 PANES = 5
 """Through which the event time of a log goes: ids are forgotten as they come."""
-EVERY = 101
-"""Each so-manieth message is a copy of an earlier one, of the same partition: of each in turn."""
-BACK = 1_000
+COPY_PERIOD = 101
+"""One message in so many is a copy of an earlier one of its partition: of each in turn."""
+COPY_SHARE = 1_000
 """How far before: that part of the log, which is a second of event time."""
-DIFFERENT = 1_000
-"""Reports that are not the same."""
-AGO_MS = 3_600_000
+DIFFERENT_REPORTS = 1_000
+EVENT_AGE_MS = 3_600_000
 """How far back event time begins."""
 THREADS = (1, 2)
-STORES = {"kafka streams": "memory", "flink": "memory"}
-"""Where each has its state: for Kafka Streams memory is faster than RocksDB, its default."""
-ROUNDS = 2
+MAX_ROUNDS = 2
 """A run of one takes a minute, and warms up by itself."""
 LOOK_SECONDS = 0.05
 
 
 def benchmarks(places: Places) -> Iterator[Outcome]:
-    names = [
-        (name, engine, reports, threads)
+    names = {
+        f"{name}/{engine}": (name, engine, reports, threads)
         for reports in MESSAGES
         for engine in jvm.CLASSES
         for threads in THREADS
         for name in [f"engines/batches of {reports}, threads {threads}"]
         if places.wanted(f"{name}/{engine}")
-    ]
+    }
     reason = "" if places.is_real else "needs Apache Kafka: dither kafka --fetch"
+    if not sys.platform.startswith("linux"):
+        reason = "needs Linux's /proc"
     try:
         if names and not reason:
             jvm.built()
     except NotInstalledError as error:
         reason = str(error)
-    if reason or not sys.platform.startswith("linux"):
-        for name, engine, *_ in names:
-            yield NotRun(f"{name}/{engine}", reason or "needs Linux's /proc")
+    if reason:
+        yield from (NotRun(name, reason) for name in names)
         return
-    logs: dict[int, str] = {}
-    for name, engine, reports, threads in names:
+    topics: dict[int, str] = {}
+    for full_name, (name, engine, reports, threads) in names.items():
         messages = places.sized(MESSAGES[reports])
-        if reports not in logs:
-            logs[reports] = log(places, payloads(messages, reports))
-        topic = logs[reports]
-        pair = Pair(places, topic, messages, engine, threads)
+        if reports not in topics:
+            topics[reports] = fill_topic(places, payloads(messages, reports))
+        pair = Pair(places, topics[reports], messages, engine, threads)
         sides = pair.ours, pair.theirs
-        yield Benchmark(f"{name}/{engine}", "messages/s", *sides, most_rounds=ROUNDS, is_warm=True)
+        yield Benchmark(full_name, "messages/s", *sides, most_rounds=MAX_ROUNDS, is_warm=True)
         yield from pair.processor_time(name)
 
 
 class Pair:
-    """Dither and an engine on the same topic, and what their runs have come to.
-
-    Parameters
-    ----------
-    places : Places
-    topic : str
-    messages : int
-        In the topic.
-    engine : str
-        One of `jvm.CLASSES`.
-    threads : int
-        That count; of Dither processes.
-    """
+    """Dither and an engine on the same topic, with so many threads each, and their runs."""
 
     def __init__(
         self, places: Places, topic: str, messages: int, engine: str, threads: int
     ) -> None:
-        self._dither = functools.partial(dither, places, topic, messages, processes=threads)
-        self._engine = functools.partial(
-            jvm.count,
-            engine,
-            places.kafka,
-            topic,
-            messages,
-            [METRIC],
-            threads=threads,
-            store=STORES[engine],
+        self._dither = functools.partial(dither, places, topic, messages, threads)
+        self._count = functools.partial(
+            jvm.count, engine, places.kafka, topic, messages, METRIC, threads
         )
-        self._name, self._messages = engine, messages
+        self._engine, self._messages = engine, messages
         self._runs: dict[str, list[Steady]] = {"dither": [], engine: []}
         self._sums: jvm.Sums | None = None
 
@@ -128,35 +102,31 @@ class Pair:
 
     def theirs(self, _: float) -> float:
         """Have the engine count the topic; return messages a second."""
-        return self._checked(self._name, self._engine())
+        return self._checked(self._engine, self._count())
 
     def processor_time(self, name: str) -> Iterator[Outcome]:
         """Return what the runs that were measured have taken of a processor."""
         if not all(self._runs.values()):
             return
-        name, runs = f"{name}/{self._name}", self._runs
-        for who, of in (("", self._name), (" of dither beside it", "dither")):
-            used = 1e6 / statistics.median(run.core_rate for run in runs[of])
-            yield Figure(f"{name}, processor time{who}", used, "us/message")
-        ours, theirs = (_replayed(those) for those in runs.values())
-        yield Benchmark(
-            f"{name}, by processor time",
-            "messages/core s",
-            ours,
-            theirs,
-            most_rounds=len(runs["dither"]),
-            is_warm=True,
-        )
+        name = f"{name}/{self._engine}"
+        for label, side in (("", self._engine), (" of dither beside it", "dither")):
+            used = 1e6 / statistics.median(run.core_rate for run in self._runs[side])
+            yield Figure(f"{name}, processor time{label}", used, "us/message")
+        ours, theirs = (_replayed(runs) for runs in self._runs.values())
+        rounds = len(self._runs["dither"])
+        name, unit = f"{name}, by processor time", "messages/core s"
+        yield Benchmark(name, unit, ours, theirs, most_rounds=rounds, is_warm=True)
 
-    def _checked(self, name: str, found: jvm.Counted) -> float:
+    def _checked(self, name: str, counted: jvm.Counted) -> float:
         if self._sums is None:
-            self._sums = found.sums
-        if found.refused or found.sums != self._sums:
+            self._sums = counted.sums
+        if counted.refused or counted.sums != self._sums:
+            different = {*(counted.sums - self._sums), *(self._sums - counted.sums)}
             raise CannotRunError(
-                f"{name} refused {found.refused} messages, and differs from the run before in "
-                f"{len({*(found.sums - self._sums), *(self._sums - found.sums)})} sums"
+                f"{name} refused {counted.refused} messages, and differs from the run before in "
+                f"{len(different)} sums"
             )
-        self._runs[name].append(steady(found.samples, self._messages))
+        self._runs[name].append(steady(counted.samples, self._messages))
         return self._runs[name][-1].rate
 
 
@@ -165,101 +135,75 @@ def _replayed(runs: Iterable[Steady]) -> Side:
     return lambda _: next(left).core_rate
 
 
-def dither(
-    places: Places,
-    topic: str,
-    messages: int,
-    metrics: Sequence[LocalMetric] = (METRIC,),
-    processes: int = 1,
-) -> jvm.Counted:
+def dither(places: Places, topic: str, messages: int, processes: int) -> jvm.Counted:
     """Have worker processes count a topic from its beginning to its end."""
-    with tempfile.TemporaryDirectory() as name, Store(connect(places.redis), topic) as store:
-        store.client.flushdb()  # of the run before
-        settings = settings_of(places, topic, Path(name))
-        Path(settings.metrics).write_text(definitions(metrics))
-        with workers(processes, settings, Path(name) / "log") as running:
-            wait(lambda: joined(store, PARTITIONS, processes), "the workers' joining")
-            samples: list[Sample] = []
+    connect(places.redis).flushdb()  # of the run before
+    with workers(places, topic, [METRIC], processes) as running:
+        samples: list[Sample] = []
 
-            def is_over() -> bool:
-                counted = committed(store, PARTITIONS)
-                if not samples or counted > samples[-1].messages:
-                    used = processor_seconds([process.pid for process in running])
-                    samples.append(Sample(time.monotonic(), used, counted))
-                return counted >= messages
+        def is_over() -> bool:
+            counted = running.committed()
+            if not samples or counted > samples[-1].messages:
+                used = processor_seconds(running.pids)
+                samples.append(Sample(time.monotonic(), used, counted))
+            return counted >= messages
 
-            wait(is_over, METRIC.name, look_seconds=LOOK_SECONDS)
-        return jvm.Counted(samples, *_sums(store, metrics))
+        wait(is_over, "counting", LOOK_SECONDS)
+        return jvm.Counted(samples, *_sums(running.store))
 
 
-def _sums(store: Store, metrics: Iterable[LocalMetric]) -> tuple[jvm.Sums, int]:
+def _sums(store: Store) -> tuple[jvm.Sums, int]:
     """Return what is counted in Redis, and how many messages were refused but for duplicates."""
     sums, refused = jvm.Sums(), 0
-    for metric in metrics:
-        name = metric_key(metric.name, metric.revision)
-        panes = [
-            (number, PaneKey("pane", name, start))
-            for number in store.partitions()
-            for start in store.panes.starts(number, "pane", name)
-        ]
-        for (_, key), value in zip(panes, store.panes.statistics(panes), strict=True):
-            for cell, counted in enumerate(np.frombuffer(value or b"", np.int64).tolist()):
-                sums[metric.name, key.start, cell] += counted
+    question = metric_key(METRIC.name, METRIC.revision)
+    panes = [
+        (number, PaneKey("pane", question, start))
+        for number in store.partitions()
+        for start in store.panes.starts(number, "pane", question)
+    ]
+    for (_, key), value in zip(panes, store.panes.statistics(panes), strict=True):
+        for cell, counted in enumerate(np.frombuffer(value or b"", np.int64).tolist()):
+            sums[METRIC.name, key.start, cell] += counted
     for number in store.partitions():
-        for what, reports in store.counts(number).items():
-            if what.startswith("duplicate:"):
-                sums[what.partition(":")[2], *jvm.DUPLICATES] += reports
-            elif not what.startswith("accepted:"):
+        for outcome, reports in store.counts(number).items():
+            if outcome.startswith("duplicate:"):
+                sums[METRIC.name, *jvm.DUPLICATES] += reports
+            elif not outcome.startswith("accepted:"):
                 refused += reports
     return sums, refused
 
 
-def log(places: Places, batches: Iterable[bytes]) -> str:
+def fill_topic(places: Places, batches: Iterable[bytes]) -> str:
     """Fill a topic of Apache Kafka with batches, the partitions in turn; return its name."""
     topic = places.topic()
     in_order = {"enable.idempotence": True}  # what is sent again comes late without it
     producer = Producer({"bootstrap.servers": places.kafka, **FILLING, **in_order})
     for number, payload in enumerate(batches):
         producer.produce(topic, payload, partition=number % PARTITIONS)
-        if number % DIFFERENT == 0:
+        if number % DIFFERENT_REPORTS == 0:
             producer.poll(0)
     producer.flush()
     producer.close()
     return topic
 
 
-def payloads(
-    messages: int, reports: int, metrics: Sequence[LocalMetric] = (METRIC,)
-) -> Iterator[bytes]:
-    """Return batches of metrics in turn, some of them twice, that go through `PANES` panes.
-
-    Parameters
-    ----------
-    messages, reports : int
-        Batches, and the reports of each.
-    metrics : sequence of LocalMetric
-        With randomized response, and panes of one length.
-    """
-    begin_ms = time.time_ns() // 1_000_000 - AGO_MS
-    begin_ms -= begin_ms % metrics[0].pane_ms
-    columns = [
-        (level.tobytes(), answers.tobytes())
-        for metric in metrics
-        for level, answers in [reports_of(metric, DIFFERENT + reports)]
-    ]
-    back = max(1, messages // BACK // PARTITIONS) * PARTITIONS
-    recent: deque[bytes] = deque(maxlen=back)
+def payloads(messages: int, reports: int) -> Iterator[bytes]:
+    """Return batches, some of them twice, that go through `PANES` panes."""
+    begin_ms = time.time_ns() // 1_000_000 - EVENT_AGE_MS
+    begin_ms -= begin_ms % METRIC.pane_ms
+    level, answer = (x.tobytes() for x in reports_of(METRIC, DIFFERENT_REPORTS + reports))
+    recent_messages = max(1, messages // COPY_SHARE // PARTITIONS) * PARTITIONS
+    recent: deque[bytes] = deque(maxlen=recent_messages)
     for number in range(messages):
-        which, at = number % len(metrics), number % DIFFERENT
-        metric, (levels, answers) = metrics[which], columns[which]
+        start = number % DIFFERENT_REPORTS
         batch = ReportBatch(
-            metric=metric.name,
-            revision=metric.revision,
+            metric=METRIC.name,
+            revision=METRIC.revision,
             batch_id=number.to_bytes(16, "big"),
-            time_ms=begin_ms + number * PANES * metric.pane_ms // messages,
-            levels=levels[at : at + reports],
-            values=answers[at : at + reports],
+            time_ms=begin_ms + number * PANES * METRIC.pane_ms // messages,
+            levels=level[start : start + reports],
+            values=answer[start : start + reports],
         )
-        is_copy = number % EVERY == EVERY - 1 and len(recent) == back
+        is_copy = number % COPY_PERIOD == COPY_PERIOD - 1 and len(recent) == recent_messages
         recent.append(recent[0] if is_copy else batch.SerializeToString())
         yield recent[-1]

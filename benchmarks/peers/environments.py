@@ -17,7 +17,7 @@ from typing import Any
 
 PINS = Path(__file__).with_name("environments.toml")
 INSTALL_SECONDS = 1_200
-SHOWN = 200
+SHOWN_CHARACTERS = 200
 """Characters of an installer's last words."""
 
 
@@ -57,27 +57,29 @@ def python_of(name: str) -> Path:
     NotInstalledError
         If it cannot be made.
     """
-    place = folder(name)
-    interpreter = place / "bin" / "python"
+    environment = folder(name)
+    interpreter = environment / "bin" / "python"
     if is_installed(name):
         return interpreter
     wanted = pins()[name]
     base = shutil.which(f"python{wanted['python']}") if "python" in wanted else sys.executable
     if base is None:
         raise NotInstalledError(f"needs python{wanted['python']} on the PATH")
-    print(f"making an environment for {name}: {place}", file=sys.stderr)
-    shutil.rmtree(place, ignore_errors=True)
+    print(f"making an environment for {name}: {environment}", file=sys.stderr)
+    shutil.rmtree(environment, ignore_errors=True)
     install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     try:
-        _run([base, "-m", "venv", str(place)])
+        _run([base, "-m", "venv", str(environment)])
         _run([str(interpreter), *install, *wanted["packages"]])
     except (subprocess.SubprocessError, OSError) as error:
-        shutil.rmtree(place, ignore_errors=True)
-        said = getattr(error, "stderr", None) or str(error)
-        lines = [line for line in said.splitlines() if "error" in line.lower()] or [said.strip()]
+        shutil.rmtree(environment, ignore_errors=True)
+        message = getattr(error, "stderr", None) or str(error)
+        lines = [line for line in message.splitlines() if "error" in line.lower()] or [
+            message.strip()
+        ]
         needs = f"; needs {wanted['needs']}" if "needs" in wanted else ""
-        raise NotInstalledError(f"not installed: {lines[-1][:SHOWN]}{needs}") from None
-    (place / "installed").touch()
+        raise NotInstalledError(f"not installed: {lines[-1][:SHOWN_CHARACTERS]}{needs}") from None
+    (environment / "installed").touch()
     return interpreter
 
 

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,18 +28,18 @@ from estimators import LocalMetric
 
 SOURCE = Path(__file__).with_name("java")
 CLASSES = {"kafka streams": "WithKafkaStreams", "flink": "WithFlink"}
-OTHERS = {"kafka streams": "frocksdbjni", "flink": "rocksdbjni"}
+FOREIGN_JARS = {"kafka streams": "frocksdbjni", "flink": "rocksdbjni"}
 """The RocksDB of each is not that of the other, and has the same classes."""
 BUILD_SECONDS = 1_200
 RUN_SECONDS = 900
 HEAP = "2g"
-OPENED = ("java.lang", "java.util", "java.time", "java.nio", "sun.nio.ch")
+OPENED_PACKAGES = ("java.lang", "java.util", "java.time", "java.nio", "sun.nio.ch")
 OPTIONS = (
     f"-Xms{HEAP}",
     f"-Xmx{HEAP}",
     "-XX:+UseParallelGC",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED),
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED_PACKAGES),
 )
 
 Sums = Counter[tuple[str, int, int]]
@@ -84,14 +84,14 @@ def built() -> Path:
     digest = hashlib.sha256()
     for file in sorted(file for file in SOURCE.rglob("*") if file.is_file()):
         digest.update(file.read_bytes())
-    place = peers_folder() / f"java-{digest.hexdigest()[:12]}"
-    if (place / "installed").exists():
-        return place
+    build = peers_folder() / f"java-{digest.hexdigest()[:12]}"
+    if (build / "installed").exists():
+        return build
     if lacking := missing():
         raise NotInstalledError(lacking)
-    print(f"building Kafka Streams and Flink with Maven: {place}", file=sys.stderr)
-    shutil.rmtree(place, ignore_errors=True)
-    line = ["mvn", "--batch-mode", "--quiet", "--file", str(SOURCE / "pom.xml"), f"-Dplace={place}"]
+    print(f"building Kafka Streams and Flink with Maven: {build}", file=sys.stderr)
+    shutil.rmtree(build, ignore_errors=True)
+    line = ["mvn", "--batch-mode", "--quiet", "--file", str(SOURCE / "pom.xml"), f"-Dplace={build}"]
     try:
         ran = subprocess.run(
             [*line, "compile", "dependency:copy-dependencies"],
@@ -106,92 +106,61 @@ def built() -> Path:
     if ran.returncode:
         errors = [line for line in ran.stdout.splitlines() if "ERROR" in line]
         raise NotInstalledError(f"mvn failed: {(errors or ['it gives no reason'])[0]}")
-    (place / "installed").touch()
-    return place
+    (build / "installed").touch()
+    return build
 
 
 def count(
-    engine: str,
-    servers: str,
-    topic: str,
-    messages: int,
-    metrics: Iterable[LocalMetric],
-    *,
-    threads: int = 1,
-    store: str = "memory",
+    engine: str, servers: str, topic: str, messages: int, metric: LocalMetric, threads: int
 ) -> Counted:
-    """Have an engine count a topic from its beginning to its end.
+    """Have an engine count a topic of so many messages, with its state in memory.
 
-    Parameters
-    ----------
-    engine : {"kafka streams", "flink"}
-    servers, topic : str
-    messages : int
-        In the topic.
-    metrics : iterable of LocalMetric
-        With randomized response, and with panes and a lateness of the same length.
-    threads : int
-        That count.
-    store : {"memory", "rocksdb"}
-        Where it has its state.
-
-    Raises
-    ------
-    NotInstalledError
-        If it cannot be built here.
-    CannotRunError
-        If it ends before its end, with the last that it said.
+    The metric has randomized response, and a lateness of the length of a pane. Raises
+    CannotRunError if the engine ends before the topic's end, with the last that it said.
     """
-    told = ",".join(
-        f"{one.name}:{one.revision}:{len(one.levels)}:{one.pane_ms}:{one.lateness_ms}"
-        for one in metrics
-    )
-    samples, sums, refused = [], Sums(), 0
+    definition = (metric.name, metric.revision, len(metric.levels), metric.pane_ms)
+    samples, sums = [], Sums()
     with tempfile.TemporaryDirectory() as folder:
-        given = [servers, topic, str(messages), str(threads), store, folder, told]
-        with _process(engine, given, Path(folder) / "log") as (process, lines):
+        log = Path(folder) / "log"
+        arguments = [servers, topic, str(messages), str(threads), "memory", folder]
+        arguments.append(":".join(map(str, (*definition, metric.lateness_ms))))
+        with _process(engine, arguments, log) as (process, lines):
             for line in lines:
-                what, *rest = line.split()
-                if what == "counted":
+                event, *values = line.split()
+                if event == "counted":
                     used = processor_seconds([process.pid])
-                    samples.append(Sample(time.monotonic(), used, int(rest[0])))
-                elif what == "pane":
-                    name, start, *cells, duplicates = rest
+                    samples.append(Sample(time.monotonic(), used, int(values[0])))
+                elif event == "pane":
+                    name, start, *cells, duplicates = values
                     for cell, number in enumerate(cells):
                         sums[name, int(start), cell] += int(number)
                     sums[name, *DUPLICATES] += int(duplicates)
-                elif what == "end":
-                    refused = int(rest[0])
-                    break
-            else:
-                said = (Path(folder) / "log").read_text().strip().splitlines()
-                raise CannotRunError(f"{engine} ended, and said {(said or ['nothing'])[-1]}")
-    return Counted(samples, sums, refused)
+                elif event == "end":
+                    return Counted(samples, sums, int(values[0]))
+        last = (log.read_text().strip().splitlines() or ["nothing"])[-1]
+        raise CannotRunError(f"{engine} ended, and said {last}")
 
 
 @contextmanager
 def _process(
-    engine: str, given: list[str], log: Path
+    engine: str, arguments: list[str], log: Path
 ) -> Iterator[tuple[subprocess.Popen[str], Iterator[str]]]:
-    place = built()
-    jars = [jar for jar in (place / "jars").iterdir() if not jar.name.startswith(OTHERS[engine])]
-    path = os.pathsep.join(map(str, [place / "classes", *jars]))
-    job = f"dither.peers.{CLASSES[engine]}"
+    folder = built()
+    foreign = FOREIGN_JARS[engine]
+    jars = [jar for jar in (folder / "jars").iterdir() if not jar.name.startswith(foreign)]
+    path = os.pathsep.join(map(str, [folder / "classes", *jars]))
+    line = [java() or "java", *OPTIONS, "-cp", path, f"dither.peers.{CLASSES[engine]}", *arguments]
     with (
-        log.open("w") as said,
+        log.open("w") as errors,
         subprocess.Popen(
-            [java() or "java", *OPTIONS, "-cp", path, job, *given],
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=said,
-        ) as process,
+            line, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+        ) as job,
     ):
-        assert process.stdout is not None  # noqa: S101
-        too_long = threading.Timer(RUN_SECONDS, process.kill)
-        too_long.start()
+        assert job.stdout is not None  # noqa: S101
+        timeout = threading.Timer(RUN_SECONDS, job.kill)
+        timeout.start()
         try:
-            yield process, iter(process.stdout)
+            yield job, iter(job.stdout)
         finally:
-            too_long.cancel()
-            process.kill()
+            timeout.cancel()
+            job.kill()

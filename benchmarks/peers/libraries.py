@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.measure import Benchmark, CannotRunError, Figure, NotRun, Outcome, Side, repeated
+from benchmarks.measure import Benchmark, Outcome, Side, repeated
 from benchmarks.metrics import CATEGORIES, SIZES, metric_of
-from benchmarks.peers.environments import NotInstalledError
-from benchmarks.peers.process import serving
+from benchmarks.peers.process import Peer, figure, outcomes
 from benchmarks.places import Places
 from estimators import LocalMetric
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms.mechanism import Levels
 
+Values = NDArray[np.int64]
 EPSILON = 1.0
-LISTED = ("grr", "rappor", "oue", "subset_selection")
-WHAT = ("randomize", "aggregate", "half")
+COMPILED_MECHANISMS = ("grr", "rappor", "oue", "subset_selection")
+TASK_NAMES = ("randomize", "aggregate", "half")
 """The last is an estimate: of the share of a category that half of all hold."""
 TASKS: dict[str, dict[str, tuple[str, ...]]] = {
-    "pure-ldp": dict.fromkeys(WHAT, ("grr", "rappor", "oue", "hadamard_response")),
-    "multi-freq-ldpy": dict.fromkeys(WHAT, LISTED),
-    "ldp-toolbox": dict.fromkeys(WHAT, LISTED),
+    "pure-ldp": dict.fromkeys(TASK_NAMES, ("grr", "rappor", "oue", "hadamard_response")),
+    "multi-freq-ldpy": dict.fromkeys(TASK_NAMES, COMPILED_MECHANISMS),
+    "ldp-toolbox": dict.fromkeys(TASK_NAMES, COMPILED_MECHANISMS),
     "opendp": {
         "randomize": ("randomized_response", "laplace", "grr", "rappor"),
         "aggregate": ("rappor",),
@@ -49,42 +49,38 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
         file = Path(folder) / "values.npy"
         np.save(file, values[:SEQUENCE_REPORTS])
         reports = places.sized(SEQUENCE_REPORTS)
-        given = {"values": str(file), "epsilon": EPSILON, "categories": CATEGORIES}
+        population = {"values": str(file), "epsilon": EPSILON, "categories": CATEGORIES}
         for peer, tasks in TASKS.items():
             names = [
-                (name, what, mechanism)
-                for what, mechanisms in tasks.items()
+                (name, task, mechanism)
+                for task, mechanisms in tasks.items()
                 for mechanism in mechanisms
-                if places.wanted(name := f"peers/{what}/{mechanism}/{peer}")
+                if places.wanted(name := f"peers/{task}/{mechanism}/{peer}")
             ]
             if not names:
                 continue
-            with ExitStack() as stack:
-                try:
-                    process = stack.enter_context(serving(peer, {**given, "reports": reports}))
-                except NotInstalledError as error:
-                    yield from (NotRun(name, str(error)) for name, *_ in names)
-                    continue
-                for name, what, mechanism in names:
-                    theirs = process.side(f"{what} {mechanism}")
-                    if what == "half":
-                        yield _half(name, theirs)
-                    else:
-                        ours = OURS[what](places, mechanism, values)
-                        yield Benchmark(name, UNITS[what], ours, theirs)
+            yield from outcomes(
+                peer,
+                {**population, "reports": reports},
+                [name for name, *_ in names],
+                functools.partial(_measured, places, values, names),
+            )
 
 
-def _half(name: str, estimate: Side) -> Outcome:
-    """Return the mean estimate of the share of a category that half of all hold."""
-    try:
-        return Figure(name, estimate(0), "mean estimate")
-    except CannotRunError as error:
-        return NotRun(name, str(error))
+def _measured(
+    places: Places, values: Values, names: Sequence[tuple[str, str, str]], peer: Peer
+) -> Iterator[Outcome]:
+    for name, task, mechanism in names:
+        theirs = peer.side(f"{task} {mechanism}")
+        if task == "half":
+            yield figure(name, theirs, "mean estimate")
+        else:
+            yield Benchmark(name, UNITS[task], OURS[task](places, mechanism, values), theirs)
 
 
 def _population(
-    places: Places, mechanism: str, values: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> tuple[LocalMetric, Levels, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    places: Places, mechanism: str, values: Values
+) -> tuple[LocalMetric, Levels, Values]:
     metric = metric_of(mechanism, (EPSILON,))
     held = values[: places.sized(SIZES[mechanism])]
     if metric.range is not None:
@@ -92,16 +88,12 @@ def _population(
     return metric, np.zeros(held.size, dtype=np.uint8), held
 
 
-def _randomize(
-    places: Places, mechanism: str, values: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> Side:
+def _randomize(places: Places, mechanism: str, values: Values) -> Side:
     metric, level, held = _population(places, mechanism, values)
     return repeated(held.size, functools.partial(metric.randomize, held, level))
 
 
-def _aggregate(
-    places: Places, mechanism: str, values: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> Side:
+def _aggregate(places: Places, mechanism: str, values: Values) -> Side:
     metric, level, held = _population(places, mechanism, values)
     reports = metric.randomize(held, level, SeededBits(7))
 
@@ -113,9 +105,7 @@ def _aggregate(
     return repeated(held.size, action)
 
 
-def _sequence(
-    _: Places, mechanism: str, values: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> Side:
+def _sequence(_: Places, mechanism: str, values: Values) -> Side:
     metric = metric_of(mechanism, (EPSILON,))
     assert metric.range is not None  # noqa: S101
     level = np.zeros(LOOK_REPORTS, dtype=np.uint8)
@@ -130,7 +120,7 @@ def _sequence(
     return repeated(1, action)
 
 
-OURS: dict[str, Callable[[Places, str, np.ndarray[tuple[int], np.dtype[np.int64]]], Side]] = {
+OURS: dict[str, Callable[[Places, str, Values], Side]] = {
     "randomize": _randomize,
     "aggregate": _aggregate,
     "sequence": _sequence,

@@ -12,10 +12,10 @@ CODE = Path(__file__).parents[2] / "producers" / "wire" / "reports_pb2.py"
 
 def batch() -> Callable[[bytes], Any]:
     """Return what parses a ReportBatch."""
-    found = importlib.util.spec_from_file_location("reports_pb2", CODE)
-    assert found is not None  # noqa: S101
-    assert found.loader is not None  # noqa: S101
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    spec = importlib.util.spec_from_file_location("reports_pb2", CODE)
+    assert spec is not None  # noqa: S101
+    assert spec.loader is not None  # noqa: S101
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     parse: Callable[[bytes], Any] = module.ReportBatch.FromString
     return parse

@@ -6,20 +6,20 @@ import contextlib
 import json
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-from benchmarks.measure import CannotRunError, Side
-from benchmarks.peers.environments import python_of
+from benchmarks.measure import CannotRunError, Figure, NotRun, Outcome, Side
+from benchmarks.peers.environments import NotInstalledError, python_of
 
 ROOT = Path(__file__).parents[2]
 STOP_SECONDS = 10.0
 
 
 @contextmanager
-def serving(name: str, given: Mapping[str, object]) -> Iterator[Peer]:
+def serving(name: str, population: Mapping[str, object]) -> Iterator[Peer]:
     """Start a peer, in its environment, with what it is given; it ends with the block.
 
     Raises
@@ -28,17 +28,22 @@ def serving(name: str, given: Mapping[str, object]) -> Iterator[Peer]:
         If there is no environment for it.
     """
     module = f"benchmarks.peers.with_{name.replace('-', '_')}"
-    command = [str(python_of(name)), "-m", module, json.dumps(given)]
+    command = [str(python_of(name)), "-m", module, json.dumps(population)]
     with (
-        tempfile.TemporaryFile("w+") as said,
+        tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(
-            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said
+            command,
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
         ) as process,
     ):
         assert process.stdin is not None  # noqa: S101
         assert process.stdout is not None  # noqa: S101
         try:
-            yield Peer(name, process.stdin, process.stdout, said)
+            yield Peer(name, process.stdin, process.stdout, errors)
         finally:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
@@ -48,11 +53,35 @@ def serving(name: str, given: Mapping[str, object]) -> Iterator[Peer]:
                 process.kill()
 
 
+def outcomes(
+    name: str,
+    population: Mapping[str, object],
+    benchmarks: Iterable[str],
+    measured: Callable[[Peer], Iterator[Outcome]],
+) -> Iterator[Outcome]:
+    """Yield what a peer measures; without an environment, that its benchmarks do not run."""
+    with ExitStack() as stack:
+        try:
+            peer = stack.enter_context(serving(name, population))
+        except NotInstalledError as error:
+            yield from (NotRun(benchmark, str(error)) for benchmark in benchmarks)
+            return
+        yield from measured(peer)
+
+
+def figure(name: str, side: Side, unit: str, scale: float = 1.0) -> Outcome:
+    """Return what a task measures by itself, over a scale."""
+    try:
+        return Figure(name, side(0) / scale, unit)
+    except CannotRunError as error:
+        return NotRun(name, str(error))
+
+
 class Peer:
     """The two ends of the pipe to a peer: a task goes in, a rate comes out."""
 
-    def __init__(self, name: str, tasks: IO[str], rates: IO[str], said: IO[str]) -> None:
-        self.name, self._tasks, self._rates, self._said = name, tasks, rates, said
+    def __init__(self, name: str, tasks: IO[str], rates: IO[str], errors: IO[str]) -> None:
+        self.name, self._tasks, self._rates, self._said = name, tasks, rates, errors
 
     def side(self, task: str) -> Side:
         """Return a side that does one of the peer's tasks, in its process.

@@ -8,13 +8,11 @@ last that was added up, without their start.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 from benchmarks.batches import payloads
 from benchmarks.end_to_end import counting
 from benchmarks.measure import Benchmark, NotRun, Outcome
-from benchmarks.peers.environments import NotInstalledError
-from benchmarks.peers.process import serving
+from benchmarks.peers.process import Peer, outcomes
 from benchmarks.places import Places
 
 MESSAGES = 600_000
@@ -30,15 +28,13 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
         return
     encoded = payloads(places.sized(MESSAGES), 1)
     topic, messages = places.log(encoded, key=b"all")
-    for peer, most in PEERS.items():
+    for peer, max_messages in PEERS.items():
         if not places.wanted(names[peer]):
             continue
-        given = {"servers": places.kafka, "topic": topic, "messages": min(messages, most)}
-        with ExitStack() as stack:
-            try:
-                process = stack.enter_context(serving(peer, given))
-            except NotInstalledError as error:
-                yield NotRun(names[peer], str(error))
-                continue
+        source = {"servers": places.kafka, "topic": topic, "messages": min(messages, max_messages)}
+
+        def measured(process: Peer, name: str = names[peer]) -> Iterator[Outcome]:
             ours = counting(places, encoded, 1, 1)
-            yield Benchmark(names[peer], "reports/s", ours, process.side("windowed sum"))
+            yield Benchmark(name, "reports/s", ours, process.side("windowed sum"))
+
+        yield from outcomes(peer, source, [names[peer]], measured)

@@ -21,8 +21,8 @@ MINUTE = timedelta(minutes=1)
 
 
 def main() -> None:
-    given = arguments()
-    answer({"windowed sum": lambda: -_rate(given["servers"], given["topic"], given["messages"])})
+    source = arguments()
+    answer({"windowed sum": lambda: -_rate(source["servers"], source["topic"], source["messages"])})
 
 
 def _rate(servers: str, topic: str, messages: int) -> float:
@@ -33,8 +33,8 @@ def _rate(servers: str, topic: str, messages: int) -> float:
 
     def total(message: Any) -> tuple[str, tuple[datetime, int]]:
         times.append(time.perf_counter())
-        when = datetime.fromtimestamp(message.timestamp[1] / 1000, UTC)
-        return "all", (when, sum(parse(message.value).values))
+        event_time = datetime.fromtimestamp(message.timestamp[1] / 1000, UTC)
+        return "all", (event_time, sum(parse(message.value).values))
 
     flow = Dataflow("sums")
     source = KafkaSource([servers], [topic], tail=False, batch_size=BATCH)

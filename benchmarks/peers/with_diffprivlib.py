@@ -9,7 +9,7 @@ from diffprivlib.mechanisms import Binary, Geometric, Laplace, Staircase
 
 from benchmarks.peers.answering import Randomize, answer, given, noises
 
-MOST = 2_000
+MAX_VALUES = 2_000
 SENSITIVITY = 2 * 1024
 """Of values in [-1, 1] on a grid of 1/1024."""
 
@@ -18,8 +18,8 @@ def main() -> None:
     population = given()
     binary = Binary(epsilon=population.epsilon, value0="0", value1="1")
     noise = Geometric(epsilon=population.epsilon, sensitivity=SENSITIVITY)
-    answers = [str(bit) for bit in population.bits[:MOST]]
-    numbers = population.values[:MOST].tolist()
+    answers = [str(bit) for bit in population.bits[:MAX_VALUES]]
+    numbers = population.values[:MAX_VALUES].tolist()
 
     def randomized(mechanism: Any, values: Any) -> Any:
         return lambda: len([mechanism.randomise(value) for value in values])

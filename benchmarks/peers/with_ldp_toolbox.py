@@ -7,7 +7,9 @@ from ldp_toolbox.protocols.frequency.ss import SubsetSelection
 from ldp_toolbox.protocols.frequency.ue import UnaryEncoding
 
 from benchmarks.peers.answering import Given, given
-from benchmarks.peers.compiled import Protocol, serve
+from benchmarks.peers.one_by_one import Protocol, serve
+
+SIZES = {"grr": 20_000, "rappor": 5_000, "oue": 5_000, "subset_selection": 2_000}
 
 
 def protocols(population: Given) -> dict[str, Protocol]:
@@ -18,8 +20,8 @@ def protocols(population: Given) -> dict[str, Protocol]:
         "oue": UnaryEncoding(size, epsilon, optimal=True),
         "subset_selection": SubsetSelection(size, epsilon),
     }
-    return {name: (one.obfuscate, one.estimate) for name, one in made.items()}
+    return {name: (protocol.obfuscate, protocol.estimate) for name, protocol in made.items()}
 
 
 if __name__ == "__main__":
-    serve(protocols, given())
+    serve(protocols(given()), SIZES)

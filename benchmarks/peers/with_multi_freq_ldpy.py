@@ -9,7 +9,9 @@ from multi_freq_ldpy.pure_frequency_oracles.SS import SS_Aggregator_MI, SS_Clien
 from multi_freq_ldpy.pure_frequency_oracles.UE import UE_Aggregator_MI, UE_Client
 
 from benchmarks.peers.answering import Given, given
-from benchmarks.peers.compiled import Protocol, serve
+from benchmarks.peers.one_by_one import Protocol, serve
+
+SIZES = {"grr": 20_000, "rappor": 5_000, "oue": 5_000, "subset_selection": 2_000}
 
 
 def protocols(population: Given) -> dict[str, Protocol]:
@@ -36,4 +38,4 @@ def protocols(population: Given) -> dict[str, Protocol]:
 
 
 if __name__ == "__main__":
-    serve(protocols, given())
+    serve(protocols(given()), SIZES)

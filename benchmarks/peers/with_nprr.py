@@ -11,7 +11,7 @@ from nprr import nprr, nprr_hoeffding_cs
 
 from benchmarks.peers.answering import answer, arguments, given
 
-MOST = 100_000
+MAX_VALUES = 100_000
 ALPHA = 0.05
 
 
@@ -19,7 +19,7 @@ def main() -> None:
     population = given()
     honest = math.tanh(population.epsilon / 2)
     values = np.resize(population.bits, arguments()["reports"]).astype(float)
-    some = values[:MOST]
+    first_values = values[:MAX_VALUES]
 
     def randomized(held: Any) -> Any:
         return nprr(held, honest, 1)
@@ -34,7 +34,7 @@ def main() -> None:
 
     answer(
         {
-            "randomize randomized_response": lambda: len(randomized(some)),
+            "randomize randomized_response": lambda: len(randomized(first_values)),
             "sequence randomized_response": sequence,
         }
     )

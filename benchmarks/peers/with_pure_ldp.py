@@ -5,80 +5,47 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from pure_ldp.frequency_oracles import (
-    DEClient,
-    DEServer,
-    HadamardResponseClient,
-    HadamardResponseServer,
-    UEClient,
-    UEServer,
-)
+import pure_ldp.frequency_oracles as pure
 
-from benchmarks.peers.answering import (
-    Randomize,
-    Task,
-    answer,
-    from_ends,
-    given,
-    half,
-    noises,
-    to_ends,
-)
+from benchmarks.peers.answering import Randomize, from_ends, given, noises, to_ends
+from benchmarks.peers.one_by_one import serve
 
-MOST = {"grr": 20_000, "rappor": 1_000, "oue": 1_000, "hadamard_response": 2_000}
+SIZES = {"grr": 20_000, "rappor": 1_000, "oue": 1_000, "hadamard_response": 2_000}
 
 
 def main() -> None:
     population = given()
     size, epsilon = population.categories, population.epsilon
-    at = {"index_mapper": int}
-    servers = {
-        "grr": DEServer(epsilon, size, **at),
-        "rappor": UEServer(epsilon, size, use_oue=False, **at),
-        "oue": UEServer(epsilon, size, use_oue=True, **at),
-        "hadamard_response": HadamardResponseServer(epsilon, size, **at),
-    }
-    clients = {
-        "grr": DEClient(epsilon, size, **at),
-        "rappor": UEClient(epsilon, size, use_oue=False, **at),
-        "oue": UEClient(epsilon, size, use_oue=True, **at),
-        "hadamard_response": HadamardResponseClient(
-            epsilon, size, servers["hadamard_response"].get_hash_funcs(), **at
+    hadamard = pure.HadamardResponseServer(epsilon, size, index_mapper=int)
+    hashes = hadamard.get_hash_funcs()
+    oracles = {
+        "grr": (pure.DEClient(epsilon, size, index_mapper=int), pure.DEServer),
+        "hadamard_response": (
+            pure.HadamardResponseClient(epsilon, size, hashes, index_mapper=int),
+            lambda *_, **__: hadamard,
         ),
     }
-    tasks: dict[str, Task] = {}
-    for name, most in MOST.items():
-        values = population.values[:most].tolist()
-        randomize = functools.partial(_randomize, clients[name], values)
-        tasks[f"half {name}"] = functools.partial(
-            half,
-            functools.partial(_randomize, clients[name]),
-            functools.partial(_estimate, servers[name], size),
+    for name, is_optimal in (("rappor", False), ("oue", True)):
+        client = pure.UEClient(epsilon, size, use_oue=is_optimal, index_mapper=int)
+        oracles[name] = client, functools.partial(pure.UEServer, use_oue=is_optimal)
+    protocols = {
+        name: (
+            client.privatise,
+            functools.partial(_estimate, make(epsilon, size, index_mapper=int), size),
         )
-        tasks[f"randomize {name}"] = functools.partial(_count, randomize)
-        tasks[f"aggregate {name}"] = functools.partial(
-            _aggregate, servers[name], functools.cache(randomize), size
-        )
-    answer(tasks | noises({"randomized_response": _signs}))
+        for name, (client, make) in oracles.items()
+    }
+    serve(protocols, SIZES, noises({"randomized_response": _signs}))
 
 
 def _signs(epsilon: float) -> Randomize:
     """Return direct encoding of two categories: the library has nothing for means."""
-    client = DEClient(epsilon, 2, index_mapper=int)
-    return lambda values: from_ends(_randomize(client, to_ends(values).tolist()), epsilon)
+    client = pure.DEClient(epsilon, 2, index_mapper=int)
 
+    def randomize(values: Any) -> Any:
+        return from_ends([client.privatise(bit) for bit in to_ends(values).tolist()], epsilon)
 
-def _count(randomize: Any) -> int:
-    return len(randomize())
-
-
-def _randomize(client: Any, values: list[int]) -> list[Any]:
-    return [client.privatise(value) for value in values]
-
-
-def _aggregate(server: Any, reports: Any, size: int) -> int:
-    _estimate(server, size, reports())
-    return len(reports())
+    return randomize
 
 
 def _estimate(server: Any, size: int, reports: list[Any]) -> Any:

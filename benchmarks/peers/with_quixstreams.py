@@ -16,8 +16,8 @@ WINDOW_MS = 60_000
 
 
 def main() -> None:
-    given = arguments()
-    answer({"windowed sum": lambda: -_rate(given["servers"], given["topic"], given["messages"])})
+    source = arguments()
+    answer({"windowed sum": lambda: -_rate(source["servers"], source["topic"], source["messages"])})
 
 
 def _rate(servers: str, topic: str, messages: int) -> float:

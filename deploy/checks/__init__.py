@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,11 +18,3 @@ class Fault(NamedTuple):
     def __str__(self) -> str:
         """Return one line, as ruff and mypy write it."""
         return f"{self.file.relative_to(ROOT)}:{self.line}: {self.told}"
-
-
-def exit_code(faults: Iterable[Fault]) -> int:
-    """Print faults in the order of files and lines, and return the exit code of a check."""
-    found = sorted(set(faults))
-    for fault in found:
-        print(fault)
-    return int(bool(found))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from deploy.checks import docstrings, exit_code, folders, pages
+from deploy.checks import docstrings, folders, pages
 
 if __name__ == "__main__":
-    sys.exit(exit_code([*docstrings.faults(), *pages.faults(), *folders.faults()]))
+    faults = sorted({*docstrings.faults(), *pages.faults(), *folders.faults()})
+    for fault in faults:
+        print(fault)
+    sys.exit(bool(faults))

@@ -14,20 +14,19 @@ import inspect
 import pkgutil
 import pydoc
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from deploy.checks import Fault, exit_code
+from deploy.checks import Fault
 from estimators.central.release_weights import RELEASE_WEIGHTINGS
 from reproduction.experiments import EXPERIMENTS
 
 PACKAGES = ("estimators", "producers", "aggregator", "dither", "reproduction")
-MANY = 3
+MANY_ARGUMENTS = 3
 UNDERLINE = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
 RAISE = re.compile(r"^Raise (\w+)")  # a function that only checks may say so in its first line
-ELSEWHERE = re.compile(r"\bas (?:in|of|for) :\w+:`~?([\w.]+)`")
+REFERENCE = re.compile(r"\bas (?:in|of|for) :\w+:`~?([\w.]+)`")
 NAMES = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: :|$)", re.MULTILINE)
 REGISTERED = {
     *(policy for policies in RELEASE_WEIGHTINGS.values() for policy in policies.values()),
@@ -43,14 +42,14 @@ def faults() -> Iterator[Fault]:
             for name, function in _functions(module):
                 code = function.__code__
                 where = Path(code.co_filename), code.co_firstlineno
-                for told in (*_arguments(function), *_errors(function)):
-                    yield Fault(*where, f"{name}: {told}")
+                for message in (*_arguments(function), *_errors(function)):
+                    yield Fault(*where, f"{name}: {message}")
 
 
 def _modules(package: str) -> list[str]:
-    inside = pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
-    found = [module.name for module in inside]
-    return [package, *(name for name in found if not name.endswith(("_pb2", "__main__")))]
+    modules = pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
+    names = [module.name for module in modules]
+    return [package, *(name for name in names if not name.endswith(("_pb2", "__main__")))]
 
 
 def _functions(module: str) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -64,8 +63,8 @@ def _functions(module: str) -> Iterator[tuple[str, Callable[..., Any]]]:
         if inspect.isfunction(plain := inspect.unwrap(value)):
             yield name, plain
         elif inspect.isclass(value):
-            for method, found in vars(value).items():
-                plain = getattr(found, "fget", getattr(found, "func", found))
+            for method, attribute in vars(value).items():
+                plain = getattr(attribute, "fget", getattr(attribute, "func", attribute))
                 plain = inspect.unwrap(getattr(plain, "__func__", plain))
                 inherited = any(method in vars(base) for base in value.__mro__[1:])
                 if inspect.isfunction(plain) and not method.startswith("_") and not inherited:
@@ -86,16 +85,16 @@ def _arguments(function: Callable[..., Any]) -> Iterator[str]:
     arguments = set(inspect.signature(function).parameters) - {"self", "cls"}
     sections = _sections(function)
     is_registered = inspect.isfunction(function) and function in REGISTERED
-    if is_registered or (len(arguments) < MANY and "Parameters" not in sections):
+    if is_registered or (len(arguments) < MANY_ARGUMENTS and "Parameters" not in sections):
         return
     documented = sections.get("Parameters", set())
     module, scope = function.__module__, function.__qualname__.rpartition(".")[0]
-    for name in ELSEWHERE.findall(" ".join((inspect.getdoc(function) or "").split())):
+    for name in REFERENCE.findall(" ".join((inspect.getdoc(function) or "").split())):
         places = (f"{module}.{scope}.{name}", f"{module}.{name}", name)
-        there = next(filter(None, map(pydoc.locate, places)), None)
-        if there is None:
+        target = next(filter(None, map(pydoc.locate, places)), None)
+        if target is None:
             yield f"there is no {name}"
-        documented = documented | _sections(there).get("Parameters", set())
+        documented = documented | _sections(target).get("Parameters", set())
     yield from (f"the argument {name} is not documented" for name in arguments - documented)
 
 
@@ -111,10 +110,10 @@ def _raised(node: ast.AST, caught: frozenset[str] = frozenset()) -> Iterator[str
         names = {ast.unparse(name).rpartition(".")[2] for kind in types for name in ast.walk(kind)}
         for statement in node.body:
             yield from _raised(statement, caught | names)
-        rest: list[ast.AST] = [*node.handlers, *node.orelse, *node.finalbody]
+        parts: list[ast.AST] = [*node.handlers, *node.orelse, *node.finalbody]
     else:
-        rest = list(ast.iter_child_nodes(node))
-    for inner in rest:
+        parts = list(ast.iter_child_nodes(node))
+    for inner in parts:
         is_own = not isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         if is_own and isinstance(inner, (ast.stmt, ast.ExceptHandler, ast.match_case)):
             yield from _raised(inner, caught)
@@ -125,20 +124,20 @@ def _definitions(file: str) -> dict[int, ast.AST]:
     """Return the functions of a file by their first lines."""
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    found: dict[int, ast.AST] = {}
+    definitions: dict[int, ast.AST] = {}
     for node in ast.walk(tree):
         if isinstance(node, kinds):
-            found[min([node.lineno, *(one.lineno for one in node.decorator_list)])] = node
-    return found
+            definitions[
+                min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            ] = node
+    return definitions
 
 
 def _errors(function: Callable[..., Any]) -> Iterator[str]:
     code = function.__code__
     definition = _definitions(code.co_filename).get(code.co_firstlineno, ast.Pass())
-    told = {*RAISE.findall(inspect.getdoc(function) or "")}
-    told |= _sections(function).get("Raises", set())
-    yield from (f"the error {name} is not documented" for name in {*_raised(definition)} - told)
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code(faults()))
+    documented = {*RAISE.findall(inspect.getdoc(function) or "")}
+    documented |= _sections(function).get("Raises", set())
+    yield from (
+        f"the error {name} is not documented" for name in {*_raised(definition)} - documented
+    )

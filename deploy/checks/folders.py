@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 
-from deploy.checks import ROOT, Fault, exit_code
+from deploy.checks import ROOT, Fault
 
 PACKAGES = ("estimators", "producers", "aggregator", "dither", "reproduction")
 MOST_MODULES = 16
@@ -24,13 +23,12 @@ def faults() -> Iterator[Fault]:
             if count > MOST_MODULES and folder not in REGISTRIES:
                 yield Fault(file, 1, f"{count} modules in a folder: at most {MOST_MODULES}")
     for file in (ROOT / "tests").rglob("*.py"):
-        own = ".".join(file.parent.relative_to(ROOT).parts)
+        package_of_file = ".".join(file.parent.relative_to(ROOT).parts)
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-            module = found[1] if (found := IMPORT.match(line)) else own
-            if not (module.startswith(("tests.support", f"{own}.")) or module == own):
-                told = f"{module} belongs to another folder: share it in tests/support"
-                yield Fault(file, number, told)
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code(faults()))
+            module = match[1] if (match := IMPORT.match(line)) else package_of_file
+            if not (
+                module.startswith(("tests.support", f"{package_of_file}."))
+                or module == package_of_file
+            ):
+                message = f"{module} belongs to another folder: share it in tests/support"
+                yield Fault(file, number, message)

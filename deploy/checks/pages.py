@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import importlib
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import dither
-from deploy.checks import ROOT, Fault, exit_code
+from deploy.checks import ROOT, Fault
 from estimators.mechanisms import MECHANISMS
 
-WIDEST = 100
+MAX_LINE_LENGTH = 100
 UNBREAKABLE = re.compile(r"<.*>|\S+")
 LIST = re.compile(r"\+ | {1,3}([-*+]|\d+\.) ")
 """A forge takes a line that begins with + for a list; the site takes 4 spaces to nest one."""
@@ -44,8 +43,8 @@ def _form(page: Path) -> Iterator[Fault]:
         if line.lstrip().startswith("```"):
             in_code = not in_code
         elif not (in_code or line.lstrip().startswith("|") or UNBREAKABLE.fullmatch(line.strip())):
-            if len(line) > WIDEST:
-                yield Fault(page, number, f"{len(line)} characters: at most {WIDEST}")
+            if len(line) > MAX_LINE_LENGTH:
+                yield Fault(page, number, f"{len(line)} characters: at most {MAX_LINE_LENGTH}")
             if LIST.match(line):
                 yield Fault(page, number, "a list that the site takes for another: nest by 4")
 
@@ -62,13 +61,13 @@ def _glossary(page: Path) -> Iterator[Fault]:
     begin = lines.index("## Glossary")
     rows = [(number, TERM.fullmatch(line)) for number, line in enumerate(lines, 1)]
     terms = [(number, row[1], row[2]) for number, row in rows[begin:] if row][1:]
-    before = ""
+    previous_term = ""
     for number, term, meaning in terms:
-        if term <= before:
+        if term <= previous_term:
             yield Fault(page, number, f"{term}: each term once, in order")
         if not meaning.endswith((".", ")")):
             yield Fault(page, number, f"{term}: end the meaning with a full stop")
-        before = term
+        previous_term = term
     if not terms:
         yield Fault(page, begin + 1, "a glossary without terms")
 
@@ -88,7 +87,3 @@ def _reference(folder: Path) -> Iterator[Fault]:
         yield Fault(folder / "aggregator.md", 1, f"dither.{name} is not in the reference")
     for name in public.keys() - entries:
         yield Fault(folder / f"{public[name]}.md", 1, f"{name} is not in the reference")
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code(faults()))

@@ -5,14 +5,11 @@ from __future__ import annotations
 import hashlib
 import signal
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from deploy.kafka.distribution import JARS, KafkaUnavailableError, java, java_version
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 # Quick to start rather than quick to run: C1 only and the simplest collector.
 JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms128m")
@@ -86,9 +83,9 @@ class Broker:
         self.folder.mkdir(parents=True, exist_ok=True)
         listeners = [f"CLIENT://{self.address}"]
         advertised = listeners.copy()
-        for name, (port, told) in self.doors.items():
+        for name, (port, told_port) in self.doors.items():
             listeners.append(f"{name}://127.0.0.1:{port}")
-            advertised.append(f"{name}://127.0.0.1:{told}")
+            advertised.append(f"{name}://127.0.0.1:{told_port}")
         everything: dict[str, str | int] = {
             "process.roles": "broker,controller",
             "node.id": self.node,

@@ -9,16 +9,15 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
 
 from deploy.kafka.broker import Broker
 from deploy.kafka.distribution import JARS, KafkaUnavailableError, fetch_jars, missing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 #: Seconds until every broker answers; about 2 per broker are usual on two cores.
 READY_TIMEOUT = 180
@@ -40,6 +39,7 @@ def give_up_reserved_ports() -> None:
         _RESERVED.popleft().close()
 
 
+@dataclass(eq=False)
 class KafkaCluster:
     """Apache Kafka as child processes: KRaft brokers on free loopback ports.
 
@@ -73,26 +73,15 @@ class KafkaCluster:
     ...     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        brokers: int = 1,
-        properties: Mapping[str, str | int] | None = None,
-        jars: Path = JARS,
-        heap: str = "384m",
-        jvm_options: Sequence[str] = (),
-        doors: Mapping[str, Sequence[int]] | None = None,
-        port: int | None = None,
-    ) -> None:
-        self.folder = folder
-        self.brokers = brokers
-        self.properties = properties or {}
-        self.jars = jars
-        self.heap = heap
-        self.jvm_options = jvm_options
-        self.doors = doors or {}
-        self.port = port
-        self.nodes: list[Broker] = []
+    folder: Path
+    brokers: int = 1
+    properties: Mapping[str, str | int] = field(default_factory=dict)
+    jars: Path = JARS
+    heap: str = "384m"
+    jvm_options: Sequence[str] = ()
+    doors: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    port: int | None = None
+    nodes: list[Broker] = field(default_factory=list, init=False)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -115,13 +104,10 @@ class KafkaCluster:
         for attempts_left in (2, 1, 0):
             try:
                 self._start_all()
-            except _PortTakenError:
+            except BaseException as error:
                 self._kill_all()
-                if attempts_left == 0:
+                if not isinstance(error, _PortTakenError) or attempts_left == 0:
                     raise
-            except BaseException:
-                self._kill_all()
-                raise
             else:
                 break
         return self
@@ -159,7 +145,7 @@ class KafkaCluster:
         node.ask_to_stop()
         node.end(STOP_GRACE)
         node.start()
-        self._wait_until_ready([node], known=1)
+        self._wait_until_ready([node], min_brokers=1)
 
     def freeze(self, broker: int) -> None:
         """Stop a broker where it is (SIGSTOP) until `thaw`."""
@@ -186,7 +172,9 @@ class KafkaCluster:
                 port=ports[2 * i],
                 controller_port=ports[2 * i + 1],
                 jars=self.jars,
-                doors={name: (next(behind), told[i]) for name, told in self.doors.items()},
+                doors={
+                    name: (next(behind), told_ports[i]) for name, told_ports in self.doors.items()
+                },
                 heap=self.heap,
                 jvm_options=self.jvm_options,
             )
@@ -199,7 +187,7 @@ class KafkaCluster:
             list(pool.map(lambda node: node.prepare(identity, voters, settings), self.nodes))
         for node in self.nodes:
             node.start()
-        self._wait_until_ready(self.nodes, known=self.brokers)
+        self._wait_until_ready(self.nodes, min_brokers=self.brokers)
 
     def _cluster_id(self) -> str:
         remembered = self.folder / "cluster.id"
@@ -210,8 +198,8 @@ class KafkaCluster:
             remembered.write_text("0" + identity[1:])
         return remembered.read_text()
 
-    def _wait_until_ready(self, nodes: Sequence[Broker], known: int) -> None:
-        """Wait until each of the nodes itself lists itself and at least `known` live brokers."""
+    def _wait_until_ready(self, nodes: Sequence[Broker], min_brokers: int) -> None:
+        """Wait until each of the nodes lists itself, and so many live brokers at least."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
@@ -225,7 +213,7 @@ class KafkaCluster:
                     listed = admin.list_topics(timeout=1).brokers
                 except KafkaException:
                     listed = {}
-                if node.node in listed and len(listed) >= known:
+                if node.node in listed and len(listed) >= min_brokers:
                     break
                 _raise_if_failed(node, deadline)
 

@@ -15,32 +15,18 @@ from aggregator.local.ports import refuse_taken
 from deploy.kafka import launcher
 from deploy.kafka.cluster import KafkaCluster
 
-PORT = 9092
+PORTS = click.IntRange(1, 65535)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+FOLDER_DEFAULT = "a temporary one, deleted at the end"
 LOOK_SECONDS = 0.5
 
 
-@click.command()
-@click.option(
-    "--port",
-    type=click.IntRange(1, 65535),
-    default=PORT,
-    show_default=True,
-    help="Port of the first broker, on 127.0.0.1.",
-)
-@click.option(
-    "--brokers", type=click.IntRange(1), default=1, show_default=True, help="Number of brokers."
-)
-@click.option(
-    "--folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for data and logs [default: a temporary one, deleted at the end].",
-)
+@click.command(context_settings={"show_default": True})
+@click.option("--port", type=PORTS, default=9092, help="Port of the first broker, on 127.0.0.1.")
+@click.option("--brokers", type=click.IntRange(1), default=1, help="Number of brokers.")
+@click.option("--folder", type=FOLDER, show_default=FOLDER_DEFAULT, help="For data and logs.")
 @click.option("--fetch", is_flag=True, help="Fetch the jars with Maven, and start nothing.")
-@click.option(
-    "--if-possible",
-    is_flag=True,
-    help="With --fetch: if something is missing, say so and exit with 0.",
-)
+@click.option("--if-possible", is_flag=True, help="With --fetch: exit with 0 if that cannot be.")
 def kafka(port: int, brokers: int, folder: Path | None, *, fetch: bool, if_possible: bool) -> None:
     """Run Apache Kafka on this machine until Ctrl-C. Needs Java 17, and Maven once.
 
@@ -72,8 +58,8 @@ def _run(port: int, brokers: int, folder: Path | None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     with contextlib.ExitStack() as closing:
-        place = folder or Path(closing.enter_context(tempfile.TemporaryDirectory()))
-        cluster = closing.enter_context(KafkaCluster(place, brokers, port=port))
+        data = folder or Path(closing.enter_context(tempfile.TemporaryDirectory()))
+        cluster = closing.enter_context(KafkaCluster(data, brokers, port=port))
         click.echo(cluster.bootstrap_servers)
         while not stop.wait(LOOK_SECONDS):
             cluster.check()

@@ -35,14 +35,14 @@ def java() -> str | None:
 @cache
 def java_version(command: str) -> str:
     """Return what `java -version` says in its first line."""
-    told = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)
-    return (told.stderr or told.stdout).partition("\n")[0].strip()
+    ran = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)
+    return (ran.stderr or ran.stdout).partition("\n")[0].strip()
 
 
 def kafka_version() -> str:
     """Return the version of Apache Kafka that pom.xml asks for."""
-    found = re.search(r"<artifactId>kafka_[\d.]+</artifactId>\s*<version>([^<]+)<", POM.read_text())
-    return found[1] if found else "unknown"
+    match = re.search(r"<artifactId>kafka_[\d.]+</artifactId>\s*<version>([^<]+)<", POM.read_text())
+    return match[1] if match else "unknown"
 
 
 def missing(jars: Path = JARS) -> str:
@@ -61,10 +61,10 @@ def missing(jars: Path = JARS) -> str:
     command = java()
     if command is None:
         return f"no java: install Java {OLDEST_JAVA} or newer (Debian: openjdk-17-jre-headless)"
-    told = java_version(command)
-    found = re.search(r'"(\d+)', told)
-    if found is None or int(found[1]) < OLDEST_JAVA:
-        return f"{command} is {told or 'not working'}: install Java {OLDEST_JAVA} or newer"
+    version = java_version(command)
+    match = re.search(r'"(\d+)', version)
+    if match is None or int(match[1]) < OLDEST_JAVA:
+        return f"{command} is {version or 'not working'}: install Java {OLDEST_JAVA} or newer"
     if not is_fetched(jars) and shutil.which("mvn") is None:
         return "no mvn to fetch Apache Kafka with: install Maven (Debian: maven)"
     return ""
@@ -94,9 +94,9 @@ def fetch_jars(jars: Path = JARS) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaUnavailableError(missing(jars) or "no mvn to fetch Apache Kafka with")
-    beside = jars.parent / "target"
-    beside.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=beside) as scratch:
+    target = jars.parent / "target"
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target) as scratch:
         fresh = Path(scratch) / "jars"
         _copy_dependencies(maven, fresh)
         (fresh / ".pom-sha256").write_text(_pom_hash())

@@ -23,17 +23,11 @@ __all__ = [
     "JARS",
     "KafkaCluster",
     "KafkaUnavailableError",
-    "available",
     "fetch",
     "is_fetched",
     "kafka_version",
     "missing",
 ]
-
-
-def available(jars: Path = JARS) -> bool:
-    """Whether Apache Kafka can run here: Java is new enough, and the jars or Maven are there."""
-    return not missing(jars)
 
 
 def fetch(jars: Path = JARS) -> None:

@@ -6,38 +6,31 @@ synthetic wherever an experiment does not say otherwise.
 
 from __future__ import annotations
 
-from reproduction.experiments import (
-    adpm,
-    adpm_appendix,
-    bounds,
-    discovery,
-    distribution,
-    errata,
-    hdpwc_figures,
-    hdpwc_tables,
-    hist,
-    hist_bounds,
-    hldp,
-    minimum,
-    minimum_tasks,
-)
-from reproduction.experiments.outcome import Claim, Curve, Experiment, Number, Outcome, Plot, Tick
+import functools
+import importlib
+import tomllib
+from pathlib import Path
 
-__all__ = ["EXPERIMENTS", "Claim", "Curve", "Experiment", "Number", "Outcome", "Plot", "Tick"]
+from reproduction.outcome import Claim, Experiment, Number, Outcome
+from reproduction.records import Records
 
-EXPERIMENTS: dict[str, Experiment] = {
-    **adpm.EXPERIMENTS,
-    **adpm_appendix.EXPERIMENTS,
-    **hdpwc_tables.EXPERIMENTS,
-    **hdpwc_figures.EXPERIMENTS,
-    **hist.EXPERIMENTS,
-    **hist_bounds.EXPERIMENTS,
-    **minimum.EXPERIMENTS,
-    **minimum_tasks.EXPERIMENTS,
-    **hldp.EXPERIMENTS,
-    **bounds.EXPERIMENTS,
-    **discovery.EXPERIMENTS,
-    **distribution.EXPERIMENTS,
-    **errata.EXPERIMENTS,
-}
+__all__ = ["EXPERIMENTS", "Claim", "Experiment", "Number", "Outcome"]
+
+
+def _load() -> dict[str, Experiment]:
+    experiments = {}
+    text = Path(__file__).with_name("experiments.toml").read_text(encoding="utf-8")
+    for key, entry in tomllib.loads(text).items():
+        module, _, name = entry.pop("function").rpartition(".")
+        run = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+        if "takes" in entry:
+            experiments[key] = Experiment(
+                **entry, run=functools.partial(run, Records()), run_on=run
+            )
+        else:
+            experiments[key] = Experiment(**entry, run=run)
+    return experiments
+
+
+EXPERIMENTS = _load()
 """By the names that `dither reproduce` takes."""

@@ -12,20 +12,11 @@ from typing import Any
 import numpy as np
 
 from estimators import define
-from estimators.estimate import Estimate, Floats
+from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.trusted import TrustedMetric
 from reproduction.baselines import acquisition_rates, sampling_mechanism, separate_noise
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-    mean_and_error,
-)
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error
 
 POLICIES = {"ADPM": "adpm", "PropDPM": "proportional", "UNI": "uniform-minimum"}
 BASELINES = {"LDPE": separate_noise, "SM": sampling_mechanism}
@@ -65,8 +56,23 @@ def collected(metric: TrustedMetric, values: Any, level: Any) -> Any:
     return statistic
 
 
-def squared_error(released: Estimate, variance: float) -> float:
-    """Return the mean squared error of a release of values with this variance, exactly."""
+def released_error(
+    metric: TrustedMetric, statistic: Any, policy: str, seed: int, variance: float
+) -> float:
+    """Return the mean squared error of a release of values with this variance, exactly.
+
+    Parameters
+    ----------
+    metric : TrustedMetric
+    statistic : ndarray
+        Of true values.
+    policy : str
+        Of the weights.
+    seed : int
+    variance : float
+        Of the values.
+    """
+    released = metric.release(statistic, SeededBits(seed), policy, target="sample")
     assert released.privacy is not None  # noqa: S101
     used = released.counts > 0
     per_report = released.weights[used] / released.counts[used]
@@ -88,8 +94,8 @@ def table_2(runs: int, seed: int, tick: Tick) -> Outcome:
         logs: dict[str, list[float]] = {method: [] for method in TABLE_2[spread]}
         for draw in range(DRAWS):
             metric, demands = demanded(spread, DRAWS * seed + draw)
-            found = _errors(metric, demands, runs, seed + draw)
-            for method, squares in found.items():
+            errors = _errors(metric, demands, runs, seed + draw)
+            for method, squares in errors.items():
                 logs[method].append(math.log(np.mean(squares)))
             logs["FME"].append(math.log(acquisition_error(demands, BETA_VARIANCE)))
             tick((i * DRAWS + draw + 1) / (2 * DRAWS))
@@ -108,16 +114,16 @@ def acquisition_error(demands: Floats, variance: float) -> float:
 
 def _errors(metric: TrustedMetric, demands: Floats, runs: int, seed: int) -> dict[str, list[float]]:
     level, rng, bits = metric.level_of(demands), np.random.default_rng(seed), SeededBits(seed)
-    found: dict[str, list[float]] = {method: [] for method in (*POLICIES, *BASELINES)}
+    errors: dict[str, list[float]] = {method: [] for method in (*POLICIES, *BASELINES)}
     for _ in range(runs):
         values = rng.beta(2, 3, USERS)
         statistic = collected(metric, values - 0.5, level)
         for method, policy in POLICIES.items():
             released = metric.release(statistic, bits, policy, target="sample")
-            found[method].append((float(released.value) + 0.1) ** 2)
+            errors[method].append((float(released.value) + 0.1) ** 2)
         for method, mechanism in BASELINES.items():
-            found[method].append((mechanism(values, demands, rng) - 0.4) ** 2)
-    return found
+            errors[method].append((mechanism(values, demands, rng) - 0.4) ** 2)
+    return errors
 
 
 def errors_beyond_sampling(
@@ -137,8 +143,8 @@ def errors_beyond_sampling(
         level = np.repeat([0, 1], [n // 2, n - n // 2]).astype(np.uint8)
         statistic = collected(metric, np.zeros(n), level)
         for method, policy in policies.items():
-            released = metric.release(statistic, SeededBits(seed), policy, target="sample")
-            curves[method].append(squared_error(released, 1 / 12) - 1 / (12 * n))
+            error = released_error(metric, statistic, policy, seed, 1 / 12)
+            curves[method].append(error - 1 / (12 * n))
         rng, demands = np.random.default_rng([seed, n]), np.array([0.1, 0.15])[level]
         squares: dict[str, list[float]] = {method: [] for method in BASELINES}
         for _ in range(runs):
@@ -146,8 +152,8 @@ def errors_beyond_sampling(
             plain = (values.mean() - 0.5) ** 2  # subtracted here: of mean 1/(12 n)
             for method, mechanism in BASELINES.items():
                 squares[method].append((mechanism(values, demands, rng) - 0.5) ** 2 - plain)
-        for method, found in squares.items():
-            curves[method].append(float(np.mean(found)))
+        for method, differences in squares.items():
+            curves[method].append(float(np.mean(differences)))
         tick((i + 1) / len(sizes))
     return sizes, curves
 
@@ -194,8 +200,7 @@ def figure_1b(runs: int, seed: int, tick: Tick) -> Outcome:
         level = metric.level_of(demands)
         statistic = collected(metric, np.zeros(USERS), level)
         for method, policy in POLICIES.items():
-            released = metric.release(statistic, SeededBits(seed), policy, target="sample")
-            curves[method].append(squared_error(released, 1 / 4))
+            curves[method].append(released_error(metric, statistic, policy, seed, 1 / 4))
         rng = np.random.default_rng([seed, i])
         for method, mechanism in BASELINES.items():
             squares = [
@@ -227,31 +232,3 @@ def figure_1b(runs: int, seed: int, tick: Tick) -> Outcome:
     ]  # fmt: skip
     lines = [Curve(method, seconds, y) for method, y in curves.items()]
     return Outcome(numbers, claims, Plot("epsilon_2", "MSE", lines))
-
-
-EXPERIMENTS = {
-    "adpm-table2": Experiment(
-        "ln MSE under high and low variance of epsilon, by method",
-        "ADPM, Table II",
-        "synthetic, as in the paper: Beta(2, 3), 1,000 users",
-        2000,
-        40,
-        table_2,
-    ),
-    "adpm-fig1a": Experiment(
-        "the error beyond that of the sample, as n grows",
-        "ADPM, Figure 1 (A)",
-        "synthetic, as in the paper: uniform values",
-        10_000,
-        1000,
-        figure_1a,
-    ),
-    "adpm-fig1b": Experiment(
-        "saturation: levels above R epsilon_1 do not reduce the error",
-        "ADPM, Figure 1 (B)",
-        "synthetic, as in the paper: a fair coin, 1,000 users",
-        4000,
-        200,
-        figure_1b,
-    ),
-}

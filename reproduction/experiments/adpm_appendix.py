@@ -13,19 +13,10 @@ from reproduction.experiments.adpm import (
     errors_beyond_sampling,
     trusted,
 )
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-    mean_and_error,
-)
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error
 
 RATIOS = (1.0, 1.5, 2.0, 4.0, 8.0, 12.0, 16.0, 17.0, 18.0, 32.0, 128.0, 512.0)
-STATED = 17.0
+STATED_RATIO = 17.0
 """R = 1 + 8 / (epsilon_1^2 n f) of Example 1: epsilon_1 = 0.01, n = 10,000, f = 1/2."""
 
 
@@ -54,11 +45,11 @@ def stretching(runs: int, seed: int) -> tuple[float, float]:
 def public_half(runs: int, seed: int) -> tuple[float, float]:
     """Return LDPE's squared error of Remark 2: 700 users at 0.1 and 300 whose data are public."""
     rng, demands = np.random.default_rng([seed, 3]), np.repeat([0.1, 1e9], [700, 300])
-    found = []
+    squares = []
     for _ in range(runs):
         values = rng.integers(0, 2, demands.size).astype(float)
-        found.append((separate_noise(values, demands, rng) - 0.5) ** 2)
-    return mean_and_error(found)
+        squares.append((separate_noise(values, demands, rng) - 0.5) ** 2)
+    return mean_and_error(squares)
 
 
 def figure_3(runs: int, seed: int, tick: Tick) -> Outcome:
@@ -70,14 +61,14 @@ def figure_3(runs: int, seed: int, tick: Tick) -> Outcome:
         for n in sizes
     ]
     rates = acquisition_rates(np.repeat([0.01, 5.12], 5000))
-    found = [weight_ratio(ratio, seed) for ratio in RATIOS]
+    weight_ratios = [weight_ratio(ratio, seed) for ratio in RATIOS]
     biased, biased_error = stretching(10 * runs, seed)
     public, public_error = public_half(runs, seed)
     saturated = 1 + 8 / (0.1**2 * 700)
     limit = saturated / (4 * 1000 * (0.7 + 0.3 * saturated))
     tick(1.0)
     numbers = [
-        Number("w_2 / w_1 of ADPM at epsilon_2 = 5.12", found[-1], 0, STATED, 0.01),
+        Number("w_2 / w_1 of ADPM at epsilon_2 = 5.12", weight_ratios[-1], 0, STATED_RATIO, 0.01),
         Number(
             "w_2 / w_1 of FME at epsilon_2 = 5.12", float(rates[-1] / rates[0]), 0, 2**0.5, 0.01
         ),
@@ -87,7 +78,8 @@ def figure_3(runs: int, seed: int, tick: Tick) -> Outcome:
         ),
     ]
     follows = all(
-        abs(w - min(ratio, STATED)) < 0.01 * ratio for ratio, w in zip(RATIOS, found, strict=True)
+        abs(w - min(ratio, STATED_RATIO)) < 0.01 * ratio
+        for ratio, w in zip(RATIOS, weight_ratios, strict=True)
     )
     better = all(a < b for a, b in zip(curves["ADPM"], curves["LDPE"], strict=True))
     claims = [
@@ -104,20 +96,9 @@ def figure_3(runs: int, seed: int, tick: Tick) -> Outcome:
         Claim(
             "the weights follow epsilon_2 / epsilon_1 up to R, and stay there",
             follows,
-            f"{found[3]:.3f} at 4, {found[-1]:.3f} at {RATIOS[-1]:g}; R = {STATED:g}",
+            f"{weight_ratios[3]:.3f} at 4, {weight_ratios[-1]:.3f} at {RATIOS[-1]:g}; "
+            f"R = {STATED_RATIO:g}",
         ),
     ]
     plot = Plot("n", "n (MSE - 1/(12 n))", [Curve(name, sizes, y) for name, y in curves.items()])
     return Outcome(numbers, claims, plot, [FME_INFERRED])
-
-
-EXPERIMENTS = {
-    "adpm-fig3": Experiment(
-        "errors against n, saturation of the weights, and the other methods' faults",
-        "ADPM, Figures 3 and 4, Examples 1 and 2, Remark 2",
-        "synthetic, as in the paper",
-        10_000,
-        400,
-        figure_3,
-    )
-}

@@ -15,21 +15,11 @@ from estimators import define
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.local import LocalMetric
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-    mean_and_error,
-)
 from reproduction.experiments.published_bounds import (
     BETA,
     LEVELS,
     Bound,
-    Seen,
+    Sample,
     laplace_constants,
     nprr,
     nprr_interval,
@@ -38,18 +28,19 @@ from reproduction.experiments.published_bounds import (
     randomized_response_constants,
     rappor_constants,
 )
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error
 
 SIZES = [1_000, 10_000, 100_000]
-COVERED = 1_000
+COVERAGE_REPORTS = 1_000
 """Reports in each run of bounds-coverage."""
 
 
 def ours(bound: str, *, own: bool = False) -> Bound:
     """Return the product's bound; `own`: for the plain mean of the users' own values."""
-    asked: dict[str, Any] = {"weights": "uniform", "target": "sample"} if own else {}
+    options: dict[str, Any] = {"weights": "uniform", "target": "sample"} if own else {}
 
-    def found(seen: Seen) -> tuple[Floats, float]:
-        estimate = seen.metric.estimate(seen.statistic, BETA, bound=bound, **asked)
+    def found(sample: Sample) -> tuple[Floats, float]:
+        estimate = sample.metric.estimate(sample.statistic, BETA, bound=bound, **options)
         lower, upper = np.atleast_1d(estimate.lower), np.atleast_1d(estimate.upper)
         return (lower + upper) / 2, float((upper - lower).max()) / 2
 
@@ -81,7 +72,7 @@ class Case:
         k = len(self.metric.category_names)
         return np.bincount(values, minlength=k) / values.size if self.own else np.full(k, 1 / k)
 
-    def seen(self, values: Any, rng: np.random.Generator, bits: SeededBits) -> Seen:
+    def sample(self, values: Any, rng: np.random.Generator, bits: SeededBits) -> Sample:
         """Return reports in random order of levels, as many at each.
 
         Parameters
@@ -96,7 +87,7 @@ class Case:
         level = rng.permutation(np.arange(len(values)) % len(LEVELS)).astype(np.uint8)
         reports, statistic = self.metric.randomize(values, level, bits), self.metric.zero()
         self.metric.accumulate(statistic, level, reports)
-        return Seen(self.metric, level, reports, statistic)
+        return Sample(self.metric, level, reports, statistic)
 
 
 def _metric(mechanism: str, **domain: Any) -> LocalMetric:
@@ -130,31 +121,33 @@ CASES = (
 
 def widths(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return half widths, ours beside the others', in multiples of the normal law's."""
-    numbers, curves, least, done = [], [], math.inf, 0
+    numbers, curves, least_ratio, done = [], [], math.inf, 0
     for case in CASES:
-        found: dict[str, list[float]] = {name: [] for name in ("ours", *case.others)}
+        mean_ratios: dict[str, list[float]] = {name: [] for name in ("ours", *case.others)}
         for users in SIZES:
             rng, bits = np.random.default_rng([seed, users]), SeededBits(seed)
             normal = ours("normal", own=case.own)
-            ratios: dict[str, list[float]] = {name: [] for name in found}
+            ratios: dict[str, list[float]] = {name: [] for name in mean_ratios}
             for _ in range(runs):
-                seen = case.seen(case.values(users, rng), rng, bits)
-                unit = normal(seen)[1]
+                sample = case.sample(case.values(users, rng), rng, bits)
+                unit = normal(sample)[1]
                 for name, bound in {"ours": case.ours, **case.others}.items():
-                    ratios[name].append(bound(seen)[1] / unit)
+                    ratios[name].append(bound(sample)[1] / unit)
             value, error = mean_and_error(ratios["ours"])
             for name in case.others:
-                other = float(np.mean(ratios[name]))
-                least = min(least, other / value)
+                mean_ratio = float(np.mean(ratios[name]))
+                least_ratio = min(least_ratio, mean_ratio / value)
                 label = f"{case.name}, n = {users:,}: {name}"
-                numbers.append(Number(label, value, error, other))
-            for name, line in found.items():
+                numbers.append(Number(label, value, error, mean_ratio))
+            for name, line in mean_ratios.items():
                 line.append(float(np.mean(ratios[name])))
             done += 1
             tick(done / (len(CASES) * len(SIZES)))
-        curves += [Curve(f"{name}: {case.name}", SIZES, line) for name, line in found.items()]
+        curves += [Curve(f"{name}: {case.name}", SIZES, line) for name, line in mean_ratios.items()]
     narrower = Claim(
-        "ours are never wider", least > 0.999, f"the others are {least:.3f} times as wide at least"
+        "ours are never wider",
+        least_ratio > 0.999,
+        f"the others are {least_ratio:.3f} times as wide at least",
     )
     notes = [
         "In units of the normal law's width, which is not valid for a finite number of reports. "
@@ -173,10 +166,10 @@ def coverage(runs: int, seed: int, tick: Tick) -> Outcome:
         failed = dict.fromkeys(bounds, 0)
         rng, bits = np.random.default_rng([seed, done]), SeededBits(seed)
         for _ in range(runs):
-            values = case.values(COVERED, rng)
-            seen, truth = case.seen(values, rng, bits), case.truth(values)
+            values = case.values(COVERAGE_REPORTS, rng)
+            sample, truth = case.sample(values, rng, bits), case.truth(values)
             for name, bound in bounds.items():
-                middle, half = bound(seen)
+                middle, half = bound(sample)
                 failed[name] += bool((np.abs(truth - middle) > half).any())
         for name, count in failed.items():
             share = count / runs
@@ -189,24 +182,3 @@ def coverage(runs: int, seed: int, tick: Tick) -> Outcome:
         tick((done + 1) / len(CASES))
     notes = ["The paper's column is the nominal rate. A bound that fails far less is too wide."]
     return Outcome(numbers, claims, notes=notes)
-
-
-SYNTHETIC = "synthetic: signs with mean 0 or 0.9, even categories; levels 0.25 to 4"
-EXPERIMENTS = {
-    "bounds-coverage": Experiment(
-        "how often bounds at 95% fail: ours, the papers' constants, NPRR",
-        "HLDP, HDP-WC; Waudby-Smith, Wu and Ramdas (2023)",
-        SYNTHETIC,
-        2000,
-        200,
-        coverage,
-    ),
-    "bounds-width": Experiment(
-        "how wide bounds are: ours, the papers' constants, NPRR",
-        "HLDP, HDP-WC; Waudby-Smith, Wu and Ramdas (2023)",
-        SYNTHETIC,
-        20,
-        3,
-        widths,
-    ),
-}

@@ -13,24 +13,17 @@ from estimators.discovery.layout import DiscoveryLayout
 from estimators.discovery.string_code import CODE_BITS, StringCode, as_words
 from estimators.exact.randomness import SeededBits, Words
 from estimators.mechanisms import PrefixTree
-from reproduction.experiments.outcome import (
-    Claim,
-    Experiment,
-    Number,
-    Outcome,
-    Tick,
-    mean_and_error,
-)
+from reproduction.outcome import Claim, Number, Outcome, Tick, mean_and_error
 
 USERS, STRINGS = 200_000, 3_000
 LEVELS = (2.0, 4.0)
-LAST = 40
+LAST_DEPTH = 40
 """Bits of the longest prefix, of both: the longest code word of a serial number."""
-STEP = 8
+DEPTH_STEP = 8
 """New bits of PEM's prefixes; steps of 4 and 12 find less."""
-KEPT = 100
+KEPT_PREFIXES = 100
 """Prefixes that PEM keeps, and strings that it returns; with 30 or 1,000 it proves less."""
-ABOVE = (5, 8, 10)
+FLOOR_UNITS = (5, 8, 10)
 """In units of the noise floor."""
 BETA = 0.05
 
@@ -38,11 +31,11 @@ BETA = 0.05
 def serial_numbers(count: int, generator: np.random.Generator) -> list[str]:
     """Return different strings like N725MQ."""
     letters = [chr(code) for code in range(ord("A"), ord("Z") + 1)]
-    found: dict[str, None] = {}
-    while len(found) < count:
+    names: dict[str, None] = {}
+    while len(names) < count:
         number, ends = generator.integers(100, 1000), generator.choice(letters, 2)
-        found[f"N{number}{''.join(ends)}"] = None
-    return list(found)
+        names[f"N{number}{''.join(ends)}"] = None
+    return list(names)
 
 
 def noise_floor(epsilon: float, users: int) -> float:
@@ -88,19 +81,19 @@ def pem(
         estimate = tree.frequencies(np.bincount(report, minlength=points)[None])[0]
         words = np.arange(1 << width, dtype=np.uint64)
         longer = layout.extended(hashes[:, None], words, group).ravel()
-        best = np.argsort(-estimate[layout.tree_points(longer, 0)], kind="stable")[:KEPT]
+        best = np.argsort(-estimate[layout.tree_points(longer, 0)], kind="stable")[:KEPT_PREFIXES]
         hashes = longer[best]
         prefixes = [prefixes[p] << width | w for p, w in zip(*_split(best, width), strict=True)]
     deviation = math.sqrt(tree.variance / max(1, held.size))
     limit = norm.isf(BETA / longer.size) * deviation
-    found: tuple[set[str], set[str]] = set(), set()
-    for prefix, known in zip(prefixes, estimate[layout.tree_points(hashes, 0)], strict=True):
+    strings: tuple[set[str], set[str]] = set(), set()
+    for prefix, frequency in zip(prefixes, estimate[layout.tree_points(hashes, 0)], strict=True):
         text = code.decode(prefix << (CODE_BITS - depths[-1]))
         if text is not None:
-            found[0].add(text)
-            if known > limit:
-                found[1].add(text)
-    return found
+            strings[0].add(text)
+            if frequency > limit:
+                strings[1].add(text)
+    return strings
 
 
 def _split(places: NDArray[np.intp], width: int) -> tuple[list[int], list[int]]:
@@ -129,7 +122,7 @@ def one_run(epsilon: float, seed: int) -> tuple[dict[str, float], list[set[str]]
             discover=True,
             preset="upper",
             levels=[epsilon],
-            options={"last": LAST, "seed": seed},
+            options={"last": LAST_DEPTH, "seed": seed},
         )
     )
     mechanism = metric.randomizer
@@ -138,7 +131,9 @@ def one_run(epsilon: float, seed: int) -> tuple[dict[str, float], list[set[str]]
     reports = metric.randomize(np.array(names)[held], level, SeededBits(seed))
     metric.accumulate(statistic, level, reports)
     bits = as_words([mechanism.code.encode(name)[0] for name in names])[held]
-    layout = DiscoveryLayout(mechanism.epsilons, tuple(range(16, LAST + 1, STEP)), 1, seed)
+    layout = DiscoveryLayout(
+        mechanism.epsilons, tuple(range(16, LAST_DEPTH + 1, DEPTH_STEP)), 1, seed
+    )
     ours = set(metric.discover(statistic, BETA).strings)
     shares = np.bincount(held, minlength=STRINGS) / USERS / noise_floor(epsilon, USERS)
     return dict(zip(names, shares.tolist(), strict=True)), [
@@ -150,45 +145,37 @@ def one_run(epsilon: float, seed: int) -> tuple[dict[str, float], list[set[str]]
 def run(runs: int, seed: int, tick: Tick) -> Outcome:
     """Compare the shares of frequent strings that are found."""
     numbers: list[Number] = []
-    recalls: dict[int, list[tuple[float, ...]]] = {least: [] for least in ABOVE}
+    recalls: dict[int, list[tuple[float, ...]]] = {floor_units: [] for floor_units in FLOOR_UNITS}
     strays: list[float] = []
     wrong = 0
-    for place, epsilon in enumerate(LEVELS):
+    for step, epsilon in enumerate(LEVELS):
         for number in range(runs):
-            shares, found = one_run(epsilon, 1000 * seed + number)
-            for least, each in recalls.items():
-                above = {name for name, share in shares.items() if share > least}
-                each.append(tuple(len(above & some) / len(above) for some in found))
-            wrong += bool(found[0] - shares.keys())
-            strays.append(len(found[1] - shares.keys()) / max(1, len(found[1])))
-            tick((place + (number + 1) / runs) / len(LEVELS))
-        for least, each in recalls.items():
-            ours, _, proved = zip(*each[-runs:], strict=True)
-            name = f"found above {least} phi, epsilon {epsilon:g}"
+            shares, string_sets = one_run(epsilon, 1000 * seed + number)
+            for floor_units, recall in recalls.items():
+                above = {name for name, share in shares.items() if share > floor_units}
+                recall.append(tuple(len(above & strings) / len(above) for strings in string_sets))
+            wrong += bool(string_sets[0] - shares.keys())
+            strays.append(len(string_sets[1] - shares.keys()) / max(1, len(string_sets[1])))
+            tick((step + (number + 1) / runs) / len(LEVELS))
+        for floor_units, recall in recalls.items():
+            ours, _, proved = zip(*recall[-runs:], strict=True)
+            name = f"found above {floor_units} phi, epsilon {epsilon:g}"
             numbers.append(Number(name, *mean_and_error(ours), mean_and_error(proved)[0]))
     claims = []
-    for least in ABOVE[:-1]:  # above 10 phi either finds nearly all
-        columns = zip(*recalls[least], strict=True)
-        mine, untested, other = (mean_and_error(column)[0] for column in columns)
-        told = f"{mine:.2f} against {other:.2f}; PEM without a test: {untested:.2f}"
-        claims.append(Claim(f"Dither finds more above {least} phi", mine > other, told))
+    for floor_units in FLOOR_UNITS[:-1]:  # above 10 phi either finds nearly all
+        columns = zip(*recalls[floor_units], strict=True)
+        mine, untested, pem_recall = (mean_and_error(column)[0] for column in columns)
+        measured = f"{mine:.2f} against {pem_recall:.2f}; PEM without a test: {untested:.2f}"
+        claims.append(
+            Claim(f"Dither finds more above {floor_units} phi", mine > pem_recall, measured)
+        )
     share = mean_and_error(strays)[0]
     name = "without a test PEM returns strings that nobody holds"
     claims.append(Claim(name, share > BETA, f"{share:.0%} of those that it returns"))
-    most = int(binom.isf(0.001, runs * len(LEVELS), BETA))
-    told = f"in {wrong} of {runs * len(LEVELS)} runs"
-    claims.append(Claim("Dither finds such a string in 5% of runs at most", wrong <= most, told))
+    max_wrong = int(binom.isf(0.001, runs * len(LEVELS), BETA))
+    measured = f"in {wrong} of {runs * len(LEVELS)} runs"
+    claims.append(
+        Claim("Dither finds such a string in 5% of runs at most", wrong <= max_wrong, measured)
+    )
     note = "The paper's column is PEM with the same users, code and promise."
     return Outcome(numbers, claims, notes=[note])
-
-
-EXPERIMENTS = {
-    "discovery": Experiment(
-        title="the shares of frequent strings that are found, by Dither and by PEM",
-        source="Wang, Li and Jha (2017)",
-        data=f"synthetic: {USERS:,} users, {STRINGS:,} serial numbers, Zipf's law",
-        runs=20,
-        quick=2,
-        run=run,
-    )
-}

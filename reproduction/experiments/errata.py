@@ -12,8 +12,8 @@ from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from reproduction.experiments.hdpwc import largest_errors, salaries, tail
 from reproduction.experiments.hldp import cost_of_the_papers_weights
-from reproduction.experiments.outcome import Claim, Experiment, Outcome, Tick, mean_and_error
-from reproduction.experiments.records import Records
+from reproduction.outcome import Claim, Outcome, Tick, mean_and_error
+from reproduction.records import Records
 
 BETA = 0.05
 
@@ -24,13 +24,13 @@ def hemisphere_scale(runs: int, seed: int) -> Claim:
         name="m", kind="vector_mean", mechanism="hemisphere", dimension=3, radius=1, levels=[2]
     )
     values, level = np.tile([0.5, 0.0, 0.0], (2000, 1)), np.zeros(2000, np.uint8)
-    found = []
+    estimates = []
     for run in range(max(20, runs)):
         statistic = metric.zero()
         reports = metric.randomize(values, level, SeededBits(seed + run))
         metric.accumulate(statistic, level, reports)
-        found.append(float(np.asarray(metric.estimate(statistic, bound="normal").value)[0]))
-    mean, error = mean_and_error(found)
+        estimates.append(float(np.asarray(metric.estimate(statistic, bound="normal").value)[0]))
+    mean, error = mean_and_error(estimates)
     return Claim(
         "HLDP Alg. 4, line 6: B is twice too large",
         abs(mean - 0.5) < 4 * error < 0.1,
@@ -60,13 +60,13 @@ def projection_rows() -> Claim:
 def paper_weights() -> list[Claim]:
     """Show what the printed weights cost."""
     low, high, ratio = cost_of_the_papers_weights("laplace")
-    told = f"{ratio:.2f} times the squared error at epsilon {low:g} and {high:g}"
+    measured = f"{ratio:.2f} times the squared error at epsilon {low:g} and {high:g}"
     first = Claim(
-        "HLDP Alg. 1: the weights ignore that the noise is 8/epsilon^2", ratio > 1.4, told
+        "HLDP Alg. 1: the weights ignore that the noise is 8/epsilon^2", ratio > 1.4, measured
     )
     low, high, ratio = cost_of_the_papers_weights("hemisphere")
-    told = f"{ratio:.2f} times the squared error at epsilon {low:g} and {high:g}"
-    return [first, Claim("HLDP Alg. 3: epsilon^2 is a poor weight above 1", ratio > 2, told)]
+    measured = f"{ratio:.2f} times the squared error at epsilon {low:g} and {high:g}"
+    return [first, Claim("HLDP Alg. 3: epsilon^2 is a poor weight above 1", ratio > 2, measured)]
 
 
 def geometry_probabilities() -> Claim:
@@ -134,19 +134,19 @@ def minimisers() -> Claim:
     epsilons, counts = np.array([0.1, 5.0]), np.array([10.0, 20.0])
     ours = report_weights("hpm-c", epsilons, counts, BETA)
     weights = np.repeat(ours.per_report, counts.astype(int))
-    other, moved = weights.copy(), (weights[-1] - 1 / 30) * 0.9
-    other[10:20] += moved
-    other[20:] -= moved
+    shifted, moved = weights.copy(), (weights[-1] - 1 / 30) * 0.9
+    shifted[10:20] += moved
+    shifted[20:] -= moved
 
     def objective(w: Floats) -> float:
         cap = np.repeat(epsilons, counts.astype(int))
         deviation = np.abs(w - 1 / 30).sum() ** 2
         return float(deviation + math.log(1 / BETA) ** 2 * (w / cap).max() ** 2)
 
-    norms = [float(w @ w) for w in (weights, other)]
+    norms = [float(w @ w) for w in (weights, shifted)]
     return Claim(
         "HDP-WC r_C: the l1 minimiser is not unique",
-        math.isclose(objective(weights), objective(other), rel_tol=1e-9) and norms[0] < norms[1],
+        math.isclose(objective(weights), objective(shifted), rel_tol=1e-9) and norms[0] < norms[1],
         f"the same objective {objective(weights):.4f} at squared l2 norms {norms[0]:.5f} (ours) "
         f"and {norms[1]:.5f}",
     )
@@ -174,15 +174,3 @@ def errata(runs: int, seed: int, tick: Tick) -> Outcome:
     tick(0.6)
     claims.append(heuristic_is_best(max(10, runs // 4), seed))
     return Outcome(claims=claims)
-
-
-EXPERIMENTS = {
-    "errata": Experiment(
-        "statements in the papers that are wrong",
-        "HLDP, HIST, HDP-WC",
-        "synthetic",
-        200,
-        40,
-        errata,
-    )
-}

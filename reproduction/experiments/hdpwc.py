@@ -21,7 +21,7 @@ from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from reproduction.baselines import sampling_frequencies, sampling_mechanism
 from reproduction.experiments.adpm import collected, trusted
-from reproduction.experiments.records import Records, cases, wages
+from reproduction.records import Records, cases, wages
 
 BETA = 0.05
 BINS = 12
@@ -108,19 +108,19 @@ def salaries(records: Records, seed: int, *, mean: bool = False) -> tuple[Popula
         Whether values are salaries over the domain, for a mean; bins otherwise.
     """
     rng = np.random.default_rng([4, seed])
-    paid, told = wages(records, rng)
+    paid, description = wages(records, rng)
     bins = bins_of(paid)
     demands = central_demands(bins, BINS, rng)
     values = np.minimum(paid / DOMAIN, 1.0) if mean else bins
-    return Population("salaries, C", values, demands, None if mean else BINS, True), told
+    return Population("salaries, C", values, demands, None if mean else BINS, True), description
 
 
 def cancers(records: Records, seed: int) -> tuple[Population, str]:
     """Return cancers by type, with ln epsilon uniform on [-5, 5]."""
     rng = np.random.default_rng([5, seed])
-    kinds, told = cases(records, rng)
+    kinds, description = cases(records, rng)
     demands = np.exp(rng.uniform(-5, 5, kinds.size))
-    return Population("cancers, U", kinds, demands, int(kinds.max()) + 1, False), told
+    return Population("cancers, U", kinds, demands, int(kinds.max()) + 1, False), description
 
 
 def synthetic(bins: int | None, seed: int, *, correlated: bool) -> Population:
@@ -180,10 +180,10 @@ def _estimator(
     family = "hpm" if population.bins is None else "hpf"
     named = POLICIES | {"HP": "{}-c" if population.correlated else "{}-u"}
     policy = named.get(method, method).format(family)
-    kept = collected(metric, population.values, level) if population.correlated else None
+    fixed_statistic = collected(metric, population.values, level) if population.correlated else None
 
     def released(values: NDArray[Any]) -> Any:
-        statistic = collected(metric, values, level) if kept is None else kept
+        statistic = collected(metric, values, level) if fixed_statistic is None else fixed_statistic
         return metric.release(statistic, bits, policy, beta, "sample").value
 
     return released
@@ -210,11 +210,11 @@ def largest_errors(
     log_term = 1.0 if population.bins is None else 0.0
     beta = math.exp(-log_term) * (1 - 1e-12) if mse else BETA
     estimate = _estimator(method, population, beta, seed)
-    rng, truth, found = np.random.default_rng([7, seed]), population.truth, np.empty(runs)
+    rng, truth, errors = np.random.default_rng([7, seed]), population.truth, np.empty(runs)
     for run in range(runs):
         values = population.values if population.correlated else rng.permutation(population.values)
-        found[run] = np.abs(np.clip(np.asarray(estimate(values)), 0, 1) - truth).max()
-    return found
+        errors[run] = np.abs(np.clip(np.asarray(estimate(values)), 0, 1) - truth).max()
+    return errors
 
 
 def tail(errors: Floats) -> tuple[float, float]:

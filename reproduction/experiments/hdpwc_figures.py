@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 from reproduction.experiments.hdpwc import (
@@ -14,20 +13,20 @@ from reproduction.experiments.hdpwc import (
     synthetic,
     tail,
 )
-from reproduction.experiments.hdpwc_tables import BOTH, UNSAID, data_used, listed
-from reproduction.experiments.outcome import Claim, Curve, Experiment, Number, Outcome, Plot, Tick
-from reproduction.experiments.records import Records
+from reproduction.experiments.hdpwc_tables import UNSAID_NOTE, data_used, listed
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick
+from reproduction.records import Records
 
 
 def figure_1(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
     """Return ln errors of six methods: mean squares if correlated, tails if not."""
-    paid, told = salaries(records, seed)
+    paid, wages_description = salaries(records, seed)
     kinds, cases_told = cancers(records, seed)
     panels = {
         "A": [paid, *(synthetic(bins, seed, correlated=True) for bins in (5, 20))],
         "B": [kinds, *(synthetic(bins, seed, correlated=False) for bins in (5, 20))],
     }
-    curves, found, steps, done = [], {}, 6 * len(METHODS), 0
+    curves, errors_by_method, steps, done = [], {}, 6 * len(METHODS), 0
     for panel, populations in panels.items():
         summary = mean_square if panel == "A" else tail
         for method in METHODS:
@@ -35,7 +34,7 @@ def figure_1(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
             for population in populations:
                 errors = largest_errors(method, population, runs, seed, mse=panel == "A")
                 value = summary(errors)[0]
-                found[method, population.name] = value
+                errors_by_method[method, population.name] = value
                 heights.append(value)
                 done += 1
                 tick(done / steps)
@@ -43,13 +42,15 @@ def figure_1(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
     claims = []
     for panel, populations in panels.items():
         for name in (population.name for population in populations):
-            row = {method: found[method, name] for method in METHODS}
+            row = {method: errors_by_method[method, name] for method in METHODS}
             good = {"HP", "HP-A"} if panel == "A" else {"HP-A"}
             named = "HPF-C or HPF-A" if panel == "A" else "HPF-A"
             held = min(row, key=row.__getitem__) in good
             claims.append(Claim(f"({panel}) {named} is best: {name}", held, listed(row, "HPF")))
     plot = Plot("data: salaries or cancers, 5 bins, 20 bins", "error", curves, (False, True))
-    return Outcome((), claims, plot, [UNSAID], data_used(records, told, cases_told))
+    return Outcome(
+        (), claims, plot, [UNSAID_NOTE], data_used(records, wages_description, cases_told)
+    )
 
 
 TURBO = {True: ("hpf-a", "hpf-c", "hpf-ct"), False: ("hpf-a", "hpf-u", "hpf-ut")}
@@ -59,52 +60,35 @@ def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return tail errors of the turbo variants beside those that they are to replace."""
     numbers, curves, claims, done = [], [], [], 0
     for correlated, policies in TURBO.items():
-        found: dict[str, list[float]] = {}
+        errors_by_policy: dict[str, list[float]] = {}
         uncertain: dict[str, list[float]] = {}
         for policy in policies:
             for bins in (5, 20):
                 population = synthetic(bins, seed, correlated=correlated)
                 value, error = tail(largest_errors(policy, population, runs, seed))
                 numbers.append(Number(f"{policy}, {population.name}", value, error))
-                found.setdefault(policy, []).append(value)
+                errors_by_policy.setdefault(policy, []).append(value)
                 uncertain.setdefault(policy, []).append(error)
                 done += 1
                 tick(done / 12)
             side = "C" if correlated else "U"
-            curves.append(Curve(f"{policy}, {side}", [5, 20], found[policy]))
+            curves.append(Curve(f"{policy}, {side}", [5, 20], errors_by_policy[policy]))
         if correlated:
-            exact, turbo = found["hpf-c"], found["hpf-ct"]
-            told = ", ".join(f"{a:.3f} against {b:.3f}" for a, b in zip(exact, turbo, strict=True))
+            exact, turbo = errors_by_policy["hpf-c"], errors_by_policy["hpf-ct"]
+            measured = ", ".join(
+                f"{a:.3f} against {b:.3f}" for a, b in zip(exact, turbo, strict=True)
+            )
             slack = [3 * math.hypot(*e) for e in zip(*list(uncertain.values())[1:], strict=True)]
             no_worse = all(a <= b + s for a, b, s in zip(exact, turbo, slack, strict=True))
-            claims.append(Claim("hpf-c is no worse than its turbo variant", no_worse, told))
+            claims.append(Claim("hpf-c is no worse than its turbo variant", no_worse, measured))
         else:
-            same = found["hpf-u"] == found["hpf-ut"]
-            told = "the same releases from the same bits"
-            claims.append(Claim("hpf-u and hpf-ut are one, uncorrelated", same, told))
-            best = all(a < u for a, u in zip(found["hpf-a"], found["hpf-u"], strict=True))
+            is_same = errors_by_policy["hpf-u"] == errors_by_policy["hpf-ut"]
+            measured = "the same releases from the same bits"
+            claims.append(Claim("hpf-u and hpf-ut are one, uncorrelated", is_same, measured))
+            best = all(
+                a < u
+                for a, u in zip(errors_by_policy["hpf-a"], errors_by_policy["hpf-u"], strict=True)
+            )
             claims.append(Claim("hpf-a is best, uncorrelated", best, "as the numbers"))
     plot = Plot("bins", "95% quantile of the largest error", curves, (False, True))
-    return Outcome(numbers, claims, plot, [UNSAID])
-
-
-EXPERIMENTS = {
-    "hdpwc-fig1": Experiment(
-        "six methods on six populations",
-        "HDP-WC, Figure 1",
-        BOTH,
-        300,
-        20,
-        functools.partial(figure_1, Records()),
-        figure_1,
-        ("wages", "cases"),
-    ),
-    "hdpwc-fig2": Experiment(
-        "turbo weights, which have a closed solution, against the exact ones",
-        "HDP-WC, Figure 2",
-        "synthetic: 10,000 users",
-        300,
-        20,
-        figure_2,
-    ),
-}
+    return Outcome(numbers, claims, plot, [UNSAID_NOTE])

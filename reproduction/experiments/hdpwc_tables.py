@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from reproduction.experiments.hdpwc import (
@@ -15,8 +14,8 @@ from reproduction.experiments.hdpwc import (
     synthetic,
     tail,
 )
-from reproduction.experiments.outcome import Claim, Experiment, Number, Outcome, Tick
-from reproduction.experiments.records import Records
+from reproduction.outcome import Claim, Number, Outcome, Tick
+from reproduction.records import Records
 
 Rows = dict[str, tuple[float, ...]]
 TABLE_4: dict[str, Rows] = {
@@ -48,13 +47,15 @@ TABLE_5: dict[str, Rows] = {
     },
 }
 """By METHODS. The correlated synthetic rows are left out: the paper does not say how they are."""
-ORDERS = 10.0
+ORDER_OF_MAGNITUDE = 10.0
 """An order of magnitude."""
 OTHER_RECORDS = (
     "The paper's numbers are for other records: compare orders and orders of magnitude. P: 95% "
     "quantile, E: mean square."
 )
-UNSAID = "The paper does not say how it cut salaries into bins and made 10,000 users: see the code."
+UNSAID_NOTE = (
+    "The paper does not say how it cut salaries into bins and made 10,000 users: see the code."
+)
 
 
 def _rows(
@@ -67,7 +68,7 @@ def _rows(
 ) -> tuple[list[Number], dict[str, dict[str, float]]]:
     """Return the numbers of a table, and ours by row and method."""
     numbers: list[Number] = []
-    found: dict[str, dict[str, float]] = {}
+    errors_by_row: dict[str, dict[str, float]] = {}
     steps, done = 2 * len(populations) * len(METHODS), 0
     for population in populations:
         ours: dict[str, dict[str, float]] = {"P": {}, "E": {}}
@@ -83,8 +84,8 @@ def _rows(
                 numbers.append(Number(name, value, error, papers[measure][i]))
                 done += 1
                 tick(done / steps)
-        found |= {f"{population.name}, {measure}": row for measure, row in ours.items()}
-    return numbers, found
+        errors_by_row |= {f"{population.name}, {measure}": row for measure, row in ours.items()}
+    return numbers, errors_by_row
 
 
 def listed(row: dict[str, float], prefix: str) -> str:
@@ -95,21 +96,21 @@ def listed(row: dict[str, float], prefix: str) -> str:
 def table_4(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
     """Return errors of frequencies by method."""
     populations, data = _populations(records, seed)
-    numbers, found = _rows(populations, TABLE_4, "HPF", runs, seed, tick)
+    numbers, errors_by_row = _rows(populations, TABLE_4, "HPF", runs, seed, tick)
     claims = []
     for name in (population.name for population in populations):
-        row = found[f"{name}, P"]
+        row = errors_by_row[f"{name}, P"]
         best = min(row, key=row.__getitem__)
         expected = "HP" if name.endswith("C") else "HP-A"
-        told = f"{expected.replace('HP', 'HPF')} is best: {name}"
-        claims.append(Claim(told, best == expected, listed(row, "HPF")))
-    uncorrelated = found["cancers, U, P"]
+        claim = f"{expected.replace('HP', 'HPF')} is best: {name}"
+        claims.append(Claim(claim, best == expected, listed(row, "HPF")))
+    uncorrelated = errors_by_row["cancers, U, P"]
     order = [uncorrelated[method] for method in ("HP-A", "HP", "Prop", "UNI", "SM")]
     claims.append(
         Claim("the others follow in the paper's order: cancers, U", order == sorted(order), "P")
     )
     claims.append(_magnitudes(numbers))
-    return Outcome(numbers, claims, notes=[OTHER_RECORDS, UNSAID], data=data)
+    return Outcome(numbers, claims, notes=[OTHER_RECORDS, UNSAID_NOTE], data=data)
 
 
 def _magnitudes(numbers: Sequence[Number], *, but: str = "") -> Claim:
@@ -120,11 +121,11 @@ def _magnitudes(numbers: Sequence[Number], *, but: str = "") -> Claim:
         if n.paper and not (but and n.name.startswith(but))
     }
     worst = max(ratios, key=lambda name: max(ratios[name], 1 / ratios[name]))
-    within = max(ratios[worst], 1 / ratios[worst])
-    told = f", {but} apart" if but else ""
+    factor = max(ratios[worst], 1 / ratios[worst])
+    exception = f", {but} apart" if but else ""
     return Claim(
-        f"errors are within an order of magnitude of the paper's{told}",
-        within < ORDERS,
+        f"errors are within an order of magnitude of the paper's{exception}",
+        factor < ORDER_OF_MAGNITUDE,
         f"furthest: {worst}, {ratios[worst]:.2g} times",
     )
 
@@ -143,15 +144,15 @@ def data_used(records: Records, *told: str) -> str:
 
 def table_5(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
     """Return errors of means by method."""
-    paid, told = salaries(records, seed, mean=True)
+    paid, description = salaries(records, seed, mean=True)
     populations = [paid, synthetic(None, seed, correlated=False)]
-    numbers, found = _rows(populations, TABLE_5, "HPM", runs, seed, tick)
-    row, paid_row = found["10,000, U, P"], found["salaries, C, P"]
-    others = min(row[method] for method in METHODS[2:])
+    numbers, errors_by_row = _rows(populations, TABLE_5, "HPM", runs, seed, tick)
+    row, paid_row = errors_by_row["10,000, U, P"], errors_by_row["salaries, C, P"]
+    least_other = min(row[method] for method in METHODS[2:])
     claims = [
         Claim(
             "HPM and HPM-A are best: 10,000, U",
-            max(row["HP"], row["HP-A"]) < others,
+            max(row["HP"], row["HP-A"]) < least_other,
             listed(row, "HPM"),
         ),
         Claim(
@@ -164,34 +165,8 @@ def table_5(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
     ]
     notes = [
         OTHER_RECORDS,
-        UNSAID,
+        UNSAID_NOTE,
         "LDP is our Laplace metric with inverse-variance weights; the paper's are those of "
         "HPM, which it calls a heuristic.",
     ]
-    return Outcome(numbers, claims, notes=notes, data=data_used(records, told))
-
-
-STAND_INS = "stand-ins of the paper's size, because its records cannot be distributed: "
-BOTH = STAND_INS + "log-normal wages of 50,000, 17,000 cases of 10 types; synthetic users"
-EXPERIMENTS = {
-    "hdpwc-table4": Experiment(
-        "errors of frequencies, for levels that are correlated with values (C) or not (U)",
-        "HDP-WC, Table 4",
-        BOTH,
-        300,
-        20,
-        functools.partial(table_4, Records()),
-        table_4,
-        ("wages", "cases"),
-    ),
-    "hdpwc-table5": Experiment(
-        "errors of means, for levels that are correlated with values (C) or not (U)",
-        "HDP-WC, Table 5",
-        STAND_INS + "log-normal wages of 50,000; synthetic users",
-        300,
-        20,
-        functools.partial(table_5, Records()),
-        table_5,
-        ("wages",),
-    ),
-}
+    return Outcome(numbers, claims, notes=notes, data=data_used(records, description))

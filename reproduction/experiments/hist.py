@@ -14,7 +14,7 @@ from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.local import LocalMetric
 from estimators.shuffling import shuffled_epsilon
-from reproduction.experiments.outcome import Claim, Curve, Experiment, Number, Outcome, Plot, Tick
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick
 
 PROTOCOLS = {
     "RAPPOR": "rappor",
@@ -77,7 +77,7 @@ def largest_errors(
     seed : int
         Of users and reports.
     """
-    rng, found = np.random.default_rng(seed), np.empty(runs)
+    rng, errors = np.random.default_rng(seed), np.empty(runs)
     level = np.zeros(users, np.uint8)
     for run in range(runs):
         values = rng.choice(frequencies.size, users, p=frequencies)
@@ -85,8 +85,8 @@ def largest_errors(
         metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(seed + run)))
         estimate = np.asarray(metric.estimate(statistic, bound="normal").value)
         held = np.bincount(values, minlength=frequencies.size) / users
-        found[run] = np.abs(estimate - held).max()
-    return found
+        errors[run] = np.abs(estimate - held).max()
+    return errors
 
 
 def median(values: Floats, name: str) -> Number:
@@ -125,9 +125,9 @@ def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
         metric, medians = histogram(mechanism, 500, 5.0), []
         for j, alpha in enumerate(alphas):
             errors = largest_errors(metric, zipf(500, alpha), 1000, runs, seed)
-            found = median(errors, f"{name}, Zipf({alpha:g})")
-            numbers.append(found)
-            medians.append(found.ours)
+            number = median(errors, f"{name}, Zipf({alpha:g})")
+            numbers.append(number)
+            medians.append(number.ours)
             tick((i + (j + 1) / len(alphas)) / len(PROTOCOLS))
         curves.append(Curve(name, [1 + alpha for alpha in alphas], medians))
     values = {number.name: number.ours for number in numbers}
@@ -175,54 +175,18 @@ def shuffle(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return Theorem 11's epsilon for a million users, and where it does not apply."""
     delta, users = 1e-6, 1_000_000
     epsilons = [0.25 * i for i in range(1, 41)]
-    found = [(e, shuffled_epsilon(e, users, delta)) for e in epsilons]
-    known = [(e, after) for e, after in found if after is not None]
+    pairs = [(e, shuffled_epsilon(e, users, delta)) for e in epsilons]
+    defined = [(e, shuffled) for e, shuffled in pairs if shuffled is not None]
     limit = math.log(users / (16 * math.log(2 / delta)))
-    below = all(after <= before for before, after in known)
+    below = all(after <= epsilon for epsilon, after in defined)
     claims = [
         Claim(
             "the theorem applies exactly up to ln(n / (16 ln(2 / delta)))",
-            known[-1][0] <= limit < epsilons[len(known)],
-            f"{known[-1][0]:g} <= {limit:.4f} < {epsilons[len(known)]:g}",
+            defined[-1][0] <= limit < epsilons[len(defined)],
+            f"{defined[-1][0]:g} <= {limit:.4f} < {epsilons[len(defined)]:g}",
         ),
-        Claim("a shuffler never reduces privacy", below, f"{known[3][1]:.4f} at epsilon = 1"),
+        Claim("a shuffler never reduces privacy", below, f"{defined[3][1]:.4f} at epsilon = 1"),
     ]
     tick(1.0)
-    line = Curve(f"n = {users:,}, delta = {delta:g}", *zip(*known, strict=True))
+    line = Curve(f"n = {users:,}, delta = {delta:g}", *zip(*defined, strict=True))
     return Outcome((), claims, Plot("epsilon of a report", "epsilon after shuffling", [line]))
-
-
-EXPERIMENTS = {
-    "hist-fig1": Experiment(
-        "the largest error over 5,000 categories, by protocol",
-        "HIST, Figure 1",
-        "synthetic, as in the paper: a point mass",
-        1000,
-        20,
-        figure_1,
-    ),
-    "hist-fig2": Experiment(
-        "the largest error, by concentration of the data",
-        "HIST, Figure 2",
-        "synthetic, as in the paper: Zipf",
-        1000,
-        30,
-        figure_2,
-    ),
-    "hist-fig3": Experiment(
-        "the largest error by epsilon",
-        "HIST, Figure 3",
-        "synthetic: a point mass (the paper does not give its k and n)",
-        400,
-        20,
-        figure_3,
-    ),
-    "hist-shuffle": Experiment(
-        "what an anonymising shuffler would add",
-        "HIST, Theorem 11",
-        "none: a formula",
-        1,
-        1,
-        shuffle,
-    ),
-}

@@ -16,16 +16,7 @@ from estimators.estimate import Floats
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.metrics.local import LocalMetric
 from reproduction.experiments.hist import histogram
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-    mean_and_error,
-)
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error
 
 USERS, CATEGORIES = 10_000, 100_000
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0)
@@ -87,7 +78,7 @@ def point_mass_errors(metric: LocalMetric, runs: int, seed: int) -> Floats:
     seed : int
         Of the sums, which are drawn from their law.
     """
-    rng, found = np.random.default_rng(seed), np.empty(runs)
+    rng, errors = np.random.default_rng(seed), np.empty(runs)
     flip = flip_chance(float(metric.levels[0]))
     held = np.zeros(CATEGORIES)
     held[0] = 1
@@ -97,27 +88,27 @@ def point_mass_errors(metric: LocalMetric, runs: int, seed: int) -> Floats:
         statistic[1] = USERS - rng.binomial(USERS, flip)
         statistic[2:] = rng.binomial(USERS, flip, CATEGORIES - 1)
         estimate = np.asarray(metric.estimate(statistic, bound="normal").value)
-        found[run] = np.abs(estimate - held).max()
-    return found
+        errors[run] = np.abs(estimate - held).max()
+    return errors
 
 
 def figure_4(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return bounds by epsilon, and RAPPOR's mean error: n = 10,000, k = 100,000."""
-    numbers, means, least = [], [], []
+    numbers, means, lower_ends = [], [], []
     exact = [exact_bound(epsilon) for epsilon in EPSILONS]
     printed = [sub_gaussian_bound(epsilon) for epsilon in EPSILONS]
     for i, epsilon in enumerate(EPSILONS):
         metric = histogram("rappor", CATEGORIES, epsilon)
         mean, error = mean_and_error(point_mass_errors(metric, runs, seed).tolist())
         means.append(mean)
-        least.append(mean - 3 * error)
+        lower_ends.append(mean - 3 * error)
         numbers.append(Number(f"RAPPOR, epsilon = {epsilon:g}", mean, error, printed[i]))
         tick((i + 1) / len(EPSILONS))
     high = EPSILONS.index(32.0)
     claims = [
         Claim(
             "the bound by the law holds, and is below Theorem 6's at every epsilon",
-            all(m <= e <= p for m, e, p in zip(least, exact, printed, strict=True)),
+            all(m <= e <= p for m, e, p in zip(lower_ends, exact, printed, strict=True)),
             f"at epsilon = 1 {exact[2]:.4f} for {means[2]:.4f}, Theorem 6: {printed[2]:.4f}",
         ),
         Claim(
@@ -136,15 +127,3 @@ def figure_4(runs: int, seed: int, tick: Tick) -> Outcome:
     ]
     notes = ["The paper's column is Theorem 6's bound; it gives neither k nor n of the figure."]
     return Outcome(numbers, claims, Plot("epsilon", "l_inf", curves), notes)
-
-
-EXPERIMENTS = {
-    "hist-fig4": Experiment(
-        "bounds of the largest error, and the error itself",
-        "HIST, Figure 4",
-        "synthetic: a point mass, n = 10,000, k = 100,000",
-        100,
-        10,
-        figure_4,
-    )
-}

@@ -11,17 +11,7 @@ from estimators import define
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.local import LocalMetric
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-    mean_and_error,
-    slope,
-)
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error, slope
 
 PROFILES = {
     "all at 1/2": ((0.5,), (1.0,)),
@@ -38,7 +28,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "vector": {"kind": "vector_mean", "mechanism": "hemisphere", "dimension": 16, "radius": 1},
     "histogram": {"kind": "frequency", "mechanism": "projection", "categories": 16},
 }
-LARGEST = {"vector": 2**14}
+MAX_USERS = {"vector": 2**14}
 """Users, where randomizing them takes long."""
 
 
@@ -46,15 +36,15 @@ def _errors(
     metric: LocalMetric, values: Any, level: Any, truth: Any, runs: int, seed: int
 ) -> Floats:
     """Return the l2 error of each run; l_inf for frequencies."""
-    found = np.empty(runs)
+    errors = np.empty(runs)
     norm = np.inf if metric.kind == "frequency" else 2
     for run in range(runs):
         statistic = metric.zero()
         bits = SeededBits(seed + run)
         metric.accumulate(statistic, level, metric.randomize(values, level, bits))
         value = np.atleast_1d(metric.estimate(statistic, bound="normal").value)
-        found[run] = np.linalg.norm(value - truth, norm)
-    return found
+        errors[run] = np.linalg.norm(value - truth, norm)
+    return errors
 
 
 def _population(metric: LocalMetric, users: int) -> tuple[Any, Any]:
@@ -90,7 +80,7 @@ def lower_bound(kind: str, budget: float) -> float:
 def rates(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return the exponents of errors against the sum of epsilon^2, and against the dimension."""
     numbers, curves = [], []
-    apart: dict[str, list[float]] = {"mean": [], "vector": []}
+    quantile_ratios: dict[str, list[float]] = {"mean": [], "vector": []}
     steps = len(KINDS) * len(PROFILES) * len(SIZES) + len(DIMENSIONS)
     done = 0
     for kind, domain in KINDS.items():
@@ -98,32 +88,32 @@ def rates(runs: int, seed: int, tick: Tick) -> Outcome:
             metric, budget, errors = define(name="m", levels=levels, **domain), [], []
             for users in SIZES:
                 done += 1
-                if users > LARGEST.get(kind, users):
+                if users > MAX_USERS.get(kind, users):
                     continue
-                each = [round(share * users) for share in shares]
-                level = np.repeat(np.arange(len(levels)), each).astype(np.uint8)
-                budget.append(float(np.square(levels) @ each))
+                users_by_level = [round(share * users) for share in shares]
+                level = np.repeat(np.arange(len(levels)), users_by_level).astype(np.uint8)
+                budget.append(float(np.square(levels) @ users_by_level))
                 values, truth = _population(metric, level.size)
-                found = _errors(metric, values, level, truth, runs, seed)
-                errors.append(mean_and_error(found.tolist()))
-                if kind in apart:
-                    quantile = float(np.quantile(found, 1 - BETA))
-                    apart[kind].append(quantile / lower_bound(kind, budget[-1]))
+                run_errors = _errors(metric, values, level, truth, runs, seed)
+                errors.append(mean_and_error(run_errors.tolist()))
+                if kind in quantile_ratios:
+                    quantile = float(np.quantile(run_errors, 1 - BETA))
+                    quantile_ratios[kind].append(quantile / lower_bound(kind, budget[-1]))
                 tick(done / steps)
             means, uncertain = zip(*errors, strict=True)
             exponent = slope(budget, means, uncertain)
             numbers.append(Number(f"{kind}, {profile}: exponent", *exponent, -0.5, 0.03))
             curves.append(Curve(f"{kind}, {profile}", budget, means))
-        if kind in apart:
-            least = [lower_bound(kind, spent) for spent in budget]
-            curves.append(Curve(f"{kind}, lower bound of the 95% quantile", budget, least))
+        if kind in quantile_ratios:
+            bounds = [lower_bound(kind, spent) for spent in budget]
+            curves.append(Curve(f"{kind}, lower bound of the 95% quantile", budget, bounds))
     spread = []
     for dimension in DIMENSIONS:
         metric = define(name="m", levels=[1], **KINDS["vector"] | {"dimension": dimension})
         values, truth = _population(metric, 4096)
         level = np.zeros(4096, np.uint8)
-        found = _errors(metric, values, level, truth, runs, seed)
-        spread.append(mean_and_error(found.tolist()))
+        run_errors = _errors(metric, values, level, truth, runs, seed)
+        spread.append(mean_and_error(run_errors.tolist()))
         done += 1
         tick(done / steps)
     exponent = slope(DIMENSIONS, *zip(*spread, strict=True))
@@ -134,7 +124,7 @@ def rates(runs: int, seed: int, tick: Tick) -> Outcome:
             min(factors) > 1 and max(factors) < 3 * min(factors),
             f"{min(factors):.1f} to {max(factors):.1f} times the bound for every mechanism",
         )
-        for kind, factors in apart.items()
+        for kind, factors in quantile_ratios.items()
     ]
     return Outcome(numbers, claims, Plot("sum of epsilon^2", "mean error", curves))
 
@@ -151,7 +141,7 @@ def cost_of_the_papers_weights(mechanism: str) -> tuple[float, float, float]:
 
     The worst of a grid; nine of ten users are at the lower one.
     """
-    found = []
+    ratios = []
     size = 20_000
     level = np.repeat([0, 1], [size * 9 // 10, size // 10]).astype(np.uint8)
     for low in GRID:
@@ -164,8 +154,8 @@ def cost_of_the_papers_weights(mechanism: str) -> tuple[float, float, float]:
                 metric.estimate(statistic, weights=policy, bound="normal").effective_reports
                 for policy in ("optimal", "paper")
             )
-            found.append((optimal / paper, low, high))
-    ratio, low, high = max(found)
+            ratios.append((optimal / paper, low, high))
+    ratio, low, high = max(ratios)
     return low, high, ratio
 
 
@@ -174,8 +164,8 @@ def weights(runs: int, seed: int, tick: Tick) -> Outcome:
     numbers, worst = [], {}
     for i, mechanism in enumerate(WEIGHED):
         low, high, worst[mechanism] = cost_of_the_papers_weights(mechanism)
-        told = f"{mechanism}: worst at epsilon {low:g} and {high:g}"
-        numbers.append(Number(told, worst[mechanism]))
+        label = f"{mechanism}: worst at epsilon {low:g} and {high:g}"
+        numbers.append(Number(label, worst[mechanism]))
         tick((i + 1) / len(WEIGHED))
     claims = [
         Claim(
@@ -215,9 +205,9 @@ def peeking(runs: int, seed: int, tick: Tick) -> Outcome:
                 if missed[bound] and end != users:
                     continue
                 estimate = metric.estimate(statistic, bound=bound)
-                outside = not estimate.lower <= 0.2 <= estimate.upper
-                missed[bound] |= bool(outside)
-                last[bound] += bool(outside and end == users)
+                is_outside = not estimate.lower <= 0.2 <= estimate.upper
+                missed[bound] |= bool(is_outside)
+                last[bound] += bool(is_outside and end == users)
         for bound in bounds:
             failed[bound] += missed[bound]
         tick((run + 1) / runs)
@@ -243,31 +233,3 @@ def peeking(runs: int, seed: int, tick: Tick) -> Outcome:
         ),
     ]
     return Outcome(numbers, claims, notes=[f"{len(looks)} looks, at every power of 1.1 from 30."])
-
-
-EXPERIMENTS = {
-    "hldp-rates": Experiment(
-        "errors fall with the root of the sum of epsilon^2, and grow with that of the dimension",
-        "HLDP, Theorems 2.2, 2.3, 3.1, 3.2 and 4.1",
-        "synthetic: three mixes of levels",
-        1000,
-        40,
-        rates,
-    ),
-    "hldp-weights": Experiment(
-        "the paper's weights and the optimal ones, side by side",
-        "HLDP, Algorithms 1 and 3",
-        "none: the estimators' own variances",
-        1,
-        1,
-        weights,
-    ),
-    "peeking": Experiment(
-        "why a dashboard needs bounds that hold at all times",
-        "Howard, Ramdas, McAuliffe and Sekhon (2021)",
-        "synthetic: +-1 with mean 0.2, levels 0.5 and 2",
-        400,
-        40,
-        peeking,
-    ),
-}

@@ -13,17 +13,7 @@ from typing import Any
 import numpy as np
 
 from estimators.extremes import Progress, Search, lower_alpha_setting, unknown_alpha_setting
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-    mean_and_error,
-    slope,
-)
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error, slope
 
 WIDTH = 0.3
 PLACES = np.linspace(-1, 1 - WIDTH, 6)
@@ -60,8 +50,8 @@ def searched(
         Of the answers.
     """
     flip = 1 / (1 + np.exp([float(epsilon) for epsilon in search.randomizer.epsilons]))
-    asked = users if search.split == "budget" else users // search.rounds
-    answers = np.full(flip.size, asked // flip.size)
+    round_users = users if search.split == "budget" else users // search.rounds
+    answers = np.full(flip.size, round_users // flip.size)
     progress = Progress()
     while not search.finished(progress):
         share = share_beyond(search.threshold(progress))
@@ -94,8 +84,8 @@ def worst_error(search: Search, users: int, runs: int, seed: int = 1) -> tuple[f
     rng = np.random.default_rng([seed, users])
 
     def error(start: float) -> float:
-        found = searched(search, users, evenly_from(start), rng)
-        return abs(float(search.estimate(found).value) - start)
+        progress = searched(search, users, evenly_from(start), rng)
+        return abs(float(search.estimate(progress).value) - start)
 
     return max(mean_and_error([error(x) for _ in range(runs)]) for x in PLACES.tolist())
 
@@ -112,12 +102,12 @@ def figure_1(runs: int, seed: int, tick: Tick) -> Outcome:
     for done, (name, setting, epsilon) in enumerate(
         (name, setting, epsilon) for name, setting in SETTINGS.items() for epsilon in (1.0, 4.0)
     ):
-        found = []
+        errors_by_size = []
         for i, users in enumerate(SIZES):
             search = minimum((epsilon,), split="budget", critical="hoeffding", **setting(users))
-            found.append(worst_error(search, users, runs, seed))
+            errors_by_size.append(worst_error(search, users, runs, seed))
             tick((done + (i + 1) / len(SIZES)) / 4)
-        errors, uncertain = zip(*found, strict=True)
+        errors, uncertain = zip(*errors_by_size, strict=True)
         rate, _ = slope(SIZES, [guideline(setting, users) for users in SIZES])
         label = f"epsilon = {epsilon:g}, {name}"
         numbers.append(
@@ -135,25 +125,30 @@ def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
             "budget split": {"split": "budget", "beta": BETA},
             "users split": {"split": "users", "beta": BETA},
         }
-        found: dict[str, list[float]] = {name: [] for name in ("as printed", *methods, "Laplace")}
+        errors_by_method: dict[str, list[float]] = {
+            name: [] for name in ("as printed", *methods, "Laplace")
+        }
         for i, users in enumerate(SIZES):
             setting = lower_alpha_setting(users)
             printed = minimum((epsilon,), split="budget", critical="paper", **setting)
-            found["as printed"].append(worst_error(printed, users, runs, seed)[0])
+            errors_by_method["as printed"].append(worst_error(printed, users, runs, seed)[0])
             for name, options in methods.items():
                 search = minimum((epsilon,), rounds=setting["rounds"], **options)
-                found[name].append(worst_error(search, users, runs, seed)[0])
-            found["Laplace"].append(_smallest_laplace_report(users, epsilon, runs, seed))
+                errors_by_method[name].append(worst_error(search, users, runs, seed)[0])
+            errors_by_method["Laplace"].append(_smallest_laplace_report(users, epsilon, runs, seed))
             tick((done + (i + 1) / len(SIZES)) / 2)
-        curves += [Curve(f"{name}, epsilon = {epsilon:g}", SIZES, y) for name, y in found.items()]
-        least = min(found["Laplace"])
-        gain = found["as printed"][-1] / found["users split"][-1]
-        halved = found["budget split"][-1] / found["users split"][-1]
+        curves += [
+            Curve(f"{name}, epsilon = {epsilon:g}", SIZES, y)
+            for name, y in errors_by_method.items()
+        ]
+        least_laplace = min(errors_by_method["Laplace"])
+        gain = errors_by_method["as printed"][-1] / errors_by_method["users split"][-1]
+        halved = errors_by_method["budget split"][-1] / errors_by_method["users split"][-1]
         claims += [
             Claim(
                 f"epsilon = {epsilon:g}: the baseline's error is above 1 at every N",
-                least > 1,
-                f"at least {least:.2f}",
+                least_laplace > 1,
+                f"at least {least_laplace:.2f}",
             ),
             Claim(
                 f"epsilon = {epsilon:g}: splitting users is 1.5 times better at N = 2^20",
@@ -176,23 +171,3 @@ def _smallest_laplace_report(users: int, epsilon: float, runs: int, seed: int) -
         ]
         worst = max(worst, float(np.mean(errors)))
     return worst
-
-
-EXPERIMENTS = {
-    "min-fig1": Experiment(
-        "the error of a minimum against the number of users: the corollaries' slopes",
-        "MIN, Figure 1, Corollaries 1 and 2",
-        "synthetic, as in the paper: uniform over 0.3 of [-1, 1]",
-        1000,
-        30,
-        figure_1,
-    ),
-    "min-fig2": Experiment(
-        "the search against the smallest of Laplace reports; splitting users against the budget",
-        "MIN, Figure 2",
-        "synthetic, as in the paper: uniform over 0.3 of [-1, 1]",
-        300,
-        30,
-        figure_2,
-    ),
-}

@@ -6,7 +6,6 @@ alpha; ours splits the users over as many rounds instead of each budget.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -15,27 +14,17 @@ import numpy as np
 from estimators.estimate import Floats
 from estimators.extremes import Search, unknown_alpha_setting
 from reproduction.experiments.minimum import BETA, searched
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-    mean_and_error,
-    slope,
-)
-from reproduction.experiments.records import Records, Task, tasks
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error, slope
+from reproduction.records import Records, Task, tasks
 
 EPSILONS = (1.0, 4.0)
-MOST, SIZES = 18, 5
+MAX_LOG2_USERS, SIZES = 18, 5
 """Up to 2^18 users, and half as many four times."""
 
 
 def sizes(task: Task) -> list[int]:
     """Return the numbers of users: powers of 2, the largest at most 2^18 and at most all."""
-    largest = min(MOST, int(math.log2(task.values.size)))
+    largest = min(MAX_LOG2_USERS, int(math.log2(task.values.size)))
     return [2**k for k in range(max(1, largest - SIZES + 1), largest + 1)]
 
 
@@ -66,8 +55,8 @@ def task_error(
         return 1 - float(np.searchsorted(ordered, threshold, side="left")) / users
 
     rng = np.random.default_rng([seed, users])
-    found = (searched(search, users, beyond, rng) for _ in range(runs))
-    return mean_and_error([abs(float(search.estimate(p).value) - extreme) for p in found])
+    progresses = (searched(search, users, beyond, rng) for _ in range(runs))
+    return mean_and_error([abs(float(search.estimate(p).value) - extreme) for p in progresses])
 
 
 def exponent(users: list[int], errors: list[tuple[float, float]]) -> tuple[float, float]:
@@ -82,7 +71,7 @@ def min_tasks(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
     rng = np.random.default_rng([8, seed])
     todo = tasks(records, rng)
     numbers, curves, gains = [], [], {}
-    found: dict[str, float] = {}
+    alphas: dict[str, float] = {}
     for done, task in enumerate(todo):
         users = sizes(task)
         samples = [rng.choice(task.values, n, replace=False) for n in users]
@@ -97,25 +86,25 @@ def min_tasks(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
                 ours = task_error(task, split, sample, runs, seed)
             name = f"{task.name}, epsilon = {epsilon:g}"
             alpha, error = exponent(users, errors)
-            found[name] = alpha
+            alphas[name] = alpha
             gains[name] = errors[-1][0] / ours[0]
             numbers.append(Number(f"alpha, {name}", alpha, error, task.alpha))
             curves.append(Curve(name, users, [mean for mean, _ in errors]))
             tick((done + (epsilon == EPSILONS[-1])) / len(todo))
-    least = min(gains, key=gains.__getitem__)
+    worst = min(gains, key=gains.__getitem__)
     claims = [
         Claim(
             "splitting users is better for every task",
-            gains[least] > 1,
-            f"{gains[least]:.1f} times for {least}, up to {max(gains.values()):.1f} times",
+            gains[worst] > 1,
+            f"{gains[worst]:.1f} times for {worst}, up to {max(gains.values()):.1f} times",
         ),
-        *_orders(found),
+        *_orders(alphas),
     ]
     notes = ["alpha: errors as printed go like (ln^6 N / N)^(1 / (2 alpha)), MIN's Corollary 2."]
     return Outcome(numbers, claims, Plot("N", "mean error", curves), notes, _data(records))
 
 
-def _orders(found: dict[str, float]) -> list[Claim]:
+def _orders(alphas: dict[str, float]) -> list[Claim]:
     """Claim the orders of the paper's exponents, of its own tasks."""
     claims = []
     for thin, fat in (
@@ -123,31 +112,16 @@ def _orders(found: dict[str, float]) -> list[Claim]:
         ("most ratings", "fewest ratings"),
     ):
         pairs = [
-            (found[f"{thin}, epsilon = {e:g}"], found[f"{fat}, epsilon = {e:g}"])
+            (alphas[f"{thin}, epsilon = {e:g}"], alphas[f"{fat}, epsilon = {e:g}"])
             for e in EPSILONS
-            if f"{thin}, epsilon = {e:g}" in found
+            if f"{thin}, epsilon = {e:g}" in alphas
         ]
         if pairs:
-            told = ", ".join(f"{a:.2f} and {b:.2f}" for a, b in pairs)
+            measured = ", ".join(f"{a:.2f} and {b:.2f}" for a, b in pairs)
             held = all(a > b for a, b in pairs)
-            claims.append(Claim(f"alpha is larger of the {thin} than of the {fat}", held, told))
+            claims.append(Claim(f"alpha is larger of the {thin} than of the {fat}", held, measured))
     return claims
 
 
 def _data(records: Records) -> str:
     return "; ".join(records.told) if records.tasks else ""
-
-
-EXPERIMENTS = {
-    "min-tasks": Experiment(
-        "extremes of ratings and of customers' ages",
-        "MIN, Figures 4 and 5",
-        "stand-ins of the paper's size, because its records cannot be distributed: beta laws with "
-        "its alpha",
-        200,
-        20,
-        functools.partial(min_tasks, Records()),
-        min_tasks,
-        ("tasks",),
-    )
-}

@@ -20,7 +20,7 @@ BETA = 0.05
 LAPLACE_STEPS = 60
 
 
-class Seen(NamedTuple):
+class Sample(NamedTuple):
     """What a bound is made from: reports with their levels, in order, and their statistic."""
 
     metric: LocalMetric
@@ -35,32 +35,32 @@ class Seen(NamedTuple):
         return epsilons
 
 
-Bound = Callable[[Seen], tuple[Floats, float]]
+Bound = Callable[[Sample], tuple[Floats, float]]
 """Returns the middle and half the width."""
 
 
-def _middle(seen: Seen, weights: str) -> Floats:
-    value = seen.metric.estimate(seen.statistic, weights=weights, bound="normal").value
+def _middle(sample: Sample, weights: str) -> Floats:
+    value = sample.metric.estimate(sample.statistic, weights=weights, bound="normal").value
     middle: Floats = np.atleast_1d(value)
     return middle
 
 
-def randomized_response_constants(seen: Seen) -> tuple[Floats, float]:
+def randomized_response_constants(sample: Sample) -> tuple[Floats, float]:
     """HLDP (35): Hoeffding's inequality for the weighted signs."""
-    information = float(np.square(np.tanh(seen.epsilons / 2)).sum())
-    return _middle(seen, "optimal"), math.sqrt(2 * math.log(2 / BETA) / information)
+    information = float(np.square(np.tanh(sample.epsilons / 2)).sum())
+    return _middle(sample, "optimal"), math.sqrt(2 * math.log(2 / BETA) / information)
 
 
-def laplace_constants(seen: Seen) -> tuple[Floats, float]:
+def laplace_constants(sample: Sample) -> tuple[Floats, float]:
     """HLDP (28), solved for t, with the weights of Algorithm 1."""
-    weights = 1 / (1 + 1 / seen.epsilons**2)
+    weights = 1 / (1 + 1 / sample.epsilons**2)
     weights /= weights.sum()
-    ratio = weights / seen.epsilons
-    square, noise, most = float(weights @ weights), float(ratio @ ratio), float(ratio.max())
+    ratio = weights / sample.epsilons
+    square, noise, max_ratio = float(weights @ weights), float(ratio @ ratio), float(ratio.max())
 
     def chance(t: float) -> float:
         values = 2 * math.exp(-(t**2) / (8 * square))
-        return values + 2 * math.exp(-min(t**2 / (128 * noise), t / (16 * most)))
+        return values + 2 * math.exp(-min(t**2 / (128 * noise), t / (16 * max_ratio)))
 
     low, high = 0.0, 1.0
     while chance(high) > BETA:
@@ -68,21 +68,21 @@ def laplace_constants(seen: Seen) -> tuple[Floats, float]:
     for _ in range(LAPLACE_STEPS):
         middle = (low + high) / 2
         low, high = (middle, high) if chance(middle) > BETA else (low, middle)
-    return _middle(seen, "paper"), high
+    return _middle(sample, "paper"), high
 
 
-def rappor_constants(seen: Seen) -> tuple[Floats, float]:
+def rappor_constants(sample: Sample) -> tuple[Floats, float]:
     """HDP-WC (147), which is HIST's Theorem 6 with weights: uniform, for the users' own values."""
-    k, n = len(seen.metric.category_names), seen.level.size
-    spread = float((1 / (np.tanh(seen.epsilons / 4) * seen.epsilons)).sum()) / n**2
-    return _middle(seen, "uniform"), math.sqrt(2 * math.log(2 * k / BETA) * spread)
+    k, n = len(sample.metric.category_names), sample.level.size
+    spread = float((1 / (np.tanh(sample.epsilons / 4) * sample.epsilons)).sum()) / n**2
+    return _middle(sample, "uniform"), math.sqrt(2 * math.log(2 * k / BETA) * spread)
 
 
-def projection_constants(seen: Seen) -> tuple[Floats, float]:
+def projection_constants(sample: Sample) -> tuple[Floats, float]:
     """HLDP, proof of Theorem 4.1, for rows without a bias: sqrt(2 ln(4 d / beta) / A2)."""
-    information = float(np.square(np.tanh(seen.epsilons / 2)).sum())
-    d = len(seen.metric.category_names)
-    return _middle(seen, "optimal"), math.sqrt(2 * math.log(4 * d / BETA) / information)
+    information = float(np.square(np.tanh(sample.epsilons / 2)).sum())
+    d = len(sample.metric.category_names)
+    return _middle(sample, "optimal"), math.sqrt(2 * math.log(4 * d / BETA) / information)
 
 
 def nprr_interval(signs: Floats, contrast: Floats, beta: float) -> tuple[float, float]:
@@ -122,9 +122,9 @@ def _hoeffding(signs: Floats, contrast: Floats, tilt: Floats, log: float) -> tup
 def nprr(bound: Callable[[Floats, Floats, float], tuple[float, float]]) -> Bound:
     """Return a bound of NPRR for one-bit reports."""
 
-    def found(seen: Seen) -> tuple[Floats, float]:
-        signs = 2.0 * np.asarray(seen.reports).reshape(-1) - 1
-        middle, half = bound(signs, np.tanh(seen.epsilons / 2), BETA)
+    def found(sample: Sample) -> tuple[Floats, float]:
+        signs = 2.0 * np.asarray(sample.reports).reshape(-1) - 1
+        middle, half = bound(signs, np.tanh(sample.epsilons / 2), BETA)
         return np.array([middle]), half
 
     return found

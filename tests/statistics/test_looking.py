@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from aggregator.features.reader import Reader
 from aggregator.reading.query import Query
-from aggregator.reading.windows import Sums, Window
+from aggregator.reading.window import Window, WindowStatistic
 from estimators import define
 from tests.support.rows import row
 
@@ -30,7 +30,7 @@ def edges(reports: int, status: str, windows: int) -> tuple[int, int]:
     """
 
     def excludes(ones: int) -> bool:
-        sums = Sums(np.array([reports, ones]))
+        sums = WindowStatistic(np.array([reports, ones]))
         seen = Window(metric=FAIR, start_ms=0, end_ms=86_400_000, status=status, content=sums)
         return float(Reader.answer(seen, Query(beta=BETA, windows=windows)).lower) > 0
 

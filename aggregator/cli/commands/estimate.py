@@ -12,10 +12,14 @@ from aggregator.config.settings import Settings
 from aggregator.features.discovery.discover_command import discovery_lines
 from aggregator.reading.backlog import read_backlog
 from aggregator.reading.frames.estimates import estimate_frame
-from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
-from aggregator.reading.query import MOST_WINDOWS, Query, conditions
+from aggregator.reading.query import MAX_WINDOWS, Query, conditions
 from aggregator.reading.serialization import as_dict
-from aggregator.reading.slices.answers import as_dict as as_rows
+from aggregator.reading.slices.slice_answers import as_dict as as_rows
+from aggregator.reading.uncounted_reports import (
+    UncountedReports,
+    find_uncounted_reports,
+    refused_reports,
+)
 from aggregator.terminal.format import MAX_SHOWN_CATEGORIES, Shown, as_text
 from aggregator.terminal.options import (
     Moment,
@@ -46,7 +50,7 @@ from estimators.weights import WEIGHTINGS
 )
 @click.option(
     "--windows",
-    type=click.IntRange(1, MOST_WINDOWS),
+    type=click.IntRange(1, MAX_WINDOWS),
     default=1,
     help="Make the bounds of this many windows hold together, this one included.",
 )
@@ -184,10 +188,10 @@ def estimate(
     overview = reader.store.overview()
     notes = (
         read_backlog(settings, overview).lines()
-        + find_left_out(reader, overview, definition).lines()
+        + find_uncounted_reports(reader, overview, definition).lines()
     )
     if not answer.reports:  # they may be its own, under a name or a definition nobody counts
-        notes += LeftOut("", refused_reports(overview, "")).lines()
+        notes += UncountedReports("", refused_reports(overview, "")).lines()
     if output.is_table:
         frame = estimate_frame(window, answer, query.top)
         output.write(frame if slices is None else slices.to_frame())

@@ -10,10 +10,14 @@ import click
 from aggregator.config.settings import Settings
 from aggregator.errors import StoreUnreachable
 from aggregator.reading.frames.frame import Frame
-from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.status import halted
-from aggregator.reading.windows import event_time
+from aggregator.reading.status import halted_partitions
+from aggregator.reading.uncounted_reports import (
+    UncountedReports,
+    find_uncounted_reports,
+    refused_reports,
+)
+from aggregator.reading.window import event_time
 from aggregator.storage.progress import TopicProgress
 from aggregator.terminal.format import table
 from aggregator.terminal.options import defined_metrics, opened_store, settings_options
@@ -48,18 +52,18 @@ def metrics(settings: Settings, output: Output) -> None:
     numbers. A table (--csv) has the numbers of each metric; --json has its whole definition.
     """
     defined = defined_metrics(settings)
-    counted, left_out = dict.fromkeys(defined, UNKNOWN_COUNTS), list[LeftOut]()
-    nameless, stopped = LeftOut("", {}), list[str]()
+    counted, left_out = dict.fromkeys(defined, UNKNOWN_COUNTS), list[UncountedReports]()
+    nameless, stopped = UncountedReports("", {}), list[str]()
     try:
         store = opened_store(settings)
         reader = MetricReader(store, defined)
         for name, metric in defined.items():
             overview = store.overview()
-            left_out.append(find_left_out(reader, overview, metric))
+            left_out.append(find_uncounted_reports(reader, overview, metric))
             counted[name] = _read_counts(reader, overview, metric, left_out[-1])
         overview = store.overview()
-        nameless = LeftOut("", refused_reports(overview, ""))
-        stopped = [f"warning    {why}" for why in halted(overview)]
+        nameless = UncountedReports("", refused_reports(overview, ""))
+        stopped = [f"warning    {why}" for why in halted_partitions(overview)]
     except StoreUnreachable as error:
         click.echo(f"{error}\n", err=True)
     rows = [_row(metric, counted[name]) for name, metric in defined.items()]
@@ -111,7 +115,7 @@ def metrics(settings: Settings, output: Output) -> None:
 
 
 def _read_counts(
-    reader: MetricReader, overview: TopicProgress, metric: Metric, left_out: LeftOut
+    reader: MetricReader, overview: TopicProgress, metric: Metric, left_out: UncountedReports
 ) -> dict[str, Any]:
     """Return a metric's number of reports, its event time and the reports left out."""
     described = reader.describe(overview, metric.name)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from aggregator.config.settings import Settings
-from aggregator.schemas.registry import Registry
+from aggregator.schemas.schema_registry import SchemaRegistry
 from aggregator.schemas.subjects import Subject, subjects
 from aggregator.terminal.format import table
 from aggregator.terminal.options import settings_options
@@ -37,7 +37,7 @@ def schemas(settings: Settings, check: bool, as_json: bool) -> None:
     dither schemas --set schemas.url=http://localhost:8081
     dither schemas --check --set schemas.url=https://registry.example
     """  # noqa: D301  click reads the backspace: these lines stay as they are
-    registry = Registry.of(settings.schemas)
+    registry = SchemaRegistry.of(settings.schemas)
     act = _check if check else _register
     subject_states = [act(registry, subject) for subject in subjects(settings)]
     click.echo(
@@ -47,11 +47,11 @@ def schemas(settings: Settings, check: bool, as_json: bool) -> None:
         sys.exit(1)
 
 
-def _register(registry: Registry, subject: Subject) -> dict[str, Any]:
+def _register(registry: SchemaRegistry, subject: Subject) -> dict[str, Any]:
     return _row(subject, REGISTERED, registry.register(subject))
 
 
-def _check(registry: Registry, subject: Subject) -> dict[str, Any]:
+def _check(registry: SchemaRegistry, subject: Subject) -> dict[str, Any]:
     has_subject, number = registry.lookup(subject)
     if number is not None:
         return _row(subject, REGISTERED, number)

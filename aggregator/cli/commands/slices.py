@@ -10,14 +10,14 @@ import click
 
 from aggregator.cli.slice_tables import scope_lines
 from aggregator.config.settings import Settings
-from aggregator.reading.frames.columns import BY
+from aggregator.reading.frames.columns import ATTRIBUTE_PREFIX
 from aggregator.reading.frames.estimates import conditions as conditions_of
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.query import Query, conditions
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.slices.answers import values
-from aggregator.reading.windows import SliceSums, Window
+from aggregator.reading.slices.slice_answers import values
+from aggregator.reading.window import SliceSums, Window
 from aggregator.terminal.format import table
 from aggregator.terminal.options import (
     Moment,
@@ -90,7 +90,7 @@ def _frame(
     window: Window, grouping: Grouping, reports_by_slice: Sequence[tuple[Slice, int]]
 ) -> Frame:
     """Return a table with a row per slice."""
-    by, fixed = [f"{BY}{name}" for name in grouping.by], conditions_of(window)
+    by, fixed = [f"{ATTRIBUTE_PREFIX}{name}" for name in grouping.by], conditions_of(window)
     names = ("metric", "window_start", "window_end", *by, *fixed, "reports", "coverage")
     scope = (window.metric.name, window.start_ms, window.end_ms)
     rows = (

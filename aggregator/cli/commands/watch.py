@@ -17,8 +17,14 @@ from aggregator.config.settings import Settings
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import as_dict
-from aggregator.reading.status import SILENT_MS, START_WORKERS, halted, silence, silence_ms
-from aggregator.reading.windows import Window
+from aggregator.reading.status import (
+    SILENT_MS,
+    START_WORKERS,
+    halted_partitions,
+    silence_ms,
+    silence_text,
+)
+from aggregator.reading.window import Window
 from aggregator.terminal.format import as_line
 from aggregator.terminal.options import metric_argument, opened_reader, settings_options
 from estimators import Estimate
@@ -103,11 +109,11 @@ def changes(
     while True:
         try:
             overview = reader.store.overview()
-            silent = silence(overview, time.time_ns() // 10**6, silent_ms)
+            silent = silence_text(overview, time.time_ns() // 10**6, silent_ms)
             if silent and not was_silent:
                 click.echo(f"{silent}: {START_WORKERS}", err=True)
             was_silent = bool(silent)
-            halts = halted(overview)
+            halts = halted_partitions(overview)
             for halt in halts:
                 if halt not in shown_halts:
                     click.echo(halt, err=True)

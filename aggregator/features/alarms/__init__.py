@@ -1,1 +1,1 @@
-"""Alarms: what final panes say about whether a metric has moved."""
+"""Alarms: detect from final panes that a metric has moved from its baseline."""

@@ -1,4 +1,4 @@
-"""`dither alarms`: whether metrics have moved from their baselines."""
+"""`dither alarms`: the state of alarms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from aggregator.config.settings import Settings
 from aggregator.features.alarms.answers import AlarmAnswer, AlarmRaised, AlarmsAnswer
 from aggregator.features.alarms.frames import alarms_frame, steps_frame
-from aggregator.features.alarms.run import AlarmRun, Taken
+from aggregator.features.alarms.run import AlarmRun, WatchedPane
 from aggregator.features.alarms.standing import all_alarms, definition_of
 from aggregator.terminal.format import table
 from aggregator.terminal.options import opened_reader, settings_options
@@ -32,13 +32,13 @@ def alarms(ctx: click.Context, settings: Settings, output: Output) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    found = all_alarms(opened_reader(settings))
+    answer = all_alarms(opened_reader(settings))
     if output.is_table:
-        output.write(alarms_frame(found))
+        output.write(alarms_frame(answer))
     elif output.as_json:
-        click.echo(msgspec.json.encode(found).decode())
+        click.echo(msgspec.json.encode(answer).decode())
     else:
-        click.echo("\n".join(_lines(found)))
+        click.echo("\n".join(_lines(answer)))
 
 
 @alarms.command()
@@ -65,39 +65,39 @@ def replay(settings: Settings, name: str, output: Output) -> None:
         click.echo(run.reason or "the baseline is not final yet", err=True)
 
 
-def _show(pane: Taken, as_json: bool) -> None:
-    """Print what the series say of a pane, and what it raised."""
+def _show(pane: WatchedPane, as_json: bool) -> None:
+    """Print the evidence of a pane's series, and the events that it raised."""
     raised = iter(pane.raised)
     if not pane.steps:
         click.echo(f"{iso(pane.start_ms)}  has expired", err=True)
-    for one, step in pane.steps:
+    for series, step in pane.steps:
         share = step.evidence / step.needed
         if as_json:
-            about = {"pane": iso(pane.start_ms), "series": one.name, "evidence": share}
-            known = {"informative": step.informative, "raised": step.raised}
-            click.echo(msgspec.json.encode({**about, **known}).decode())
+            identity = {"pane": iso(pane.start_ms), "series": series.name, "evidence": share}
+            evidence = {"informative": step.informative, "raised": step.raised}
+            click.echo(msgspec.json.encode({**identity, **evidence}).decode())
         else:
             mark = "" if step.informative else "  no reports at some level"
-            click.echo(f"{iso(pane.start_ms)}  {one.name or 'all'}  {share:.3f}{mark}")
+            click.echo(f"{iso(pane.start_ms)}  {series.name or 'all'}  {share:.3f}{mark}")
         if step.raised:
             click.echo(msgspec.json.encode(next(raised)).decode())
 
 
-def _lines(found: AlarmsAnswer) -> Iterator[str]:
-    if not found.alarms:
+def _lines(answer: AlarmsAnswer) -> Iterator[str]:
+    if not answer.alarms:
         yield "no alarms: the definitions have no table [alarms.NAME] (docs/alarms.md)"
         return
-    for alarm in found.alarms:
+    for alarm in answer.alarms:
         yield from _alarm(alarm)
         yield ""
-    promised = f"{found.promised_per_year:.3g}"
+    promised = f"{answer.promised_per_year:.3g}"
     expected = f"{promised} false alarm{'' if promised == '1' else 's'}"
     yield f"All alarms together: at most {expected} a year expected"
 
 
 def _alarm(alarm: AlarmAnswer) -> Iterator[str]:
-    until = "no pane yet" if alarm.until is None else f"until {alarm.until}"
-    yield f"{alarm.alarm}: metric {alarm.metric}, {alarm.state}, looked at {until}"
+    progress = "no pane yet" if alarm.until is None else f"until {alarm.until}"
+    yield f"{alarm.alarm}: metric {alarm.metric}, {alarm.state}, looked at {progress}"
     yield f"  {alarm.promise}"
     if alarm.reason:
         yield f"  {alarm.reason}"
@@ -105,29 +105,29 @@ def _alarm(alarm: AlarmAnswer) -> Iterator[str]:
         yield f"  {alarm.skipped} panes had expired before they were looked at"
     rows = [
         (
-            " ".join(one.names) or "all",
-            NOT_KNOWN if one.baseline is None else _number(one.baseline.value),
-            NOT_KNOWN if one.evidence is None else f"{one.evidence:.2f}",
-            NOT_KNOWN if one.smallest_shift is None else _number(one.smallest_shift),
-            one.alarms,
-            one.reason,
+            " ".join(series.names) or "all",
+            NOT_KNOWN if series.baseline is None else _number(series.baseline.value),
+            NOT_KNOWN if series.evidence is None else f"{series.evidence:.2f}",
+            NOT_KNOWN if series.smallest_shift is None else _number(series.smallest_shift),
+            series.alarms,
+            series.reason,
         )
-        for one in alarm.series
+        for series in alarm.series
     ]
     head = ("series", "baseline", "evidence", "could see", "alarms", "")
     yield from (f"  {line}".rstrip() for line in table(head, rows).splitlines())
-    for one in alarm.raised[:5]:
-        yield f"  {_raised(one)}"
+    for raised in alarm.raised[:5]:
+        yield f"  {_raised(raised)}"
 
 
-def _raised(one: AlarmRaised) -> str:
-    where = " ".join(one.names)
-    now = NOT_KNOWN if one.now.value is None else _number(one.now.value)
-    before = _number(one.baseline.value)
+def _raised(raised: AlarmRaised) -> str:
+    names = " ".join(raised.names)
+    value = NOT_KNOWN if raised.now.value is None else _number(raised.now.value)
+    baseline = _number(raised.baseline.value)
     return (
-        f"{one.at}  {where + ' ' if where else ''}went {one.direction} from {before} to {now} "
-        f"{one.unit}".rstrip()
-        + f", about since {one.since}"
+        f"{raised.at}  {names + ' ' if names else ''}went {raised.direction} from {baseline} to "
+        f"{value} {raised.unit}".rstrip()
+        + f", about since {raised.since}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Alarms as plain values: one form for events, `--json` and HTTP."""
+"""Alarms as plain values, the same for events, `--json` and HTTP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from aggregator.reading.serialization import Moment, Numbers
-from aggregator.reading.slices.answers import Value
+from aggregator.reading.slices.slice_answers import Value
 from estimators.metrics.attributes import NO_VALUE, OTHER_VALUE
 
 State = Literal["learning", "watching", "unwatchable"]
@@ -62,7 +62,7 @@ class AlarmRaised(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> list[str]:
-        """The series in words: ``attribute=value`` of its slice, and its category."""
+        """The series' ``attribute=value`` pairs and category."""
         return series_names(self.slice, self.category)
 
 
@@ -87,7 +87,7 @@ class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> list[str]:
-        """The series in words: ``attribute=value`` of its slice, and its category."""
+        """The series' ``attribute=value`` pairs and category."""
         return series_names(self.slice, self.category)
 
 
@@ -127,20 +127,20 @@ class AlarmsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def series_names(slice: dict[str, Value], category: str | UnsetType) -> list[str]:  # noqa: A002
-    """Return a series in words: ``attribute=value`` for each attribute, and its category.
+    """Return the ``attribute=value`` pairs of a series, and its category.
 
     Examples
     --------
     >>> series_names({"country": "DE", "version": None}, "red")
     ['country=DE', 'version=none', 'category=red']
     """
-    found = [
+    names = [
         f"{name}={NO_VALUE if value is None else value if isinstance(value, str) else OTHER_VALUE}"
         for name, value in slice.items()
     ]
-    return found if category is UNSET else [*found, f"category={category}"]
+    return names if category is UNSET else [*names, f"category={category}"]
 
 
-def series_answer_order(one: SeriesAnswer) -> tuple[bool, float]:
-    """Return what sorts series: most evidence first, those that cannot be watched last."""
-    return one.state == "unwatchable", -(one.evidence or 0.0)
+def series_answer_order(series: SeriesAnswer) -> tuple[bool, float]:
+    """Return a sort key: most evidence first, unwatchable series last."""
+    return series.state == "unwatchable", -(series.evidence or 0.0)

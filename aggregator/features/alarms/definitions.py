@@ -1,4 +1,4 @@
-"""Alarms that a file of definitions has beside the metrics."""
+"""The alarms in the definitions file."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from estimators import Metric
 from estimators.alarms import check_watchable
 from estimators.durations import milliseconds
 
-MOST_SERIES = 1_000
-"""Of one alarm."""
-_RATE = re.compile(r"(\d+(?:\.\d+)?)/(.+)")
+MAX_ALARM_SERIES = 1_000
+"""Per alarm."""
+_RATE_PATTERN = re.compile(r"(\d+(?:\.\d+)?)/(.+)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlarmDefinition(Watch):
-    """A table ``[alarms.NAME]``: says when a metric has moved from its baseline.
+    """A table ``[alarms.NAME]``, for moves of a metric from its baseline.
 
     Parameters
     ----------
     every_ms : int
-        The length of a pane of the alarm, in ms: whole panes of the metric.
+        The length of the alarm's panes, in ms: whole panes of the metric.
     false_alarms : float
-        How many false alarms are allowed in a pane, over all series together; in the file a text
-        such as ``"1/365d"``.
+        The allowed false alarms per pane, over all series; in the file a text such as
+        ``"1/365d"``.
     by : sequence of str
         A series for each slice by these attributes of devices.
     where : mapping
         Only reports of devices with these values.
     categories : sequence of str, optional
-        A series for each of these; by default for each that there is.
+        A series for each of these; by default for all.
     below : sequence of float
         Of a distribution: a series for the share of the users below each of these edges.
     baseline_ms : int, optional
-        The baseline is estimated from so much event time before the start.
+        The event time before the start from which the baseline is estimated.
     baseline_value : float, optional
-        Or it is this value, in the metric's unit.
+        The baseline, in the metric's unit, instead of an estimated one.
     direction : str
         ``"any"``, ``"up"`` or ``"down"``.
     least : float
-        A move of at most so much is none; in the metric's unit.
+        The largest ignored move, in the metric's unit.
     promise : str
-        `false_alarms` in words, as the file has it.
+        The text of `false_alarms` in the file.
     """
 
     added: ClassVar[tuple[str, ...]] = ("below",)
@@ -66,7 +66,7 @@ class AlarmDefinition(Watch):
 
     @property
     def sliced(self) -> bool:
-        """Whether it needs slices of its metric."""
+        """Whether it uses slices of its metric."""
         return bool(self.by or self.where)
 
 
@@ -89,7 +89,7 @@ class AlarmTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def define_alarm(name: str, table: AlarmTable, checks: Checks) -> AlarmDefinition:
-    """Return the alarm that a table defines.
+    """Return the alarm of a table.
 
     Parameters
     ----------
@@ -110,13 +110,13 @@ def define_alarm(name: str, table: AlarmTable, checks: Checks) -> AlarmDefinitio
         checks.refuse("metric", f"one that can be watched; {error}")
     checks.attributes("by", table.by, metric)
     where = checks.where("where", metric)
-    if both := where.keys() & {*table.by}:
-        checks.refuse("where", f"{min(both)} in by or in where, not in both")
+    if repeated := where.keys() & {*table.by}:
+        checks.refuse("where", f"{min(repeated)} in by or in where, not in both")
     grain = grain_ms(metric, sliced=bool(table.by or where))
     every_ms = checks.duration("every", *grain)
     if (table.baseline is None) == (table.baseline_value is None):
         checks.refuse("baseline", "a duration such as 28d, or a baseline_value instead")
-    rate = _RATE.fullmatch(table.false_alarms)
+    rate = _RATE_PATTERN.fullmatch(table.false_alarms)
     try:
         allowed, stretch_ms = (0.0, 0) if rate is None else (float(rate[1]), milliseconds(rate[2]))
     except ValueError:
@@ -134,8 +134,8 @@ def define_alarm(name: str, table: AlarmTable, checks: Checks) -> AlarmDefinitio
     for attribute in table.by:
         assert metric.slicing is not None  # noqa: S101
         series *= len(metric.slicing.words(attribute))
-    if series > MOST_SERIES:
-        checks.refuse("by", f"at most {MOST_SERIES} series, not {series}: slices x categories")
+    if series > MAX_ALARM_SERIES:
+        checks.refuse("by", f"at most {MAX_ALARM_SERIES} series, not {series}: slices x categories")
     if table.baseline_value is not None:
         low, high = metric.domain.ends
         if not low <= table.baseline_value <= high:
@@ -158,9 +158,9 @@ def define_alarm(name: str, table: AlarmTable, checks: Checks) -> AlarmDefinitio
     )
 
 
-ALARMS = TableKind("alarms", AlarmTable, define_alarm)
+ALARM_TABLES = TableKind("alarms", AlarmTable, define_alarm)
 
 
 def alarms_of(metrics: Mapping[str, Metric]) -> Mapping[str, AlarmDefinition]:
-    """Return the alarms that the definitions of this moment have, by name."""
-    return table(metrics, ALARMS.kind)
+    """Return the alarms of the current definitions, by name."""
+    return table(metrics, ALARM_TABLES.kind)

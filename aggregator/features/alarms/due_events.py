@@ -1,4 +1,4 @@
-"""Runs all alarms over panes that are final, and makes the events of what they raise."""
+"""Runs all alarms over final panes, and makes their events."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from aggregator.publishing.due_events import Publication, RunWatch
 from aggregator.publishing.events import Event
 from aggregator.storage.progress import TopicProgress
 
-RAISED = EventType(
+ALARM_EVENT = EventType(
     "dither.alarm",
     AlarmRaised,
-    kept_as="alarms",
+    ids_key_name="alarms",
     message="alarm",
     summary="A series of an alarm has moved from its baseline: once for each id.",
     key="The alarm and the hash of its definition, the series and the end of the pane, as in "
@@ -33,7 +33,7 @@ class AlarmWatch(RunWatch[AlarmRun]):
 
     @classmethod
     def resumed(cls, publication: Publication) -> AlarmWatch:
-        """Return the watch of all alarms, each of which goes on from its state in Redis."""
+        """Return the watch of all alarms, each resumed from its state in Redis."""
         reader = publication.reader
         alarms = alarms_of(reader.metrics).values()
         return cls(publication, [AlarmRun.resumed(reader, definition) for definition in alarms])
@@ -46,11 +46,11 @@ class AlarmWatch(RunWatch[AlarmRun]):
             yield [alarm_event(raised, run.name, self.publication.source) for raised in pane.raised]
 
     def state_key(self, run: AlarmRun) -> str:
-        """Return the key of its state in Redis."""
+        """Return the Redis key of an alarm's state."""
         return state_key(self.publication.reader.store.topic, run.name)
 
     def note_published(self, event: Event) -> None:
-        """Log an alarm that was published."""
+        """Log a published alarm."""
         log.warning("alarm raised", alarm=event.subject, id=event.id)
 
 
@@ -61,10 +61,10 @@ def alarm_event(raised: AlarmRaised, identity: str, source: str) -> Event:
     ----------
     raised : AlarmRaised
     identity : str
-        The alarm's name in keys: :func:`aggregator.features.alarms.stored.identity`.
+        From :func:`aggregator.features.alarms.stored.identity`.
     source : str
         The CloudEvents attribute `source`.
     """
     key = f"{identity}/{','.join(raised.names)}/{raised.at}"
     encoded = msgspec.json.encode(raised)
-    return Event(key, RAISED.name, source, raised.alarm, raised.at, key, encoded)
+    return Event(key, ALARM_EVENT.name, source, raised.alarm, raised.at, key, encoded)

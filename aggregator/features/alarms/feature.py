@@ -1,4 +1,4 @@
-"""Alarms: a metric has moved from its baseline."""
+"""The feature of alarms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Alarms(Feature):
-    """Whether metrics have moved from their baselines."""
+    """Detects moves of metrics from their baselines."""
 
     commands: ClassVar = {
         "alarms": ("Ask", "Show whether metrics have moved from their baselines.")
@@ -23,24 +23,24 @@ class Alarms(Feature):
 
     def tables(self) -> Sequence[TableKind[Any, Any]]:
         """Return the table ``[alarms.NAME]``."""
-        from aggregator.features.alarms.definitions import ALARMS
+        from aggregator.features.alarms.definitions import ALARM_TABLES
 
-        return (ALARMS,)
+        return (ALARM_TABLES,)
 
     def event_types(self) -> Sequence[EventType]:
         """Return the event of a series that has moved."""
-        from aggregator.features.alarms.due_events import RAISED
+        from aggregator.features.alarms.due_events import ALARM_EVENT
 
-        return (RAISED,)
+        return (ALARM_EVENT,)
 
     def due_events(self, publication: Publication) -> DueEvents:
-        """Return what runs all alarms over final panes."""
+        """Return the watch that runs all alarms over final panes."""
         from aggregator.features.alarms.due_events import AlarmWatch
 
         return AlarmWatch.resumed(publication)
 
     def samples(self) -> type[Samples]:
-        """Return what exports how alarms stand."""
+        """Return the samples of alarms' states."""
         from aggregator.features.alarms.samples import AlarmSamples
 
         return AlarmSamples

@@ -1,4 +1,4 @@
-"""Alarms as tables: how each series stands, and what each pane said of it."""
+"""Tables of alarms: the state of each series, and the evidence of each pane."""
 
 from __future__ import annotations
 
@@ -8,60 +8,56 @@ from typing import Any
 from msgspec import UNSET
 
 from aggregator.features.alarms.answers import AlarmAnswer, AlarmsAnswer, series_names
-from aggregator.features.alarms.run import Taken
+from aggregator.features.alarms.run import WatchedPane
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.grouping import slice_name
 from aggregator.timestamps import from_iso
 
-STANDING = (
+ALARM_COLUMNS = (
     *("alarm", "metric", "unit", "slice", "label", "direction", "state", "watched_until"),
     *("baseline", "evidence", "smallest_shift", "panes", "alarms", "last_alarm", "reason"),
 )
-STEPS = ("alarm", "metric", "slice", "label", "window_start", "evidence", "informative", "raised")
+STEP_COLUMNS = (
+    *("alarm", "metric", "slice", "label", "window_start", "evidence", "informative", "raised"),
+)
 
 
-def alarms_frame(found: AlarmsAnswer) -> Frame:
-    """Return how alarms stand as a table: a row for each series.
-
-    Parameters
-    ----------
-    found : AlarmsAnswer
-    """
-    return Frame.of(STANDING, (row for alarm in found.alarms for row in _standing(alarm)))
+def alarms_frame(answer: AlarmsAnswer) -> Frame:
+    """Return a table with the state of each series."""
+    return Frame.of(ALARM_COLUMNS, (row for alarm in answer.alarms for row in _series_rows(alarm)))
 
 
-def steps_frame(alarm: str, metric: str, panes: Iterable[Taken]) -> Frame:
-    """Return what panes said as a table: a row for each pane and series.
+def steps_frame(alarm: str, metric: str, panes: Iterable[WatchedPane]) -> Frame:
+    """Return a table with the evidence of each pane and series.
 
     Parameters
     ----------
-    alarm : str
-    metric : str
-    panes : iterable of Taken
+    alarm, metric : str
+    panes : iterable of WatchedPane
     """
     rows = (
         (
-            *(alarm, metric, slice_name(one.slice), one.category, pane.start_ms),
+            *(alarm, metric, slice_name(series.slice), series.category, pane.start_ms),
             *(step.evidence / step.needed, step.informative, bool(step.raised)),
         )
         for pane in panes
-        for one, step in pane.steps
+        for series, step in pane.steps
     )
-    return Frame.of(STEPS, rows)
+    return Frame.of(STEP_COLUMNS, rows)
 
 
-def _standing(alarm: AlarmAnswer) -> Iterator[tuple[Any, ...]]:
+def _series_rows(alarm: AlarmAnswer) -> Iterator[tuple[Any, ...]]:
     last: dict[tuple[str, ...], str] = {}
     for raised in alarm.raised:  # the newest first
         last.setdefault(tuple(raised.names), raised.at)
-    for one in alarm.series:
-        known = None if one.baseline is None else one.baseline.value
+    for series in alarm.series:
+        baseline = None if series.baseline is None else series.baseline.value
         yield (
-            *(alarm.alarm, alarm.metric, alarm.unit, ", ".join(series_names(one.slice, UNSET))),
-            *(None if one.category is UNSET else one.category, alarm.direction, one.state),
-            *(_ms(alarm.until), known if isinstance(known, int | float) else None),
-            *(one.evidence, one.smallest_shift, one.panes, one.alarms),
-            *(_ms(last.get(tuple(one.names))), one.reason or alarm.reason),
+            *(alarm.alarm, alarm.metric, alarm.unit, ", ".join(series_names(series.slice, UNSET))),
+            *(None if series.category is UNSET else series.category, alarm.direction, series.state),
+            *(_ms(alarm.until), baseline if isinstance(baseline, int | float) else None),
+            *(series.evidence, series.smallest_shift, series.panes, series.alarms),
+            *(_ms(last.get(tuple(series.names))), series.reason or alarm.reason),
         )
 
 

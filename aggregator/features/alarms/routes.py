@@ -35,9 +35,9 @@ async def alarms(service: Service, request: Request) -> Response:
         parameters = parse(request, AlarmsParameters)
 
     def compute() -> Response:
-        found = all_alarms(service.reader)
+        answer = all_alarms(service.reader)
         if parameters.format == "csv":
-            return as_table(alarms_frame(found), "alarms")
-        return as_json(found)
+            return as_table(alarms_frame(answer), "alarms")
+        return as_json(answer)
 
     return await service.estimates.run(request, compute)

@@ -1,4 +1,4 @@
-"""Takes the final panes of an alarm in order, and says what each of them raises."""
+"""Runs an alarm over the final panes of its metric, in order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import structlog
 
 from aggregator.features.alarms.answers import AlarmRaised, Baseline, Since
 from aggregator.features.alarms.definitions import AlarmDefinition
-from aggregator.features.alarms.series import Series, promise, series_of, unit_of
+from aggregator.features.alarms.series import AlarmSeries, promise, series_of, unit_of
 from aggregator.features.alarms.stored import (
-    MOST_RAISED,
+    MAX_STORED_RAISED,
     StoredAlarm,
     StoredSeries,
     identity,
@@ -23,8 +23,8 @@ from aggregator.features.alarms.stored import (
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import plain
-from aggregator.reading.slices.answers import values
-from aggregator.reading.windows import SliceSums, Window
+from aggregator.reading.slices.slice_answers import values
+from aggregator.reading.window import SliceSums, Window
 from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import iso
@@ -34,48 +34,42 @@ from estimators.comparison.distributions import compared_numbers
 from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
 
-BETA = 0.05
-"""Of the bounds of "now", which promise nothing."""
+SINCE_BETA = 0.05
+"""Of the bounds of "now", which guarantee nothing."""
 
 log = structlog.get_logger("dither.alarms")
 
 
 @dataclasses.dataclass(frozen=True)
-class Taken:
-    """A pane of an alarm that was looked at: what each series said, and what was raised.
-
-    `steps` is empty if the pane had expired.
-    """
+class WatchedPane:
+    """A pane with each series' step and the raised events; without steps if it had expired."""
 
     start_ms: int
     end_ms: int
-    steps: tuple[tuple[Series, Step], ...]
+    steps: tuple[tuple[AlarmSeries, Step], ...]
     raised: tuple[AlarmRaised, ...]
 
 
 class AlarmRun:
-    """An alarm on its way through the final panes of its metric.
+    """A run of an alarm over the final panes of its metric.
 
     Parameters
     ----------
-    reader : MetricReader
-    definition : AlarmDefinition
     stored : StoredAlarm, optional
-        Where it goes on; by default at the start.
+        The state to resume; by default the run starts anew.
 
     Attributes
     ----------
     name : str
         Its :func:`aggregator.features.alarms.stored.identity`.
-    series : list of Series
     next_ms : int
-        Where the next pane begins.
+        The start of the next pane.
     skipped : int
-        How many panes had expired.
+        The number of expired panes.
     raised : list of AlarmRaised
-        The last ones, the newest first.
+        The last events, the newest first.
     reason : str
-        Why no pane is looked at; empty if they are.
+        Why it processes no panes; empty if it does.
     """
 
     def __init__(
@@ -94,13 +88,13 @@ class AlarmRun:
 
     @classmethod
     def resumed(cls, reader: MetricReader, definition: AlarmDefinition) -> AlarmRun:
-        """Return a run that goes on from the state in Redis, if there is one."""
+        """Return a run that resumes the state in Redis, if there is one."""
         metric = reader.metric(definition.metric)
         return cls(reader, definition, read_state(reader.store, identity(definition, metric)))
 
     @property
     def position(self) -> object:
-        """Changes whenever its state does."""
+        """A value that changes with its state."""
         return self.next_ms, self.is_learning, self.reason
 
     def _begin(self) -> None:
@@ -110,20 +104,13 @@ class AlarmRun:
         self.series = series_of(metric, definition)
         self.is_learning = definition.baseline_ms is not None
         if not self.is_learning:
-            for one in self.series:
-                self._watch(one)
+            for series in self.series:
+                self._watch(series)
 
-    def advance(self, overview: TopicProgress, closed_ms: int) -> Iterator[Taken]:
-        """Look at the panes that are final and were not looked at, and yield what they say.
+    def advance(self, overview: TopicProgress, closed_ms: int) -> Iterator[WatchedPane]:
+        """Process the next panes that end by `closed_ms`, and yield each.
 
-        Stops where the state changed while it was read; the next call goes on from there.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-            As of now.
-        closed_ms : int
-            Panes of the metric that end by then are final.
+        It stops at a pane that changed during the read; the next call resumes there.
         """
         if self.reason:
             return
@@ -135,30 +122,30 @@ class AlarmRun:
             window = self._read(overview, self.next_ms, end_ms)
             if window.status == "provisional":
                 return
-            taken = self._take(overview, window, self.next_ms, end_ms)
-            if taken is None:
+            watched_pane = self._process(overview, window, self.next_ms, end_ms)
+            if watched_pane is None:
                 return
             self.next_ms = end_ms
-            yield taken
+            yield watched_pane
 
     def stored(self) -> StoredAlarm:
-        """Return where the run stands."""
+        """Return the state of the run."""
         return StoredAlarm(
             next_ms=self.next_ms,
             skipped=self.skipped,
             is_learning=self.is_learning,
             series=[
                 StoredSeries(
-                    baseline=None if one.baseline is None else one.baseline.tobytes(),
-                    detector=None if one.detector is None else one.detector.state(),
-                    known=one.known,
-                    evidence=one.evidence,
-                    smallest_shift=one.smallest_shift,
-                    panes=one.panes,
-                    alarms=one.alarms,
-                    reason=one.reason,
+                    baseline=None if series.baseline is None else series.baseline.tobytes(),
+                    detector=None if series.detector is None else series.detector.state(),
+                    known=series.compared_with,
+                    evidence=series.evidence,
+                    smallest_shift=series.smallest_shift,
+                    panes=series.panes,
+                    alarms=series.alarms,
+                    reason=series.reason,
                 )
-                for one in self.series
+                for series in self.series
             ],
             raised=self.raised,
             reason=self.reason,
@@ -171,43 +158,44 @@ class AlarmRun:
         if (stored.next_ms - self.next_ms) % every_ms or stored.next_ms < self.next_ms:
             raise ValueError("its state is not at the beginning of a pane")
         zero = self.metric.zero()
-        for one, known in zip(self.series, stored.series, strict=True):
-            if known.baseline is not None:
-                if len(known.baseline) != zero.nbytes:
+        for series, stored_series in zip(self.series, stored.series, strict=True):
+            if stored_series.baseline is not None:
+                if len(stored_series.baseline) != zero.nbytes:
                     raise ValueError("its state has a baseline of another size")
-                one.baseline = np.frombuffer(known.baseline, np.int64).reshape(zero.shape).copy()
-            one.evidence, one.reason = known.evidence, known.reason
-            one.panes, one.alarms = known.panes, known.alarms
-            one.smallest_shift = known.smallest_shift
-            one.detector = None
-            if known.detector is not None:
-                self._watch(one).restore(known.detector)
+                sums = np.frombuffer(stored_series.baseline, np.int64)
+                series.baseline = sums.reshape(zero.shape).copy()
+            series.evidence, series.reason = stored_series.evidence, stored_series.reason
+            series.panes, series.alarms = stored_series.panes, stored_series.alarms
+            series.smallest_shift = stored_series.smallest_shift
+            series.detector = None
+            if stored_series.detector is not None:
+                self._watch(series).restore(stored_series.detector)
         self.next_ms, self.skipped = stored.next_ms, stored.skipped
         self.raised, self.reason = [*stored.raised], stored.reason
         self.is_learning = stored.is_learning
 
-    def _watch(self, one: Series) -> Detector:
-        """Give a series its detector; raise ValueError if it cannot be watched."""
+    def _watch(self, series: AlarmSeries) -> Detector:
+        """Set the detector of a series; raise ValueError if the series is unwatchable."""
         definition = self.definition
-        one.detector = Detector(
+        series.detector = Detector(
             self.metric,
             definition.false_alarms / len(self.series),
-            baseline=one.baseline,
+            baseline=series.baseline,
             baseline_value=definition.baseline_value,
             direction=definition.direction,  # type: ignore[arg-type]
             least=definition.least,
-            category=one.index,
+            category=series.index,
         )
-        value, reports = one.detector.baseline_estimate
+        value, reports = series.detector.baseline_estimate
         if definition.baseline_ms is None:
-            one.known = Baseline(start=None, end=None, value=value, reports=None)
+            series.compared_with = Baseline(start=None, end=None, value=value, reports=None)
         else:
             start, end = iso(definition.start_ms - definition.baseline_ms), definition.start_ms
-            one.known = Baseline(start=start, end=iso(end), value=value, reports=reports)
-        return one.detector
+            series.compared_with = Baseline(start=start, end=iso(end), value=value, reports=reports)
+        return series.detector
 
     def _learn(self, overview: TopicProgress) -> bool:
-        """Read the baseline of each series; return whether that was possible."""
+        """Read the baseline of each series; return whether it succeeded."""
         start_ms, length_ms = self.definition.start_ms, self.definition.baseline_ms
         assert length_ms is not None  # noqa: S101
         window = self._read(overview, start_ms - length_ms, start_ms)
@@ -219,23 +207,25 @@ class AlarmRun:
                 "some of it is in no slice: expected a later start, or a longer retention"
             )
             return False
-        rows, least = _rows(window), self.metric.minimum_reports
-        for one in self.series:
-            one.baseline = rows[one.group].copy()
-            reports = int(self.metric.counts(one.baseline).sum())
-            if reports < max(1, least):
-                one.reason = f"its baseline has {reports} reports: expected {max(1, least)}"
+        rows, min_reports = _rows(window), self.metric.minimum_reports
+        for series in self.series:
+            series.baseline = rows[series.group].copy()
+            reports = int(self.metric.counts(series.baseline).sum())
+            if reports < max(1, min_reports):
+                series.reason = (
+                    f"its baseline has {reports} reports: expected {max(1, min_reports)}"
+                )
                 continue
             try:
-                self._watch(one)
+                self._watch(series)
             except ValueError as error:
-                one.reason = str(error)
+                series.reason = str(error)
         return True
 
     def _read(self, overview: TopicProgress, start_ms: int, end_ms: int) -> Window:
-        """Read a window that is final; its status is "provisional" if Redis changed meanwhile.
+        """Read a final window; it is "provisional" if Redis lost data during the read.
 
-        It is "expired" also if some of its reports are in no table of slices, or no more.
+        It is also "expired" if tables of slices do not have all of its reports.
         """
         definition = self.definition
 
@@ -244,88 +234,90 @@ class AlarmRun:
             final = dataclasses.replace(described, status="final", arrived_ms=NO_TIME)
             return self.reader.read(final)
 
-        whole = Query(start_ms / 1000, end_ms / 1000)
+        query = Query(start_ms / 1000, end_ms / 1000)
         if not definition.sliced:
-            return read(whole)
-        found = read(dataclasses.replace(whole, by=definition.by, where=dict(definition.where)))
-        if found.coverage is None:  # it has no reports, or nobody knows how many
-            return found.expired() if read(whole).status == "expired" else found
-        return found.expired() if found.coverage < 1 else found
+            return read(query)
+        window = read(dataclasses.replace(query, by=definition.by, where=dict(definition.where)))
+        if window.coverage is None:  # it has no reports, or an unknown number
+            return window.expired() if read(query).status == "expired" else window
+        return window.expired() if window.coverage < 1 else window
 
-    def _take(
+    def _process(
         self, overview: TopicProgress, window: Window, start_ms: int, end_ms: int
-    ) -> Taken | None:
-        """Return what a pane says; None if what it raises cannot be read now."""
+    ) -> WatchedPane | None:
+        """Update all series with a pane; None, without changes, if an event is unreadable now."""
         if window.status == "expired":
             self.skipped += 1
             log.warning("a pane of an alarm has expired", alarm=self.name, pane=iso(start_ms))
-            return Taken(start_ms, end_ms, (), ())
+            return WatchedPane(start_ms, end_ms, (), ())
         rows = _rows(window)
-        before = [one.detector.state() if one.detector else b"" for one in self.series]
+        detector_states = [
+            series.detector.state() if series.detector else b"" for series in self.series
+        ]
         steps, raised = [], []
-        for one in self.series:
-            if one.detector is None:
+        for series in self.series:
+            if series.detector is None:
                 continue
-            step = one.detector.update(rows[one.group])
-            steps.append((one, step))
+            step = series.detector.update(rows[series.group])
+            steps.append((series, step))
             if step.raised:
-                told = self._told(overview, one, step, end_ms)
-                if told is None:  # as if it had not been looked at
-                    self._undo(before)
+                event_data = self._event_data(overview, series, step, end_ms)
+                if event_data is None:
+                    self._undo(detector_states)
                     return None
-                raised.append(told)
-        for one, step in steps:
-            one.panes = 0 if step.raised else one.panes + 1
-            one.alarms += step.raised
-            one.evidence = step.evidence / step.needed if math.isfinite(step.evidence) else None
-            if one.detector is not None:
-                one.smallest_shift = smallest_shift(one.detector)
-        self.raised = [*reversed(raised), *self.raised][:MOST_RAISED]
-        return Taken(start_ms, end_ms, tuple(steps), tuple(raised))
+                raised.append(event_data)
+        for series, step in steps:
+            series.panes = 0 if step.raised else series.panes + 1
+            series.alarms += step.raised
+            series.evidence = step.evidence / step.needed if math.isfinite(step.evidence) else None
+            if series.detector is not None:
+                series.smallest_shift = smallest_shift(series.detector)
+        self.raised = [*reversed(raised), *self.raised][:MAX_STORED_RAISED]
+        return WatchedPane(start_ms, end_ms, tuple(steps), tuple(raised))
 
-    def _undo(self, before: list[bytes]) -> None:
-        for one, state in zip(self.series, before, strict=True):
-            if one.detector is not None:
-                one.detector.restore(state)
+    def _undo(self, detector_states: list[bytes]) -> None:
+        for series, state in zip(self.series, detector_states, strict=True):
+            if series.detector is not None:
+                series.detector.restore(state)
 
-    def _told(
-        self, overview: TopicProgress, one: Series, step: Step, end_ms: int
+    def _event_data(
+        self, overview: TopicProgress, series: AlarmSeries, step: Step, end_ms: int
     ) -> AlarmRaised | None:
-        """Return the event of a series that has moved; None if its window cannot be read now."""
+        """Return the event's data of a moved series; None if its window is unreadable now."""
         definition, metric = self.definition, self.metric
         since_ms = end_ms - (step.since or 1) * definition.every_ms
         window = self._read(overview, since_ms, end_ms)
         if window.status == "provisional":
             return None
-        chosen = None if one.category is None or one.below else [one.category]
-        whole = metric.estimate(
-            _rows(window)[one.group],
-            BETA,
+        chosen = None if series.category is None or series.below else [series.category]
+        estimate = metric.estimate(
+            _rows(window)[series.group],
+            SINCE_BETA,
             DEFAULT_POLICY,
             "fixed",
             categories=chosen,
-            simultaneous=not one.below,
+            simultaneous=not series.below,
         )
-        found = compared_numbers(whole, one.below)
+        numbers = compared_numbers(estimate, series.below)
         value, lower, upper = (
-            plain(np.ravel(x)[0]) for x in (found.value, found.lower, found.upper)
+            plain(np.ravel(x)[0]) for x in (numbers.value, numbers.lower, numbers.upper)
         )
-        assert step.direction is not None and one.known is not None  # noqa: S101, PT018
+        assert step.direction is not None and series.compared_with is not None  # noqa: S101, PT018
         return AlarmRaised(
             alarm=definition.name,
             metric=metric.name,
             unit=unit_of(metric, definition),
-            slice=values(one.slice),
-            category=msgspec.UNSET if one.category is None else one.category,
+            slice=values(series.slice),
+            category=msgspec.UNSET if series.category is None else series.category,
             direction=step.direction,
             at=_moment(end_ms),
             since=_moment(since_ms),
-            baseline=one.known,
-            now=Since(value=value, lower=lower, upper=upper, reports=found.reports),
+            baseline=series.compared_with,
+            now=Since(value=value, lower=lower, upper=upper, reports=numbers.reports),
             evidence=step.evidence,
             needed=step.needed,
             promise=promise(definition, len(self.series)),
-            panes=one.panes + 1,
+            panes=series.panes + 1,
         )
 
 
@@ -337,6 +329,6 @@ def _rows(window: Window) -> Counts:
 
 
 def _moment(ms: int) -> str:
-    found = iso(ms)
-    assert found is not None  # noqa: S101
-    return found
+    text = iso(ms)
+    assert text is not None  # noqa: S101
+    return text

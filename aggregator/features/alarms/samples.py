@@ -1,4 +1,4 @@
-"""Alarms as samples of exported metrics."""
+"""Prometheus samples of alarms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALARM_RAISED = Exported(
     "dither_alarm_raised_timestamp_seconds{alarm,series,direction}",
     "End of the last pane that raised an alarm.",
 )
-ALARMS = Exported(
+ALARMS_TOTAL = Exported(
     "dither_alarms{alarm}", "Alarms that were raised since an alarm's start.", type="counter"
 )
 ALARM_STATE = Exported(
@@ -42,13 +42,13 @@ ALARMS_PROMISED = Exported(
 
 
 class AlarmSamples(Samples):
-    """How alarms stand; nothing without alarms, no evidence where there is none yet."""
+    """The states of alarms, with evidence once there is any."""
 
     title = "Alarms"
     exported = (
         ALARM_EVIDENCE,
         ALARM_RAISED,
-        ALARMS,
+        ALARMS_TOTAL,
         ALARM_STATE,
         ALARM_UNTIL,
         ALARM_SKIPPED,
@@ -63,21 +63,26 @@ class AlarmSamples(Samples):
     }
 
     def samples(self, overview: TopicProgress) -> Iterator[Sample]:
-        """Yield how all alarms stand."""
-        found = all_alarms(self.reader)
-        if not found.alarms:
+        """Yield the samples of all alarms."""
+        answer = all_alarms(self.reader)
+        if not answer.alarms:
             return
-        yield Sample(ALARMS_PROMISED, found.promised_per_year, ())
-        for alarm in found.alarms:
+        yield Sample(ALARMS_PROMISED, answer.promised_per_year, ())
+        for alarm in answer.alarms:
             yield Sample(ALARM_STATE, 1, (alarm.alarm, alarm.state))
-            yield Sample(ALARMS, sum(one.alarms for one in alarm.series), (alarm.alarm,))
+            yield Sample(
+                ALARMS_TOTAL, sum(series.alarms for series in alarm.series), (alarm.alarm,)
+            )
             yield Sample(ALARM_SKIPPED, alarm.skipped, (alarm.alarm,))
             if alarm.until is not None:
                 yield Sample(ALARM_UNTIL, from_iso(alarm.until), (alarm.alarm,))
-            for one in alarm.series:
-                if one.evidence is not None:
-                    names = ",".join(one.names)
-                    yield Sample(ALARM_EVIDENCE, one.evidence, (alarm.alarm, names))
-            last = {(",".join(one.names), one.direction): one.at for one in reversed(alarm.raised)}
+            for series in alarm.series:
+                if series.evidence is not None:
+                    names = ",".join(series.names)
+                    yield Sample(ALARM_EVIDENCE, series.evidence, (alarm.alarm, names))
+            last = {
+                (",".join(raised.names), raised.direction): raised.at
+                for raised in reversed(alarm.raised)
+            }
             for labels, at in last.items():
                 yield Sample(ALARM_RAISED, from_iso(at), (alarm.alarm, *labels))

@@ -11,7 +11,7 @@ from aggregator.features.alarms.answers import Baseline, series_names
 from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.query import Query
-from aggregator.reading.slices.answers import values
+from aggregator.reading.slices.slice_answers import values
 from estimators import LocalMetric
 from estimators.alarms import Detector
 from estimators.comparison.distributions import limit_indices
@@ -20,21 +20,17 @@ from estimators.estimate import Counts
 
 
 @dataclasses.dataclass
-class Series:
-    """One series of an alarm: a slice, and one of its numbers.
+class AlarmSeries:
+    """A series of an alarm: a slice, and one of its numbers.
 
     Attributes
     ----------
-    slice : mapping
-    category : str or None
     below : tuple of float
-        Of a distribution: the one limit, below which the share is watched.
+        Of a distribution: the edge below which the share is watched.
     baseline : ndarray of int64 or None
         The sums of its baseline.
     detector : Detector or None
-        None: it is not watched, or not yet; `reason` says why not.
-    known : Baseline or None
-        What it is compared with.
+        None: it is not watched, or not yet; `reason` has the reason.
     """
 
     group: int
@@ -44,7 +40,7 @@ class Series:
     below: tuple[float, ...] = ()
     baseline: Counts | None = None
     detector: Detector | None = None
-    known: Baseline | None = None
+    compared_with: Baseline | None = None
     evidence: float | None = None
     smallest_shift: float | None = None
     panes: int = 0
@@ -53,27 +49,20 @@ class Series:
 
     @property
     def name(self) -> str:
-        """The series in words: ``attribute=value`` of its slice, and its category."""
+        """The ``attribute=value`` pairs of its slice, and its category."""
         category = msgspec.UNSET if self.category is None else self.category
         return ",".join(series_names(values(self.slice), category))
 
 
-def series_of(metric: LocalMetric, definition: AlarmDefinition) -> list[Series]:
-    """Return the series of an alarm: each of its slices with each of its categories.
-
-    Parameters
-    ----------
-    metric : LocalMetric
-        The one it watches.
-    definition : AlarmDefinition
-    """
+def series_of(metric: LocalMetric, definition: AlarmDefinition) -> list[AlarmSeries]:
+    """Return the series of an alarm: each of its slices with each of its categories."""
     grouping = Grouping.of(metric, Query(by=definition.by, where=definition.where))
     slices: list[Slice] = [{}]
     if grouping is not None and definition.by:
         slices = [grouping.slice(group) for group in range(grouping.size)]
     return [
-        Series(group, found, *number)
-        for group, found in enumerate(slices)
+        AlarmSeries(group, values, *number)
+        for group, values in enumerate(slices)
         for number in _numbers(metric, definition)
     ]
 
@@ -81,12 +70,12 @@ def series_of(metric: LocalMetric, definition: AlarmDefinition) -> list[Series]:
 def _numbers(
     metric: LocalMetric, definition: AlarmDefinition
 ) -> Iterator[tuple[str | None, int | None, tuple[float, ...]]]:
-    """Yield the numbers of a slice that are watched: name, index and limit."""
+    """Yield name, index and edge of each watched number of a slice."""
     if definition.below:
-        places = limit_indices((metric, metric), definition.below, None, ratio=False)
-        assert places is not None  # noqa: S101
-        for limit, place in zip(definition.below, places[0].tolist(), strict=True):
-            yield (*share_names([limit]), place, (limit,))
+        indices = limit_indices((metric, metric), definition.below, None, ratio=False)
+        assert indices is not None  # noqa: S101
+        for limit, index in zip(definition.below, indices[0].tolist(), strict=True):
+            yield (*share_names([limit]), index, (limit,))
         return
     labels, _ = metric.domain.select(definition.categories)
     for label in labels:
@@ -96,17 +85,17 @@ def _numbers(
 
 
 def unit_of(metric: LocalMetric, definition: AlarmDefinition) -> str:
-    """Return the unit of what an alarm watches; a share has none."""
+    """Return the unit of an alarm's numbers; a share has none."""
     return "" if definition.below else metric.unit
 
 
 def promise(definition: AlarmDefinition, series: int) -> str:
-    """Return in words how many false alarms an alarm allows."""
+    """Return the allowed number of false alarms as text."""
     number, _, stretch = definition.promise.partition("/")
-    together = f", over {series} series together" if series > 1 else ""
+    scope = f", over {series} series together" if series > 1 else ""
     alarms = "false alarm" if float(number) == 1 else "false alarms"
     return (
         f"by chance alone at most {number} {alarms} expected in the first {stretch} from the start"
-        f"{together}; "
+        f"{scope}; "
         "in longer stretches from the start in proportion"
     )

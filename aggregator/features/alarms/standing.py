@@ -1,4 +1,4 @@
-"""How all alarms stand, read from Redis."""
+"""The states of all alarms, from Redis."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from aggregator.features.alarms.answers import (
     series_answer_order,
 )
 from aggregator.features.alarms.definitions import AlarmDefinition, alarms_of
-from aggregator.features.alarms.series import Series, promise, series_of, unit_of
+from aggregator.features.alarms.series import AlarmSeries, promise, series_of, unit_of
 from aggregator.features.alarms.stored import StoredSeries, identity, read_state
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.slices.answers import values
+from aggregator.reading.slices.slice_answers import values
 from aggregator.timestamps import iso
 from estimators import LocalMetric
 from estimators.errors import meant
@@ -26,55 +26,43 @@ NEVER_RUN = "no publisher has looked at a pane yet: `dither serve` runs alarms (
 
 
 def all_alarms(reader: MetricReader) -> AlarmsAnswer:
-    """Return how the alarms of a reader's definitions stand.
-
-    Parameters
-    ----------
-    reader : MetricReader
-    """
-    found = [alarm_answer(reader, one) for one in alarms_of(reader.metrics).values()]
-    together = sum(one.promised_per_year for one in found)
-    return AlarmsAnswer(alarms=found, promised_per_year=together)
+    """Return the states of all alarms in a reader's definitions."""
+    definitions = alarms_of(reader.metrics).values()
+    answers = [alarm_answer(reader, definition) for definition in definitions]
+    promised_per_year = sum(answer.promised_per_year for answer in answers)
+    return AlarmsAnswer(alarms=answers, promised_per_year=promised_per_year)
 
 
 def definition_of(reader: MetricReader, name: str) -> AlarmDefinition:
     """Return the definition of an alarm.
-
-    Parameters
-    ----------
-    reader : MetricReader
-    name : str
 
     Raises
     ------
     DitherError
         If there is no such alarm.
     """
-    known = alarms_of(reader.metrics)
-    if name not in known:
-        raise DitherError(f"no alarm {name!r} in the definitions: {meant(name, known)}")
-    return known[name]
+    definitions = alarms_of(reader.metrics)
+    if name not in definitions:
+        raise DitherError(f"no alarm {name!r} in the definitions: {meant(name, definitions)}")
+    return definitions[name]
 
 
 def alarm_answer(reader: MetricReader, definition: AlarmDefinition) -> AlarmAnswer:
-    """Return how an alarm stands.
-
-    Parameters
-    ----------
-    reader : MetricReader
-    definition : AlarmDefinition
-    """
+    """Return the state of an alarm."""
     metric = LocalMetric.require(reader.metric(definition.metric))
-    named = series_of(metric, definition)
+    alarm_series = series_of(metric, definition)
     stored = read_state(reader.store, identity(definition, metric))
-    if stored is None or len(stored.series) != len(named):
+    if stored is None or len(stored.series) != len(alarm_series):
         stored = None
     is_learning = definition.baseline_ms is not None if stored is None else stored.is_learning
     state: State = "learning" if is_learning else "watching"
     if stored is not None and stored.reason:
         state = "unwatchable"
-    known = [None] * len(named) if stored is None else stored.series
-    series = [_series(one, kept, state) for one, kept in zip(named, known, strict=True)]
+    stored_series = [None] * len(alarm_series) if stored is None else stored.series
+    series = [
+        _series_answer(one_series, series_state, state)
+        for one_series, series_state in zip(alarm_series, stored_series, strict=True)
+    ]
     began = stored is not None and stored.next_ms > definition.start_ms
     return AlarmAnswer(
         alarm=definition.name,
@@ -88,7 +76,7 @@ def alarm_answer(reader: MetricReader, definition: AlarmDefinition) -> AlarmAnsw
         state=state,
         until=iso(stored.next_ms) if stored is not None and began else None,
         skipped=0 if stored is None else stored.skipped,
-        promise=promise(definition, len(named)),
+        promise=promise(definition, len(alarm_series)),
         promised_per_year=definition.false_alarms * YEAR_MS / definition.every_ms,
         series=sorted(series, key=series_answer_order),
         raised=[] if stored is None else stored.raised,
@@ -96,18 +84,18 @@ def alarm_answer(reader: MetricReader, definition: AlarmDefinition) -> AlarmAnsw
     )
 
 
-def _series(one: Series, kept: StoredSeries | None, alarm: State) -> SeriesAnswer:
+def _series_answer(series: AlarmSeries, stored: StoredSeries | None, alarm: State) -> SeriesAnswer:
     state = alarm
-    if kept is not None and kept.detector is None and alarm == "watching":
+    if stored is not None and stored.detector is None and alarm == "watching":
         state = "unwatchable"
     return SeriesAnswer(
-        slice=values(one.slice),
-        category=msgspec.UNSET if one.category is None else one.category,
+        slice=values(series.slice),
+        category=msgspec.UNSET if series.category is None else series.category,
         state=state,
-        evidence=None if kept is None else kept.evidence,
-        baseline=None if kept is None else kept.known,
-        smallest_shift=None if kept is None else kept.smallest_shift,
-        panes=0 if kept is None else kept.panes,
-        alarms=0 if kept is None else kept.alarms,
-        reason="" if kept is None else kept.reason,
+        evidence=None if stored is None else stored.evidence,
+        baseline=None if stored is None else stored.known,
+        smallest_shift=None if stored is None else stored.smallest_shift,
+        panes=0 if stored is None else stored.panes,
+        alarms=0 if stored is None else stored.alarms,
+        reason="" if stored is None else stored.reason,
     )

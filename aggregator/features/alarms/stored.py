@@ -1,7 +1,4 @@
-"""How an alarm stands, as Redis keeps it.
-
-It is a function of the log and of the definitions: whoever has lost it computes it again.
-"""
+"""The state of an alarm in Redis, a function of the log and the definitions."""
 
 from __future__ import annotations
 
@@ -19,23 +16,23 @@ from aggregator.storage.store import Store
 from estimators import Metric
 from producers.wire.decoding import decode_msgpack
 
-MOST_RAISED = 100
-"""Of an alarm, so many events are kept beside its state."""
+MAX_STORED_RAISED = 100
+"""Events per alarm in its state."""
 
 log = structlog.get_logger("dither.alarms")
 
 
 class StoredSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """One series: sums of its baseline, the detector's state, and what both said last.
+    """A series: the sums of its baseline, the detector's state, and their last results.
 
     Attributes
     ----------
     baseline : bytes or None
-        int64 in the machine's order, little-endian; None for a stated value.
+        int64, little-endian; None for a stated value.
     detector : bytes or None
-        None: it cannot be watched, and `reason` says why.
+        None: it is unwatchable, for a `reason`.
     known : Baseline or None
-        What it is compared with.
+        The baseline's estimate.
     """
 
     baseline: bytes | None
@@ -49,7 +46,7 @@ class StoredSeries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredAlarm(msgspec.Struct, frozen=True, kw_only=True):
-    """An alarm: which pane is next, and its series in the order of slices and categories."""
+    """An alarm: the next pane, and its series in the order of slices and categories."""
 
     next_ms: int
     skipped: int
@@ -60,14 +57,7 @@ class StoredAlarm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def identity(definition: AlarmDefinition, metric: Metric) -> str:
-    """Return an alarm's name with 32 bits of all that its state depends on.
-
-    Parameters
-    ----------
-    definition : AlarmDefinition
-    metric : Metric
-        The one it watches.
-    """
+    """Return an alarm's name with a 32-bit hash of the definitions that its state depends on."""
     slicing = "" if metric.slicing is None or not definition.sliced else metric.slicing.key
     text = f"{definition.key} {metric_key(metric.name, metric.revision)} {slicing}"
     return f"{definition.name}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
@@ -79,19 +69,12 @@ def state_key(topic: str, alarm: str) -> str:
 
 
 def read_state(store: Store, alarm: str) -> StoredAlarm | None:
-    """Return the state of an alarm; None if there is none, or none that can be used.
-
-    Parameters
-    ----------
-    store : Store
-    alarm : str
-        Its :func:`identity`.
-    """
-    found: Any = store.client.get(state_key(store.topic, alarm))
-    if found is None:
+    """Return the state of an alarm, by its :func:`identity`; None: none, or an unreadable one."""
+    state: Any = store.client.get(state_key(store.topic, alarm))
+    if state is None:
         return None
     try:
-        return decode_msgpack(found, StoredAlarm)
+        return decode_msgpack(state, StoredAlarm)
     except ValueError as error:
         log.warning("state of an alarm is unreadable", alarm=alarm, error=str(error))
         return None

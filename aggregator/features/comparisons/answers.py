@@ -1,4 +1,4 @@
-"""Comparisons as plain values: one form for `--json` and HTTP."""
+"""Comparisons as plain values, the same for `--json` and HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from aggregator.features.comparisons.compared import ArmAnswer, Compared, CompareQuery
 from aggregator.reading.serialization import Moment, Numbers, Status, plain
-from aggregator.reading.slices.answers import Value, values
+from aggregator.reading.slices.slice_answers import Value, values
 from aggregator.timestamps import iso
 
 P_VALUES = {"fixed": "for a look at the end", "anytime": "may be looked at at any time"}
@@ -79,54 +79,54 @@ class ComparisonsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     comparisons: list[ComparisonAnswer]
 
 
-def comparison_answer(found: Compared) -> ComparisonAnswer:
+def comparison_answer(compared: Compared) -> ComparisonAnswer:
     """Return a comparison as plain values."""
-    query, metric = found.query, found.a.window.metric
-    names = {"shares" if query.below else metric.domain.names: found.labels}
+    query, metric = compared.query, compared.a.window.metric
+    names = {"shares" if query.below else metric.domain.names: compared.labels}
     return ComparisonAnswer(
         metric=metric.name,
-        unit=found.unit,
+        unit=compared.unit,
         of=query.of,
-        status=found.status,  # type: ignore[arg-type]
-        value=plain(found.value),
-        lower=plain(found.lower),
-        upper=plain(found.upper),
-        bound=found.bound,
+        status=compared.status,  # type: ignore[arg-type]
+        value=plain(compared.value),
+        lower=plain(compared.lower),
+        upper=plain(compared.upper),
+        bound=compared.bound,
         beta=query.a.beta,
-        covers=found.covers,
-        law=found.law,
-        p_value=plain(found.p_value),
-        p_value_kind=P_VALUES[found.bound],
-        decided=found.decided,
+        covers=compared.covers,
+        law=compared.law,
+        p_value=plain(compared.p_value),
+        p_value_kind=P_VALUES[compared.bound],
+        decided=compared.decided,
         split=query.split,
         target=query.a.target,
-        policy=found.policy,
-        simultaneous=found.simultaneous,
-        a=_arm(found.a, query),
-        b=_arm(found.b, query),
+        policy=compared.policy,
+        simultaneous=compared.simultaneous,
+        a=_arm(compared.a, query),
+        b=_arm(compared.b, query),
         rest=query.rest,
-        warning="" if found.comparison is None else found.comparison.warning,
-        chosen_among=found.chosen_among if found.chosen_among > 1 else UNSET,
-        **(names if found.labels or metric.domain.names else {}),
+        warning="" if compared.comparison is None else compared.comparison.warning,
+        chosen_among=compared.chosen_among if compared.chosen_among > 1 else UNSET,
+        **(names if compared.labels or metric.domain.names else {}),
     )
 
 
-def as_dicts(found: list[Compared]) -> dict[str, Any]:
-    """Return comparisons as a dict of the names in JSON."""
-    answer = ComparisonsAnswer(comparisons=[comparison_answer(one) for one in found])
-    shown: dict[str, Any] = msgspec.to_builtins(answer)
-    return shown
+def as_dicts(comparisons: list[Compared]) -> dict[str, Any]:
+    """Return comparisons as a dict with the names in JSON."""
+    answer = ComparisonsAnswer(comparisons=[*map(comparison_answer, comparisons)])
+    document: dict[str, Any] = msgspec.to_builtins(answer)
+    return document
 
 
 def _arm(arm: ArmAnswer, query: CompareQuery) -> ComparedArm:
-    found = arm.estimate
+    estimate = arm.estimate
     return ComparedArm(
         metric=arm.metric,
         where=values(arm.where),
         start=iso(arm.window.start_ms),
         end=iso(arm.window.end_ms),
-        value=plain(found.value),
-        reports=found.reports,
-        lower=plain(found.lower) if query.each else UNSET,
-        upper=plain(found.upper) if query.each else UNSET,
+        value=plain(estimate.value),
+        reports=estimate.reports,
+        lower=plain(estimate.lower) if query.each else UNSET,
+        upper=plain(estimate.upper) if query.each else UNSET,
     )

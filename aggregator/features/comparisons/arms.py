@@ -1,4 +1,4 @@
-"""Comparisons: a slice against another or the rest, a window against another, two metrics."""
+"""Reads and compares two arms: slices, a slice and the rest, windows, or metrics."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Callable
 
 from aggregator.features.comparisons.compared import ArmAnswer, Compared, CompareQuery
-from aggregator.reading.coverage import chosen_among, covers, distinct_policies
+from aggregator.reading.coverage import count_alternatives, count_distinct_policies, coverage_text
 from aggregator.reading.grouping import Slice
 from aggregator.reading.plans import LocalPlan
-from aggregator.reading.query import Progress, Query, unwatched
+from aggregator.reading.query import Progress, Query, ignore_progress
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.windows import SliceSums, Window
+from aggregator.reading.window import SliceSums, Window
 from estimators import LocalMetric, Metric, compare
 from estimators.comparison.arms import STANDARD_WEIGHTS
 from estimators.comparison.distributions import compared_numbers, limit_indices
@@ -23,7 +23,7 @@ Read = Callable[[str, Query], Window]
 
 @dataclasses.dataclass(frozen=True)
 class Arms:
-    """Two arms as they were read, first arm first: windows, sums of reports, and slices."""
+    """The windows, sums and slices of two arms."""
 
     windows: tuple[Window, Window]
     sums: tuple[Counts, Counts]
@@ -31,7 +31,7 @@ class Arms:
 
 
 def compare_all(
-    reader: MetricReader, name: str, query: CompareQuery, progress: Progress = unwatched
+    reader: MetricReader, name: str, query: CompareQuery, progress: Progress = ignore_progress
 ) -> list[Compared]:
     """Compare two arms, or each slice of a grouping with the rest.
 
@@ -39,10 +39,10 @@ def compare_all(
     ----------
     reader : MetricReader
     name : str
-        Of the first arm's metric.
+        The first arm's metric.
     query : CompareQuery
     progress : callable
-        Is told the share of the work that is done; what it raises ends the work.
+        Takes the share of the work that is done; an exception from it ends the work.
 
     Raises
     ------
@@ -57,28 +57,21 @@ def compare_all(
 
 
 def compare_arms(
-    read: Read, metric: Metric, query: CompareQuery, progress: Progress = unwatched
+    read: Read, metric: Metric, query: CompareQuery, progress: Progress = ignore_progress
 ) -> list[Compared]:
-    """Compare two arms, or each slice with the rest.
+    """Compare two arms, or each slice with the rest, as :func:`compare_all` does.
 
     Parameters
     ----------
     read : callable
         Reads a window of a metric by its name.
     metric : Metric
-        Of the first arm.
-    query : CompareQuery
-    progress : callable
-        Is told the share of the work that is done; what it raises ends the work.
-
-    Raises
-    ------
-    ValueError
-        If the arms cannot be compared, with the reason.
+        The first arm's.
+    query, progress
     """
     name = LocalMetric.require(metric).name
     if query.a.by:
-        return _each_with_the_rest(read, name, query, progress)
+        return _compare_slices_with_rest(read, name, query, progress)
     return [compared(read_arms(read, name, query), query)]
 
 
@@ -90,7 +83,7 @@ def read_arms(read: Read, name: str, query: CompareQuery) -> Arms:
     read : callable
         Reads a window of a metric by its name.
     name : str
-        Of the first arm's metric.
+        The first arm's metric.
     query : CompareQuery
         Without attributes in `by`.
 
@@ -100,23 +93,24 @@ def read_arms(read: Read, name: str, query: CompareQuery) -> Arms:
         If the arms cannot be compared, with the reason.
     """
     if query.rest:
-        wanted = dict(query.a.conditions)
-        if not wanted:
+        conditions = dict(query.a.conditions)
+        if not conditions:
             raise ValueError("against = 'rest': expected a slice to compare with it: where, or by")
-        window, statistics = _read_slices(read, name, query, tuple(wanted))
+        window, statistics = _read_slices(read, name, query, tuple(conditions))
         assert window.grouping is not None  # noqa: S101
-        return _and_the_rest(window, statistics, window.grouping.index(wanted))
-    second = query.b
-    if not second.has_window:
+        return _slice_and_rest(window, statistics, window.grouping.index(conditions))
+    query_b = query.b
+    if not query_b.has_window:
         a = query.a
-        second = dataclasses.replace(second, start=a.start, end=a.end, window=a.window)
-    one, two = read(name, query.a), read(query.other or name, second)
-    if one.metric is two.metric:
-        _check_apart(one, two)
-    return Arms((one, two), (one.sums, two.sums), (_where(one), _where(two)))
+        query_b = dataclasses.replace(query_b, start=a.start, end=a.end, window=a.window)
+    window_a, window_b = read(name, query.a), read(query.other or name, query_b)
+    if window_a.metric is window_b.metric:
+        _check_disjoint(window_a, window_b)
+    windows = window_a, window_b
+    return Arms(windows, (window_a.sums, window_b.sums), (_where(window_a), _where(window_b)))
 
 
-def _each_with_the_rest(
+def _compare_slices_with_rest(
     read: Read, name: str, query: CompareQuery, progress: Progress
 ) -> list[Compared]:
     """Compare each slice with the rest of its window."""
@@ -128,12 +122,13 @@ def _each_with_the_rest(
     assert window.grouping is not None  # noqa: S101
     reports = [int(window.metric.counts(row).sum()) for row in statistics]
     groups = window.grouping.order(reports)[: query.a.top]
-    together = LocalPlan.sharing(window, query.a, reports)
-    found: list[Compared] = []
-    for one in groups:
-        progress(len(found) / len(groups))
-        found.append(compared(_and_the_rest(window, statistics, one), query, together))
-    return found
+    simultaneous = LocalPlan.count_sharing_slices(window, query.a, reports)
+    comparisons: list[Compared] = []
+    for group in groups:
+        progress(len(comparisons) / len(groups))
+        arms = _slice_and_rest(window, statistics, group)
+        comparisons.append(compared(arms, query, simultaneous))
+    return comparisons
 
 
 def _read_slices(
@@ -147,61 +142,60 @@ def _read_slices(
     return window, window.metric.zero()[None].repeat(window.grouping.size, axis=0)  # expired
 
 
-def _and_the_rest(window: Window, statistics: Counts, group: int) -> Arms:
+def _slice_and_rest(window: Window, statistics: Counts, group: int) -> Arms:
     assert window.grouping is not None  # noqa: S101
-    one, total = statistics[group], statistics.sum(axis=0)
-    return Arms((window, window), (one, total - one), (window.grouping.slice(group), {}))
+    statistic, total = statistics[group], statistics.sum(axis=0)
+    where = window.grouping.slice(group), dict[str, str | None]()
+    return Arms((window, window), (statistic, total - statistic), where)
 
 
 def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared:
-    """Compare two arms that were read before.
+    """Compare two arms, if they can be compared (else ValueError).
 
     Parameters
     ----------
     arms : Arms
     query : CompareQuery
     simultaneous : int
-        So many comparisons like this one share beta.
-
-    Raises
-    ------
-    ValueError
-        If they cannot be compared, with the reason.
+        The number of comparisons that share beta.
     """
-    (one, two), sums, where = arms.windows, arms.sums, arms.where
-    ask, metrics = query.a, (LocalMetric.require(one.metric), LocalMetric.require(two.metric))
-    states = {one.status, two.status}
+    (window_a, window_b), sums, where = arms.windows, arms.sums, arms.where
+    query_a = query.a
+    metrics = LocalMetric.require(window_a.metric), LocalMetric.require(window_b.metric)
+    states = {window_a.status, window_b.status}
     status = next((s for s in ("expired", "not_ready", "provisional") if s in states), "final")
-    bound = ask.bound
+    bound = query_a.bound
     if bound == "auto":
         bound = "fixed" if status == "final" else "anytime"
-    policy = one.policy if ask.weights is None else ask.weights
-    plain = "uniform" if policy == STANDARD_WEIGHTS else policy
-    among = chosen_among(one, ask)
-    if among > 1 and ask.weights is not None:  # comparisons have one policy more
-        policies = distinct_policies(one.metric)
-        among = among // policies * (policies + 1)
-    beta = ask.beta / (simultaneous * among * ask.windows * query.intervals)
-    limit_indices(metrics, query.below, ask.categories, ratio=query.of == "ratio")
+    policy = window_a.policy if query_a.weights is None else query_a.weights
+    arm_policy = "uniform" if policy == STANDARD_WEIGHTS else policy
+    alternatives = count_alternatives(window_a, query_a)
+    if alternatives > 1 and query_a.weights is not None:  # comparisons also have "standard"
+        policies = count_distinct_policies(window_a.metric)
+        alternatives = alternatives // policies * (policies + 1)
+    beta = query_a.beta / (simultaneous * alternatives * query_a.windows * query.intervals)
+    limit_indices(metrics, query.below, query_a.categories, ratio=query.of == "ratio")
     estimates = [
         compared_numbers(
             metric.estimate(
                 statistic,
                 beta,
-                plain,
+                arm_policy,
                 bound if query.each else "fixed",
-                ask.target if query.each else "population",
-                categories=ask.categories,
-                simultaneous=ask.simultaneous,
+                query_a.target if query.each else "population",
+                categories=query_a.categories,
+                simultaneous=query_a.simultaneous,
                 panes=window.panes,
             ),
             query.below,
         )
-        for metric, statistic, window in zip(metrics, sums, (one, two), strict=True)
+        for metric, statistic, window in zip(metrics, sums, (window_a, window_b), strict=True)
     ]
-    few = any(e.reports < m.minimum_reports for e, m in zip(estimates, metrics, strict=True))
+    has_too_few = any(
+        e.reports < m.minimum_reports for e, m in zip(estimates, metrics, strict=True)
+    )
     comparison = None
-    if status not in ("expired", "not_ready") and few:
+    if status not in ("expired", "not_ready") and has_too_few:
         status = "too_few_reports"
     elif status not in ("expired", "not_ready"):
         comparison = compare(
@@ -210,34 +204,34 @@ def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared
             of=query.of,
             bound=bound,
             beta=beta,
-            target=ask.target,
+            target=query_a.target,
             split=query.split if bound == "anytime" else None,
             other=None if metrics[0] is metrics[1] else metrics[1],
             weights=policy,
             independent=query.independent,
-            categories=ask.categories,
+            categories=query_a.categories,
             below=query.below,
-            pointwise=not ask.simultaneous,
-            panes=(one.panes, two.panes),
+            pointwise=not query_a.simultaneous,
+            panes=(window_a.panes, window_b.panes),
         )
-    told = covers(one, dataclasses.replace(estimates[0], bound=bound), ask)
+    coverage = coverage_text(window_a, dataclasses.replace(estimates[0], bound=bound), query_a)
     a, b = (
         ArmAnswer(*facts)
-        for facts in zip((m.name for m in metrics), where, (one, two), estimates, strict=True)
+        for facts in zip((m.name for m in metrics), where, arms.windows, estimates, strict=True)
     )
-    return Compared(a, b, query, status, bound, comparison, told, simultaneous, among)
+    return Compared(a, b, query, status, bound, comparison, coverage, simultaneous, alternatives)
 
 
 def _where(window: Window) -> Slice:
     return {} if window.grouping is None else window.grouping.conditions
 
 
-def _check_apart(one: Window, two: Window) -> None:
-    """Refuse arms of one metric that may have reports in common."""
-    first, second = _where(one), _where(two)
-    if any(first[name] != second[name] for name in first.keys() & second.keys()):
+def _check_disjoint(window_a: Window, window_b: Window) -> None:
+    """Refuse arms of one metric that may share reports."""
+    slice_a, slice_b = _where(window_a), _where(window_b)
+    if any(slice_a[name] != slice_b[name] for name in slice_a.keys() & slice_b.keys()):
         return
-    edges = ((one.start_ms, two.end_ms), (two.start_ms, one.end_ms))
+    edges = ((window_a.start_ms, window_b.end_ms), (window_b.start_ms, window_a.end_ms))
     if all(begin is None or end is None or begin < end for begin, end in edges):
         raise ValueError(
             "the arms have reports in common: expected two values of one attribute, a slice "

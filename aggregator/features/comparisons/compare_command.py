@@ -17,7 +17,7 @@ from aggregator.features.comparisons.compared import (
     arm_text,
     comparison_frame,
 )
-from aggregator.features.comparisons.definitions import REST
+from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.reading.query import conditions
 from aggregator.terminal.format import printable
 from aggregator.terminal.options import Moment, metric_argument, opened_reader, settings_options
@@ -38,9 +38,9 @@ class Split(click.ParamType[float]):
         if isinstance(value, float):
             return value
         try:
-            one, two = (float(part) for part in str(value).split(":"))
-            if one > 0 and two > 0:
-                return one / two
+            first, second = (float(part) for part in str(value).split(":"))
+            if first > 0 and second > 0:
+                return first / second
         except ValueError:
             pass
         return self.fail(f"{value!r}: expected a ratio such as 1:1 or 9:1", param, ctx)
@@ -70,7 +70,7 @@ class Split(click.ParamType[float]):
 @click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
 @click.option(
     "--bound",
-    type=click.Choice([one for one in BOUND_NAMES if one != "normal"]),
+    type=click.Choice([bound for bound in BOUND_NAMES if bound != "normal"]),
     default="auto",
     show_default=True,
     help="fixed: for closed windows; anytime: for arms that you watch while they grow.",
@@ -149,71 +149,65 @@ def compare(
     try:
         query = CompareQuery.of_options(
             conditions(where),
-            REST if against in ((), (REST,)) else conditions(against),
+            REST_SLICE if against in ((), (REST_SLICE,)) else conditions(against),
             of="ratio" if ratio else "difference",
             categories=categories or None,
             simultaneous=not pointwise,
             **options,
         )
-        found = compare_all(reader, metric, query)
+        comparisons = compare_all(reader, metric, query)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if output.is_table:
-        output.write(comparison_frame(found))
+        output.write(comparison_frame(comparisons))
         return
-    click.echo(json.dumps(as_dicts(found)) if output.as_json else "\n\n".join(map(as_text, found)))
+    texts = map(as_text, comparisons)
+    click.echo(json.dumps(as_dicts(comparisons)) if output.as_json else "\n\n".join(texts))
 
 
-def as_text(found: Compared, verdicts: tuple[str, str] = ("different", "not decided")) -> str:
-    """Return a comparison for people.
-
-    Parameters
-    ----------
-    found : Compared
-    verdicts : tuple of str
-        What it says of arms that are proved to be different, and of others.
-    """
-    query = found.query
-    together = f", {found.simultaneous} comparisons together" if found.simultaneous > 1 else ""
+def as_text(compared: Compared, verdicts: tuple[str, str] = ("different", "not decided")) -> str:
+    """Return a comparison as text, with verdicts for arms proved to be different and others."""
+    query = compared.query
+    scope = f", {compared.simultaneous} comparisons together" if compared.simultaneous > 1 else ""
     if query.each:
-        together += ", three intervals together"
+        scope += ", three intervals together"
     lines = [
-        f"{found.a.metric}: {query.of} of a and b",
-        f"a          {arm_text(found, 'a')}",
-        f"b          {arm_text(found, 'b')}",
-        f"status     {found.status}",
-        f"bounds     {certainty(query.a.beta)} {found.bound}, {query.a.target}{together}",
+        f"{compared.a.metric}: {query.of} of a and b",
+        f"a          {arm_text(compared, 'a')}",
+        f"b          {arm_text(compared, 'b')}",
+        f"status     {compared.status}",
+        f"bounds     {certainty(query.a.beta)} {compared.bound}, {query.a.target}{scope}",
     ]
-    if found.comparison is None:
+    if compared.comparison is None:
         return "\n".join(lines)
-    lines.append(f"law        {found.law}")
-    if found.chosen_among > 1:
-        lines.append(f"chosen     among {found.chosen_among} answers, maybe after looking")
-    if found.comparison.warning:
-        lines.append(f"warning    {found.comparison.warning}")
-    kind = P_VALUES[found.bound]
-    metric = found.a.window.metric
+    lines.append(f"law        {compared.law}")
+    if compared.chosen_among > 1:
+        lines.append(f"chosen     among {compared.chosen_among} answers, maybe after looking")
+    if compared.comparison.warning:
+        lines.append(f"warning    {compared.comparison.warning}")
+    kind = P_VALUES[compared.bound]
+    metric = compared.a.window.metric
     unit = f" {metric.unit}" if metric.unit and not query.below else ""
     suffix = unit if query.of == "difference" else ""
-    ends = intervals(found.value, found.lower, found.upper, suffix)
-    p_values = np.atleast_1d(np.asarray(found.p_value, dtype=np.float64)).tolist()
+    ends = intervals(compared.value, compared.lower, compared.upper, suffix)
+    p_values = np.atleast_1d(np.asarray(compared.p_value, dtype=np.float64)).tolist()
     arms = [
         intervals(arm.estimate.value, arm.estimate.lower, arm.estimate.upper, unit)
-        for arm in (found.a, found.b)
+        for arm in (compared.a, compared.b)
     ]
     lines.append("")
-    for place, label in enumerate(found.comparison.labels or ("",)):
-        verdict = verdicts[0 if p_values[place] <= query.a.beta else 1]
+    for index, label in enumerate(compared.comparison.labels or ("",)):
+        verdict = verdicts[0 if p_values[index] <= query.a.beta else 1]
         name = f"{printable(label)}  " if label else ""
-        lines.append(f"{name}{ends[place]}, p = {p_values[place]:.2g}: {verdict}")
+        lines.append(f"{name}{ends[index]}, p = {p_values[index]:.2g}: {verdict}")
         if query.each:
-            lines += [f"  {which} {arm[place]}" for which, arm in zip("ab", arms, strict=True)]
+            lines += [f"  {name} {arm[index]}" for name, arm in zip("ab", arms, strict=True)]
     lines.append(f"p-values: {kind}")
     return "\n".join(lines)
 
 
 def intervals(value: Any, lower: Any, upper: Any, suffix: str) -> list[str]:
-    """Return each of several numbers with its bounds, to as many decimals as all of them need.
+    """Return numbers with bounds as text, with the same number of decimals.
 
     Parameters
     ----------
@@ -226,11 +220,11 @@ def intervals(value: Any, lower: Any, upper: Any, suffix: str) -> list[str]:
     )
     rows = [*zip(*columns, strict=True)]
     finite = [row for row in rows if np.isfinite(row[1:]).all()]
-    places = common_decimals((low for _, low, _ in finite), (high for *_, high in finite))
-    found = []
+    decimals = common_decimals((low for _, low, _ in finite), (high for *_, high in finite))
+    texts = []
     for row in rows:
         shown, low, high = (f"{x:.4g}" for x in row)
         if np.isfinite(row).all():
-            shown, low, high = interval(row, places)
-        found.append(f"{shown}{suffix} in [{low}, {high}]")
-    return found
+            shown, low, high = interval(row, decimals)
+        texts.append(f"{shown}{suffix} in [{low}, {high}]")
+    return texts

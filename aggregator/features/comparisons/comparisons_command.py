@@ -1,4 +1,4 @@
-"""`dither comparisons`: how the comparisons of the definitions stand."""
+"""`dither comparisons`: the comparisons of the definitions."""
 
 from __future__ import annotations
 
@@ -28,33 +28,46 @@ NONE_DEFINED = (
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--each", is_flag=True, help="Give both arms bounds; all three intervals share beta.")
+@click.option(
+    "--each",
+    "with_arm_bounds",
+    is_flag=True,
+    help="Give both arms bounds; all three intervals share beta.",
+)
 @output_options
 @settings_options
-def comparisons(settings: Settings, name: str | None, each: bool, output: Output) -> None:
+def comparisons(
+    settings: Settings, name: str | None, with_arm_bounds: bool, output: Output
+) -> None:
     """Show how the comparisons of the definitions stand, or comparison NAME alone.
 
     Bounds and p-values hold at all times from a comparison's start on: look as often as you like.
     """
     reader = opened_reader(settings)
     if name is not None:
-        one = living(reader, definition_of(reader.metrics, name), each=each)
+        definition = definition_of(reader.metrics, name)
+        comparison = living(reader, definition, with_arm_bounds=with_arm_bounds)
         if output.is_table:
-            return output.write(one.to_frame())
-        answer = living_answer(one, history=True)
-        return click.echo(msgspec.json.encode(answer).decode() if output.as_json else _as_text(one))
-    found = all_comparisons(reader, each=each)
+            return output.write(comparison.to_frame())
+        answer = living_answer(comparison, history=True)
+        if output.as_json:
+            return click.echo(msgspec.json.encode(answer).decode())
+        return click.echo(_as_text(comparison))
+    all_living = all_comparisons(reader, with_arm_bounds=with_arm_bounds)
     if output.is_table:
-        return output.write(comparison_frame(found))
+        return output.write(comparison_frame(all_living))
     if output.as_json:
-        answers = LivingAnswers(comparisons=[living_answer(one) for one in found])
+        answers = LivingAnswers(
+            comparisons=[living_answer(comparison) for comparison in all_living]
+        )
         return click.echo(msgspec.json.encode(answers).decode())
-    return click.echo("\n\n".join(map(_as_text, found)) or NONE_DEFINED)
+    return click.echo("\n\n".join(map(_as_text, all_living)) or NONE_DEFINED)
 
 
-def _as_text(found: Living) -> str:
-    run = found.run
-    lines = [f"{found.definition.name}", as_text(found, ("different now", "not decided now"))]
+def _as_text(comparison: Living) -> str:
+    run = comparison.run
+    verdicts = ("different now", "not decided now")
+    lines = [comparison.definition.name, as_text(comparison, verdicts)]
     lines += map(_decision, run.decided)
     if run.has_begun:
         lines.append(f"looked at final panes until {iso(run.next_ms)}")
@@ -63,13 +76,13 @@ def _as_text(found: Living) -> str:
             f"{run.incomplete} of these panes had reports that are in no table of slices: they "
             "had expired, or the attribute was not declared yet"
         )
-    if found.reason:
-        lines.append(found.reason)
+    if comparison.reason:
+        lines.append(comparison.reason)
     return "\n".join(lines)
 
 
 def _decision(decided: ComparisonDecided) -> str:
-    """Say when one of its numbers was decided, in which direction, and how far."""
+    """Return a decided number as text: its time, its direction and its bounds."""
     label = "" if decided.category is msgspec.UNSET else f"{decided.category}  "
     unit = f" {decided.unit}" if decided.unit else ""
     (ends,) = intervals(decided.value, decided.lower, decided.upper, unit)

@@ -1,4 +1,4 @@
-"""What is decided of a living comparison, as its event has it."""
+"""The event data of a decided comparison."""
 
 from __future__ import annotations
 
@@ -10,66 +10,66 @@ from aggregator.features.comparisons.compared import ArmAnswer, Compared
 from aggregator.features.comparisons.definitions import ComparisonDefinition
 from aggregator.features.comparisons.stored import ComparisonDecided
 from aggregator.reading.serialization import Number, plain
-from aggregator.reading.slices.answers import values
+from aggregator.reading.slices.slice_answers import values
 from aggregator.timestamps import iso
 
 
 def decided(
-    definition: ComparisonDefinition, found: Compared, place: int, at: str, incomplete: int
+    definition: ComparisonDefinition, compared: Compared, index: int, at: str, incomplete: int
 ) -> ComparisonDecided:
-    """Return what is decided at the end of a pane.
+    """Return the event data of a decision at the end of a pane.
 
     Parameters
     ----------
     definition : ComparisonDefinition
-    found : Compared
+    compared : Compared
         With a comparison.
-    place : int
-        Of the number that is decided: a category, a coordinate.
+    index : int
+        The index of the decided category or coordinate.
     at : str
         The pane's end.
     incomplete : int
-        Panes up to it some of whose reports were in no table of slices.
+        The number of panes with reports that were in no table of slices.
     """
-    comparison = found.comparison
+    comparison = compared.comparison
     assert comparison is not None  # noqa: S101
     labels = comparison.labels
-    metric = found.a.window.metric
+    metric = compared.a.window.metric
     return ComparisonDecided(
         comparison=definition.name,
         metric=metric.name,
-        unit=found.unit,
+        unit=compared.unit,
         of=definition.of,
-        category=labels[place] if labels else UNSET,
+        category=labels[index] if labels else UNSET,
         at=at,
-        value=_number(found.value, place),
-        lower=_number(found.lower, place),
-        upper=_number(found.upper, place),
-        p_value=_number(found.p_value, place),
-        bound=found.bound,
+        value=_number(compared.value, index),
+        lower=_number(compared.lower, index),
+        upper=_number(compared.upper, index),
+        p_value=_number(compared.p_value, index),
+        bound=compared.bound,
         beta=definition.beta,
-        covers=found.covers,
-        law=found.law,
+        covers=compared.covers,
+        law=compared.law,
         split=definition.split,
-        a=_arm(found.a, place, at),
-        b=_arm(found.b, place, at),
-        rest=found.query.rest,
+        a=_arm(compared.a, index, at),
+        b=_arm(compared.b, index, at),
+        rest=compared.query.rest,
         incomplete=incomplete,
     )
 
 
-def _arm(arm: ArmAnswer, place: int, at: str) -> ComparedArm:
+def _arm(arm: ArmAnswer, index: int, at: str) -> ComparedArm:
     return ComparedArm(
         metric=arm.metric,
         where=values(arm.where),
         start=iso(arm.window.start_ms),
         end=at,
-        value=_number(arm.estimate.value, place),
+        value=_number(arm.estimate.value, index),
         reports=arm.estimate.reports,
     )
 
 
-def _number(numbers: object, place: int) -> Number:
-    found = plain(np.ravel(np.asarray(numbers, dtype=np.float64))[place])
-    assert not isinstance(found, list)  # noqa: S101
-    return found
+def _number(numbers: object, index: int) -> Number:
+    number = plain(np.ravel(np.asarray(numbers, dtype=np.float64))[index])
+    assert not isinstance(number, list)  # noqa: S101
+    return number

@@ -1,4 +1,4 @@
-"""Comparisons that a file of definitions has beside the metrics."""
+"""The comparisons in the definitions file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from aggregator.config.definition_tables import Checks, TableKind, Watch, Where,
 from aggregator.config.live_metrics import table
 from estimators import LocalMetric, Metric, compare
 
-REST: Final = "rest"
-"""Instead of a second slice: all others."""
-MOST_SPLIT = 1_000_000
-LEAST_BETA, MOST_BETA = 1e-9, 0.999
-_SPLIT = re.compile(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)")
+REST_SLICE: Final = "rest"
+"""In place of the second slice: all other reports."""
+MAX_SPLIT = 1_000_000
+MIN_BETA, MAX_BETA = 1e-9, 0.999
+_SPLIT_PATTERN = re.compile(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class ComparisonDefinition(Watch):
     where : mapping
         The slice of the first arm.
     against : mapping or "rest"
-        That of the second one.
+        The slice of the second arm.
     other : str, optional
         The metric of the second arm; by default the same.
     of : str
@@ -43,7 +43,7 @@ class ComparisonDefinition(Watch):
     independent : bool, optional
         See :func:`estimators.compare`.
     categories : sequence of str, optional
-        Only these; all by default. Of a distribution, quantiles.
+        Only these; by default all. Of a distribution, quantiles.
     below : sequence of float
         Of a distribution: the shares below these edges instead of quantiles.
     """
@@ -78,12 +78,12 @@ class ComparisonTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def step_ms(*metrics: LocalMetric) -> int:
-    """Return the shortest stretch of which there are sums of slices of several metrics, in ms."""
+    """Return the shortest common pane of several metrics' slices, in ms."""
     return math.lcm(*(grain_ms(metric, sliced=True)[0] for metric in metrics))
 
 
 def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> ComparisonDefinition:
-    """Return the comparison that a table defines.
+    """Return the comparison of a table.
 
     Parameters
     ----------
@@ -98,35 +98,33 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
         With the key, the value and what was expected.
     """
     metric = checks.metric("metric")
-    other = metric if table.other is None else checks.metric("other")
+    metric_b = metric if table.other is None else checks.metric("other")
     where = checks.where("where", metric)
     is_rest = isinstance(table.against, str)
-    if is_rest and table.against != REST:
+    if is_rest and table.against != REST_SLICE:
         checks.refuse("against", "'rest', or a table with values of attributes")
     if is_rest and table.other is not None:
         checks.refuse("against", "a table with values of attributes: 'rest' is that of one metric")
     if not where:
         checks.refuse("where", "a value of one attribute or more: the slice of the first arm")
-    against = where if is_rest else checks.where("against", other)
-    if other is metric and not is_rest:
-        apart = (where[one] != against[one] for one in where.keys() & against.keys())
-        if not any(apart):
+    against = where if is_rest else checks.where("against", metric_b)
+    if metric_b is metric and not is_rest:
+        common = where.keys() & against.keys()
+        if not any(where[attribute] != against[attribute] for attribute in common):
             checks.refuse("against", "another value of an attribute in where, or 'rest'")
     split = None
     if table.split is not None:
-        parts = _SPLIT.fullmatch(table.split)
+        parts = _SPLIT_PATTERN.fullmatch(table.split)
         if parts is None or not all(float(part) > 0 for part in parts.groups()):
             checks.refuse("split", "two numbers above zero, as in 1:1")
         split = float(parts[1]) / float(parts[2])
-        if not 1 / MOST_SPLIT <= split <= MOST_SPLIT:
-            checks.refuse("split", f"a ratio from 1:{MOST_SPLIT} to {MOST_SPLIT}:1")
-    if not LEAST_BETA <= table.beta <= MOST_BETA:
-        checks.refuse(
-            "beta", f"a probability between 0 and 1, from {LEAST_BETA:g} to {MOST_BETA:g}"
-        )
+        if not 1 / MAX_SPLIT <= split <= MAX_SPLIT:
+            checks.refuse("split", f"a ratio from 1:{MAX_SPLIT} to {MAX_SPLIT}:1")
+    if not MIN_BETA <= table.beta <= MAX_BETA:
+        checks.refuse("beta", f"a probability between 0 and 1, from {MIN_BETA:g} to {MAX_BETA:g}")
     if table.other is None and table.independent is not None:
         checks.refuse("independent", "nothing, or another metric, too: other = NAME")
-    if other.memoized:
+    if metric_b.memoized:
         checks.refuse(
             "other", "a metric that is not memoized: its panes repeat each other's answers"
         )
@@ -135,27 +133,27 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
         empty = compare(
             metric,
             metric.zero(),
-            other.zero(),
+            metric_b.zero(),
             table.of,
             "anytime",
-            other=None if other is metric else other,
+            other=None if metric_b is metric else metric_b,
             independent=table.independent,
             categories=categories,
             below=table.below,
         )
     except ValueError as error:
-        first = str(error).split()[0]
-        said = str(error).rpartition(": expected ")[2] if first == "below" else str(error)
-        checks.refuse(first if first in ("of", "below") else "other", said)
+        key = str(error).split()[0]
+        expected = str(error).rpartition(": expected ")[2] if key == "below" else str(error)
+        checks.refuse(key if key in ("of", "below") else "other", expected)
     if not np.size(empty.value):
         checks.refuse("categories", "those to be compared: the vocabulary is open")
-    _, grain = max(grain_ms(each, sliced=True) for each in (metric, other))
+    _, grain = max(grain_ms(arm_metric, sliced=True) for arm_metric in (metric, metric_b))
     return ComparisonDefinition(
         name=name,
         metric=table.metric,
-        start_ms=checks.start(step_ms(metric, other), grain),
+        start_ms=checks.start(step_ms(metric, metric_b), grain),
         where=where,
-        against=REST if is_rest else against,
+        against=REST_SLICE if is_rest else against,
         other=table.other,
         of=table.of,
         split=split,
@@ -166,9 +164,9 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
     )
 
 
-COMPARISONS = TableKind("comparisons", ComparisonTable, define_comparison)
+COMPARISON_TABLES = TableKind("comparisons", ComparisonTable, define_comparison)
 
 
 def comparisons_of(metrics: Mapping[str, Metric]) -> Mapping[str, ComparisonDefinition]:
-    """Return the comparisons that the definitions of this moment have, by name."""
-    return table(metrics, COMPARISONS.kind)
+    """Return the comparisons of the current definitions, by name."""
+    return table(metrics, COMPARISON_TABLES.kind)

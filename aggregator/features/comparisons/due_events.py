@@ -1,4 +1,4 @@
-"""Looks at living comparisons after each final pane, and makes the events of what they decide."""
+"""Runs living comparisons over final panes, and makes the events of their decisions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from aggregator.publishing.due_events import Publication, RunWatch
 from aggregator.publishing.events import Event
 from aggregator.storage.progress import TopicProgress
 
-DECISION = EventType(
+DECISION_EVENT = EventType(
     "dither.comparison.decided",
     ComparisonDecided,
-    kept_as="decisions",
+    ids_key_name="decisions",
     message="comparisonDecided",
     summary="The arms of a comparison are proved to be different: once for each id.",
     key="The comparison and the hash of its definition, and the category or coordinate where there "
@@ -32,7 +32,7 @@ class ComparisonWatch(RunWatch[ComparisonRun]):
 
     @classmethod
     def resumed(cls, publication: Publication) -> ComparisonWatch:
-        """Return the watch of all comparisons, each of which goes on from its state in Redis."""
+        """Return the watch of all comparisons, each resumed from its state in Redis."""
         reader = publication.reader
         defined = comparisons_of(reader.metrics).values()
         return cls(
@@ -50,26 +50,26 @@ class ComparisonWatch(RunWatch[ComparisonRun]):
             ]
 
     def state_key(self, run: ComparisonRun) -> str:
-        """Return the key of its state in Redis."""
+        """Return the Redis key of a comparison's state."""
         return state_key(self.publication.reader.store.topic, run.name)
 
     def note_published(self, event: Event) -> None:
-        """Log a decision that was published."""
+        """Log a published decision."""
         log.info("comparison decided", comparison=event.subject, id=event.id)
 
 
 def decision_event(decision: ComparisonDecided, identity: str, source: str) -> Event:
-    """Return the event of a comparison that is decided, or of one of its categories.
+    """Return the event of a decided comparison, or of one of its categories.
 
     Parameters
     ----------
     decision : ComparisonDecided
     identity : str
-        The comparison's name in keys: :func:`aggregator.features.comparisons.stored.identity`.
+        From :func:`aggregator.features.comparisons.stored.identity`.
     source : str
         The CloudEvents attribute `source`.
     """
     category = decision.category
     key = identity if category is msgspec.UNSET else f"{identity}/{category}"
     encoded = msgspec.json.encode(decision)
-    return Event(key, DECISION.name, source, decision.comparison, decision.at, key, encoded)
+    return Event(key, DECISION_EVENT.name, source, decision.comparison, decision.at, key, encoded)

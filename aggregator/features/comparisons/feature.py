@@ -1,4 +1,4 @@
-"""Comparisons of slices, windows and metrics, and those that the definitions keep."""
+"""The feature of comparisons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Comparisons(Feature):
-    """Which of two slices, windows or metrics is larger, and by how much."""
+    """Compares two slices, windows or metrics."""
 
     commands: ClassVar = {
         "compare": ("Ask", "Compare two slices, windows or metrics."),
@@ -24,24 +24,24 @@ class Comparisons(Feature):
 
     def tables(self) -> Sequence[TableKind[Any, Any]]:
         """Return the table ``[comparisons.NAME]``."""
-        from aggregator.features.comparisons.definitions import COMPARISONS
+        from aggregator.features.comparisons.definitions import COMPARISON_TABLES
 
-        return (COMPARISONS,)
+        return (COMPARISON_TABLES,)
 
     def event_types(self) -> Sequence[EventType]:
-        """Return the event of a comparison that is decided."""
-        from aggregator.features.comparisons.due_events import DECISION
+        """Return the event of a decided comparison."""
+        from aggregator.features.comparisons.due_events import DECISION_EVENT
 
-        return (DECISION,)
+        return (DECISION_EVENT,)
 
     def due_events(self, publication: Publication) -> DueEvents:
-        """Return what takes all comparisons through final panes."""
+        """Return the watch that runs all comparisons over final panes."""
         from aggregator.features.comparisons.due_events import ComparisonWatch
 
         return ComparisonWatch.resumed(publication)
 
     def samples(self) -> type[Samples]:
-        """Return what exports how comparisons stand."""
+        """Return the samples of comparisons."""
         from aggregator.features.comparisons.samples import ComparisonSamples
 
         return ComparisonSamples

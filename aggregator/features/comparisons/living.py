@@ -1,4 +1,4 @@
-"""How living comparisons stand now: what is final, and what was counted since."""
+"""The state of living comparisons: final panes, and reports since then."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from aggregator.features.comparisons.compared import Compared
 from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
 from aggregator.features.comparisons.run import ComparisonRun, Source
 from aggregator.features.comparisons.stored import ComparisonDecided, Look
-from aggregator.reading.query import Progress, unwatched
+from aggregator.reading.query import Progress, ignore_progress
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import Moment
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.timestamps import iso
 from estimators import Metric
@@ -29,7 +29,7 @@ from estimators.errors import meant
 NEVER_RUN = (
     "no publisher has looked at a final pane yet: `dither serve` looks at them (publish.enabled)"
 )
-EXPIRED = (
+MAY_HAVE_EXPIRED = (
     "reports since the start may have expired: a publisher (publish.enabled) keeps the sums of "
     "final panes from its first look on"
 )
@@ -41,11 +41,10 @@ class Living(Compared):
 
     Attributes
     ----------
-    definition : ComparisonDefinition
     run : ComparisonRun
-        How far final panes were looked at, what they decided and how it stood.
+        Its progress through final panes, with decisions and history.
     reason : str
-        Why nothing is decided, or nothing known; empty where all is well.
+        Why it is undecided or unknown; empty if all is well.
     """
 
     definition: ComparisonDefinition
@@ -59,13 +58,13 @@ class Living(Compared):
 
     @property
     def decided(self) -> bool:
-        """Whether the arms are proved to be different: now, or at any time before."""
+        """Whether the arms are proved to be different, now or at an earlier time."""
         return bool(self.run.decided) or super().decided
 
     @property
     def decided_at(self) -> str | None:
-        """The end of the final pane at which the first of its numbers was decided, or None."""
-        return min((one.at for one in self.run.decided), default=None)
+        """The end of the final pane with the first decision, if any."""
+        return min((decision.at for decision in self.run.decided), default=None)
 
 
 class LivingAnswer(ComparisonAnswer, frozen=True, kw_only=True):
@@ -98,16 +97,10 @@ class LivingAnswers(msgspec.Struct, frozen=True, kw_only=True):
 def definition_of(metrics: Mapping[str, Metric], name: str) -> ComparisonDefinition:
     """Return the definition of a comparison.
 
-    Parameters
-    ----------
-    metrics : mapping of str to Metric
-        The definitions.
-    name : str
-
     Raises
     ------
     UnknownComparison
-        Naming the nearest known one.
+        Naming the nearest name.
     """
     definitions = comparisons_of(metrics)
     if name not in definitions:
@@ -116,97 +109,86 @@ def definition_of(metrics: Mapping[str, Metric], name: str) -> ComparisonDefinit
 
 
 def all_comparisons(
-    reader: MetricReader, *, each: bool = False, progress: Progress = unwatched
+    reader: MetricReader, *, with_arm_bounds: bool = False, progress: Progress = ignore_progress
 ) -> list[Living]:
-    """Return how all comparisons of the definitions stand now.
+    """Return the state of all comparisons in the definitions.
 
     Parameters
     ----------
     reader : MetricReader
-    each : bool
-        Whether both arms have bounds, too, which share beta.
+    with_arm_bounds : bool
+        Whether both arms have bounds too, which share beta.
     progress : callable
-        Is told the share of the work that is done; what it raises ends the work.
+        Takes the share of the work that is done; an exception from it ends the work.
     """
     definitions, answers = comparisons_of(reader.metrics).values(), list[Living]()
     for definition in definitions:
         progress(len(answers) / len(definitions))
-        answers.append(living(reader, definition, each=each))
+        answers.append(living(reader, definition, with_arm_bounds=with_arm_bounds))
     return answers
 
 
-def living(source: Source, definition: ComparisonDefinition, *, each: bool = False) -> Living:
-    """Return how a comparison stands now.
+def living(
+    source: Source, definition: ComparisonDefinition, *, with_arm_bounds: bool = False
+) -> Living:
+    """Return the state of a comparison.
 
     Parameters
     ----------
     source : Source
     definition : ComparisonDefinition
-    each : bool
-        See :class:`aggregator.features.comparisons.arms.CompareQuery`.
+    with_arm_bounds : bool
+        Whether both arms have bounds too, which share beta.
 
     Raises
     ------
     StateUnreadable
-        If it cannot be read.
     """
     run = ComparisonRun.resumed(source, definition)
     begun, overview = run.has_begun, source.store.overview()
     arms = run.read(overview)
     reason = "" if begun else NEVER_RUN
     if any(_may_have_expired(source, run, window) for window in arms.windows):
-        one, two = (window.expired() for window in arms.windows)
-        arms = Arms((one, two), arms.sums, arms.where)
+        window_a, window_b = (window.expired() for window in arms.windows)
+        arms = Arms((window_a, window_b), arms.sums, arms.where)
     if any(window.status == "expired" for window in arms.windows):
-        reason = EXPIRED
+        reason = MAY_HAVE_EXPIRED
     run.add(arms)
-    found = run.compare(arms, each=each)
-    facts: dict[str, Any] = {
-        field.name: getattr(found, field.name) for field in dataclasses.fields(found)
+    compared = run.compare(arms, with_arm_bounds=with_arm_bounds)
+    fields: dict[str, Any] = {
+        field.name: getattr(compared, field.name) for field in dataclasses.fields(compared)
     }
-    return Living(**facts, definition=definition, run=run, reason=reason)
+    return Living(**fields, definition=definition, run=run, reason=reason)
 
 
 def _may_have_expired(source: Source, run: ComparisonRun, window: Window) -> bool:
-    """Return whether some of what no publisher has looked at may have expired.
+    """Return whether reports in an arm's unprocessed panes may have expired.
 
-    What is stored expires so long after the last report in it reached Kafka. So the event time of
-    now is where the newest pane begins, and how long ago its last report came.
-
-    Parameters
-    ----------
-    source : Source
-    run : ComparisonRun
-    window : Window
-        Of one arm.
+    Panes expire a fixed time after their last report reached Kafka. So the current event time is
+    the newest pane's start plus the age of its last report.
     """
     key, partitions = metric_key(window.metric.name, window.metric.revision), [*window.watermarks]
     panes = source.store.panes
-    known = panes.extent(key, partitions)
-    unread = [] if known is None else panes.first_starts(key, partitions, run.next_ms, known[1], 1)
-    if known is None or not unread:
+    extent = panes.extent(key, partitions)
+    unread = (
+        [] if extent is None else panes.first_starts(key, partitions, run.next_ms, extent[1], 1)
+    )
+    if extent is None or not unread:
         return False
-    now_ms = known[1] + max(0, int(1000 * time.time()) - window.arrived_ms)
+    now_ms = extent[1] + max(0, int(1000 * time.time()) - window.arrived_ms)
     return run.may_have_expired(min(unread), now_ms)
 
 
-def living_answer(found: Living, *, history: bool = False) -> LivingAnswer:
-    """Return how a comparison stands as plain values.
-
-    Parameters
-    ----------
-    found : Living
-    history : bool
-        Whether with how it stood before.
-    """
-    run = found.run
+def living_answer(comparison: Living, *, history: bool = False) -> LivingAnswer:
+    """Return the state of a comparison as plain values, with or without its history."""
+    run = comparison.run
     return LivingAnswer(
-        **msgspec.structs.asdict(comparison_answer(found)),
-        comparison=found.definition.name,
-        decided_at=found.decided_at,
+        **msgspec.structs.asdict(comparison_answer(comparison)),
+        comparison=comparison.definition.name,
+        decided_at=comparison.decided_at,
         decisions=run.decided,
         until=iso(run.next_ms) if run.has_begun else None,
         incomplete=run.incomplete,
-        reason=found.reason,
+        reason=comparison.reason,
         history=run.history if history else UNSET,
     )

@@ -13,7 +13,7 @@ from aggregator.errors import UnknownComparison
 from aggregator.features.comparisons.answers import ComparisonsAnswer, comparison_answer
 from aggregator.features.comparisons.arms import compare_all
 from aggregator.features.comparisons.compared import CompareQuery, comparison_frame
-from aggregator.features.comparisons.definitions import REST
+from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.features.comparisons.living import (
     LivingAnswer,
     LivingAnswers,
@@ -24,7 +24,7 @@ from aggregator.features.comparisons.living import (
 )
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.query import conditions
-from aggregator.reading.steps import COMPARED, check_slices
+from aggregator.reading.steps import ESTIMATES_PER_COMPARISON, check_slices
 from aggregator.web.http.pools import stop_if_abandoned
 from aggregator.web.http.problem_responses import invalid_as_problem
 from aggregator.web.operations import Content, Operation, as_json, as_table
@@ -79,14 +79,15 @@ class CompareParameters(WindowParameters, kw_only=True, frozen=True):
     each: Each = False
 
     def fields(self) -> dict[str, Any]:
-        """Return what :meth:`CompareQuery.of_options` takes."""
-        found = without_format(super().fields())
-        found.pop("metric")
-        found["against_start"] = moment("against-from", self.against_start)
-        found["against_end"] = moment("against-to", self.against_end)
-        found["where"] = conditions(self.where)
-        found["against"] = REST if self.against in ([], [REST]) else conditions(self.against)
-        return found
+        """Return the arguments of :meth:`CompareQuery.of_options`."""
+        options = without_format(super().fields())
+        options.pop("metric")
+        options["against_start"] = moment("against-from", self.against_start)
+        options["against_end"] = moment("against-to", self.against_end)
+        options["where"] = conditions(self.where)
+        is_rest = self.against in ([], [REST_SLICE])
+        options["against"] = REST_SLICE if is_rest else conditions(self.against)
+        return options
 
 
 class LivingParameters(msgspec.Struct, kw_only=True, frozen=True):
@@ -119,14 +120,14 @@ async def compare(service: Service, request: Request) -> Response:
         slices = 1
         if query.a.by and (grouping := Grouping.of(metric, query.a)) is not None:
             slices = min(grouping.size, query.a.top or grouping.size)
-        check_slices(metric, slices, len(labels), COMPARED)
+        check_slices(metric, slices, len(labels), ESTIMATES_PER_COMPARISON)
 
     def compute() -> Response:
         with invalid_as_problem():
-            found = compare_all(reader, parameters.metric, query, stop_if_abandoned)
+            comparisons = compare_all(reader, parameters.metric, query, stop_if_abandoned)
         if parameters.format == "csv":
-            return as_table(comparison_frame(found), f"{parameters.metric}-comparison")
-        return as_json(ComparisonsAnswer(comparisons=[comparison_answer(one) for one in found]))
+            return as_table(comparison_frame(comparisons), f"{parameters.metric}-comparison")
+        return as_json(ComparisonsAnswer(comparisons=[*map(comparison_answer, comparisons)]))
 
     return await service.surveys.run(request, compute)
 
@@ -145,10 +146,12 @@ async def comparisons(service: Service, request: Request) -> Response:
         parameters = parse(request, LivingParameters)
 
     def compute() -> Response:
-        found = all_comparisons(service.reader, each=parameters.each, progress=stop_if_abandoned)
+        all_living = all_comparisons(
+            service.reader, with_arm_bounds=parameters.each, progress=stop_if_abandoned
+        )
         if parameters.format == "csv":
-            return as_table(comparison_frame(found), "comparisons")
-        return as_json(LivingAnswers(comparisons=[living_answer(one) for one in found]))
+            return as_table(comparison_frame(all_living), "comparisons")
+        return as_json(LivingAnswers(comparisons=[*map(living_answer, all_living)]))
 
     return await service.surveys.run(request, compute)
 
@@ -170,12 +173,12 @@ async def comparison(service: Service, request: Request) -> Response:
     def compute() -> Response:
         try:
             definition = definition_of(service.reader.metrics, name)
-            found = living(service.reader, definition, each=parameters.each)
+            living_comparison = living(service.reader, definition, with_arm_bounds=parameters.each)
         except UnknownComparison as error:
             remedy = "GET /v1/comparisons lists the comparisons of the definitions"
             raise Problem(404, str(error), remedy) from None
         if parameters.format == "csv":
-            return as_table(found.to_frame(), f"{name}-comparison")
-        return as_json(living_answer(found, history=True))
+            return as_table(living_comparison.to_frame(), f"{name}-comparison")
+        return as_json(living_answer(living_comparison, history=True))
 
     return await service.surveys.run(request, compute)

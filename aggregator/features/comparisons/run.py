@@ -1,7 +1,7 @@
-"""Takes the final panes of a living comparison in order, and says when it is decided.
+"""Runs a living comparison over the final panes of its metrics, until it is decided.
 
-After each pane the sums from the start on are compared with bounds that hold at all times. So the
-panes at which it looks, and with them its decision, are a function of the log.
+After each pane it compares the sums since the start, with bounds that hold at all times. So its
+looks, and with them its decision, are a function of the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aggregator.features.comparisons.stored import (
 )
 from aggregator.reading.query import Query
 from aggregator.reading.serialization import plain
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
@@ -36,14 +36,14 @@ from estimators import LocalMetric, Metric
 from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
 
-MOST_LOOKS, MOST_NUMBERS = 256, 8_000
-"""Looks that are kept, and numbers in all of them together."""
+MAX_LOOKS, MAX_HISTORY_NUMBERS = 256, 8_000
+"""Limits on the looks in a history, and on their numbers."""
 
 log = structlog.get_logger("dither.comparisons")
 
 
 class Source(Protocol):
-    """What a comparison needs of a reader."""
+    """The part of a reader that a comparison uses."""
 
     store: Store
 
@@ -51,16 +51,13 @@ class Source(Protocol):
         """Return a metric by name."""
 
     def describe(self, overview: TopicProgress, name: str, query: Query = ...) -> Window:
-        """Return a window that is not read.
+        """Return a window of a metric before its content is read; by default all reports.
 
         Parameters
         ----------
         overview : TopicProgress
-            As of now.
         name : str
-            Of the metric.
         query : Query, optional
-            Left out: all that is counted.
         """
 
     def read(self, window: Window) -> Window:
@@ -72,20 +69,20 @@ def query_of(
     start_ms: int,
     end_ms: int | None = None,
     *,
-    each: bool = False,
+    with_arm_bounds: bool = False,
 ) -> CompareQuery:
-    """Return what a definition asks of a stretch of event time.
+    """Return the query of a definition for a window.
 
-    The weights are not those in force, which may change: bounds at all times need one rule.
+    The weight policy is not the one in force, which may change: bounds at all times need one rule.
 
     Parameters
     ----------
     definition : ComparisonDefinition
     start_ms : int
     end_ms : int, optional
-        Open if left out.
-    each : bool
-        See :class:`CompareQuery`.
+        By default there is no end.
+    with_arm_bounds : bool
+        Whether both arms have bounds too.
     """
     return CompareQuery.of_options(
         definition.where,
@@ -102,19 +99,17 @@ def query_of(
         other=definition.other,
         independent=definition.independent,
         below=definition.below,
-        each=each,
+        each=with_arm_bounds,
     )
 
 
 class ComparisonRun:
-    """A living comparison on its way through the final panes of its metrics.
+    """A run of a living comparison over the final panes of its metrics.
 
     Parameters
     ----------
-    source : Source
-    definition : ComparisonDefinition
     stored : StoredComparison, optional
-        Where it goes on; by default at the start.
+        The state to resume; by default the run starts anew.
 
     Attributes
     ----------
@@ -123,15 +118,14 @@ class ComparisonRun:
     name : str
         Its :func:`aggregator.features.comparisons.stored.identity`.
     next_ms : int
-        Where the next pane begins.
+        The start of the next pane.
     sums : tuple of ndarray of int64
         Of both arms, from the start up to the next pane.
     incomplete : int
-        Panes some of whose reports were in no table of slices: these had expired, or the attribute
+        The number of panes with reports in no table of slices: these had expired, or the attribute
         was not declared yet.
     history : list of Look
-        How it stood, at most :data:`MOST_LOOKS` times.
-    decided : list of ComparisonDecided
+        At most :data:`MAX_LOOKS`.
     """
 
     def __init__(
@@ -153,65 +147,52 @@ class ComparisonRun:
 
     @classmethod
     def resumed(cls, source: Source, definition: ComparisonDefinition) -> ComparisonRun:
-        """Return a run that goes on from the state in Redis, if there is one."""
+        """Return a run that resumes the state in Redis, if there is one."""
         name = identity(definition, *arm_metrics(source, definition))
         return cls(source, definition, read_state(source.store, name))
 
     @property
     def position(self) -> object:
-        """Changes whenever its state does."""
+        """A value that changes with its state."""
         return self.next_ms
 
     @property
     def has_begun(self) -> bool:
-        """Whether it has looked at a pane."""
+        """Whether it has processed a pane."""
         return self.next_ms > self.definition.start_ms
 
     def advance(
         self, overview: TopicProgress, closed: Mapping[str, int]
     ) -> Iterator[list[ComparisonDecided]]:
-        """Take the panes that are final and were not taken, and yield what each of them decides.
+        """Process the next final panes, and yield the decisions of each.
 
-        Stops where the state changed while it was read; the next call goes on from there.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-            As of now.
-        closed : mapping of str to int
-            The event time in ms, by metric, up to which windows are final.
+        Windows are final up to `closed` (event time in ms, by metric). It stops at a pane that
+        changed during the read; the next call resumes there.
         """
         closed_ms = self._closed(closed)
         while (end_ms := self.next_ms + self._step_ms) <= closed_ms:
             arms = self.read(overview, end_ms)
-            whole = [self._whole(overview, window) for window in arms.windows]
-            if any(one.status == "provisional" for one in (*arms.windows, *whole)):
+            metric_windows = [self._metric_window(overview, window) for window in arms.windows]
+            if any(window.status == "provisional" for window in (*arms.windows, *metric_windows)):
                 return
-            before = self.sums
+            previous_sums = self.sums
             self.add(arms)
-            self.incomplete += not all(map(_is_complete, whole))
+            self.incomplete += not all(map(_is_complete, metric_windows))
             self.next_ms = end_ms
-            found = []
-            if any((one != two).any() for one, two in zip(before, self.sums, strict=True)):
-                found = self._look(arms.windows, arms)
-            yield found
+            decisions = []
+            if any((old != new).any() for old, new in zip(previous_sums, self.sums, strict=True)):
+                decisions = self._look(arms.windows, arms)
+            yield decisions
 
     def is_behind(self, closed: Mapping[str, int]) -> bool:
-        """Return whether there are final panes that were not taken; see :meth:`advance`."""
+        """Return whether there are unprocessed final panes; see :meth:`advance`."""
         return self.next_ms + self._step_ms <= self._closed(closed)
 
     def _closed(self, closed: Mapping[str, int]) -> int:
         return min(closed.get(metric.name, 0) for metric in self.metrics)
 
     def read(self, overview: TopicProgress, end_ms: int | None = None) -> Arms:
-        """Return what both arms have from the next pane on.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-        end_ms : int, optional
-            Up to there it is final. Left out: all that is counted.
-        """
+        """Return both arms from the next pane to `end_ms`, where they are final, or to now."""
 
         def read(name: str, query: Query) -> Window:
             return self._read(overview, name, query)
@@ -220,21 +201,14 @@ class ComparisonRun:
         return read_arms(read, self.definition.metric, query)
 
     def _read(self, overview: TopicProgress, name: str, query: Query) -> Window:
-        """Read a window; one with an end is final."""
+        """Read a window; a window with an end is final."""
         window = self.source.describe(overview, name, query)
         if query.end is not None:
             window = dataclasses.replace(window, status="final", arrived_ms=NO_TIME)
         return self.source.read(window)
 
-    def _whole(self, overview: TopicProgress, window: Window) -> Window:
-        """Return an arm's window; that of its metric if the slices may be empty, or have expired.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-        window : Window
-            As it was read.
-        """
+    def _metric_window(self, overview: TopicProgress, window: Window) -> Window:
+        """Return an arm's window; if its slices may be empty or expired, the metric's window."""
         if window.status != "final" or window.grouping is None or window.coverage is not None:
             return window
         assert window.start_ms is not None  # noqa: S101
@@ -243,46 +217,31 @@ class ComparisonRun:
         return self._read(overview, window.metric.name, query)
 
     def add(self, arms: Arms) -> None:
-        """Add the reports of both arms to the sums."""
+        """Add the sums of both arms."""
         self.sums = self.sums[0] + arms.sums[0], self.sums[1] + arms.sums[1]
 
-    def compare(self, arms: Arms, *, each: bool = False) -> Compared:
-        """Compare the sums from the start on.
-
-        Parameters
-        ----------
-        arms : Arms
-            As they were read last.
-        each : bool
-            See :class:`CompareQuery`.
-        """
+    def compare(self, arms: Arms, *, with_arm_bounds: bool = False) -> Compared:
+        """Compare the sums since the start; `arms` are from the last read."""
         start_ms = self.definition.start_ms
-        one, two = (
+        window_a, window_b = (
             dataclasses.replace(window, start_ms=start_ms, end_ms=None) for window in arms.windows
         )
-        query = query_of(self.definition, start_ms, each=each)
-        return compared(Arms((one, two), self.sums, arms.where), query)
+        query = query_of(self.definition, start_ms, with_arm_bounds=with_arm_bounds)
+        return compared(Arms((window_a, window_b), self.sums, arms.where), query)
 
     def may_have_expired(self, start_ms: int, reached_ms: int) -> bool:
-        """Return whether some of what was counted in a stretch may have expired.
-
-        Parameters
-        ----------
-        start_ms : int
-            A moment in it.
-        reached_ms : int
-            The event time of now.
-        """
-        kept = [metric.by_retention_ms for metric in self.metrics]
+        """Return whether the pane that contains `start_ms` may have expired at `reached_ms`."""
+        retentions = [metric.by_retention_ms for metric in self.metrics]
         end_ms = start_ms + self._step_ms - (start_ms - self.definition.start_ms) % self._step_ms
-        return any(one is not None and end_ms < reached_ms - one for one in kept)
+        age_ms = reached_ms - end_ms
+        return any(retention is not None and age_ms > retention for retention in retentions)
 
     def stored(self) -> StoredComparison:
-        """Return where the run stands."""
-        one, two = (sums.astype("<i8").tobytes() for sums in self.sums)
+        """Return the state of the run."""
+        sums_a, sums_b = (sums.astype("<i8").tobytes() for sums in self.sums)
         return StoredComparison(
             next_ms=self.next_ms,
-            sums=(one, two),
+            sums=(sums_a, sums_b),
             incomplete=self.incomplete,
             stride=self._stride,
             history=self.history,
@@ -290,55 +249,60 @@ class ComparisonRun:
         )
 
     def _restore(self, stored: StoredComparison) -> None:
-        """Go on from a state; from the start, if it is not one of this comparison."""
-        panes, rest = divmod(stored.next_ms - self.next_ms, self._step_ms)
+        """Resume a state, unless it does not fit this comparison."""
+        panes, remainder = divmod(stored.next_ms - self.next_ms, self._step_ms)
         sizes = [len(one) for one in stored.sums]
-        if rest or panes < 0 or stored.stride < 1 or sizes != [one.nbytes for one in self.sums]:
+        is_of_size = sizes == [sums.nbytes for sums in self.sums]
+        if remainder or panes < 0 or stored.stride < 1 or not is_of_size:
             log.warning("a comparison begins anew", name=self.name)
             return
-        one, two = (np.frombuffer(one, "<i8").astype(np.int64) for one in stored.sums)
-        self.sums = one.reshape(self.sums[0].shape), two.reshape(self.sums[1].shape)
+        sums_a, sums_b = (np.frombuffer(data, "<i8").astype(np.int64) for data in stored.sums)
+        self.sums = sums_a.reshape(self.sums[0].shape), sums_b.reshape(self.sums[1].shape)
         self.next_ms, self.incomplete = stored.next_ms, stored.incomplete
         self._stride = stored.stride
         self.history, self.decided = [*stored.history], [*stored.decided]
 
     def _look(self, windows: tuple[Window, Window], arms: Arms) -> list[ComparisonDecided]:
-        """Compare, and return what is decided now for the first time."""
-        provisional = tuple(dataclasses.replace(one, status="provisional") for one in windows)
-        found = self.compare(Arms((provisional[0], provisional[1]), self.sums, arms.where))
-        if found.comparison is None:
+        """Compare the sums, and return the new decisions."""
+        provisional = tuple(dataclasses.replace(window, status="provisional") for window in windows)
+        compared_sums = self.compare(Arms((provisional[0], provisional[1]), self.sums, arms.where))
+        if compared_sums.comparison is None:
             return []
         at = _moment(self.next_ms)
-        self._remember(found, at)
-        labels = found.comparison.labels
-        known = {one.category for one in self.decided}
-        new = []
-        for place, p_value in enumerate(np.atleast_1d(np.asarray(found.p_value)).tolist()):
-            category = labels[place] if labels else UNSET
-            if p_value <= self.definition.beta and category not in known:
-                new.append(decided(self.definition, found, place, at, self.incomplete))
-        self.decided += new
-        return new
+        self._remember(compared_sums, at)
+        labels = compared_sums.comparison.labels
+        decided_categories = {decision.category for decision in self.decided}
+        decisions = []
+        for index, p_value in enumerate(np.atleast_1d(np.asarray(compared_sums.p_value)).tolist()):
+            category = labels[index] if labels else UNSET
+            if p_value <= self.definition.beta and category not in decided_categories:
+                decisions.append(
+                    decided(self.definition, compared_sums, index, at, self.incomplete)
+                )
+        self.decided += decisions
+        return decisions
 
-    def _remember(self, found: Compared, at: str) -> None:
-        """Keep a look, and every second one of those before if there are too many."""
-        if self._place(at) % self._stride:
+    def _remember(self, compared_sums: Compared, at: str) -> None:
+        """Add a look to the history; drop every second earlier one if there are too many."""
+        if self._pane_number(at) % self._stride:
             return
         look = Look(
             at=at,
-            value=plain(found.value),
-            lower=plain(found.lower),
-            upper=plain(found.upper),
-            reports=(found.a.estimate.reports, found.b.estimate.reports),
+            value=plain(compared_sums.value),
+            lower=plain(compared_sums.lower),
+            upper=plain(compared_sums.upper),
+            reports=(compared_sums.a.estimate.reports, compared_sums.b.estimate.reports),
         )
         self.history.append(look)
-        numbers = 3 * np.size(found.value)
-        if len(self.history) > max(2, min(MOST_LOOKS, MOST_NUMBERS // numbers)):
+        numbers = 3 * np.size(compared_sums.value)
+        if len(self.history) > max(2, min(MAX_LOOKS, MAX_HISTORY_NUMBERS // numbers)):
             self._stride *= 2
-            self.history = [one for one in self.history if not self._place(one.at) % self._stride]
+            self.history = [
+                look for look in self.history if not self._pane_number(look.at) % self._stride
+            ]
 
-    def _place(self, at: str) -> int:
-        """Return how many panes from the start on a moment is."""
+    def _pane_number(self, at: str) -> int:
+        """Return the number of panes from the start to a moment."""
         return round(from_iso(at) * 1000 - self.definition.start_ms) // self._step_ms
 
 
@@ -346,18 +310,18 @@ def arm_metrics(
     source: Source, definition: ComparisonDefinition
 ) -> tuple[LocalMetric, LocalMetric]:
     """Return the metrics of both arms."""
-    one = LocalMetric.require(source.metric(definition.metric))
+    metric_a = LocalMetric.require(source.metric(definition.metric))
     if definition.other is None:
-        return one, one
-    return one, LocalMetric.require(source.metric(definition.other))
+        return metric_a, metric_a
+    return metric_a, LocalMetric.require(source.metric(definition.other))
 
 
 def _is_complete(window: Window) -> bool:
-    """Return whether all reports of a window are in what was read of it."""
+    """Return whether the content of a window has all of its reports."""
     return window.status != "expired" and window.coverage in {None, 1}
 
 
 def _moment(milliseconds: int) -> str:
-    found = iso(milliseconds)
-    assert found is not None  # noqa: S101
-    return found
+    text = iso(milliseconds)
+    assert text is not None  # noqa: S101
+    return text

@@ -1,4 +1,4 @@
-"""Living comparisons as samples of exported metrics."""
+"""Prometheus samples of living comparisons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aggregator.timestamps import from_iso
 
 log = structlog.get_logger("dither.exporter")
 
-DIFFERENCE = Exported(
+DIFFERENCE_VALUE = Exported(
     "dither_difference{comparison,category}",
     'By how much the first arm of a comparison exceeds the second one; for `of = "ratio"` their '
     "ratio. Absent while it is unknown.",
@@ -38,7 +38,7 @@ DIFFERENCE_P_VALUE = Exported(
     "dither_difference_pvalue{comparison,category}",
     "The p-value of the hypothesis that both arms are equal; it may be looked at at any time.",
 )
-DECIDED = Exported(
+COMPARISON_DECIDED = Exported(
     "dither_comparison_decided{comparison,category}",
     "1 if the arms are proved to be different, now or before; 0 if not yet.",
 )
@@ -52,19 +52,18 @@ COMPARED_REPORTS = Exported(
 
 
 class ComparisonSamples(Samples):
-    """How comparisons stand, with the categories or coordinates that differ most.
+    """The states of comparisons, with the categories or coordinates that differ most.
 
-    A comparison is computed again only when a report more was counted, or a final pane was looked
-    at.
+    A comparison is recomputed only after more reports were counted or a final pane was processed.
     """
 
     title = "Comparisons"
     exported = (
-        DIFFERENCE,
+        DIFFERENCE_VALUE,
         DIFFERENCE_LOWER,
         DIFFERENCE_UPPER,
         DIFFERENCE_P_VALUE,
-        DECIDED,
+        COMPARISON_DECIDED,
         DECIDED_AT,
         COMPARED_REPORTS,
     )
@@ -78,7 +77,7 @@ class ComparisonSamples(Samples):
         self._samples_by_name: dict[str, tuple[object, list[Sample]]] = {}
 
     def samples(self, overview: TopicProgress) -> Iterator[Sample]:
-        """Yield how all comparisons stand."""
+        """Yield the samples of all comparisons."""
         for definition in comparisons_of(self.reader.metrics).values():
             try:
                 yield from self._samples_of(overview, definition)
@@ -91,39 +90,40 @@ class ComparisonSamples(Samples):
         run = ComparisonRun.resumed(self.reader, definition)
         versions = [self.reader.describe(overview, metric.name).version for metric in run.metrics]
         stamp = (run.name, run.next_ms, versions)
-        known, samples = self._samples_by_name.get(definition.name, (None, []))
-        if known != stamp:
+        last_stamp, samples = self._samples_by_name.get(definition.name, (None, []))
+        if last_stamp != stamp:
             samples = [*self._samples_now(living(self.reader, definition))]
             self._samples_by_name[definition.name] = stamp, samples
         return samples
 
-    def _samples_now(self, found: Living) -> Iterator[Sample]:
-        name = found.definition.name
-        for arm, answer in zip("ab", (found.a, found.b), strict=True):
-            if found.status != "expired":
+    def _samples_now(self, comparison: Living) -> Iterator[Sample]:
+        name = comparison.definition.name
+        for arm, answer in zip("ab", (comparison.a, comparison.b), strict=True):
+            if comparison.status != "expired":
                 yield Sample(COMPARED_REPORTS, answer.estimate.reports, (name, arm))
-        for one in found.run.decided:
-            category = "" if one.category is UNSET else one.category
-            yield Sample(DECIDED_AT, from_iso(one.at), (name, category))
-        if found.comparison is None:
+        for decision in comparison.run.decided:
+            category = "" if decision.category is UNSET else decision.category
+            yield Sample(DECIDED_AT, from_iso(decision.at), (name, category))
+        if comparison.comparison is None:
             return
-        labels = found.comparison.labels or ("",)
+        labels = comparison.comparison.labels or ("",)
         value, lower, upper, p_value = (
             np.atleast_1d(np.asarray(x, dtype=np.float64)).tolist()
-            for x in (found.value, found.lower, found.upper, found.p_value)
+            for x in (comparison.value, comparison.lower, comparison.upper, comparison.p_value)
         )
-        same = 1.0 if found.query.of == "ratio" else 0.0
-        before = {one.category for one in found.run.decided}
-        order = sorted(range(len(labels)), key=lambda place: -abs(value[place] - same))
-        for place in order[: self.top]:
-            facts = (name, labels[place])
-            decided = p_value[place] <= found.definition.beta or (labels[place] or UNSET) in before
-            for what, number in (
-                (DIFFERENCE, value[place]),
-                (DIFFERENCE_LOWER, lower[place]),
-                (DIFFERENCE_UPPER, upper[place]),
-                (DIFFERENCE_P_VALUE, p_value[place]),
-                (DECIDED, int(decided)),
+        equal = 1.0 if comparison.query.of == "ratio" else 0.0
+        decided_categories = {decision.category for decision in comparison.run.decided}
+        order = sorted(range(len(labels)), key=lambda index: -abs(value[index] - equal))
+        for index in order[: self.top]:
+            facts = (name, labels[index])
+            was_decided = (labels[index] or UNSET) in decided_categories
+            decided = p_value[index] <= comparison.definition.beta or was_decided
+            for exported, number in (
+                (DIFFERENCE_VALUE, value[index]),
+                (DIFFERENCE_LOWER, lower[index]),
+                (DIFFERENCE_UPPER, upper[index]),
+                (DIFFERENCE_P_VALUE, p_value[index]),
+                (COMPARISON_DECIDED, int(decided)),
             ):
                 if np.isfinite(number):
-                    yield Sample(what, number, facts)
+                    yield Sample(exported, number, facts)

@@ -1,7 +1,4 @@
-"""How a living comparison stands, as Redis keeps it.
-
-It is a function of the log and of the definitions: whoever has lost it computes it again.
-"""
+"""The state of a living comparison in Redis, a function of the log and the definitions."""
 
 from __future__ import annotations
 
@@ -66,18 +63,16 @@ class ComparisonDecided(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A comparison: which pane is next, and the sums of both arms from the start up to it.
+    """A comparison: the next pane, and the sums of both arms from the start up to it.
 
     Attributes
     ----------
     sums : tuple of bytes
         int64, little-endian.
     incomplete : int
-        Panes some of whose reports were in no table of slices.
+        The number of panes with reports in no table of slices.
     stride : int
-        Every so many panes there is a look in `history`.
-    history : list of Look
-    decided : list of ComparisonDecided
+        The number of panes between two looks in `history`.
     """
 
     next_ms: int
@@ -89,16 +84,9 @@ class StoredComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def identity(definition: ComparisonDefinition, *metrics: LocalMetric) -> str:
-    """Return a comparison's name with 32 bits of all that its state depends on.
-
-    Parameters
-    ----------
-    definition : ComparisonDefinition
-    *metrics : LocalMetric
-        Those of its arms.
-    """
-    keys = [metric_key(one.name, one.revision) for one in metrics]
-    keys += ["" if one.slicing is None else one.slicing.key for one in metrics]
+    """Return a comparison's name with a 32-bit hash of the definitions that it depends on."""
+    keys = [metric_key(metric.name, metric.revision) for metric in metrics]
+    keys += ["" if metric.slicing is None else metric.slicing.key for metric in metrics]
     text = " ".join((definition.key, *keys))
     return f"{definition.name}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
@@ -109,19 +97,12 @@ def state_key(topic: str, comparison: str) -> str:
 
 
 def read_state(store: Store, comparison: str) -> StoredComparison | None:
-    """Return the state of a comparison; None if there is none, or none that can be used.
-
-    Parameters
-    ----------
-    store : Store
-    comparison : str
-        Its :func:`identity`.
-    """
-    found: Any = store.client.get(state_key(store.topic, comparison))
-    if found is None:
+    """Return the state of a comparison, by its :func:`identity`; None: none, or unreadable."""
+    state: Any = store.client.get(state_key(store.topic, comparison))
+    if state is None:
         return None
     try:
-        return decode_msgpack(found, StoredComparison)
+        return decode_msgpack(state, StoredComparison)
     except ValueError as error:
         log.warning("state of a comparison is unreadable", name=comparison, error=str(error))
         return None

@@ -1,10 +1,10 @@
-"""The closed panes in which strings are searched for."""
+"""The closed panes of a search for strings."""
 
 from __future__ import annotations
 
 from aggregator.reading.query import Length, Query, Start, Time
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
 from estimators import LocalMetric
 from estimators.durations import above_zero
@@ -18,27 +18,26 @@ def describe_discovery(
     *,
     window: Length | None = None,
 ) -> tuple[Window, int | None]:
-    """Return the window of a discovery, not read, and which reading of all panes it is.
+    """Return the window of a discovery, before it is read, and its reading.
 
     Parameters
     ----------
     reader : MetricReader
     name : str
     start, end : datetime, str, float (seconds since the epoch) or None
-        As for :meth:`aggregator.features.reader.Reader.discover`, which also says what is raised.
+        As for :meth:`aggregator.features.reader.Reader.discover`, which raises the same errors.
     window : str or timedelta, optional
 
     Returns
     -------
     window : Window
     reading : int or None
-        The number of panes that were closed since the first one; None where an end was asked
-        for.
+        The number of closed panes; None for a query with an end.
 
     Raises
     ------
     ValueError
-        If a window stands beside a start or an end.
+        If there is a window and a start or an end.
     """
     metric = LocalMetric.require(reader.metric(name))
     metric.require_discovery()

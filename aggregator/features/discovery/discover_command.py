@@ -11,7 +11,7 @@ import msgspec
 from aggregator.config.settings import Settings
 from aggregator.features.discovery.closed_window import describe_discovery
 from aggregator.reading.discovered_strings import (
-    COMMON,
+    COMMON_SHARE,
     Discovered,
     DiscoveryAnswer,
     discover_strings,
@@ -58,18 +58,18 @@ def discover(
     reader = opened_reader(settings)
     try:
         described, reading = describe_discovery(reader, metric, start, end, window=window)
-        found = discover_strings(reader.read(described), beta, reading)
+        discovered = discover_strings(reader.read(described), beta, reading)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if output.is_table:
-        return output.write(found.to_frame())
-    answer = msgspec.json.encode(discovery_answer(found)).decode() if output.as_json else None
-    return click.echo(as_text(found) if answer is None else answer)
+        return output.write(discovered.to_frame())
+    answer = msgspec.json.encode(discovery_answer(discovered)).decode() if output.as_json else None
+    return click.echo(as_text(discovered) if answer is None else answer)
 
 
 def as_text(answer: Discovered) -> str:
-    """Return what was found as a table, with what it covers."""
-    found, metric = answer.found, answer.window.metric
+    """Return the strings as a table, with their coverage."""
+    discovery, metric = answer.found, answer.window.metric
     edges = [
         None if ms is None else iso(ms) for ms in (answer.window.start_ms, answer.window.end_ms)
     ]
@@ -77,13 +77,13 @@ def as_text(answer: Discovered) -> str:
         f"{metric.name}: {metric.description}" if metric.description else metric.name,
         f"window     {edges[0] or 'the beginning'} to {edges[1] or 'now'}",
         f"status     {answer.status}",
-        f"reports    {found.reports} ({found.tested} of whole strings)",
+        f"reports    {discovery.reports} ({discovery.tested} of whole strings)",
         f"covers     {answer.covers}: all strings are real and all bounds hold with "
         f"{certainty(answer.beta)}",
     ]
     rows = [
         (quoted(row.string), f"{row.value:.4f}", above(row.lower), f"{row.upper:.4f}")
-        for row in found
+        for row in discovery
     ]
     lines.append(outlook(discovery_answer(answer)))
     if rows:
@@ -92,14 +92,14 @@ def as_text(answer: Discovered) -> str:
 
 
 def outlook(answer: DiscoveryAnswer) -> str:
-    """Return how frequent a string has to be, and what rarer ones need, in words."""
+    """Return the frequency of discoverable strings as text, and the needs of rarer ones."""
     if answer.found_from is None:
         return "candidates none: there are no reports"
     if answer.found_from > 1:
-        needed = math.ceil(answer.reports * (answer.found_from / COMMON) ** 2)
+        needed = math.ceil(answer.reports * (answer.found_from / COMMON_SHARE) ** 2)
         return (
-            f"candidates {answer.candidates}; nothing can be found yet: strings of {COMMON:.0%} "
-            f"of people need about {needed:,} reports"
+            f"candidates {answer.candidates}; nothing can be found yet: strings of "
+            f"{COMMON_SHARE:.0%} of people need about {needed:,} reports"
         )
     return (
         f"candidates {answer.candidates}; strings of {answer.found_from:.2%} of people are found "
@@ -110,7 +110,7 @@ def outlook(answer: DiscoveryAnswer) -> str:
 
 
 def discovery_lines(metric: Metric, strings: Sequence[str]) -> list[str]:
-    """Return lines on strings that cannot be found, however frequent they are, and why."""
+    """Return lines with reasons on strings that can never be found."""
     if not isinstance(metric, LocalMetric) or not isinstance(metric.domain, CodedVocabulary):
         return []
     mechanism, rule = metric.require_discovery(), metric.domain.deny_rule
@@ -133,7 +133,7 @@ def discovery_lines(metric: Metric, strings: Sequence[str]) -> list[str]:
 
 
 def above(lower: float) -> str:
-    """Return a lower bound; somebody holds the string, so zero is not attained.
+    """Return a lower bound as text; zero is not attained, since somebody holds the string.
 
     >>> above(0.0), above(0.01234)
     ('> 0', '0.0123')
@@ -142,7 +142,7 @@ def above(lower: float) -> str:
 
 
 def quoted(text: str) -> str:
-    r"""Return a string as JSON writes it, so that no control character reaches a terminal.
+    r"""Return a string in quotes, with control characters escaped.
 
     >>> quoted("N725MQ"), quoted("a\x1b[2J")
     ('"N725MQ"', '"a\\u001b[2J"')

@@ -1,4 +1,4 @@
-"""Searches for the frequent strings of an open vocabulary."""
+"""The feature of discovery."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class DiscoverySearches(Feature):
-    """Which strings are frequent, without a list of them."""
+    """Finds the frequent strings of an open vocabulary."""
 
     commands: ClassVar = {"discover": ("Ask", "Find the frequent strings of an open vocabulary.")}
 

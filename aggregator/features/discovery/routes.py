@@ -30,9 +30,9 @@ class DiscoveryParameters(msgspec.Struct, kw_only=True, frozen=True):
     beta: Beta = 0.05
 
     def fields(self) -> dict[str, Any]:
-        """Return what :meth:`aggregator.features.discovery.searches.Searches.ask` takes."""
-        found = without_format(msgspec.structs.asdict(self))
-        return found | {"start": moment("from", self.start), "end": moment("to", self.end)}
+        """Return the arguments of `Searches.result_or_start`."""
+        fields = without_format(msgspec.structs.asdict(self))
+        return fields | {"start": moment("from", self.start), "end": moment("to", self.end)}
 
 
 @Operation(
@@ -47,26 +47,27 @@ class DiscoveryParameters(msgspec.Struct, kw_only=True, frozen=True):
     problems=(400, 404, 429, 503),
 )
 async def discover(service: Service, request: Request) -> Response:
-    """Answer with the strings that were found, or with how far the search is."""
+    """Answer with the strings, or with the progress of the search."""
     name = service.metric_name(request)
     with invalid_as_problem():
-        asked = parse(request, DiscoveryParameters)
-        fields = asked.fields()
+        parameters = parse(request, DiscoveryParameters)
+        fields = parameters.fields()
 
     def look() -> DiscoveryAnswer | DiscoveryProgress:
         with invalid_as_problem():
-            return _searches(service).ask(name, **fields, asker=client_of(request.scope))
+            client = client_of(request.scope)
+            return _searches(service).result_or_start(name, **fields, client=client)
 
     try:
-        found = await service.estimates.run(request, look)
+        answer = await service.estimates.run(request, look)
     except TooManySearchesError as error:
         raise unavailable(str(error), "try again later, or run another `dither serve`") from None
-    if isinstance(found, DiscoveryProgress):
-        return as_json(found, 202, {"Retry-After": "1", "Cache-Control": "no-store"})
+    if isinstance(answer, DiscoveryProgress):
+        return as_json(answer, 202, {"Retry-After": "1", "Cache-Control": "no-store"})
     uncached = {"Cache-Control": "no-cache"}
-    if asked.format == "csv":
-        return as_table(found.to_frame(), f"{name}-discoveries", uncached)
-    return as_json(found, headers=uncached)
+    if parameters.format == "csv":
+        return as_table(answer.to_frame(), f"{name}-discoveries", uncached)
+    return as_json(answer, headers=uncached)
 
 
 @Operation(
@@ -78,7 +79,7 @@ async def discover(service: Service, request: Request) -> Response:
     problems=(400, 404, 429, 503),
 )
 async def cancel_discovery(service: Service, request: Request) -> Response:
-    """End a search that is under way."""
+    """Cancel a running search."""
     name = service.metric_name(request)
     with invalid_as_problem():
         fields = parse(request, DiscoveryParameters).fields()
@@ -87,11 +88,11 @@ async def cancel_discovery(service: Service, request: Request) -> Response:
         with invalid_as_problem():
             return _searches(service).cancel(name, **fields)
 
-    found = await service.estimates.run(request, cancel)
-    if found is None:
+    progress = await service.estimates.run(request, cancel)
+    if progress is None:
         remedy = "GET with the same parameters begins one, or has its answer"
         raise Problem(404, f"no such search of {name!r} is under way", remedy)
-    return as_json(found)
+    return as_json(progress)
 
 
 def _searches(service: Service) -> Searches:

@@ -1,4 +1,4 @@
-"""Searches for frequent strings in the background: one at a time, and their answers."""
+"""Searches for frequent strings in the background, one at a time."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from aggregator.reading.discovered_strings import (
     discovery_answer,
 )
 from aggregator.reading.query import Time
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 
-MOST_WAITING = 8
-"""Searches that may wait; each takes seconds."""
-MOST_OF_ASKER = 3
-"""Searches under way that one asker began: the others may begin some, too."""
-MOST_KEPT, KEPT_SECONDS = 32, 600.0
-"""Answers that are kept, and for how long: a recount may change what was final."""
-UNASKED_SECONDS = 30.0
-"""A search for which nobody has asked so long ends: whoever wanted it has gone."""
+MAX_WAITING_SEARCHES = 8
+"""Each takes seconds."""
+MAX_SEARCHES_PER_CLIENT = 3
+"""Of running and waiting searches, so that other clients can start some."""
+MAX_KEPT_ANSWERS, ANSWER_LIFETIME_SECONDS = 32, 600.0
+"""A recount may change final answers."""
+UNPOLLED_SECONDS = 30.0
+"""A search that was not polled for this time ends."""
 
 
 class TooManySearchesError(DitherError):
-    """So many searches wait that another one would be answered too late."""
+    """Too many searches are waiting."""
 
 
 class DiscoveryProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +47,10 @@ class DiscoveryProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Search:
-    """A search that waits, runs or is over."""
+    """A search that waits, runs or has ended."""
 
-    def __init__(self, clock: Clock, asker: Hashable) -> None:
-        self._clock, self._share, self.asker = clock, 0.0, asker
+    def __init__(self, clock: Clock, client: Hashable) -> None:
+        self._clock, self._share, self.client = clock, 0.0, client
         self.began_at = self.asked_at = clock.monotonic()
         self.is_cancelled = False
         self.future: Future[DiscoveryAnswer] = Future()
@@ -60,33 +60,33 @@ class _Search:
         return not self.is_cancelled and not self.future.done()
 
     @property
-    def is_kept(self) -> bool:
-        """Whether its answer is there and may still be given."""
+    def has_valid_answer(self) -> bool:
+        """Whether it has an answer that has not expired."""
         if self.is_cancelled or not self.future.done() or self.future.cancelled():
             return False
-        return self._clock.monotonic() < self.began_at + KEPT_SECONDS
+        return self._clock.monotonic() < self.began_at + ANSWER_LIFETIME_SECONDS
 
     def note(self, share: float) -> None:
-        """Note how far it is; end it if nobody wants it any more."""
-        if self._clock.monotonic() > self.asked_at + UNASKED_SECONDS:
+        """Note the share of the work that is done; end the search if it is no longer polled."""
+        if self._clock.monotonic() > self.asked_at + UNPOLLED_SECONDS:
             self.is_cancelled = True
         if self.is_cancelled:
             raise SearchCancelledError
         self._share = share
 
     def cancel(self) -> None:
-        """End it at its next step, or before it begins."""
+        """End it at its next step, or before its start."""
         self.is_cancelled = True
         self.future.cancel()
 
-    def progress(self, metric: str, before: int = 0) -> DiscoveryProgress:
-        """Return how far it is."""
+    def progress(self, metric: str, queued_before: int = 0) -> DiscoveryProgress:
+        """Return its progress."""
         status = "searching" if self.future.running() else "waiting"
         return DiscoveryProgress(
             metric=metric,
             status="cancelled" if self.is_cancelled else status,
             share=self._share,
-            before=before,
+            before=queued_before,
         )
 
 
@@ -96,10 +96,9 @@ class Searches:
     Parameters
     ----------
     describe : callable
-        Returns the window of a search, not read, and which reading of all panes it is.
+        Returns the window of a search, before it is read, and its reading.
     read : callable
         Returns a window with its sums.
-    clock : Clock
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class Searches:
         self._lock = threading.Lock()
         self._searches: dict[Hashable, _Search] = {}
 
-    def ask(
+    def result_or_start(
         self,
         name: str,
         start: Time = None,
@@ -121,16 +120,16 @@ class Searches:
         *,
         window: str | None = None,
         beta: float = 0.05,
-        asker: Hashable = None,
+        client: Hashable = None,
     ) -> DiscoveryAnswer | DiscoveryProgress:
-        """Return the answer if it is there; else begin the search, or say how far it is.
+        """Return the answer, or the progress of the search, which starts if necessary.
 
         Parameters
         ----------
         name, start, end, window, beta
             As for :meth:`aggregator.features.reader.Reader.discover`.
-        asker : hashable, optional
-            Who asks; None: somebody of whom nothing is known.
+        client : hashable, optional
+            None: unknown.
 
         Raises
         ------
@@ -142,26 +141,26 @@ class Searches:
             If another search would wait too long.
         """
         described, reading = self._describe(name, start, end, window=window)
-        if described.status != "final":  # nothing is searched
+        if described.status != "final":  # the answer has no strings
             return discovery_answer(discover_strings(self._read(described), beta, reading))
         key = _key(described, reading, beta)
         with self._lock:
             search = self._searches.get(key)
-            if search is None or not (search.is_under_way or search.is_kept):
+            if search is None or not (search.is_under_way or search.has_valid_answer):
                 search = self._begin(
                     key,
                     lambda progress: discovery_answer(
                         discover_strings(self._read(described), beta, reading, progress)
                     ),
-                    asker,
+                    client,
                 )
             search.asked_at = self._clock.monotonic()
             if not search.future.done():
-                return search.progress(name, self._before(search))
+                return search.progress(name, self._queued_before(search))
             error = search.future.exception()
             if error is not None:
-                del self._searches[key]  # it is tried again by whoever asks again
-            if isinstance(error, SearchCancelledError):  # just now, after it was looked up
+                del self._searches[key]  # the next request starts it again
+            if isinstance(error, SearchCancelledError):  # since the lookup above
                 search.is_cancelled = True
                 return search.progress(name)
         return search.future.result()
@@ -175,12 +174,12 @@ class Searches:
         window: str | None = None,
         beta: float = 0.05,
     ) -> DiscoveryProgress | None:
-        """End a search; return how far it was, or None if there is no such search under way.
+        """Cancel a search, and return its progress; None: there is no such running search.
 
         Parameters
         ----------
         name, start, end, window, beta
-            As for :meth:`ask`.
+            As for :meth:`result_or_start`.
         """
         described, reading = self._describe(name, start, end, window=window)
         key = _key(described, reading, beta)
@@ -192,7 +191,7 @@ class Searches:
             return search.progress(name)
 
     def close(self) -> None:
-        """End all searches."""
+        """Cancel all searches."""
         with self._lock:
             for search in self._searches.values():
                 search.cancel()
@@ -202,37 +201,42 @@ class Searches:
         self,
         key: Hashable,
         run: Callable[[Callable[[float], None]], DiscoveryAnswer],
-        asker: Hashable,
+        client: Hashable,
     ) -> _Search:
-        """Begin a search, or put it in line."""
-        kept = {k: one for k, one in self._searches.items() if one.is_under_way or one.is_kept}
-        waiting = sum(one.is_under_way for one in kept.values())
-        if waiting > MOST_WAITING:
+        """Start a search, or put it into the queue."""
+        searches = {
+            k: search
+            for k, search in self._searches.items()
+            if search.is_under_way or search.has_valid_answer
+        }
+        waiting = sum(search.is_under_way for search in searches.values())
+        if waiting > MAX_WAITING_SEARCHES:
             raise TooManySearchesError(f"{waiting} searches are already waiting or under way")
-        own = sum(one.is_under_way and one.asker == asker for one in kept.values())
-        if asker is not None and own >= MOST_OF_ASKER:
-            raise TooManySearchesError(f"{own} searches of {asker} are waiting or under way")
-        over = [k for k, one in kept.items() if not one.is_under_way and k != key]
-        for oldest in over[: max(0, len(over) - MOST_KEPT + 1)]:
-            del kept[oldest]
-        kept.pop(key, None)
-        search = kept[key] = _Search(self._clock, asker)
-        self._searches = kept
+        running = (search for search in searches.values() if search.is_under_way)
+        count = sum(search.client == client for search in running)
+        if client is not None and count >= MAX_SEARCHES_PER_CLIENT:
+            raise TooManySearchesError(f"{count} searches of {client} are waiting or under way")
+        finished = [k for k, search in searches.items() if not search.is_under_way and k != key]
+        for oldest in finished[: max(0, len(finished) - MAX_KEPT_ANSWERS + 1)]:
+            del searches[oldest]
+        searches.pop(key, None)
+        search = searches[key] = _Search(self._clock, client)
+        self._searches = searches
         search.future = self._pool.submit(run, search.note)
         return search
 
-    def _before(self, search: _Search) -> int:
-        """Return how many searches come before one that waits."""
-        before = 0
-        for one in self._searches.values():
-            if one is search:
+    def _queued_before(self, search: _Search) -> int:
+        """Return the number of searches before a waiting one."""
+        queued_before = 0
+        for other_search in self._searches.values():
+            if other_search is search:
                 break
-            before += one.is_under_way
-        return before
+            queued_before += other_search.is_under_way
+        return queued_before
 
 
 def _key(window: Window, reading: int | None, beta: float) -> Hashable:
-    """Return what the answer of a closed window depends on."""
+    """Return the key of the answer of a closed window."""
     metric = window.metric
     facts = metric.name, metric.revision, metric.minimum_reports
     return *facts, window.start_ms, window.end_ms, reading, beta

@@ -30,7 +30,7 @@ def coordinate(settings: Settings) -> None:
     """
     from aggregator.features.rounds.coordinator import Coordinator
     from aggregator.monitoring.instances import process_instance
-    from aggregator.monitoring.tracing import configured_tracing
+    from aggregator.monitoring.tracing_setup import configured_tracing
     from aggregator.reading.reader import MetricReader
 
     metrics = live_metrics(settings)

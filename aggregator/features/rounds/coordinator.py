@@ -1,8 +1,8 @@
 """The coordinator: opens, closes and decides the rounds of minimum and maximum.
 
-Several processes may run one; a lease in Redis lets one at a time work. A decision is stored with
-the answers that it was made from before it is published, and what is published follows from what is
-stored. docs/decisions/0014 says what holds when Redis or the coordinator is lost at any step.
+Several processes may run one; a lease in Redis lets one work at a time. A decision is stored with
+its answers before it is published, and publishes only stored state. docs/decisions/0014 covers a
+loss of Redis or of the coordinator at any step.
 """
 
 from __future__ import annotations
@@ -39,28 +39,26 @@ from producers.device.round_follower import Rounds
 from producers.device.rounds import ROUND_EVENT_TYPE, Round, encode
 from producers.kafka.connection import PRODUCER_ONLY
 
-LOOK_SECONDS = 0.25
-NOTHING = -1
-"""The next offset of a partition of which nothing is counted."""
+ROUND_CHECK_SECONDS = 0.25
+NOTHING_COUNTED = -1
+"""The next offset of an uncounted partition."""
 
 log = structlog.get_logger("dither.coordinator")
 
 
-class Changed(DitherError):  # noqa: N818
-    """Redis has another round than this coordinator has written: to be looked at anew."""
+class RoundChanged(DitherError):  # noqa: N818
+    """The round in Redis is not the one that this coordinator wrote; it must be reloaded."""
 
 
 class Coordinator(Leader):
-    """Opens, closes and decides rounds, for as long as it has the lease.
+    """Opens, closes and decides rounds while it holds the lease.
 
     Parameters
     ----------
-    settings : Settings
     reader : MetricReader
-        Of all metrics; those that are asked in rounds are coordinated.
-    clock : Clock
+        Of all metrics; those with rounds are coordinated.
     tracer : Tracer, optional
-        Of the spans of rounds; none are recorded if it is left out.
+        Records a span of each round.
     """
 
     work, log = "coordinate", log
@@ -83,7 +81,7 @@ class Coordinator(Leader):
         self._log_ends, self._ends = KafkaLog(settings), dict[str, LogEnds]()
 
     def _has_task(self) -> bool:
-        """Whether a metric is a minimum or maximum; said in the log when it changes."""
+        """Return whether a metric is a minimum or maximum; log a change."""
         has_searches = bool(_searches(current(self.reader.metrics)))
         if has_searches != self._has_searches:
             self._has_searches = has_searches
@@ -92,15 +90,15 @@ class Coordinator(Leader):
         return has_searches
 
     def _lead(self) -> None:
-        """Coordinate as the only one, until something fails."""
-        self._at("leading")
+        """Coordinate as the leader, until a failure."""
+        self._log_step("leading")
         defined = current(self.reader.metrics)
         self._metrics = _searches(defined)
         topic_admin.ensure_topics(self.settings, self._topic)
         identity = f"dither.coordinator.{self.settings.topics.reports}"
         self._producer = EventProducer(self.settings, self._topic, identity)
         with contextlib.closing(self._producer):
-            self._at("fenced the others")
+            self._log_step("fenced the others")
             published = self._read_published()
             for metric in self._metrics:
                 self._resume(metric, published.get(metric_key(metric.name, metric.revision)))
@@ -108,14 +106,12 @@ class Coordinator(Leader):
             while self._still_leads(self.reader.metrics, defined):
                 overview = self.reader.store.overview()
                 for metric in self._metrics:
-                    self._look(overview, metric)
-                self._check()
-                self._stopping.wait(LOOK_SECONDS)
-
-    # -- Taking over ------------------------------------------------------------------------------
+                    self._decide_due_round(overview, metric)
+                self._verify_lease()
+                self._stopping.wait(ROUND_CHECK_SECONDS)
 
     def _read_published(self) -> Mapping[str, Round]:
-        """Return the newest round of each metric that is on the topic, by metric key."""
+        """Return the newest round on the topic, by metric key."""
         config = {k: v for k, v in self.settings.kafka.items() if k not in PRODUCER_ONLY}
         group = f"{self.settings.aggregate.group}-coordinator"
         with Rounds({**config, "group.id": group}, self._topic) as rounds:
@@ -123,18 +119,21 @@ class Coordinator(Leader):
                 rounds.read_to_end(self._metrics)
             except TimeoutError as error:
                 raise DitherError(str(error)) from None
-            found = [(metric, rounds.latest(metric)) for metric in self._metrics]
-        return {metric_key(m.name, m.revision): one for m, one in found if one is not None}
+            return {
+                metric_key(metric.name, metric.revision): latest
+                for metric in self._metrics
+                if (latest := rounds.latest(metric)) is not None
+            }
 
     def _resume(self, metric: SearchMetric, newest: Round | None) -> None:
-        """Resume a search. The topic has the rounds that devices have answered.
+        """Resume a search from the topic's newest round, which devices have answered.
 
-        The stored round wins if it follows from the topic's by a decision that was not published
-        yet; otherwise the topic's round wins. If there is neither, the search begins.
+        The stored round wins if it extends the topic's by an unpublished decision. Without either
+        round, the search begins.
         """
         key = metric_key(metric.name, metric.revision)
         text: Any = self._client.hget(self._stored, key) or b""
-        stored = self._read(text, metric)
+        stored = self._decode_stored(text, metric)
         if newest is not None and newest != Round.of(metric, newest.progress, newest.opened_ms):
             raise DitherError(
                 f"topic {self._topic!r} has a round of {metric.name!r} that does not follow from "
@@ -145,77 +144,75 @@ class Coordinator(Leader):
             current = newest
         else:
             current = stored or Round.of(metric, Progress(), self._clock.now_ms())
-        if current.opened_ms > (now := self._clock.now_ms()):  # it would not be over for ever
+        if current.opened_ms > (now := self._clock.now_ms()):  # it would not close in time
             log.warning("round of the future", metric=metric.name, opened_ms=current.opened_ms)
             current = msgspec.structs.replace(current, opened_ms=now)
-        self._at("resuming", metric=metric.name, round=current.number)
+        self._log_step("resuming", metric=metric.name, round=current.number)
         self._store(metric, text, current)
         if newest is None or newest != current:
-            self._tell(metric, current)
-        self._note(metric, current)
-        self._at("resumed", metric=metric.name, round=current.number)
+            self._publish(metric, current)
+        self._note_open(metric, current)
+        self._log_step("resumed", metric=metric.name, round=current.number)
 
     @property
     def _stored(self) -> str:
         return f"{self._key}:stored"
 
-    def _read(self, text: bytes, metric: SearchMetric) -> Round | None:
-        """Return a round that was stored; None where it is none: the topic has the last one."""
+    def _decode_stored(self, text: bytes, metric: SearchMetric) -> Round | None:
+        """Return a stored round; None if it is invalid: the topic then has the last one."""
         try:
             return parsing.open_round(self._stored, text, metric) if text else None
         except StateUnreadable:
             log.warning("stored round is not valid", key=self._stored, metric=metric.name)
             return None
 
-    # -- Deciding ---------------------------------------------------------------------------------
-
-    def _look(self, overview: TopicProgress, metric: SearchMetric) -> None:
-        """Decide a metric's round, if it is to be closed, and open the next one."""
+    def _decide_due_round(self, overview: TopicProgress, metric: SearchMetric) -> None:
+        """Decide a metric's round, if it is due, and open the next one."""
         opened = self._open[metric.name]
         if opened.is_over:
             return
         statistic = self._answers(overview, metric, opened)
         if not self._is_due(overview, metric, opened, statistic):
             return
-        about: Attributes = {"dither.metric": metric.name, "dither.round": opened.number}
-        span = self._tracer.begin("round", about, start_ns=opened.opened_ms * 1_000_000)
+        attributes: Attributes = {"dither.metric": metric.name, "dither.round": opened.number}
+        span = self._tracer.begin("round", attributes, start_ns=opened.opened_ms * 1_000_000)
         with ending(span):
             self._decide(metric, opened, statistic, span)
 
     def _decide(self, metric: SearchMetric, opened: Round, statistic: Counts, span: Span) -> None:
         """Decide a round, and open the next one."""
-        self._at("deciding", metric=metric.name, round=opened.number)
+        self._log_step("deciding", metric=metric.name, round=opened.number)
         span.note("closed")
         progress = metric.search.decide(opened.progress, statistic)
         following = Round.of(metric, progress, self._clock.now_ms())
         self._store(metric, encode(opened), following)
-        self._at("stored", metric=metric.name, round=opened.number)
+        self._log_step("stored", metric=metric.name, round=opened.number)
         span.note("stored")
-        self._tell(metric, following)
-        self._at("told", metric=metric.name, round=opened.number)
+        self._publish(metric, following)
+        self._log_step("told", metric=metric.name, round=opened.number)
         span.note("published")
-        self._note(metric, following)
-        self._at("noted", metric=metric.name, round=opened.number)
-        made = progress.decisions[-1]
-        span.put({"dither.answers": sum(made.answers)})
+        self._note_open(metric, following)
+        self._log_step("noted", metric=metric.name, round=opened.number)
+        decision = progress.decisions[-1]
+        span.put({"dither.answers": sum(decision.answers)})
         log.info(
             "decided",
             metric=metric.name,
             round=opened.number,
-            answers=sum(made.answers),
-            threshold=made.threshold,
-            outwards=made.outwards,
+            answers=sum(decision.answers),
+            threshold=decision.threshold,
+            outwards=decision.outwards,
         )
 
     def _answers(self, overview: TopicProgress, metric: SearchMetric, opened: Round) -> Counts:
-        """Return the statistic of a round's answers that are counted."""
+        """Return the statistic of a round's counted answers."""
         described = self.reader.describe(overview, metric.name)
-        return self.reader.sums.of_round(metric, opened.number, [*described.watermarks])
+        return self.reader.sums.read_round(metric, opened.number, [*described.watermarks])
 
     def _is_due(
         self, overview: TopicProgress, metric: SearchMetric, opened: Round, statistic: Counts
     ) -> bool:
-        """Return whether a round has its answers; or its time is over, and everything counted."""
+        """Return whether a round has its answers, or its time is over and all answers counted."""
         answers = int(metric.counts(statistic).sum())
         if metric.round_reports is not None and answers >= metric.round_reports:
             return True
@@ -225,47 +222,43 @@ class Coordinator(Leader):
         return self._is_counted(overview, metric)
 
     def _is_counted(self, overview: TopicProgress, metric: SearchMetric) -> bool:
-        """Return whether everything is counted that was in the log after the round's time was over.
+        """Return whether the log is counted up to its end when the round's time was over.
 
-        Where the log ended then Kafka is asked once; as long as it does not say, nobody knows. The
-        answers were read since the overview: not while Redis went back, or was emptied.
+        Kafka is asked once for that end. The answers were read after the overview, so Redis must
+        not have lost data since.
         """
         ends = self._ends.get(metric.name)
         if ends is None:
             ends = self._log_ends.ask()
             if ends.unknown:
-                self._at("waiting for Kafka", metric=metric.name, why=ends.unknown)
+                self._log_step("waiting for Kafka", metric=metric.name, why=ends.unknown)
                 return False
             self._ends[metric.name] = ends
-        counted = {number: one.next_offset for number, one in overview.partitions.items()}
-        is_counted = all(ends.lag(n, counted.get(n, NOTHING)) == 0 for n in ends.ranges)
+        counted = {number: progress.next_offset for number, progress in overview.partitions.items()}
+        is_counted = all(ends.lag(n, counted.get(n, NOTHING_COUNTED)) == 0 for n in ends.ranges)
         return is_counted and self.reader.store.is_same_history(overview)
 
-    # -- Storing and telling ----------------------------------------------------------------------
-
-    def _store(self, metric: SearchMetric, before: bytes, following: Round) -> None:
-        """Store a round in place of the one before it: of two decisions of one, the first stays."""
-        self._check()
+    def _store(self, metric: SearchMetric, stored_text: bytes, following: Round) -> None:
+        """Replace the stored round; of two concurrent decisions, the first stays."""
+        self._verify_lease()
         key, text = metric_key(metric.name, metric.revision), encode(following)
-        if text != before and not self.lease.swap(self._stored, key, before, text):
-            raise Changed(
-                f"Redis has another round of {metric.name!r} than before: it is read again"
-            )
+        if text != stored_text and not self.lease.swap(self._stored, key, stored_text, text):
+            raise RoundChanged(f"the round of {metric.name!r} changed in Redis: reloading it")
 
-    def _tell(self, metric: SearchMetric, following: Round) -> None:
-        """Put a round on the topic."""
-        self._check()
-        self._producer.publish([event(metric, following, self.settings.topics.reports)])
+    def _publish(self, metric: SearchMetric, following: Round) -> None:
+        """Publish a round to the topic."""
+        self._verify_lease()
+        self._producer.publish([round_event(metric, following, self.settings.topics.reports)])
 
-    def _note(self, metric: SearchMetric, opened: Round) -> None:
-        """Let readers, and devices that ask over HTTP, know of a round that is on the topic."""
+    def _note_open(self, metric: SearchMetric, opened: Round) -> None:
+        """Store a published round for readers, and for devices that use HTTP."""
         key = metric_key(metric.name, metric.revision)
-        place = rounds_key(self.settings.topics.reports)
-        self.lease.write([["HSET", place, key, encode(opened)]])
+        redis_key = rounds_key(self.settings.topics.reports)
+        self.lease.write([["HSET", redis_key, key, encode(opened)]])
         self._open[metric.name] = opened
         self._ends.pop(metric.name, None)
 
-    def _at(self, step: str, **facts: object) -> None:
+    def _log_step(self, step: str, **facts: object) -> None:
         log.debug(step, **facts)
 
 
@@ -273,17 +266,15 @@ def _searches(metrics: Mapping[str, Metric]) -> list[SearchMetric]:
     return [metric for metric in metrics.values() if isinstance(metric, SearchMetric)]
 
 
-def event(metric: SearchMetric, opened: Round, reports: str) -> Event:
-    """Return a round as an event: the newest of a metric stays on the compacted topic.
+def round_event(metric: SearchMetric, opened: Round, reports: str) -> Event:
+    """Return the event of a round; compaction keeps the newest of each metric.
 
     Parameters
     ----------
     metric : SearchMetric
-        A minimum or maximum.
     opened : Round
-        The round.
     reports : str
-        Name of the reports topic, of which the event's source is made.
+        The name of the reports topic, for the event's source.
     """
     key, time = metric_key(metric.name, metric.revision), iso(opened.opened_ms)
     assert time is not None  # noqa: S101

@@ -1,4 +1,4 @@
-"""Minimum and maximum, searched for in rounds that devices answer."""
+"""The feature of rounds, which find a minimum or maximum."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from aggregator.feature import Feature
 
 if TYPE_CHECKING:
-    from aggregator.reading.plans.base import Plan
+    from aggregator.reading.plans.base import ReadingPlan
     from aggregator.web.operations import Operation
     from estimators import Metric
 
 
-class Rounds(Feature):
-    """Metrics that are asked in rounds."""
+class SearchRounds(Feature):
+    """Searches for a minimum or maximum in rounds."""
 
     commands: ClassVar = {"coordinate": ("Run", "Run the rounds of minimum and maximum metrics.")}
 
-    def plan(self, collected: type[Metric]) -> type[Plan[Any]] | None:
-        """Return how the state of a search is read."""
+    def plan(self, metric_class: type[Metric]) -> type[ReadingPlan[Any]] | None:
+        """Return the plan of a search."""
         from estimators import SearchMetric
 
-        if not issubclass(collected, SearchMetric):
+        if not issubclass(metric_class, SearchMetric):
             return None
         from aggregator.features.rounds.plan import SearchPlan
 

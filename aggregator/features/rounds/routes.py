@@ -24,13 +24,13 @@ from producers.device.rounds import Round
     problems=(400, 404, 429, 503),
 )
 async def show_round(service: Service, request: Request) -> Response:
-    """Answer with the round that is open."""
+    """Answer with the open or last round."""
     name, reader = service.metric_name(request), service.reader
     metric = reader.metric(name)
     with invalid_as_problem():
         search = SearchMetric.require(metric)
     rounds = await service.lookups.run(request, reader.store.registry.rounds)
-    found = SearchPlan(reader.sums, search).open_round(rounds)
-    if found is None:
+    opened = SearchPlan(reader.sums, search).open_round(rounds)
+    if opened is None:
         raise unavailable(f"no round of {name!r} was opened yet", "`dither coordinate` opens it")
-    return conditional.respond_unless_known(request, found)
+    return conditional.respond_unless_known(request, opened)

@@ -1,4 +1,4 @@
-"""Messages now and then about the round that devices wait for."""
+"""Occasional messages about the round for which devices wait."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from collections.abc import Callable
 from estimators import SearchMetric
 from producers.device.rounds import Round
 
-FIRST_SECONDS, AGAIN_SECONDS = 5.0, 60.0
-"""After so long without an answer the message is due, and then so often."""
+FIRST_MESSAGE_SECONDS, REPEAT_MESSAGE_SECONDS = 5.0, 60.0
+"""Without answers, until the first message and between later ones."""
 
 
 class Waiting:
-    """Has a message once no device has answered for a while.
+    """Has a message after a time without answers.
 
     Parameters
     ----------
-    metric : SearchMetric
-        With rounds.
     clock : callable
         Returns seconds.
     """
@@ -26,24 +24,24 @@ class Waiting:
     def __init__(self, metric: SearchMetric, clock: Callable[[], float] = time.monotonic) -> None:
         self._metric, self._clock = metric, clock
         self._message = "waiting for a round: `dither coordinate` opens it"
-        self._due = clock() + FIRST_SECONDS
+        self._due = clock() + FIRST_MESSAGE_SECONDS
 
     def note_answers(self, opened: Round, answers: int) -> None:
-        """Note how many answers have been given to a round."""
+        """Note the number of answers to a round."""
         metric = self._metric
-        enough = (
+        report_goal = (
             "" if metric.round_reports is None else f"with {metric.round_reports:,} counted, or "
         )
         self._message = (
             f"round {opened.number} of {opened.rounds}: {answers:,} answers sent; it closes "
-            f"{enough}{metric.round_time} after it was opened with "
+            f"{report_goal}{metric.round_time} after it was opened with "
             f"{metric.minimum_reports:,} counted"
         )
-        self._due = self._clock() + FIRST_SECONDS
+        self._due = self._clock() + FIRST_MESSAGE_SECONDS
 
     def due(self) -> str | None:
-        """Return what to tell now; None where there is nothing."""
+        """Return the message that is due, if any."""
         if self._clock() < self._due:
             return None
-        self._due = self._clock() + AGAIN_SECONDS
+        self._due = self._clock() + REPEAT_MESSAGE_SECONDS
         return self._message

@@ -1,6 +1,6 @@
-"""Draws the releases of trusted collection: one for each pane, once it is closed everywhere.
+"""Draws the releases of trusted collection, one for each pane that every partition has closed.
 
-A pane is closed when the log of every partition has closed it. docs/decisions/0013 says why.
+docs/decisions/0013 has the reasons.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import structlog
 from aggregator.publishing import events
 from aggregator.publishing.due_events import Publication
 from aggregator.publishing.events import Event
-from aggregator.publishing.unpublished_panes import Unpublished, in_batches
+from aggregator.publishing.unpublished_panes import UnpublishedPanes, batch_events
 from aggregator.reading.coverage import THIS_WINDOW
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
 from estimators import TrustedMetric
@@ -25,13 +25,7 @@ log = structlog.get_logger("dither.publisher")
 
 
 class ReleaseDrawer:
-    """Draws the releases of panes that are closed and have none yet.
-
-    Parameters
-    ----------
-    publication : Publication
-        Knows the panes that were released, and the releases that were drawn and not yet published.
-    """
+    """Draws the releases of closed panes without a release."""
 
     comes_first = True
 
@@ -39,34 +33,26 @@ class ReleaseDrawer:
         reader, published = publication.reader, publication.published
         self.reader, self.published, self._source = reader, published, publication.source
         self.metrics = {n: m for n, m in reader.metrics.items() if isinstance(m, TrustedMetric)}
-        self._unpublished = Unpublished(reader, published, self.metrics, publication.since_ms)
+        self._unpublished = UnpublishedPanes(reader, published, self.metrics, publication.since_ms)
 
     def due_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the events of :meth:`final_events` in batches."""
-        yield from in_batches(self.final_events(overview, partitions))
+        yield from batch_events(self.final_events(overview, partitions))
 
     def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
-        """Yield the events of panes that are closed everywhere and have none yet.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-            As of now.
-        partitions : int
-            How many the reports topic has.
-        """
+        """Yield the events of final panes without a release."""
         for metric, start, statistic in self._unpublished.sums(overview, partitions):
             assert isinstance(metric, TrustedMetric)  # noqa: S101
             policy = self.reader.policy(overview, metric.name)
             try:
                 event = self._event(metric, policy, start, statistic)
-            except ValueError as error:  # too many reports; or something else is in Redis
+            except ValueError as error:  # too many reports, or foreign data in Redis
                 log.warning("not released", metric=metric.name, pane=start, reason=str(error))
             else:
                 yield event
 
     def _event(self, metric: TrustedMetric, policy: str, start: int, statistic: Counts) -> Event:
-        """Return a pane's event: the one that was drawn before, if any was."""
+        """Return a pane's event; its release is drawn once."""
         window = Window(
             metric=metric,
             start_ms=start,
@@ -76,11 +62,11 @@ class ReleaseDrawer:
         )
 
         def draw() -> bytes:
-            found = metric.release(statistic, weights=policy)
-            status = "too_few_reports" if found.reports < metric.minimum_reports else "final"
-            return events.drawn(
-                window, dataclasses.replace(found, status=status, covers=THIS_WINDOW)
+            estimate = metric.release(statistic, weights=policy)
+            status = "too_few_reports" if estimate.reports < metric.minimum_reports else "final"
+            return events.release_data(
+                window, dataclasses.replace(estimate, status=status, covers=THIS_WINDOW)
             )
 
-        data = self.published.draw(metric_key(metric.name, metric.revision), start, draw)
-        return events.released(window, data, self._source)
+        data = self.published.draw_once(metric_key(metric.name, metric.revision), start, draw)
+        return events.release_event(window, data, self._source)

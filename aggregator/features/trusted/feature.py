@@ -1,4 +1,4 @@
-"""Trusted collection: a release of each pane is drawn once, and shown."""
+"""The feature of trusted collection, which draws one release for each pane."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from aggregator.feature import Feature
 
 if TYPE_CHECKING:
     from aggregator.publishing.due_events import DueEvents, Publication
-    from aggregator.reading.plans.base import Plan
+    from aggregator.reading.plans.base import ReadingPlan
     from estimators import Metric
 
 
 class TrustedCollection(Feature):
-    """Releases of sums of true values."""
+    """Draws and reads releases."""
 
-    def plan(self, collected: type[Metric]) -> type[Plan[Any]] | None:
-        """Return how releases are read."""
+    def plan(self, metric_class: type[Metric]) -> type[ReadingPlan[Any]] | None:
+        """Return the plan of releases."""
         from estimators import TrustedMetric
 
-        if not issubclass(collected, TrustedMetric):
+        if not issubclass(metric_class, TrustedMetric):
             return None
         from aggregator.features.trusted.plan import TrustedPlan
 
         return TrustedPlan
 
     def due_events(self, publication: Publication) -> DueEvents:
-        """Return what draws the releases of closed panes."""
+        """Return the drawer of releases."""
         from aggregator.features.trusted.due_events import ReleaseDrawer
 
         return ReleaseDrawer(publication)

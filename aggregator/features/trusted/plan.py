@@ -1,4 +1,4 @@
-"""The plan for trusted collection: a window has its latest release, and no sums."""
+"""The plan for trusted collection, whose window has its latest release, and no sums."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import numpy as np
 from aggregator.features.trusted.releases import Releases
 from aggregator.reading import steps
 from aggregator.reading.coverage import THIS_WINDOW
-from aggregator.reading.plans.base import NOT_SHARED, Plan
+from aggregator.reading.plans.base import UNSHARED_BOUNDS, ReadingPlan
 from aggregator.reading.query import Query, SeriesQuery
-from aggregator.reading.series_plan import SeriesPlan, Step
-from aggregator.reading.windows import Release, Window
+from aggregator.reading.series_plan import SeriesPlan, SeriesStep
+from aggregator.reading.window import Release, Window
 from aggregator.storage.progress import TopicProgress
 from estimators import Estimate, TrustedMetric
 
 
-class TrustedPlan(Plan[TrustedMetric]):
+class TrustedPlan(ReadingPlan[TrustedMetric]):
     """Reads releases."""
 
     @property
     def releases(self) -> Releases:
-        """Those that may be shown."""
+        """The published releases."""
         return Releases(self.store)
 
     def describe(self, overview: TopicProgress, query: Query) -> Window:
-        """Return a window with the latest release in it: what is counted says nothing more."""
+        """Return a window with its latest release."""
         watermarks, metric = self.watermarks(overview), self.metric
         first, last = self.edges(query, watermarks)
         policy = self.policy(overview)
-        found = self.releases.latest(metric, self.key, first, last)
-        facts = (self.key, first, last, found and found.start_ms, "" if found else policy)
+        release = self.releases.latest(metric, self.key, first, last)
+        facts = (self.key, first, last, release and release.start_ms, "" if release else policy)
         return self.window(
             overview,
             query,
@@ -39,13 +39,13 @@ class TrustedPlan(Plan[TrustedMetric]):
             facts,
             start_ms=first,
             end_ms=last,
-            status=found.estimate.status if found else "not_ready",
-            content=found or Release(None, none_yet(metric, policy)),
+            status=release.estimate.status if release else "not_ready",
+            content=release or Release(None, none_yet(metric, policy)),
             policy=policy,
         )
 
     def read(self, window: Window) -> Window:
-        """Return the pane of the release as a window; the window as it is where there is none."""
+        """Return the pane of the release as a window; without a release, the window itself."""
         release = window.content
         assert isinstance(release, Release)  # noqa: S101
         if release.start_ms is None:
@@ -66,16 +66,16 @@ class TrustedPlan(Plan[TrustedMetric]):
         Raises
         ------
         ValueError
-            If anything else is asked than was drawn: a release is drawn once.
+            If the query has other parameters than the release, which is drawn once.
         """
         metric, release = window.metric, window.content
         assert isinstance(metric, TrustedMetric)  # noqa: S101
         assert isinstance(release, Release)  # noqa: S101
-        query.refuse_several(f"{metric.name!r} is collected in trust, and {NOT_SHARED}")
+        query.refuse_several(f"{metric.name!r} is collected in trust, and {UNSHARED_BOUNDS}")
         return dataclasses.replace(select(metric, release.estimate, query), covers=THIS_WINDOW)
 
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
-        """Return the newest releases of a range: they cannot be added up to longer steps."""
+        """Return the newest releases of a range, in steps of a pane: releases cannot be added."""
         metric = self.metric
         labels, _ = metric.domain.select(query.categories)
         if query.all_points:
@@ -91,25 +91,27 @@ class TrustedPlan(Plan[TrustedMetric]):
                 f"{steps.duration(metric.pane_ms)}"
             )
         shown = len(labels) if query.top is None else min(len(labels), query.top)
-        most = steps.most_points(shown)
-        found = self.releases.newest(metric, self.key, window.start_ms, window.end_ms, most)
-        estimates = [select(metric, one.estimate, query) for one in found]
+        max_points = steps.max_series_points(shown)
+        releases = self.releases.newest(
+            metric, self.key, window.start_ms, window.end_ms, max_points
+        )
+        estimates = [select(metric, release.estimate, query) for release in releases]
         shown_steps = [
-            Step(one.start_ms, one.start_ms + metric.pane_ms, one.estimate.status)
-            for one in found
-            if one.start_ms is not None
+            SeriesStep(release.start_ms, release.start_ms + metric.pane_ms, release.estimate.status)
+            for release in releases
+            if release.start_ms is not None
         ]
         return SeriesPlan(query, window, metric.pane_ms, shown_steps, estimates)
 
 
 def none_yet(metric: TrustedMetric, policy: str) -> Estimate:
-    """Return what is known of a trusted metric before its first release: its definition."""
-    nothing = metric.release(metric.zero(), weights=policy)
-    return dataclasses.replace(nothing, status="not_ready")
+    """Return the empty estimate before the first release."""
+    release = metric.release(metric.zero(), weights=policy)
+    return dataclasses.replace(release, status="not_ready")
 
 
 def select(metric: TrustedMetric, release: Estimate, query: Query) -> Estimate:
-    """Return a release, or some of its categories, as an answer to what is asked.
+    """Return a release, or some of its categories, as the answer to a query.
 
     Parameters
     ----------
@@ -120,7 +122,7 @@ def select(metric: TrustedMetric, release: Estimate, query: Query) -> Estimate:
     Raises
     ------
     ValueError
-        If anything else is asked than was drawn: a release is drawn once.
+        If the query has other parameters than the release, which is drawn once.
     """
     parameters: list[tuple[str, object, object]] = [
         ("beta", query.beta, release.beta),
@@ -129,17 +131,17 @@ def select(metric: TrustedMetric, release: Estimate, query: Query) -> Estimate:
         ("target", query.target, release.target),
         ("pointwise", not query.simultaneous, False),
     ]
-    for name, wanted, drawn in parameters:
-        if wanted != drawn:
+    for name, requested, drawn in parameters:
+        if requested != drawn:
             raise ValueError(
-                f"{name} = {wanted!r}: metric {metric.name!r} has trusted collection, and a "
+                f"{name} = {requested!r}: metric {metric.name!r} has trusted collection, and a "
                 f"release is drawn once: expected {drawn!r}"
             )
     if query.categories is None:
         return release
     labels, _ = metric.domain.select(query.categories)
-    which = [release.labels.index(label) for label in labels]
+    indices = [release.labels.index(label) for label in labels]
     value, lower, upper = (
-        np.asarray(x)[which] for x in (release.value, release.lower, release.upper)
+        np.asarray(x)[indices] for x in (release.value, release.lower, release.upper)
     )
     return dataclasses.replace(release, value=value, lower=lower, upper=upper, labels=labels)

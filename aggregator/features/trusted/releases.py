@@ -1,7 +1,7 @@
-"""Releases of trusted collection: their stored form, written and read.
+"""Reads the releases of trusted collection.
 
 A release is drawn once. The final event on the estimates topic is its durable record. Redis has a
-copy of the event's data, and readers show only this copy. Nothing here reads a sum.
+copy of the event's data, and readers show only this copy, never a sum.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import msgspec
 
 from aggregator.errors import StateUnreadable
 from aggregator.reading.serialization import Answer, estimate_of
-from aggregator.reading.windows import Release
+from aggregator.reading.window import Release
 from aggregator.storage import parsing
 from aggregator.storage.redis_keys import final_key, publisher_key, release_key
 from aggregator.storage.store import Store
@@ -19,38 +19,33 @@ from producers.wire.decoding import decode_json
 
 
 def decode_release(key: str, start_ms: int, data: bytes, metric: Metric) -> Release:
-    """Return the release that an event's data is.
+    """Return the release in an event's data.
 
     Parameters
     ----------
     key : str
-        Where the data is.
+        The Redis key of the data.
     start_ms : int
-        Where its pane begins.
+        The start of its pane.
     data : bytes
     metric : Metric
 
     Raises
     ------
     StateUnreadable
-        If it is none of this metric.
+        If the data is not a release of this metric.
     """
     try:
-        found = estimate_of(decode_json(data, Answer), metric)
+        estimate = estimate_of(decode_json(data, Answer), metric)
     except msgspec.DecodeError as error:
         raise StateUnreadable(key, str(error), "a release") from None
     except ValueError as error:
         raise StateUnreadable(key, str(error), f"a release of {metric.name!r}") from None
-    return Release(start_ms, found)
+    return Release(start_ms, estimate)
 
 
 class Releases:
-    """The releases of a deployment that may be shown: those that are on the estimates topic.
-
-    Parameters
-    ----------
-    store : Store
-    """
+    """The published releases of a deployment."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._prefix = store, publisher_key(store.topic)
@@ -63,44 +58,39 @@ class Releases:
         Parameters
         ----------
         metric : Metric
-            Collected in trust.
         key : str
-            Name and revision, as in keys.
+            The metric's key.
         start_ms, end_ms : int, optional
-            Ms since the epoch; None: without an edge.
+            In ms since the epoch; None: unbounded.
         """
         return next(iter(self.newest(metric, key, start_ms, end_ms, 1)), None)
 
     def newest(
-        self, metric: Metric, key: str, start_ms: int | None, end_ms: int | None, most: int
+        self, metric: Metric, key: str, start_ms: int | None, end_ms: int | None, max_releases: int
     ) -> list[Release]:
-        """Return the newest releases of panes that begin in [start, end), the oldest first.
-
-        Those that have expired are left out.
+        """Return the newest unexpired releases of panes that begin in [start, end), in order.
 
         Parameters
         ----------
         metric : Metric
-            Collected in trust.
         key : str
-            Name and revision, as in keys.
+            The metric's key.
         start_ms, end_ms : int or None
-            Ms since the epoch; None: without an edge.
-        most : int
-            How many at most.
+            In ms since the epoch; None: unbounded.
+        max_releases : int
         """
         finals = final_key(self._prefix, key)
         low, high = _edges(start_ms, end_ms)
-        words = (high, low, "BYSCORE", "REV", "LIMIT", 0, most)
+        words = (high, low, "BYSCORE", "REV", "LIMIT", 0, max_releases)
         (members,) = self._store.ask([("ZRANGE", finals, *words)])
-        starts = [parsing.integer(finals, one, 0) for one in reversed(members)]
+        starts = [parsing.integer(finals, start, 0) for start in reversed(members)]
         if not starts:
             return []
         names = [release_key(self._prefix, key, start) for start in starts]
-        (found,) = self._store.ask([("MGET", *names)])
+        (documents,) = self._store.ask([("MGET", *names)])
         return [
             decode_release(name, start, data, metric)
-            for name, start, data in zip(names, starts, found, strict=True)
+            for name, start, data in zip(names, starts, documents, strict=True)
             if data is not None
         ]
 

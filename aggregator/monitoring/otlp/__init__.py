@@ -1,7 +1,7 @@
-"""Exported metrics and traces, sent to an OpenTelemetry collector by OTLP over HTTP.
+"""Metrics and traces, sent to an OpenTelemetry collector by OTLP over HTTP.
 
-`translation` makes OTLP metrics of Prometheus' families, `sender` sends them again and again, and
-`tracing` sends spans of requests.
+`translation` turns Prometheus families into OTLP metrics, `sender` sends them at intervals, and
+`tracing` sends spans.
 """
 
 try:

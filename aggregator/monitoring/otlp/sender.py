@@ -1,4 +1,4 @@
-"""Sends the exported metrics to a collector, again and again."""
+"""Sends the exported metrics to a collector at intervals."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from aggregator.storage.failures import explain_redis_error
 from estimators.durations import milliseconds
 
 REPEAT_SECONDS = 60.0
-"""Between log lines that say the same."""
+"""Between equal log lines."""
 STOP_SECONDS = 1.0
-"""For an export that is under way; its thread does not keep the process."""
+"""For a running export; its daemon thread does not keep the process alive."""
 EXPORTER_LOGGER = "opentelemetry.exporter.otlp"
 
 log = structlog.get_logger("dither.otlp")
 
 
 class ThrottledExporterLog(logging.Handler):
-    """Logs the errors of OpenTelemetry's exporters, each at most once a minute."""
+    """Logs each error of OpenTelemetry's exporters at most once a minute."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self._logged_at: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log an error, unless it was logged within the last minute."""
+        """Log an error that was not logged within the last minute."""
         now = time.monotonic()
         if now - self._logged_at.get(str(record.msg), -REPEAT_SECONDS) >= REPEAT_SECONDS:
             self._logged_at[str(record.msg)] = now
@@ -51,7 +51,7 @@ class ThrottledExporterLog(logging.Handler):
 
 
 def log_exporter_errors() -> None:
-    """Log the errors of OpenTelemetry's exporters in the service's own form."""
+    """Send the errors of OpenTelemetry's exporters to the service's log."""
     exporters = logging.getLogger(EXPORTER_LOGGER)
     exporters.propagate = False
     if not exporters.handlers:
@@ -59,26 +59,25 @@ def log_exporter_errors() -> None:
 
 
 def resource_of(instance: str) -> Resource:
-    """Return which service this is: OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME override it."""
-    own = {
+    """Return the service's identity; OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME override it."""
+    attributes = {
         "service.name": "dither",
         "service.version": version("dither"),
         "service.instance.id": instance,
     }
-    return Resource(own).merge(OTELResourceDetector().detect())
+    return Resource(attributes).merge(OTELResourceDetector().detect())
 
 
 class OtlpSender(Collector):
-    """Sends metrics by OTLP in a thread, every `otlp.interval`; itself it counts how that went.
+    """Sends metrics by OTLP in a thread, every `otlp.interval`, and counts the outcomes.
 
-    Headers, certificates, compression and timeout come from the environment variables that
-    OpenTelemetry's exporters know (``OTEL_EXPORTER_OTLP_HEADERS`` and others).
+    Headers, certificates, compression and timeout come from OpenTelemetry's environment variables
+    (``OTEL_EXPORTER_OTLP_HEADERS`` and others).
 
     Parameters
     ----------
-    settings : Settings
     collect : callable
-        Returns the families to send; what a scrape would have.
+        Returns the families of a scrape.
     """
 
     def __init__(self, settings: Settings, collect: Callable[[], Iterable[Family]]) -> None:
@@ -92,18 +91,18 @@ class OtlpSender(Collector):
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
 
     def start(self) -> None:
-        """Send from now on."""
+        """Start sending."""
         log_exporter_errors()
         self._thread.start()
 
     def stop(self) -> None:
-        """Send nothing more; what is under way is given up."""
+        """Stop sending, and abandon a running export."""
         self._stopped.set()
         self._exporter.shutdown()
         self._thread.join(STOP_SECONDS)
 
     def collect(self) -> Iterable[Family]:
-        """Return how often metrics were sent."""
+        """Return the number of exports by outcome."""
         families = Families()
         for result in ("delivered", "refused", "unreadable"):
             families.put(metric_definitions.OTLP_EXPORTS, self._results[result], result)
@@ -115,19 +114,18 @@ class OtlpSender(Collector):
         Returns
         -------
         str
-            ``"delivered"``; ``"refused"`` if the collector did not take them; ``"unreadable"`` if
-            they could not be read, and nothing was sent.
+            ``"delivered"``; ``"refused"`` by the collector; ``"unreadable"``: nothing was sent.
         """
         try:
-            data = self._translation.translate(self._collect(), time.time_ns())
+            metrics = self._translation.translate(self._collect(), time.time_ns())
         except (redis.RedisError, DitherError) as error:
             is_redis = isinstance(error, redis.RedisError)
             self._unreadable(explain_redis_error(error) if is_redis else str(error))
             result = "unreadable"
         else:
             self._reason = ""
-            taken = self._exporter.export(data) is MetricExportResult.SUCCESS
-            result = "delivered" if taken else "refused"
+            is_delivered = self._exporter.export(metrics) is MetricExportResult.SUCCESS
+            result = "delivered" if is_delivered else "refused"
         self._results[result] += 1
         return result
 
@@ -135,12 +133,12 @@ class OtlpSender(Collector):
         while not self._stopped.wait(self._interval):
             try:
                 self.send()
-            except Exception:  # a defect of one export does not end all
+            except Exception:  # a defect in one export must not end the thread
                 self._results["unreadable"] += 1
                 log.exception("metrics are not sent")
 
     def _unreadable(self, reason: str) -> None:
-        """Log why nothing was sent, once."""
+        """Log once why nothing was sent."""
         if reason != self._reason:
             log.warning("metrics are not sent: they cannot be read", reason=reason)
         self._reason = reason

@@ -1,4 +1,4 @@
-"""Spans of the service's work and of requests, sent by OTLP."""
+"""Spans of the service's work and of its requests, sent by OTLP."""
 
 from __future__ import annotations
 
@@ -17,19 +17,14 @@ from aggregator.config.settings import Settings
 from aggregator.monitoring.otlp.sender import log_exporter_errors, resource_of
 from aggregator.tracing.spans import Attributes, Span, Tracer
 
-FAILED = 500
-CONTEXT = ("traceparent", "tracestate")
+SERVER_ERROR_STATUS = 500
+TRACE_CONTEXT_HEADERS = ("traceparent", "tracestate")
 STOP_SECONDS = 3.0
-"""For the last spans: a collector that does not answer must not hold up a process that ends."""
+"""For the last spans: an unreachable collector must not delay the process's exit."""
 
 
 class RecordedSpan(Span):
-    """A span that is sent when it ends.
-
-    Parameters
-    ----------
-    span : OpenTelemetrySpan
-    """
+    """A span that is sent when it ends."""
 
     def __init__(self, span: OpenTelemetrySpan) -> None:
         self._span = span
@@ -40,11 +35,11 @@ class RecordedSpan(Span):
         self._span.set_attributes(attributes)
 
     def note(self, event: str) -> None:
-        """Add an event, at this moment."""
+        """Add an event with the current time."""
         self._span.add_event(event)
 
     def end(self, error: BaseException | None = None) -> None:
-        """End it, with the class of an error: its text may say what must not be sent."""
+        """End the span, with the class of an error: its text may be confidential."""
         if error is not None:
             self._span.set_attribute("error.type", type(error).__qualname__)
             self._span.set_status(StatusCode.ERROR)
@@ -52,16 +47,12 @@ class RecordedSpan(Span):
 
 
 class Tracing(Tracer):
-    """Sends spans in a thread.
-
-    OTEL_TRACES_SAMPLER and the other environment variables of OpenTelemetry's SDK and exporter
-    apply.
+    """Sends spans in a thread; OpenTelemetry's environment variables apply (OTEL_TRACES_SAMPLER).
 
     Parameters
     ----------
-    settings : Settings
     instance : str
-        What tells this process from others of the service.
+        This process's name.
     """
 
     def __init__(self, settings: Settings, instance: str) -> None:
@@ -79,23 +70,23 @@ class Tracing(Tracer):
         parent: Span | None = None,
         start_ns: int | None = None,
     ) -> RecordedSpan:
-        """Begin a span of the service's own work, as a child of another or as a trace's first."""
+        """Begin a span of the service's own work: a child of `parent`, or the root of a trace."""
         context = parent.context if isinstance(parent, RecordedSpan) else Context()
         return RecordedSpan(
             self._tracer.start_span(name, context, attributes=attributes, start_time=start_ns)
         )
 
     def begin_request(self, method: str, headers: Mapping[str, str]) -> OpenTelemetrySpan:
-        """Begin the span of a request, as a child of the client's if it names one.
+        """Begin the span of a request: a child of the client's span, if its headers name one.
 
         Parameters
         ----------
         method : str
-            Of HTTP, one of few.
+            A known HTTP method.
         headers : mapping of str to str
             With names in lower case.
         """
-        carrier = {name: headers[name] for name in CONTEXT if name in headers}
+        carrier = {name: headers[name] for name in TRACE_CONTEXT_HEADERS if name in headers}
         context = self._propagator.extract(carrier)
         attributes = {"http.request.method": method}
         return self._tracer.start_span(method, context, SpanKind.SERVER, attributes)
@@ -109,23 +100,22 @@ class Tracing(Tracer):
         ----------
         span : Span
         method : str
-            Of HTTP.
         route : str
-            As it is declared, without values; empty if there is none.
+            The declared template; empty for an unknown path.
         status : int or None
-            The answer's; None: there is none.
+            The HTTP status; None: there was no answer.
         """
         if route:
             span.update_name(f"{method} {route}")
             span.set_attribute("http.route", route)
         if status is not None:
             span.set_attribute("http.response.status_code", status)
-        if status is None or status >= FAILED:
+        if status is None or status >= SERVER_ERROR_STATUS:
             span.set_status(StatusCode.ERROR)
         span.end()
 
     def stop(self) -> None:
-        """Send the spans that ended, and stop; what takes longer than a moment is given up."""
-        last = threading.Thread(target=self._provider.shutdown, name="otlp spans", daemon=True)
-        last.start()
-        last.join(STOP_SECONDS)
+        """Send the finished spans for at most `STOP_SECONDS`, and stop."""
+        shutdown = threading.Thread(target=self._provider.shutdown, name="otlp spans", daemon=True)
+        shutdown.start()
+        shutdown.join(STOP_SECONDS)

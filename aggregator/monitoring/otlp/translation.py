@@ -1,4 +1,4 @@
-"""Makes OTLP metrics of the families that are exported to Prometheus."""
+"""Translates the families that Prometheus scrapes into OTLP metrics."""
 
 from __future__ import annotations
 
@@ -23,50 +23,46 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client import Metric as Family
 
-UNITS = {"_seconds": "s", "_bytes": "By"}
-CUMULATIVE = AggregationTemporality.CUMULATIVE
-SCOPE = "dither"
+UNIT_SUFFIXES = {"_seconds": "s", "_bytes": "By"}
+CUMULATIVE_TEMPORALITY = AggregationTemporality.CUMULATIVE
+SCOPE_NAME = "dither"
 
 Labels = tuple[tuple[str, str], ...]
 Series = tuple[str, Labels]
 
 
 def otlp_name(name: str) -> tuple[str, str]:
-    """Return the name and the unit in OTLP of a family.
-
-    A collector or Prometheus that makes Prometheus' names of OTLP's finds the family's again.
+    """Return a family's name and unit in OTLP; the standard mapping to Prometheus inverts it.
 
     Examples
     --------
     >>> otlp_name("dither_estimate_lower"), otlp_name("dither_commit_duration_seconds")
     (('dither.estimate.lower', ''), ('dither.commit.duration', 's'))
     """
-    for suffix, unit in UNITS.items():
+    for suffix, unit in UNIT_SUFFIXES.items():
         if name.endswith(suffix):
             return name.removesuffix(suffix).replace("_", "."), unit
     return name.replace("_", "."), ""
 
 
 class Translation:
-    """Translates families at each export, and knows when each counter began for this process.
+    """Translates families at each export, and remembers the start of each counter.
 
-    Counters are older than the process and their beginning is not known. As OTLP's data model has
-    it, the first point of a series has its own time as its start.
+    Counters are older than the process, and their true start is unknown. As in OTLP's data model,
+    the first point of a series starts at its own time.
 
     Parameters
     ----------
     resource : Resource
-        Which service this is.
+        The service's identity.
     """
 
     def __init__(self, resource: Resource) -> None:
         self._resource = resource
-        self._known: dict[Series, tuple[int, float]] = {}
+        self._last_points: dict[Series, tuple[int, float]] = {}
 
     def translate(self, families: Iterable[Family], now: int) -> MetricsData:
-        """Return the OTLP metrics of families.
-
-        What is not a number is left out, and so are empty labels, which mean none.
+        """Return the OTLP metrics of families, without NaN values and without empty labels.
 
         Parameters
         ----------
@@ -75,17 +71,17 @@ class Translation:
             Nanoseconds since the epoch.
         """
         metrics = [metric for family in families for metric in self._metric(family, now)]
-        scope = ScopeMetrics(InstrumentationScope(SCOPE), metrics, "")
+        scope = ScopeMetrics(InstrumentationScope(SCOPE_NAME), metrics, "")
         return MetricsData([ResourceMetrics(self._resource, [scope], "")])
 
     def _metric(self, family: Family, now: int) -> Iterator[Metric]:
-        """Yield the metric of a family, if it has points."""
+        """Yield the metric of a family that has points."""
         name, unit = otlp_name(family.name)
         data: Gauge | Sum | Histogram
         if family.type == "histogram":
-            data = Histogram([*self._histograms(family, now)], CUMULATIVE)
+            data = Histogram([*self._histograms(family, now)], CUMULATIVE_TEMPORALITY)
         elif family.type == "counter":
-            data = Sum([*self._counters(family, now)], CUMULATIVE, is_monotonic=True)
+            data = Sum([*self._counters(family, now)], CUMULATIVE_TEMPORALITY, is_monotonic=True)
         else:
             name += ".info" if family.type == "info" else ""
             data = Gauge(
@@ -105,7 +101,7 @@ class Translation:
             yield NumberDataPoint(dict(labels), start, now, int(sample.value))
 
     def _histograms(self, family: Family, now: int) -> Iterator[HistogramDataPoint]:
-        """Yield a point for each histogram, with buckets that do not contain those below them."""
+        """Yield a point for each histogram, with disjoint buckets."""
         buckets = defaultdict[Labels, dict[float, int]](dict)
         sums: dict[Labels, float] = {}
         for sample in family.samples:
@@ -132,11 +128,11 @@ class Translation:
             )
 
     def _start(self, series: Series, value: float, now: int) -> int:
-        """Return when a series began: at its first point here, or where it last decreased."""
-        start, before = self._known.get(series, (now, value))
-        if value < before:
+        """Return the start of a series: its first point in this process, or its last decrease."""
+        start, previous_value = self._last_points.get(series, (now, value))
+        if value < previous_value:
             start = now
-        self._known[series] = start, value
+        self._last_points[series] = start, value
         return start
 
 

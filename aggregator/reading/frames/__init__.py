@@ -1,1 +1,1 @@
-"""Answers as tables and pictures: for data frames, CSV, Parquet and notebooks."""
+"""Answers as tables and pictures, for data frames, CSV, Parquet and notebooks."""

@@ -1,4 +1,4 @@
-"""A table of an answer, one row a number, that other programs read: as Arrow, CSV or Parquet."""
+"""Tables of answers with one row per number, as Arrow, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from aggregator.errors import DitherError
-from aggregator.reading.frames.columns import Kind, kind_of
+from aggregator.reading.frames.columns import ColumnKind, kind_of
 from aggregator.timestamps import iso, utc
 
 if TYPE_CHECKING:
     import arro3.core
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001
-"""How text begins that a spreadsheet takes for a formula; it also knows the wide forms."""
-QUOTE = "'"
-SHOWN = 10
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001
+"""The first characters of formulas in spreadsheets, wide forms included."""
+FORMULA_QUOTE = "'"
+MAX_SHOWN_ROWS = 10
 
 
 class ArrowMissingError(DitherError):
-    """What makes Arrow or Parquet is not installed."""
+    """The library for Arrow and Parquet is not installed."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, form: str) -> None:
         super().__init__(
-            f"{what} needs arro3, which is not installed: pip install 'dither[tables]' brings it "
+            f"{form} needs arro3, which is not installed: pip install 'dither[tables]' brings it "
             "(CSV, JSON and to_dict need nothing)"
         )
 
@@ -39,40 +39,33 @@ class ArrowMissingError(DitherError):
 class Frame:
     """A table of an answer, with one row for each number.
 
-    pandas, polars, DuckDB and everything else that reads Arrow's PyCapsule interface take it as it
-    is: ``polars.DataFrame(frame)``, ``pandas.DataFrame.from_arrow(frame)``, ``duckdb.sql("from
-    frame")``. For that, and for Parquet, Dither is installed with its extra ``tables``.
+    Libraries that read Arrow's PyCapsule interface accept it: ``polars.DataFrame(frame)``,
+    ``pandas.DataFrame.from_arrow(frame)``, ``duckdb.sql("from frame")``. This and Parquet need the
+    extra ``tables``.
 
     Attributes
     ----------
     columns : mapping of str to sequence
-        As plain values: None for what is not known, ms since the epoch for times. The table in
-        docs/tables.md says what each column is.
+        Plain values: None if unknown, ms since the epoch for times. docs/tables.md has the meaning
+        of each column.
     """
 
     columns: Mapping[str, Sequence[Any]]
 
     @classmethod
     def of(cls, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Frame:
-        """Return the table with these columns and rows.
-
-        Parameters
-        ----------
-        names : sequence of str
-        rows : iterable of sequence
-            Values in the order of the names; NaN and infinite numbers become None, as in JSON.
-        """
+        """Return the table of these columns and rows, with None for numbers that are not finite."""
         columns = [*zip(*rows, strict=True)] or [()] * len(names)
         named = zip(names, columns, strict=True)
         return cls({name: _known(kind_of(name), values) for name, values in named})
 
     @classmethod
-    def together(cls, frames: Sequence[Frame]) -> Frame:
-        """Return several tables of the same columns, one below the other."""
-        first, *others = frames
+    def concatenate(cls, frames: Sequence[Frame]) -> Frame:
+        """Return the rows of several tables with the same columns."""
+        first, *later_frames = frames
         columns = {name: [*values] for name, values in first.columns.items()}
-        for one in others:
-            for name, values in one.columns.items():
+        for frame in later_frames:
+            for name, values in frame.columns.items():
                 columns[name].extend(values)
         return cls(columns)
 
@@ -81,12 +74,12 @@ class Frame:
         return len(next(iter(self.columns.values()), ()))
 
     def __getitem__(self, name: str) -> list[Any]:
-        """Return a column as plain values; times as datetimes in UTC."""
+        """Return a column's plain values; times are datetimes in UTC."""
         values = self.columns[name]
-        return [*map(_datetime, values)] if kind_of(name) is Kind.TIME else [*values]
+        return [*map(_datetime, values)] if kind_of(name) is ColumnKind.TIME else [*values]
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Return the columns by name, times as datetimes in UTC: what ``pandas.DataFrame`` takes.
+        """Return the columns by name, with times as datetimes in UTC, for ``pandas.DataFrame``.
 
         Examples
         --------
@@ -96,11 +89,11 @@ class Frame:
         return {name: self[name] for name in self.columns}
 
     def to_csv(self) -> str:
-        r"""Return the table as CSV: a head, then a line a row; what is not known is empty.
+        r"""Return the table as CSV with a header; an unknown value is an empty cell.
 
-        Times are in ISO 8601, in UTC. Floats are exact. Text that a spreadsheet could take for a
-        formula, and text that begins with ``'``, has a ``'`` in front: labels may be strings that
-        strangers chose. Whoever needs them as they are removes one ``'``, or reads Parquet or JSON.
+        Times are in ISO 8601, in UTC. Floats are exact. Text that a spreadsheet could read as a
+        formula, and text that begins with ``'``, gets a ``'`` in front, since labels may come from
+        strangers. To restore it, remove one ``'``; Parquet and JSON have it unchanged.
 
         Examples
         --------
@@ -115,7 +108,7 @@ class Frame:
         return "".join(f"{line}\n" for line in lines)
 
     def to_arrow(self) -> arro3.core.Table:
-        """Return the table as one of arro3: times as timestamp[us, UTC].
+        """Return the table as an arro3 table, with times as timestamp[us, UTC].
 
         Raises
         ------
@@ -128,15 +121,15 @@ class Frame:
             raise ArrowMissingError("a table for Arrow") from None
         times = DataType.timestamp("us", tz="UTC")
         types = {
-            Kind.TEXT: DataType.string(),
-            Kind.FLOAT: DataType.float64(),
-            Kind.INTEGER: DataType.int64(),
-            Kind.FLAG: DataType.bool(),
+            ColumnKind.TEXT: DataType.string(),
+            ColumnKind.FLOAT: DataType.float64(),
+            ColumnKind.INTEGER: DataType.int64(),
+            ColumnKind.FLAG: DataType.bool(),
         }
         arrays, fields = [], []
         for name, values in self.columns.items():
             kind = kind_of(name)
-            if kind is Kind.TIME:
+            if kind is ColumnKind.TIME:
                 us = [None if value is None else 1000 * value for value in values]
                 arrays.append(Array(us, type=DataType.int64()).cast(times))
             else:
@@ -146,10 +139,6 @@ class Frame:
 
     def to_parquet(self, file: str | os.PathLike[str] | BinaryIO) -> None:
         """Write the table as Parquet.
-
-        Parameters
-        ----------
-        file : path or binary file
 
         Raises
         ------
@@ -176,29 +165,30 @@ class Frame:
         return self.to_arrow().schema.__arrow_c_schema__()
 
     def __repr__(self) -> str:
-        """Return the first rows as text; control characters as JSON writes them."""
+        """Return the first rows as text, with control characters escaped as in JSON."""
         columns = []
         for name in self.columns:
-            texts = [name, *map(_printable, self[name][:SHOWN])]
+            texts = [name, *map(_printable, self[name][:MAX_SHOWN_ROWS])]
             width = max(map(len, texts))
             columns.append([text.ljust(width) for text in texts])
         lines = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
-        return "\n".join([*lines, *([f"... {len(self)} rows"] if len(self) > SHOWN else [])])
+        hint = [f"... {len(self)} rows"] if len(self) > MAX_SHOWN_ROWS else []
+        return "\n".join([*lines, *hint])
 
 
 class _Lines(list[str]):
-    """Lines of CSV; with both characters at a line's end, text that has either is quoted."""
+    """Lines of CSV; the line end has both characters, so that text with either is quoted."""
 
     END = "\r\n"
 
     def write(self, line: str) -> None:
-        """Take a line."""
+        """Add a line."""
         self.append(line.removesuffix(self.END))
 
 
-def _known(kind: Kind, values: Sequence[Any]) -> Sequence[Any]:
-    """Return a column without numbers that are not finite."""
-    if kind is not Kind.FLOAT:
+def _known(kind: ColumnKind, values: Sequence[Any]) -> Sequence[Any]:
+    """Return a column with None in place of numbers that are not finite."""
+    if kind is not ColumnKind.FLOAT:
         return values
     return [None if x is None or not math.isfinite(x) else x for x in values]
 
@@ -207,12 +197,12 @@ def _datetime(ms: int | None) -> datetime.datetime | None:
     return None if ms is None else utc(ms)
 
 
-def _cells(kind: Kind, values: Sequence[Any]) -> Sequence[Any]:
-    """Return a column as CSV has it; the writer leaves None empty, and writes floats exactly."""
-    forms: dict[Kind, Callable[[Any], Any]] = {
-        Kind.TEXT: _no_formula,
-        Kind.FLAG: lambda flag: str(flag).lower(),
-        Kind.TIME: iso,
+def _cells(kind: ColumnKind, values: Sequence[Any]) -> Sequence[Any]:
+    """Return a column's CSV cells; the writer leaves None empty, and writes floats exactly."""
+    forms: dict[ColumnKind, Callable[[Any], Any]] = {
+        ColumnKind.TEXT: _no_formula,
+        ColumnKind.FLAG: lambda flag: str(flag).lower(),
+        ColumnKind.TIME: iso,
     }
     if kind not in forms:
         return values
@@ -221,8 +211,9 @@ def _cells(kind: Kind, values: Sequence[Any]) -> Sequence[Any]:
 
 
 def _no_formula(text: str) -> str:
-    is_formula = text.startswith((QUOTE, *FORMULA)) or text.lstrip().startswith(FORMULA)
-    return QUOTE + text if is_formula else text
+    starts = (FORMULA_QUOTE, *FORMULA_STARTS)
+    is_formula = text.startswith(starts) or text.lstrip().startswith(FORMULA_STARTS)
+    return FORMULA_QUOTE + text if is_formula else text
 
 
 def _printable(value: Any) -> str:

@@ -1,7 +1,7 @@
 """Pictures of answers for notebooks: intervals, and histories with their bands.
 
-HTML has the SVG inline, uses the colours of the page around it, so that it is legible on light and
-dark ones, and runs no script. Every text is escaped: labels may be strings that strangers chose.
+The HTML has inline SVG in the colours of its page, light or dark, and runs no script. All text is
+escaped, since labels may come from strangers.
 """
 
 from __future__ import annotations
@@ -21,20 +21,18 @@ from estimators.rounding import common_decimals, interval
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SHOWN = 20
-"""Intervals in a picture."""
-LINES = 5
-"""Histories in a picture."""
-WIDTH, ROW, HEIGHT, MARGIN = 260, 16, 90, 6
-"""Of an interval's row and of a history, in pixels."""
-CELL = 'style="text-align:left;padding:1px 8px"'
-TABLE = '<table style="color:inherit;font:inherit">'
-UNKNOWN = "–"  # noqa: RUF001
+MAX_SHOWN_INTERVALS = 20
+MAX_SHOWN_HISTORIES = 5
+INTERVAL_WIDTH, ROW_HEIGHT, HISTORY_HEIGHT, SCALE_MARGIN = 260, 16, 90, 6
+"""In pixels."""
+CELL_STYLE = 'style="text-align:left;padding:1px 8px"'
+TABLE_START = '<table style="color:inherit;font:inherit">'
+UNKNOWN_TEXT = "–"  # noqa: RUF001
 
 
 @dataclasses.dataclass(frozen=True)
-class Interval:
-    """A number with its bounds; NaN where they are not known."""
+class LabelledInterval:
+    """A number with its bounds; NaN if unknown."""
 
     label: str
     value: float
@@ -43,50 +41,41 @@ class Interval:
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
+class HistoryLine:
     """A number over time: steps [start, end) in ms since the epoch, each with an interval."""
 
     label: str
     starts: Sequence[int]
     ends: Sequence[int]
-    steps: Sequence[Interval]
+    steps: Sequence[LabelledInterval]
 
 
 class Picture(ABC):
-    """What an answer looks like."""
+    """The picture of an answer."""
 
     @abstractmethod
     def to_html(self) -> str:
-        """Return it as HTML."""
+        """Return the picture as HTML."""
 
     @abstractmethod
     def plot(self, axes: Axes) -> None:
-        """Draw it with matplotlib."""
+        """Draw the picture with matplotlib."""
 
 
 class Pictured:
-    """An answer that has a table and a picture."""
+    """An answer with a table and a picture."""
 
     @property
     def picture(self) -> Picture:
-        """What it looks like."""
+        """The picture of the answer."""
         raise NotImplementedError
 
     def to_frame(self) -> Frame:
-        """Return it as a table."""
+        """Return the answer as a table."""
         raise NotImplementedError
 
     def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw it with matplotlib, which Dither's extra ``plots`` brings.
-
-        Parameters
-        ----------
-        axes : Axes, optional
-            Where to; by default a new figure.
-
-        Returns
-        -------
-        Axes
+        """Draw the picture with matplotlib (extra ``plots``), by default into a new figure.
 
         Raises
         ------
@@ -106,7 +95,7 @@ class Pictured:
         return axes
 
     def _repr_html_(self) -> str:
-        """Return it for a notebook."""
+        """Return the picture for a notebook."""
         return self.picture.to_html()
 
 
@@ -116,44 +105,42 @@ class Intervals(Picture):
 
     Attributes
     ----------
-    title : str
     facts : tuple of str
         Lines below the title.
-    rows : tuple of Interval
-    unit : str
     reference : float, optional
-        A value that is marked: that of no difference.
+        A marked value, such as that of no difference.
     """
 
     title: str
     facts: tuple[str, ...]
-    rows: tuple[Interval, ...]
+    rows: tuple[LabelledInterval, ...]
     unit: str = ""
     reference: float | None = None
 
     def to_html(self) -> str:
-        """Return it as HTML."""
-        shown = self.rows[:SHOWN]
+        """Return the intervals as HTML."""
+        shown = self.rows[:MAX_SHOWN_INTERVALS]
         low, high = _range(shown, () if self.reference is None else (self.reference,))
         texts = _texts(shown, self.unit)
         rows = [
-            f"<tr><th {CELL}>{escape(row.label)}</th>"
-            f"<td {CELL}>{_svg_interval(row, low, high, self.reference, escape(text))}</td>"
-            f"<td {CELL}>{escape(text)}</td></tr>"
+            f"<tr><th {CELL_STYLE}>{escape(row.label)}</th>"
+            f"<td {CELL_STYLE}>{_svg_interval(row, low, high, self.reference, escape(text))}</td>"
+            f"<td {CELL_STYLE}>{escape(text)}</td></tr>"
             for row, text in zip(shown, texts, strict=True)
         ]
-        left = [f"and {len(self.rows) - SHOWN} more"] if len(self.rows) > SHOWN else []
-        return _page(self.title, self.facts, f"{TABLE}{''.join(rows)}</table>", left)
+        table = f"{TABLE_START}{''.join(rows)}</table>"
+        return _page(self.title, self.facts, table, _more_note(len(self.rows) - len(shown)))
 
     def plot(self, axes: Axes) -> None:
-        """Draw it with matplotlib: the first row at the top."""
-        places = range(len(self.rows))
-        known = [(at, row) for at, row in zip(places, self.rows, strict=True) if _is_known(row)]
-        values = [row.value for _, row in known]
-        below = [max(0.0, row.value - row.lower) for _, row in known]
-        above = [max(0.0, row.upper - row.value) for _, row in known]
-        axes.errorbar(values, [at for at, _ in known], xerr=[below, above], fmt="o", capsize=3)
-        axes.set_yticks([*places], [_plain_text(row.label) for row in self.rows])
+        """Draw the intervals with matplotlib, the first at the top."""
+        positions = [index for index, row in enumerate(self.rows) if _is_known(row)]
+        rows = [self.rows[index] for index in positions]
+        values = [row.value for row in rows]
+        below = [max(0.0, row.value - row.lower) for row in rows]
+        above = [max(0.0, row.upper - row.value) for row in rows]
+        axes.errorbar(values, positions, xerr=[below, above], fmt="o", capsize=3)
+        labels = [_plain_text(row.label) for row in self.rows]
+        axes.set_yticks([*range(len(labels))], labels)
         axes.set_ylim(len(self.rows) - 0.5, -0.5)
         if self.reference is not None:
             axes.axvline(self.reference, linestyle=":", color="gray")
@@ -163,39 +150,30 @@ class Intervals(Picture):
 
 @dataclasses.dataclass(frozen=True)
 class History(Picture):
-    """Numbers over time, each with its band.
-
-    Attributes
-    ----------
-    title : str
-    facts : tuple of str
-        Lines below the title.
-    lines : tuple of Line
-    unit : str
-    """
+    """Numbers over time, each with its band; `facts` are lines below the title."""
 
     title: str
     facts: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[HistoryLine, ...]
     unit: str = ""
 
     def to_html(self) -> str:
-        """Return it as HTML: all on one scale."""
-        shown = self.lines[:LINES]
+        """Return the histories as HTML, on one scale."""
+        shown = self.lines[:MAX_SHOWN_HISTORIES]
         low, high = _range([step for line in shown for step in line.steps])
-        ends = _texts([Interval("", low, low, high)], self.unit)[0].partition(" in ")[2]
+        ends = _texts([LabelledInterval("", low, low, high)], self.unit)[0].partition(" in ")[2]
         rows = [
-            f"<tr><th {CELL}>{escape(line.label)}</th>"
-            f"<td {CELL}>{_svg_history(line, low, high)}</td></tr>"
+            f"<tr><th {CELL_STYLE}>{escape(line.label)}</th>"
+            f"<td {CELL_STYLE}>{_svg_history(line, low, high)}</td></tr>"
             for line in shown
             if line.starts
         ]
-        left = [f"and {len(self.lines) - LINES} more"] if len(self.lines) > LINES else []
-        scale = [f"scale {ends}"] if rows and math.isfinite(high) else []
-        return _page(self.title, self.facts, f"{TABLE}{''.join(rows)}</table>", [*scale, *left])
+        notes = [f"scale {ends}"] if rows and math.isfinite(high) else []
+        notes += _more_note(len(self.lines) - len(shown))
+        return _page(self.title, self.facts, f"{TABLE_START}{''.join(rows)}</table>", notes)
 
     def plot(self, axes: Axes) -> None:
-        """Draw it with matplotlib: a step line with its band for each number."""
+        """Draw a step line with its band for each number with matplotlib."""
         from matplotlib import dates
 
         for line in self.lines:
@@ -208,7 +186,7 @@ class History(Picture):
                     [step.upper for step in line.steps],
                 )
             )
-            times: Any = edges  # matplotlib takes datetimes
+            times: Any = edges  # matplotlib accepts datetimes
             (drawn,) = axes.step(times, value, where="post", label=_plain_text(line.label))
             axes.fill_between(times, lower, upper, step="post", alpha=0.25, color=drawn.get_color())
         if len(self.lines) > 1:
@@ -221,6 +199,10 @@ class History(Picture):
         axes.xaxis.set_major_formatter(form)
 
 
+def _more_note(hidden: int) -> list[str]:
+    return [f"and {hidden} more"] if hidden > 0 else []
+
+
 def _page(title: str, facts: Iterable[str], body: str, notes: Iterable[str]) -> str:
     def small(lines: Iterable[str]) -> str:
         return "".join(f'<div style="opacity:.7">{escape(line)}</div>' for line in lines)
@@ -228,30 +210,32 @@ def _page(title: str, facts: Iterable[str], body: str, notes: Iterable[str]) -> 
     return f"<div><strong>{escape(title)}</strong>{small(facts)}{body}{small(notes)}</div>"
 
 
-def _is_known(row: Interval) -> bool:
+def _is_known(row: LabelledInterval) -> bool:
     return not any(map(math.isnan, (row.value, row.lower, row.upper)))
 
 
-def _range(rows: Iterable[Interval], others: Sequence[float] = ()) -> tuple[float, float]:
-    """Return the ends of a scale for intervals, a little apart even if they agree."""
-    found = [x for row in rows if _is_known(row) for x in (row.value, row.lower, row.upper)]
-    finite = [x for x in (*found, *others) if math.isfinite(x)]
+def _range(
+    rows: Iterable[LabelledInterval], references: Sequence[float] = ()
+) -> tuple[float, float]:
+    """Return the distinct ends of a scale for intervals."""
+    numbers = [x for row in rows if _is_known(row) for x in (row.value, row.lower, row.upper)]
+    finite = [x for x in (*numbers, *references) if math.isfinite(x)]
     if not finite:
         return math.nan, math.nan
     low, high = min(finite), max(finite)
     return (low, high) if low < high else (low - 1, high + 1)
 
 
-def _texts(rows: Sequence[Interval], unit: str) -> list[str]:
-    """Return intervals in words, with as many decimals as the narrowest needs."""
+def _texts(rows: Sequence[LabelledInterval], unit: str) -> list[str]:
+    """Return intervals as text, with the decimals that the narrowest needs."""
     finite = [row for row in rows if math.isfinite(row.upper - row.lower)]
-    places = common_decimals((row.lower for row in finite), (row.upper for row in finite))
+    decimals = common_decimals((row.lower for row in finite), (row.upper for row in finite))
     suffix = f" {unit}" if unit else ""
-    found = []
+    texts = []
     for row in rows:
-        value, lower, upper = interval((row.value, row.lower, row.upper), places)
-        found.append(f"{value}{suffix} in [{lower}, {upper}]" if _is_known(row) else UNKNOWN)
-    return found
+        value, lower, upper = interval((row.value, row.lower, row.upper), decimals)
+        texts.append(f"{value}{suffix} in [{lower}, {upper}]" if _is_known(row) else UNKNOWN_TEXT)
+    return texts
 
 
 def _svg(width: int, height: int, name: str, parts: Iterable[str]) -> str:
@@ -261,35 +245,41 @@ def _svg(width: int, height: int, name: str, parts: Iterable[str]) -> str:
     )
 
 
-def _place(x: float, low: float, high: float, length: int) -> float:
-    """Return where a number is on a scale, in pixels; an infinite one at its end."""
+def _position(x: float, low: float, high: float, length: int) -> float:
+    """Return a number's position on a scale in pixels; an infinite one is at its end."""
     share = (min(max(x, low), high) - low) / (high - low)
-    return round(MARGIN + share * (length - 2 * MARGIN), 2)
+    return round(SCALE_MARGIN + share * (length - 2 * SCALE_MARGIN), 2)
 
 
-def _svg_interval(row: Interval, low: float, high: float, mark: float | None, name: str) -> str:
+def _svg_interval(
+    row: LabelledInterval, low: float, high: float, mark: float | None, name: str
+) -> str:
     if not _is_known(row):
         return ""
-    value, lower, upper = (_place(x, low, high, WIDTH) for x in (row.value, row.lower, row.upper))
-    middle = ROW // 2
+    value, lower, upper = (
+        _position(x, low, high, INTERVAL_WIDTH) for x in (row.value, row.lower, row.upper)
+    )
+    middle = ROW_HEIGHT // 2
     parts = [f'<path d="M{lower} {middle}H{upper}" stroke-width="2" opacity=".5"/>']
-    parts += [f'<path d="M{x} 3V{ROW - 3}" stroke-width="2" opacity=".5"/>' for x in (lower, upper)]
+    parts += [
+        f'<path d="M{x} 3V{ROW_HEIGHT - 3}" stroke-width="2" opacity=".5"/>' for x in (lower, upper)
+    ]
     parts.append(f'<circle cx="{value}" cy="{middle}" r="4" stroke="none"/>')
     if mark is not None:
-        at = _place(mark, low, high, WIDTH)
-        parts.append(f'<path d="M{at} 0V{ROW}" stroke-dasharray="2 2" opacity=".8"/>')
-    return _svg(WIDTH, ROW, name, parts)
+        at = _position(mark, low, high, INTERVAL_WIDTH)
+        parts.append(f'<path d="M{at} 0V{ROW_HEIGHT}" stroke-dasharray="2 2" opacity=".8"/>')
+    return _svg(INTERVAL_WIDTH, ROW_HEIGHT, name, parts)
 
 
-def _svg_history(line: Line, low: float, high: float) -> str:
+def _svg_history(line: HistoryLine, low: float, high: float) -> str:
     first, last = line.starts[0], line.ends[-1]
-    width = 2 * WIDTH
+    width = 2 * INTERVAL_WIDTH
 
     def x(ms: int) -> float:
-        return _place(ms, first, last, width)
+        return _position(ms, first, last, width)
 
     def y(number: float) -> float:
-        return round(HEIGHT - _place(number, low, high, HEIGHT), 2)
+        return round(HISTORY_HEIGHT - _position(number, low, high, HISTORY_HEIGHT), 2)
 
     parts = []
     for start, end, step in zip(line.starts, line.ends, line.steps, strict=True):
@@ -302,7 +292,7 @@ def _svg_history(line: Line, low: float, high: float) -> str:
                 f'<path d="M{begin} {y(step.value)}h{wide}" stroke-width="2"/>'
             )
     name = escape(f"{line.label} from {iso(first)} to {iso(last)}".strip())
-    return _svg(width, HEIGHT, name, parts)
+    return _svg(width, HISTORY_HEIGHT, name, parts)
 
 
 def _plain_text(text: str) -> str:

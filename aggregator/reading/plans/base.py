@@ -1,4 +1,4 @@
-"""The interface of plans: a window, its content, an answer, a series."""
+"""The base class of plans."""
 
 from __future__ import annotations
 
@@ -10,25 +10,19 @@ from aggregator.errors import StateUnreadable
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.series_plan import SeriesPlan
-from aggregator.reading.windows import Window, edges, last_edges
+from aggregator.reading.window import Window, edges, last_edges
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import policies_key
 from estimators import Estimate, Metric
 
-NOT_SHARED = "its bounds cannot be shared among windows"
+UNSHARED_BOUNDS = "its bounds cannot be shared among windows"
 M = TypeVar("M", bound=Metric)
 
 
-class Plan(ABC, Generic[M]):
-    """The plan of one way of collecting: how its metrics are read and answered.
-
-    Parameters
-    ----------
-    sums : PaneSums
-    metric : Metric
-    """
+class ReadingPlan(ABC, Generic[M]):
+    """Reads and answers metrics of one way of collection."""
 
     def __init__(self, sums: PaneSums, metric: M) -> None:
         self.sums, self.store, self.metric = sums, sums.store, metric
@@ -36,13 +30,7 @@ class Plan(ABC, Generic[M]):
 
     @abstractmethod
     def describe(self, overview: TopicProgress, query: Query) -> Window:
-        """Return a window with what is known before its sums are read.
-
-        Raises
-        ------
-        ValueError
-            If the window is empty, or the metric has none.
-        """
+        """Return a window before its content is read; ValueError if the metric has none such."""
 
     @abstractmethod
     def read(self, window: Window) -> Window:
@@ -51,37 +39,25 @@ class Plan(ABC, Generic[M]):
     @staticmethod
     @abstractmethod
     def answer(window: Window, query: Query) -> Estimate:
-        """Return the estimate from a window that was read.
-
-        Raises
-        ------
-        ValueError
-            If it cannot be asked so.
-        """
+        """Return the estimate from a window; ValueError if the query does not fit the metric."""
 
     @abstractmethod
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
-        """Return the steps of a series over a window.
-
-        Raises
-        ------
-        ValueError
-            If there can be no such series.
-        """
+        """Return the steps of a series; ValueError if the query does not fit the metric."""
 
     def policy(self, overview: TopicProgress) -> str:
-        """Return the weights in force.
+        """Return the weight policy in force.
 
         Raises
         ------
         StateUnreadable
-            If they are none that the metric can have.
+            If the stored policy does not fit the metric.
         """
         policies = self.metric.policies
         policy = overview.policies.get(self.metric.name, policies[0])
         if policy not in policies:
-            place = f"{policies_key(self.store.topic)}, field {self.metric.name}"
-            raise StateUnreadable(place, repr(policy), f"one of {', '.join(policies)}")
+            location = f"{policies_key(self.store.topic)}, field {self.metric.name}"
+            raise StateUnreadable(location, repr(policy), f"one of {', '.join(policies)}")
         return policy
 
     def watermarks(self, overview: TopicProgress) -> dict[int, Watermark]:
@@ -95,12 +71,12 @@ class Plan(ABC, Generic[M]):
     def edges(
         self, query: Query, watermarks: dict[int, Watermark]
     ) -> tuple[int | None, int | None]:
-        """Return where a stretch of event time begins and ends, in whole panes.
+        """Return the start and end of a query's window, in whole panes.
 
         Raises
         ------
         ValueError
-            If a length stands beside a start or an end, or the stretch is empty.
+            If the query has a length and a start or an end, or the window is empty.
         """
         start, end, length = query.stretch
         if length is None:
@@ -120,18 +96,15 @@ class Plan(ABC, Generic[M]):
         facts: tuple[object, ...],
         **fields: Any,
     ) -> Window:
-        """Return a window that is not read.
+        """Return a window before its content is read.
 
         Parameters
         ----------
-        overview : TopicProgress
-        query : Query
-        watermarks : dict of int to Watermark
-            Of the partitions that counted the metric.
+        overview, query, watermarks
         facts : tuple
-            What its answer depends on.
+            The values that the answer depends on, for its version.
         **fields
-            The further fields of the window.
+            The other fields of the window.
         """
         changed = overview.policy_changed_ms(self.metric.name)
         digest = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
@@ -146,8 +119,8 @@ class Plan(ABC, Generic[M]):
             **fields,
         )
 
-    def counted(self, overview: TopicProgress) -> list[tuple[object, ...]]:
-        """Return what changes with every report of the metric that is counted."""
+    def count_version(self, overview: TopicProgress) -> list[tuple[object, ...]]:
+        """Return a value that changes with each counted report of the metric."""
         name = f"accepted:{self.metric.name}"
         return [
             (number, progress.owner.get("token"), progress.counts.get(name))

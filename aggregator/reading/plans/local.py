@@ -1,4 +1,4 @@
-"""The plan for locally randomized reports: a window is the sum of its panes."""
+"""The plan for locally randomized reports, whose window is the sum of its panes."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from collections.abc import Sequence
 
 from aggregator.errors import PaneExpired
 from aggregator.reading import steps
-from aggregator.reading.coverage import chosen_among, covers
+from aggregator.reading.coverage import count_alternatives, coverage_text
 from aggregator.reading.grouping import Grouping
-from aggregator.reading.plans.base import Plan
-from aggregator.reading.query import Progress, Query, SeriesQuery, unwatched
-from aggregator.reading.series_plan import SeriesPlan, Step
+from aggregator.reading.plans.base import ReadingPlan
+from aggregator.reading.query import Progress, Query, SeriesQuery, ignore_progress
+from aggregator.reading.series_plan import SeriesPlan, SeriesStep
 from aggregator.reading.slices.estimates import SliceEstimate, Slices, SliceTables
-from aggregator.reading.windows import SliceSums, Sums, Window, widened, window_status
+from aggregator.reading.window import SliceSums, Window, WindowStatistic, widened, window_status
 from aggregator.storage.progress import TopicProgress
 from estimators import Estimate, LocalMetric, Metric
 
-EXPIRY_MS = 60_000
-"""How long an answer from panes that expire is taken to be the same."""
+EXPIRY_PERIOD_MS = 60_000
+"""The lifetime of a cached answer from panes that expire."""
 
 
 def expiry_period(metric: Metric) -> int:
-    """Return a number that is another one after EXPIRY_MS; 0 if the metric's panes never expire."""
-    return 0 if metric.retention_ms is None else int(1000 * time.time()) // EXPIRY_MS
+    """Return the number of the current EXPIRY_PERIOD_MS; 0 if the metric's panes never expire."""
+    return 0 if metric.retention_ms is None else int(1000 * time.time()) // EXPIRY_PERIOD_MS
 
 
-class LocalPlan(Plan[LocalMetric]):
+class LocalPlan(ReadingPlan[LocalMetric]):
     """Reads sums of randomized reports."""
 
     def describe(self, overview: TopicProgress, query: Query) -> Window:
-        """Return a window with what is known before its sums are read."""
+        """Return a window before its sums are read."""
         watermarks, metric = self.watermarks(overview), self.metric
         first, last = self.edges(query, watermarks)
         grouping = Grouping.of(metric, query)
@@ -39,27 +39,27 @@ class LocalPlan(Plan[LocalMetric]):
             first, last = widened(first, last, grouping.slicing.pane_ms)
         status = window_status(watermarks, overview.closed(self.key), last)
         policy = self.policy(overview)
-        until = 0 if first is None and last is None else expiry_period(metric)
-        asked = (self.key, first, last, status, policy, grouping)
-        facts = (*asked, self.counted(overview), sorted(watermarks.items()), until)
+        expiry = 0 if first is None and last is None else expiry_period(metric)
+        question = (self.key, first, last, status, policy, grouping)
+        facts = (*question, self.count_version(overview), sorted(watermarks.items()), expiry)
         fields = {"start_ms": first, "end_ms": last, "grouping": grouping}
         return self.window(
             overview, query, watermarks, facts, status=status, policy=policy, **fields
         )
 
     def read(self, window: Window) -> Window:
-        """Return a window with its sums; final only if all of it was read from one history."""
+        """Return a window with its sums; not final if Redis lost data during the read."""
         try:
             if window.grouping is None:
-                found = window.with_sums(self.sums.of_window(window))
+                read_window = window.with_sums(self.sums.read_window(window))
             else:
                 content = SliceTables(self.sums, self.metric).read(window, window.grouping)
-                found = dataclasses.replace(window, content=content)
+                read_window = dataclasses.replace(window, content=content)
         except PaneExpired:
             return window.expired()
         if window.status == "final" and not self.store.is_same_history(window.overview):
-            return dataclasses.replace(found, status="provisional")
-        return found
+            return dataclasses.replace(read_window, status="provisional")
+        return read_window
 
     @staticmethod
     def answer(window: Window, query: Query, simultaneous: int = 1) -> Estimate:
@@ -70,7 +70,7 @@ class LocalPlan(Plan[LocalMetric]):
         window : Window
         query : Query
         simultaneous : int
-            So many answers like this one share beta.
+            The number of answers that share beta.
         """
         metric, beta = window.metric, query.beta
         assert isinstance(metric, LocalMetric)  # noqa: S101
@@ -80,13 +80,13 @@ class LocalPlan(Plan[LocalMetric]):
             )
         if not 0 < beta < 1:
             raise ValueError(f"beta = {beta!r}: expected a probability between 0 and 1")
-        known = window.bound if query.bound == "auto" else query.bound
-        among = chosen_among(window, query)
+        bound = window.bound if query.bound == "auto" else query.bound
+        alternatives = count_alternatives(window, query)
         estimate = metric.estimate(
             window.sums,
-            beta / (among * query.windows * simultaneous),
+            beta / (alternatives * query.windows * simultaneous),
             window.policy if query.weights is None else query.weights,
-            known,
+            bound,
             query.target,
             categories=query.categories,
             simultaneous=query.simultaneous,
@@ -99,24 +99,24 @@ class LocalPlan(Plan[LocalMetric]):
             estimate,
             beta=beta,
             status="too_few_reports" if too_few else window.status,
-            covers=covers(window, estimate, query),
-            chosen_among=among,
+            covers=coverage_text(window, estimate, query),
+            chosen_among=alternatives,
             weights_fixed=query.weights_fixed,
         )
 
     @staticmethod
-    def sharing(window: Window, query: Query, reports: Sequence[int]) -> int:
-        """Return how many slices share beta.
+    def count_sharing_slices(window: Window, query: Query, reports: Sequence[int]) -> int:
+        """Return the number of slices that share beta.
 
-        In a final window those with enough reports, which says nothing about values. In one that
-        grows their number changes, so all slices of the grouping share it.
+        In a final window these are the slices with enough reports, a choice that does not depend
+        on values. In a growing window that choice changes, so all slices of the grouping share it.
 
         Parameters
         ----------
         window : Window
         query : Query
         reports : sequence of int
-            Of each slice.
+            By slice.
         """
         if window.grouping is None or not query.simultaneous:
             return 1
@@ -125,64 +125,66 @@ class LocalPlan(Plan[LocalMetric]):
         return max(1, sum(number >= window.metric.minimum_reports for number in reports))
 
     @classmethod
-    def answer_slices(cls, window: Window, query: Query, progress: Progress = unwatched) -> Slices:
-        """Return the estimates of the slices of a window; those with few reports have none.
+    def answer_slices(
+        cls, window: Window, query: Query, progress: Progress = ignore_progress
+    ) -> Slices:
+        """Return the slices of a window; those with too few reports have no estimate.
 
         Parameters
         ----------
         window : Window
         query : Query
         progress : callable
-            Is told the share of the work that is done; what it raises ends the work.
+            Takes the share of the work that is done; an exception from it ends the work.
         """
         grouping, content = window.grouping, window.content
         assert grouping is not None  # noqa: S101
         assert isinstance(content, SliceSums)  # noqa: S101
         metric, statistics = window.metric, content.statistics
         reports = [int(metric.counts(row).sum()) for row in statistics]
-        simultaneous = cls.sharing(window, query, reports)
+        simultaneous = cls.count_sharing_slices(window, query, reports)
         ordered = grouping.order(reports)
-        found = []
+        estimates = []
         shown = ordered[: query.top]
-        for place, group in enumerate(shown):
-            progress(place / len(shown))
-            one = dataclasses.replace(window, content=Sums(statistics[group]))
+        for index, group in enumerate(shown):
+            progress(index / len(shown))
+            slice_window = dataclasses.replace(window, content=WindowStatistic(statistics[group]))
             estimate = None
             if reports[group] >= metric.minimum_reports:
-                estimate = cls.answer(one, query, simultaneous)
-            found.append(SliceEstimate(grouping.slice(group), reports[group], estimate))
-        left = len(ordered) - len(found)
-        return Slices(window, query, tuple(found), simultaneous, left)
+                estimate = cls.answer(slice_window, query, simultaneous)
+            estimates.append(SliceEstimate(grouping.slice(group), reports[group], estimate))
+        left_out = len(ordered) - len(estimates)
+        return Slices(window, query, tuple(estimates), simultaneous, left_out)
 
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
-        """Return the steps of a series: of whole panes, about 200 of them unless it says."""
+        """Return the steps of a series in whole panes, by default about 200."""
         metric = self.metric
         if query.is_sliced:
             raise ValueError("by, where: expected none for a series")
         labels, _ = metric.domain.select(query.categories)
         first, last = self._range(window)
-        wished = None if query.step is None else steps.whole_panes(metric, query.step)
+        requested_step = None if query.step is None else steps.whole_panes(metric, query.step)
         if first is None or last is None or first >= last:
-            return SeriesPlan(query, window, wished or metric.pane_ms, [])
+            return SeriesPlan(query, window, requested_step or metric.pane_ms, [])
         shown = len(labels) if query.top is None else min(query.top, len(labels))
-        most = steps.most_points(shown, steps.estimated(metric, len(labels)))
-        step = wished or steps.default_step(metric, first, last, most)
-        steps.check_points(metric, first, last, step, most)
+        max_points = steps.max_series_points(shown, steps.numbers_per_estimate(metric, len(labels)))
+        step = requested_step or steps.default_step(metric, first, last, max_points)
+        steps.check_points(metric, first, last, step, max_points)
         closed = window.overview.closed(self.key)
-        found = []
+        series_steps = []
         for start in range(first - first % step, last, step):
             status = window_status(window.watermarks, closed, start + step)
-            found.append(Step(start, start + step, status))
-        return SeriesPlan(query, window, step, found)
+            series_steps.append(SeriesStep(start, start + step, status))
+        return SeriesPlan(query, window, step, series_steps)
 
     def _range(self, window: Window) -> tuple[int | None, int | None]:
-        """Return where a series begins and ends where its query does not say."""
+        """Return the start and end of a series, by default those of the stored panes."""
         metric, first, last = self.metric, window.start_ms, window.end_ms
         if first is not None and last is not None:
             return first, last
-        known = self.store.panes.extent(self.key, [*window.watermarks])
-        if known is not None:
-            oldest, newest = known
+        extent = self.store.panes.extent(self.key, [*window.watermarks])
+        if extent is not None:
+            oldest, newest = extent
             if metric.retention_ms is not None:
                 oldest = max(oldest, metric.pane_start(newest - metric.retention_ms))
             first = oldest if first is None else first

@@ -1,4 +1,4 @@
-"""Reads windows of metrics: their sums, releases or searches, and what is final."""
+"""Reads windows of metrics, and the event time up to which they are final."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgspec
 from aggregator.errors import StateUnreadable, UnknownMetric
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import PaneSums
-from aggregator.reading.plans import LocalPlan, Plan, plan_for
-from aggregator.reading.query import EVERYTHING, Query, SeriesQuery
+from aggregator.reading.plans import LocalPlan, ReadingPlan, plan_for
+from aggregator.reading.query import RUNNING_TOTAL, Query, SeriesQuery
 from aggregator.reading.serialization import definition
 from aggregator.reading.series_plan import SeriesPlan
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage.progress import TopicProgress
@@ -23,24 +23,18 @@ from aggregator.storage.store import Store
 from estimators import Estimate, Metric, SearchMetric
 from estimators.errors import meant
 
-TOGETHER, TOGETHER_BYTES = 100, 32_000_000
-"""Running totals that are read together at most, and of what size."""
+MAX_TOTALS_PER_READ, MAX_TOTALS_BYTES = 100, 32_000_000
+"""Limits on running totals in one read."""
 
 
 class WindowReader:
-    """Reads windows in the two steps that a service needs: what is asked, then its content.
-
-    Parameters
-    ----------
-    store : Store
-    metrics : mapping of str to Metric
-    """
+    """Reads windows in two steps: a description from the progress, then the content."""
 
     def __init__(self, store: Store, metrics: Mapping[str, Metric]) -> None:
         self.store, self.metrics = store, metrics
         self.sums = PaneSums(store)
-        self._plans: dict[str, Plan[Any]] = {}
-        self._meanings: dict[str, tuple[Metric, str]] = {}
+        self._plans: dict[str, ReadingPlan[Any]] = {}
+        self._definition_hashes: dict[str, tuple[Metric, str]] = {}
 
     def metric(self, name: str) -> Metric:
         """Return a metric by name.
@@ -48,67 +42,37 @@ class WindowReader:
         Raises
         ------
         UnknownMetric
-            Naming the nearest known one.
+            Naming the nearest name.
         """
         if name not in self.metrics:
             raise UnknownMetric(name, meant(name, self.metrics))
         return self.metrics[name]
 
-    def meaning(self, metric: Metric) -> str:
-        """Return a hash of a definition: what an answer depends on besides the sums."""
-        known = self._meanings.get(metric.name)
-        if known is None or known[0] is not metric:
+    def definition_hash(self, metric: Metric) -> str:
+        """Return a hash of a definition, on which answers depend besides the sums."""
+        metric_and_digest = self._definition_hashes.get(metric.name)
+        if metric_and_digest is None or metric_and_digest[0] is not metric:
             digest = hashlib.sha256(msgspec.json.encode(definition(metric))).hexdigest()
-            known = self._meanings[metric.name] = metric, digest
-        return known[1]
+            metric_and_digest = self._definition_hashes[metric.name] = metric, digest
+        return metric_and_digest[1]
 
     @staticmethod
-    def answer(window: Window, query: Query = EVERYTHING) -> Estimate:
-        """Estimate from a window that was read before.
-
-        Of a metric that is asked in rounds the definition says all that can be asked: where the
-        search stands, and what is certain with its beta.
-
-        Parameters
-        ----------
-        window : Window
-        query : Query
-            How it is estimated; its stretch of event time is not looked at.
-
-        Raises
-        ------
-        ValueError
-            If it cannot be asked so.
-        """
+    def answer(window: Window, query: Query = RUNNING_TOTAL) -> Estimate:
+        """Return the estimate from a window with its content; the query's times are ignored."""
         return plan_for(type(window.metric)).answer(window, query)
 
-    def window(self, name: str, query: Query = EVERYTHING) -> Window:
-        """Read a window: the sum of a metric's panes over all partitions.
-
-        Parameters
-        ----------
-        name : str
-        query : Query
-            Its stretch of event time.
-
-        Raises
-        ------
-        UnknownMetric
-            If there is no such metric.
-        ValueError
-            If the window is empty.
-        """
+    def window(self, name: str, query: Query = RUNNING_TOTAL) -> Window:
+        """Return a window with its content; errors as for :meth:`describe`."""
         return self.read(self.describe(self.store.overview(), name, query))
 
-    def describe(self, overview: TopicProgress, name: str, query: Query = EVERYTHING) -> Window:
-        """Return a window that is not read: what is asked, and how far it is counted.
+    def describe(self, overview: TopicProgress, name: str, query: Query = RUNNING_TOTAL) -> Window:
+        """Return a window before its content is read.
 
         Parameters
         ----------
         overview : TopicProgress
         name : str
         query : Query
-            Its stretch of event time.
 
         Raises
         ------
@@ -117,115 +81,94 @@ class WindowReader:
         ValueError
             If the window is empty.
         StateUnreadable
-            If it cannot be said how far a partition is counted.
+            If the progress of a partition is unreadable.
         """
         plan = self._plan(self.metric(name))
-        Grouping.of(plan.metric, query)  # of a metric without slices none are asked for
+        Grouping.of(plan.metric, query)  # raises if the metric lacks the slices
         overview.require_readable()
         return plan.describe(overview, query)
 
     def read(self, window: Window) -> Window:
-        """Return a window with its content: its sums, its release, or where a search stands."""
+        """Return a window with its content: its sums, its release, or a search's progress."""
         return self._plan(window.metric).read(window)
 
     def read_totals(self, windows: Iterable[Window]) -> Iterator[Window | None]:
-        """Yield windows that are running totals with their sums, many of them read together.
+        """Yield running totals with their sums, from batched reads.
 
-        None in place of any other, and of those that were read together where one cannot be read:
-        :meth:`read` says of each by itself what there is.
+        It yields None for any other window, and for a batch with an unreadable one: the caller
+        uses :meth:`read` for these.
         """
-        together: list[Window] = []
+        batch: list[Window] = []
         size = 0
         for window in windows:
-            together.append(window)
+            batch.append(window)
             size += window.metric.zero().nbytes * len(window.watermarks)
-            if len(together) == TOGETHER or size > TOGETHER_BYTES:
-                yield from self._read_together(together)
-                together, size = [], 0
-        yield from self._read_together(together)
+            if len(batch) == MAX_TOTALS_PER_READ or size > MAX_TOTALS_BYTES:
+                yield from self._read_batch(batch)
+                batch, size = [], 0
+        yield from self._read_batch(batch)
 
-    def _read_together(self, windows: Sequence[Window]) -> list[Window | None]:
-        wanted = [
+    def _read_batch(self, windows: Sequence[Window]) -> list[Window | None]:
+        totals = [
             window
             for window in windows
             if window.is_running_total and isinstance(self._plan(window.metric), LocalPlan)
         ]
         try:
-            found = self.sums.of_totals(wanted)
+            sums = self.sums.read_totals(totals)
         except StateUnreadable:
-            found = {}
+            sums = {}
         return [
-            window.with_sums(found[window.metric.name]) if window.metric.name in found else None
+            window.with_sums(sums[window.metric.name]) if window.metric.name in sums else None
             for window in windows
         ]
 
-    def _plan(self, metric: Metric) -> Plan[Any]:
-        known = self._plans.get(metric.name)
-        if known is None or known.metric is not metric:  # it was redefined
-            known = self._plans[metric.name] = plan_for(type(metric))(self.sums, metric)
-        return known
+    def _plan(self, metric: Metric) -> ReadingPlan[Any]:
+        plan = self._plans.get(metric.name)
+        if plan is None or plan.metric is not metric:  # new, or redefined
+            plan = self._plans[metric.name] = plan_for(type(metric))(self.sums, metric)
+        return plan
 
     def plan_series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
-        """Return the steps of a series over a window that is not read.
-
-        Parameters
-        ----------
-        window : Window
-        query : SeriesQuery
-
-        Raises
-        ------
-        ValueError
-            If there can be no such series.
-        """
+        """Return the plan of a series over a window."""
         return self._plan(window.metric).series(window, query)
 
     def policy(self, overview: TopicProgress, name: str) -> str:
-        """Return the weights in force of a metric.
-
-        Raises
-        ------
-        StateUnreadable
-            If they are none that the metric can have.
-        """
+        """Return the weight policy in force of a metric."""
         return self._plan(self.metric(name)).policy(overview)
 
-    def first_waiting(self, overview: TopicProgress, metric: Metric, start_ms: int) -> int | None:
-        """Return where the first pane begins, from `start_ms` on, that is over in some partition.
-
-        None: there is none. Whether every partition has closed it is for
-        :meth:`finality_watermarks` to say.
+    def first_closed_pane(
+        self, overview: TopicProgress, metric: Metric, start_ms: int
+    ) -> int | None:
+        """Return the start of the first pane that some partition has closed; None: there is none.
 
         Parameters
         ----------
         overview : TopicProgress
         metric : Metric
         start_ms : int
-            Milliseconds since the epoch.
+            The earliest start, in ms since the epoch.
         """
         overview.require_readable()
-        key, numbers = metric_key(metric.name, metric.revision), [*overview.partitions]
-        marks = [one.watermarks.get(key, Watermark()) for one in overview.partitions.values()]
+        key, partitions = metric_key(metric.name, metric.revision), overview.partitions
+        marks = (progress.watermarks.get(key, Watermark()) for progress in partitions.values())
         last = max((mark.closed for mark in marks), default=NO_TIME) - metric.pane_ms
-        return min(self.store.panes.first_starts(key, numbers, start_ms, last, 1), default=None)
+        return min(
+            self.store.panes.first_starts(key, [*partitions], start_ms, last, 1), default=None
+        )
 
     def finality_watermarks(
         self, overview: TopicProgress, partitions: int | None = None
     ) -> dict[str, int]:
-        """Return, by metric, the event time in ms before which every window is final.
+        """Return the event time in ms before which every window is final, by metric.
 
-        Metrics that are asked in rounds are left out, and those of which nothing is final.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-        partitions : int, optional
-            How many the topic has, for a caller that asked Kafka; else what the workers said last.
+        It omits metrics with rounds, and those without a final window. `partitions` is the topic's
+        number of partitions in Kafka, by default the workers' last number.
         """
         overview.require_readable()
-        found = {
+        watermarks = {
             name: overview.closed(metric_key(name, metric.revision), partitions)
             for name, metric in self.metrics.items()
             if not isinstance(metric, SearchMetric)
         }
-        return {name: closed for name, closed in found.items() if closed != NO_TIME}
+        return {name: closed for name, closed in watermarks.items() if closed != NO_TIME}

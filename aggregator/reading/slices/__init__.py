@@ -1,1 +1,1 @@
-"""Answers by attributes of devices."""
+"""Answers by devices' attributes."""

@@ -1,4 +1,4 @@
-"""Answers by attributes of devices: the sums of the slices of a window, and their estimates."""
+"""The slices of a window by devices' attributes: their sums and estimates."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ from typing import Any
 import numpy as np
 
 from aggregator.errors import PaneExpired, StateUnreadable
-from aggregator.reading.coverage import covers
-from aggregator.reading.frames.columns import BY, NUMBER, STATEMENT, WINDOW
-from aggregator.reading.frames.estimates import about, by_columns, number_rows
+from aggregator.reading.coverage import coverage_text
+from aggregator.reading.frames.columns import (
+    ATTRIBUTE_PREFIX,
+    NUMBER_COLUMNS,
+    STATEMENT_COLUMNS,
+    WINDOW_COLUMNS,
+)
+from aggregator.reading.frames.estimates import by_columns, number_rows, window_values
 from aggregator.reading.frames.frame import Frame
-from aggregator.reading.frames.pictures import Interval, Intervals, Picture, Pictured
+from aggregator.reading.frames.pictures import Intervals, LabelledInterval, Picture, Pictured
 from aggregator.reading.grouping import Grouping, Slice
-from aggregator.reading.pane_sums import BYTES_AT_ONCE, PaneSums, batched
+from aggregator.reading.pane_sums import MAX_READ_BYTES, PaneSums, batched
 from aggregator.reading.query import Query
-from aggregator.reading.windows import SliceSums, Window
+from aggregator.reading.window import SliceSums, Window
 from aggregator.state.definition_history import CountingDefinitions
 from aggregator.state.pane_keys import SLICES, SLICES_DAY, PaneKey, metric_key, retention_ms
 from aggregator.state.rows import Integers
@@ -35,7 +40,7 @@ from estimators.rounding import certainty
 
 @dataclasses.dataclass(frozen=True)
 class SliceEstimate:
-    """One slice's reports, and its estimate; None if it has too few reports, or is not read."""
+    """The reports and the estimate of a slice; None: too few reports, or not read."""
 
     slice: Slice
     reports: int
@@ -44,20 +49,16 @@ class SliceEstimate:
 
 @dataclasses.dataclass(frozen=True)
 class Slices(Pictured):
-    """A metric by attributes of devices, over one window.
+    """A metric by devices' attributes, over one window.
 
     Attributes
     ----------
-    window : Window
-        What was read.
-    query : Query
     slices : tuple of SliceEstimate
-        Those with reports, most first; after these, those with a value that is not declared, or
-        none.
+        Those with most reports first; then those with an undeclared value, or without one.
     simultaneous : int
-        Over how many slices the bounds hold together.
+        The number of slices for which the bounds hold together.
     left_out : int
-        Slices with reports that are not shown.
+        The number of hidden slices with reports.
     """
 
     window: Window
@@ -67,41 +68,47 @@ class Slices(Pictured):
     left_out: int
 
     def first(self, count: int) -> Slices:
-        """Return so many of the slices at most, and the others as left out."""
-        kept = self.slices[:count]
-        left_out = self.left_out + len(self.slices) - len(kept)
-        return dataclasses.replace(self, slices=kept, left_out=left_out)
+        """Return the first `count` slices, with the rest counted as left out."""
+        first_slices = self.slices[:count]
+        left_out = self.left_out + len(self.slices) - len(first_slices)
+        return dataclasses.replace(self, slices=first_slices, left_out=left_out)
 
     def to_frame(self) -> Frame:
-        """Return them as a table: a row for each number of each slice."""
+        """Return a table with a row for each number of each slice."""
         window, query = self.window, self.query
         labels, _ = window.metric.domain.select(query.categories)
-        names = [f"{BY}{name}" for name in query.by]
+        names = [f"{ATTRIBUTE_PREFIX}{name}" for name in query.by]
         fixed = by_columns(query.conditions)
         rows = []
-        for one in self.slices:
+        for slice_estimate in self.slices:
             numbers: Iterable[tuple[Any, ...]] = (
-                (label, None, None, None, None, one.reports, "too_few_reports")
+                (label, None, None, None, None, slice_estimate.reports, "too_few_reports")
                 for label in (labels if window.metric.domain.names else [None])
             )
-            if one.estimate is not None:
-                numbers = number_rows(window, one.estimate)
-            places = (*about(window), *(one.slice[name] for name in query.by), *fixed.values())
+            if slice_estimate.estimate is not None:
+                numbers = number_rows(window, slice_estimate.estimate)
+            row_head = (
+                *window_values(window),
+                *(slice_estimate.slice[name] for name in query.by),
+                *fixed.values(),
+            )
             stated = (query.beta, self.bound, query.target, self.covers, self.policy)
-            rows += [(*places, *number, *stated, self.coverage) for number in numbers]
-        return Frame.of((*WINDOW, *names, *fixed, *NUMBER, *STATEMENT, "coverage"), rows)
+            rows += [(*row_head, *number, *stated, self.coverage) for number in numbers]
+        return Frame.of(
+            (*WINDOW_COLUMNS, *names, *fixed, *NUMBER_COLUMNS, *STATEMENT_COLUMNS, "coverage"), rows
+        )
 
     @property
     def picture(self) -> Picture:
-        """Their intervals, below each other."""
-        metric, by = self.window.metric, [f"{BY}{name}" for name in self.query.by]
+        """The slices' intervals, below each other."""
+        metric, by = self.window.metric, [f"{ATTRIBUTE_PREFIX}{name}" for name in self.query.by]
         frame = self.to_frame()
         labels = [
             " · ".join(NO_VALUE if word is None else word for word in words if word != "")
             for words in zip(*(frame[name] for name in by), _blank(frame["label"]), strict=True)
         ]
-        columns = ([math.nan if x is None else x for x in frame[n]] for n in NUMBER[1:4])
-        rows = tuple(Interval(*row) for row in zip(labels, *columns, strict=True))
+        columns = ([math.nan if x is None else x for x in frame[n]] for n in NUMBER_COLUMNS[1:4])
+        rows = tuple(LabelledInterval(*row) for row in zip(labels, *columns, strict=True))
         begin, end = iso(self.window.start_ms) or "the first report", iso(self.window.end_ms)
         facts = (
             f"{self.status.replace('_', ' ')}; from {begin} to {end or 'now'}",
@@ -123,12 +130,16 @@ class Slices(Pictured):
 
     @property
     def covers(self) -> str:
-        """What the bounds cover together; empty if there are none."""
-        known = [one.estimate for one in self.slices if one.estimate is not None]
-        if not known:
+        """The coverage of the bounds; empty if there are none."""
+        estimates = [
+            slice_estimate.estimate
+            for slice_estimate in self.slices
+            if slice_estimate.estimate is not None
+        ]
+        if not estimates:
             return ""
         together = f", for {self.simultaneous} slices together" if self.simultaneous > 1 else ""
-        return covers(self.window, known[0], self.query) + together
+        return coverage_text(self.window, estimates[0], self.query) + together
 
     @property
     def status(self) -> str:
@@ -137,7 +148,7 @@ class Slices(Pictured):
 
     @property
     def coverage(self) -> float | None:
-        """The share of the window's reports that is in tables of slices; None: not known."""
+        """The share of the window's reports in tables of slices; None: unknown."""
         assert isinstance(self.window.content, SliceSums)  # noqa: S101
         return self.window.content.coverage
 
@@ -147,13 +158,7 @@ def _blank(labels: Iterable[str | None]) -> Iterator[str]:
 
 
 class SliceTables:
-    """Reads the tables of a metric's slices.
-
-    Parameters
-    ----------
-    sums : PaneSums
-    metric : Metric
-    """
+    """Reads the tables of a metric's slices."""
 
     def __init__(self, sums: PaneSums, metric: Metric) -> None:
         self._sums, self._store, self._metric = sums, sums.store, metric
@@ -165,24 +170,24 @@ class SliceTables:
         Raises
         ------
         StateUnreadable
-            If something that was counted is not there, and does not expire.
+            If a counted table is missing that does not expire.
         """
         tables = self._tables(window)
         cells = self._metric.zero().size
-        found, counted = np.zeros((grouping.size, cells), dtype=np.int64), 0
+        sums, counted = np.zeros((grouping.size, cells), dtype=np.int64), 0
         for name, statistics in tables.items():
             slicing = self._slicing(name)
             if slicing is not None and grouping.fits(slicing):
-                found += grouping.group(slicing, statistics[: slicing.size])
+                sums += grouping.group(slicing, statistics[: slicing.size])
                 counted += int(self._metric.counts(statistics.sum(axis=0)).sum())
         try:
-            whole = int(self._metric.counts(self._sums.of_window(window)).sum())
+            reports = int(self._metric.counts(self._sums.read_window(window)).sum())
         except PaneExpired:
-            return SliceSums(found, None)
-        return SliceSums(found, min(1.0, counted / whole) if whole else None)
+            return SliceSums(sums, None)
+        return SliceSums(sums, min(1.0, counted / reports) if reports else None)
 
     def _tables(self, window: Window) -> dict[str, Counts]:
-        """Return the sums of all slices by code, for each meaning of the codes."""
+        """Return the sums of all slices by code, for each slicing."""
         keys = self._store.panes.slice_keys(self._key, [*window.watermarks])
         totals: dict[str, Counts] = {}
         for key in keys:
@@ -191,26 +196,26 @@ class SliceTables:
                 slicing = self._slicing(name)
                 size = 0 if slicing is None else slicing.size
                 totals[name] = np.zeros((size, self._metric.zero().size), dtype=np.int64)
-        keys = [key for key in keys if len(totals[_name(key)])]  # nobody knows the codes of others
+        keys = [key for key in keys if len(totals[_name(key)])]  # other codes are unknown
         size = max(CHUNK_BYTES, self._metric.zero().nbytes)
         if window.is_running_total:
             partitions = [*window.watermarks]
-            for group in batched(keys, 1 + BYTES_AT_ONCE // (size * max(1, len(partitions)))):
+            for group in batched(keys, 1 + MAX_READ_BYTES // (size * max(1, len(partitions)))):
                 wanted = [Total(key, partitions, size, self._merged) for key in group]
                 for key, parts in zip(group, self._store.panes.totals(wanted), strict=True):
                     for part in parts:
                         self._add(totals[_name(key)], *part)
             return totals
         for key in keys:
-            places = self._sums.find(window, (SLICES_DAY, SLICES), key)
-            for some in batched(places, 1 + BYTES_AT_ONCE // size):
-                stored = self._store.panes.statistics(some)
-                for (number, pane), found in zip(some, stored, strict=True):
-                    place = f"{tag(self._store.topic, number)}:{pane}"
-                    if found is not None:
-                        self._add(totals[_name(key)], *self._merged([(place, found)]))
+            panes = self._sums.find_panes(window, (SLICES_DAY, SLICES), key)
+            for pane_group in batched(panes, 1 + MAX_READ_BYTES // size):
+                stored = self._store.panes.statistics(pane_group)
+                for (number, pane), table in zip(pane_group, stored, strict=True):
+                    redis_key = f"{tag(self._store.topic, number)}:{pane}"
+                    if table is not None:
+                        self._add(totals[_name(key)], *self._merged([(redis_key, table)]))
                     elif not self._may_expire(number, pane):
-                        raise StateUnreadable(place, "nothing", "slices that were counted")
+                        raise StateUnreadable(redis_key, "nothing", "slices that were counted")
         return totals
 
     def _may_expire(self, number: int, pane: PaneKey) -> bool:
@@ -219,52 +224,52 @@ class SliceTables:
         return self._store.panes.has_expiring(number, pane.metric)
 
     def _merged(self, values: Iterable[tuple[str, bytes]]) -> tuple[str, Integers, Counts]:
-        """Return the sums of a chunk's slices, after its last place and their codes."""
-        cells, place = self._metric.zero().size, ""
+        """Return a chunk's last Redis key, and the codes and sums of its slices."""
+        cells, redis_key = self._metric.zero().size, ""
         codes, sums = np.zeros(0, dtype=np.int64), np.zeros((0, cells), dtype=np.int64)
-        for place, value in values:
+        for redis_key, value in values:
             try:
-                more, rows = decode_rows(value, cells)
+                chunk_codes, rows = decode_rows(value, cells)
             except ValueError as error:
-                raise self._unreadable(place, error) from None
-            known, codes = len(codes), np.concatenate([codes, more])
-            codes, where = np.unique(codes, return_inverse=True)
-            added = np.zeros((len(codes), cells), dtype=np.int64)
-            added[where[:known]] += sums
-            added[where[known:]] += rows
-            sums = added
-        return place, codes, sums
+                raise self._unreadable(redis_key, error) from None
+            known_count, codes = len(codes), np.concatenate([codes, chunk_codes])
+            codes, row_indices = np.unique(codes, return_inverse=True)
+            merged_sums = np.zeros((len(codes), cells), dtype=np.int64)
+            merged_sums[row_indices[:known_count]] += sums
+            merged_sums[row_indices[known_count:]] += rows
+            sums = merged_sums
+        return redis_key, codes, sums
 
-    def _add(self, total: Counts, place: str, codes: Integers, rows: Counts) -> None:
+    def _add(self, total: Counts, redis_key: str, codes: Integers, rows: Counts) -> None:
         try:
             total[codes] += rows
         except IndexError as error:
-            raise self._unreadable(place, error) from None
+            raise self._unreadable(redis_key, error) from None
 
-    def _unreadable(self, place: str, error: Exception) -> StateUnreadable:
-        return StateUnreadable(place, str(error), f"slices of {self._metric.name!r}")
+    def _unreadable(self, redis_key: str, error: Exception) -> StateUnreadable:
+        return StateUnreadable(redis_key, str(error), f"slices of {self._metric.name!r}")
 
     def _slicing(self, name: str) -> Slicing | None:
-        """Return what the codes of a table mean; None if no definition of it is known."""
-        own = self._metric.slicing
-        if own is not None and own.key == name:
-            return own
-        return self._earlier.get(name)
+        """Return the slicing of a table's codes; None: unknown."""
+        current_slicing = self._metric.slicing
+        if current_slicing is not None and current_slicing.key == name:
+            return current_slicing
+        return self._earlier_slicings.get(name)
 
     @functools.cached_property
-    def _earlier(self) -> dict[str, Slicing]:
-        """The slicings of the definitions that were ever in force."""
-        found: dict[str, Slicing] = {}
+    def _earlier_slicings(self) -> dict[str, Slicing]:
+        """The slicings of all definitions that were in force, by name."""
+        slicings: dict[str, Slicing] = {}
         for document in self._store.registry.definitions().values():
             try:
                 metric = CountingDefinitions.decode(document).metrics.get(self._metric.name)
             except ValueError:
                 continue
             if metric is not None and metric.slicing is not None:
-                found[metric.slicing.key] = metric.slicing
-        return found
+                slicings[metric.slicing.key] = metric.slicing
+        return slicings
 
 
 def _name(key: str) -> str:
-    """Return what the codes of a table mean, from a chunk's key."""
+    """Return the name of a table's slicing from a chunk's key."""
     return key.partition("~")[2].partition(".")[0]

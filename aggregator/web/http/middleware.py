@@ -62,19 +62,20 @@ class AddressLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on whose address is short enough."""
         if scope["type"] == "http":
-            for part, text, limit in (
-                ("path", scope["raw_path"], MAX_PATH_BYTES),
-                ("query", scope["query_string"], MAX_QUERY_BYTES),
-            ):
-                if len(text) > limit or text.count(b"&") > MAX_PARAMETERS:
-                    problem = Problem(
-                        414,
-                        f"a {part} of {len(text)} bytes: expected at most {limit}, and "
-                        f"{MAX_PARAMETERS} parameters",
-                        "ask for fewer categories at a time",
-                    )
-                    await problem.response("")(scope, receive, send)
-                    return
+            query = scope["query_string"]
+            problem: Problem | None = None
+            if len(scope["raw_path"]) > MAX_PATH_BYTES:
+                problem = Problem(404, "a path of so many bytes is none", "/openapi.json has all")
+            elif len(query) > MAX_QUERY_BYTES or query.count(b"&") > MAX_PARAMETERS:
+                problem = Problem(
+                    400,
+                    f"a query of {len(query)} bytes: expected at most {MAX_QUERY_BYTES}, and at "
+                    f"most {MAX_PARAMETERS} parameters",
+                    "ask for fewer categories at a time",
+                )
+            if problem is not None:
+                await problem.response("")(scope, receive, send)
+                return
         await self.app(scope, receive, send)
 
 

@@ -31,7 +31,7 @@ class Traffic(Collector):
         """Return the counts."""
         families = Families()
         for labels, count in sorted(self._answers.items()):
-            families.put(metric_definitions.REQUESTS, count, *labels)
+            families.put(metric_definitions.HTTP_REQUESTS, count, *labels)
         for route, (counts, [seconds]) in sorted(self._durations.items()):
             histogram = Histogram(tuple(counts), seconds)
             families.histogram(metric_definitions.REQUEST_DURATION, histogram, route)

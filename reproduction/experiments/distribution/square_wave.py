@@ -34,10 +34,10 @@ def half_width(epsilon: float) -> float:
 @functools.lru_cache(maxsize=8)
 def transition(bins: int, epsilon: float) -> Floats:
     """Return the probability of each report for each bin, shape (bins + 2 b, bins)."""
-    near, e = math.floor(half_width(epsilon) * bins), math.exp(epsilon)
-    other = 1 / ((2 * near + 1) * e + bins - 1)
-    away = np.arange(bins + 2 * near)[:, None] - near - np.arange(bins)
-    return np.where(np.abs(away) <= near, other * e, other)
+    reach, e = math.floor(half_width(epsilon) * bins), math.exp(epsilon)
+    far_chance = 1 / ((2 * reach + 1) * e + bins - 1)
+    away = np.arange(bins + 2 * reach)[:, None] - reach - np.arange(bins)
+    return np.where(np.abs(away) <= reach, far_chance * e, far_chance)
 
 
 def square_wave_cdf(counts: Counts, epsilon: float, generator: np.random.Generator) -> Floats:
@@ -55,10 +55,10 @@ def square_wave_cdf(counts: Counts, epsilon: float, generator: np.random.Generat
     ndarray of float64, shape (bins + 1,)
     """
     law = transition(counts.size, epsilon)
-    other, near = law.min(), (law.shape[0] - counts.size) // 2
+    far_chance, reach = law.min(), (law.shape[0] - counts.size) // 2
     values = np.repeat(np.arange(counts.size), counts)
-    width = 2 * near + 1
-    close = generator.random(values.size) < width * (law.max() - other)
+    width = 2 * reach + 1
+    close = generator.random(values.size) < width * (law.max() - far_chance)
     reports = np.where(
         close,
         values + generator.integers(0, width, values.size),
@@ -78,15 +78,15 @@ def smoothed_em(law: Floats, reports: Counts) -> Floats:
         How often each was seen.
     """
     bins = law.shape[1]
-    found, likelihood = np.full(bins, 1 / bins), -math.inf
+    masses, likelihood = np.full(bins, 1 / bins), -math.inf
     for _ in range(MOST_STEPS):
-        seen = law @ found
-        found = found * (law.T @ (reports / seen))
-        inner = np.convolve(found, [0.25, 0.5, 0.25], mode="valid")
-        ends = (2 * found[0] + found[1]) / 3, (2 * found[-1] + found[-2]) / 3
-        found = np.concatenate([ends[:1], inner, ends[1:]])
-        found /= found.sum()
-        before, likelihood = likelihood, float(reports @ np.log(law @ found))
-        if abs(likelihood - before) < LEAST_GAIN:
+        report_law = law @ masses
+        masses = masses * (law.T @ (reports / report_law))
+        inner = np.convolve(masses, [0.25, 0.5, 0.25], mode="valid")
+        ends = (2 * masses[0] + masses[1]) / 3, (2 * masses[-1] + masses[-2]) / 3
+        masses = np.concatenate([ends[:1], inner, ends[1:]])
+        masses /= masses.sum()
+        previous, likelihood = likelihood, float(reports @ np.log(law @ masses))
+        if abs(likelihood - previous) < LEAST_GAIN:
             break
-    return found
+    return masses

@@ -29,11 +29,11 @@ def fan_outs(bins: int, branching: int) -> list[int]:
     >>> fan_outs(64, 16)
     [16, 4]
     """
-    found = []
+    fans = []
     while bins > 1:
-        found.append(min(branching, bins))
-        bins //= found[-1]
-    return found
+        fans.append(min(branching, bins))
+        bins //= fans[-1]
+    return fans
 
 
 def noise_of(nodes: int, epsilon: float) -> tuple[bool, float]:
@@ -77,12 +77,12 @@ def depth_probabilities(bins: int, branching: int, epsilon: float) -> tuple[Floa
         costs[i] = left.var(axis=1).mean() * fan
         for j in range(i, depths):
             precision[i, j] = sizes[i] / sizes[j] / noise_of(int(sizes[j]), epsilon)[1]
-    found = np.full(depths, 1 / depths)
+    probabilities = np.full(depths, 1 / depths)
     for _ in range(STEPS):
-        gains = (costs / (precision @ found) ** 2) @ precision
-        found = found * np.sqrt(gains)
-        found /= found.sum()
-    return found, precision
+        gains = (costs / (precision @ probabilities) ** 2) @ precision
+        probabilities = probabilities * np.sqrt(gains)
+        probabilities /= probabilities.sum()
+    return probabilities, precision
 
 
 def tree_cdf(
@@ -116,20 +116,20 @@ def tree_cdf(
     of_split = [np.zeros(0)] * len(fans)
     weight = precision * chances
     weight /= weight.sum(axis=1, keepdims=True)
-    rest, left = counts, 1.0
+    undrawn, left = counts, 1.0
     for j, chance in enumerate(chances.tolist()):
-        drawn = generator.binomial(rest, min(1.0, chance / left)) if left > 0 else rest
-        rest, left = rest - drawn, left - chance
+        drawn = generator.binomial(undrawn, min(1.0, chance / left)) if left > 0 else undrawn
+        undrawn, left = undrawn - drawn, left - chance
         nodes = drawn.reshape(math.prod(fans[: j + 1]), -1).sum(axis=1)
         mass = _frequencies(nodes, epsilon, generator)
         for i in range(j, -1, -1):
             table = mass.reshape(-1, fans[i])
-            apart = weight[i, j] * (table - table.mean(axis=1, keepdims=True))
-            of_split[i] = apart if j == i else of_split[i] + apart
+            differences = weight[i, j] * (table - table.mean(axis=1, keepdims=True))
+            of_split[i] = differences if j == i else of_split[i] + differences
             mass = table.sum(axis=1)
     mass = np.ones(1)
-    for fan, apart in zip(fans, of_split, strict=True):
-        mass = (mass[:, None] / fan + apart).reshape(-1)
+    for fan, differences in zip(fans, of_split, strict=True):
+        mass = (mass[:, None] / fan + differences).reshape(-1)
     return cumulated(mass)
 
 
@@ -139,13 +139,13 @@ def _frequencies(nodes: Counts, epsilon: float, generator: np.random.Generator) 
     if not users:
         return np.full(k, 1 / k)
     if noise_of(k, epsilon)[0]:
-        true, other = 0.5, 1 / (e + 1)
-        seen = generator.binomial(nodes, true) + generator.binomial(users - nodes, other)
+        true, false_chance = 0.5, 1 / (e + 1)
+        counts = generator.binomial(nodes, true) + generator.binomial(users - nodes, false_chance)
     else:
-        true, other = e / (e + k - 1), 1 / (e + k - 1)
-        kept = generator.binomial(nodes, true - other)
-        seen = kept + generator.multinomial(users - int(kept.sum()), np.full(k, 1 / k))
-    shares: Floats = (seen / users - other) / (true - other)
+        true, false_chance = e / (e + k - 1), 1 / (e + k - 1)
+        truthful = generator.binomial(nodes, true - false_chance)
+        counts = truthful + generator.multinomial(users - int(truthful.sum()), np.full(k, 1 / k))
+    shares: Floats = (counts / users - false_chance) / (true - false_chance)
     return shares
 
 
@@ -172,14 +172,17 @@ def haar_hrr_cdf(counts: Counts, epsilon: float, generator: np.random.Generator)
     lie = generator.random(values.size) < 1 / (math.exp(epsilon) + 1)
     haar = []
     for split in range(height):
-        own = np.flatnonzero(depth == split)
-        node = values[own] >> (height - split)
-        right = values[own] >> (height - split - 1) & 1
-        row = generator.integers(0, 1 << split, own.size)
-        odd = hadamard.is_odd(row, node) ^ (right == 1) ^ lie[own]
+        users_of_depth = np.flatnonzero(depth == split)
+        node = values[users_of_depth] >> (height - split)
+        right = values[users_of_depth] >> (height - split - 1) & 1
+        row = generator.integers(0, 1 << split, users_of_depth.size)
+        odd = hadamard.is_odd(row, node) ^ (right == 1) ^ lie[users_of_depth]
         sums = np.zeros(1 << split, dtype=np.int64)
         np.add.at(sums, row, 1 - 2 * odd.astype(np.int64))
-        haar.append(hadamard.transform(sums[None])[0] / (math.tanh(epsilon / 2) * max(1, own.size)))
+        haar.append(
+            hadamard.transform(sums[None])[0]
+            / (math.tanh(epsilon / 2) * max(1, users_of_depth.size))
+        )
     return cumulated(masses(haar)[-1])
 
 

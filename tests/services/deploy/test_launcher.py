@@ -56,7 +56,7 @@ def test_what_is_missing_is_said_and_the_fetch_may_go_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(distribution, "java", lambda: None)
-    assert not launcher.available()
+    assert launcher.missing()
     passed = CliRunner().invoke(kafka, ["--fetch", "--if-possible"])
     assert (passed.exit_code, "install Java 17" in passed.output) == (0, True)
     failed = CliRunner().invoke(kafka, ["--fetch"])

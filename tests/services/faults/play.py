@@ -19,7 +19,7 @@ from typing import Any
 from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.publishing import events
-from aggregator.reading.windows import Sums, Window
+from aggregator.reading.window import Window, WindowStatistic
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import tag
 from estimators import Metric
@@ -285,9 +285,13 @@ def _compare(
         metric = deployment.metrics[name]
         end = start + metric.pane_ms
         window = Window(
-            metric=metric, start_ms=start, end_ms=end, status="final", content=Sums(statistic)
+            metric=metric,
+            start_ms=start,
+            end_ms=end,
+            status="final",
+            content=WindowStatistic(statistic),
         )
-        wanted = events.final(window, TOP, events.source(deployment.topic))
+        wanted = events.final_event(window, TOP, events.source(deployment.topic))
         expected[wanted.id] = wanted.data
     for event in found:
         if event.value != expected.get(event.id):

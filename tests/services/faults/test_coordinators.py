@@ -60,7 +60,7 @@ def coordinate(arguments: list[str], log: str, step: str, number: int) -> None:
         raise AssertionError
 
     mine: Any = Coordinator
-    mine._at, EventProducer.publish = at, publish  # type: ignore[method-assign]
+    mine._log_step, EventProducer.publish = at, publish  # type: ignore[method-assign]
     sys.argv = ["dither", "coordinate", *arguments]
     main()
 

@@ -21,7 +21,7 @@ from aggregator.kafka import clients, log_reader, topic_admin
 from aggregator.local.embedded import EmbeddedBroker
 from aggregator.publishing import unpublished_panes
 from aggregator.publishing.event_producer import EventProducer
-from aggregator.publishing.events import FINAL, Event
+from aggregator.publishing.events import FINAL_TYPE, Event
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.publisher import Publisher
 from aggregator.state.pane_keys import metric_key
@@ -108,7 +108,7 @@ def test_events_in_the_envelope_of_connect_and_from_some_time_on_are_the_same_ev
         wait_for_finals(counted, 4)
         wait_until(lambda: len(on_topic(counted)) == 5, "and the running total of everything")
     framed = [event for event in on_topic(counted) if event.is_final]
-    assert {event.answer["schema"]["name"] for event in framed} == {FINAL}
+    assert {event.answer["schema"]["name"] for event in framed} == {FINAL_TYPE}
     starts = [event.answer["payload"]["from"] for event in framed]
     assert (min(starts), len(starts)) == (begin, 4)
     forget_the_copy(counted)
@@ -261,7 +261,7 @@ def test_events_of_publishers_that_crashed_before_and_after_their_commit_are_pub
         raise Crash
 
     def crash_at_events(self: PublishedLog, committed: Any, positions: dict[int, int]) -> None:
-        if any(event.type == FINAL for event in committed):
+        if any(event.type == FINAL_TYPE for event in committed):
             raise Crash
         note(self, committed, positions)
 

@@ -105,7 +105,7 @@ def test_a_release_is_drawn_once_with_the_weights_of_its_time_and_is_all_that_is
 def test_a_release_is_not_asked_for_otherwise_than_it_was_drawn(trusted: Deployment) -> None:
     reader = trusted.reader()
     with pytest.raises(ValueError, match="has trusted collection: read its releases"):
-        reader.sums.of_window(reader.describe(trusted.store.overview(), "wage"))
+        reader.sums.read_window(reader.describe(trusted.store.overview(), "wage"))
     for question in (
         {"beta": 0.01},
         {"weights": "adpm"},

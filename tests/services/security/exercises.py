@@ -250,11 +250,11 @@ def lead(settings: Settings, metrics: Metrics) -> None:
         assert lease.renew()
         published = PublishedLog(store.client, lease, key, settings)
         published.note_committed([RELEASE], {0: 1})
-        assert published.finals("delay", 0, 2 * EPOCH)
+        assert published.published_panes("delay", 0, 2 * EPOCH)
         published.provisional("delay")
-        published.check()
-        assert published.draw("delay", 0, lambda: b"drawn") == b"drawn"
-        published._forget()
+        published.verify_intact()
+        assert published.draw_once("delay", 0, lambda: b"drawn") == b"drawn"
+        published._delete_copy()
         lease.release()
     read(settings, metrics)
 
@@ -271,12 +271,12 @@ def conduct(settings: Settings, metrics: Metrics) -> None:
         assert store.client.hget(f"{key}:stored", "longest") == b"1"
         lease.release()
         overview = store.overview()
-        Reader(store, metrics).sums.of_round(metrics["longest"], 1, [*overview.partitions])
+        Reader(store, metrics).sums.read_round(metrics["longest"], 1, [*overview.partitions])
 
 
 RELEASE = Event(
     id="1",
-    type=events.FINAL,
+    type=events.FINAL_TYPE,
     source="/dither",
     subject="delay",
     time="2013-01-01T01:00:00Z",

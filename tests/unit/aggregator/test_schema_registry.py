@@ -17,7 +17,7 @@ from starlette.routing import Route
 from aggregator.cli.main import cli
 from aggregator.config.settings import Schemas
 from aggregator.errors import DitherError
-from aggregator.schemas.registry import Registry
+from aggregator.schemas.schema_registry import SchemaRegistry
 from tests.support.rows import row
 from tests.support.running.served_application import served_plainly
 
@@ -95,7 +95,7 @@ def test_settings_that_cannot_be_used_are_told() -> None:
         (Schemas(url="https://x", ca="/no/such/file"), "expected a PEM file"),
     ):
         with row(said), pytest.raises(DitherError, match=said):
-            Registry.of(settings)
+            SchemaRegistry.of(settings)
 
 
 def test_an_address_with_a_password_is_refused_and_not_shown() -> None:

@@ -18,8 +18,8 @@ STATIC = Path("aggregator/web/static/shapes.js")
 
 def test_every_shape_is_shown() -> None:
     shown: dict[str, Mapping[Shape, object]] = {
-        "API and events": serialization.SHAPES,
-        "exporter": answer_samples.SHAPES,
+        "API and events": serialization.FIELDS_BY_SHAPE,
+        "exporter": answer_samples.SAMPLES_BY_SHAPE,
         "text": text.SHAPE_TEXTS,
         "terminal": LiveView(1).shapes,
         "truth": truth.TALLIES_BY_SHAPE,

@@ -14,14 +14,14 @@ import pytest
 from aggregator.config.settings import Settings
 from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.features.alarms.due_events import AlarmWatch
-from aggregator.features.alarms.run import AlarmRun, Taken
+from aggregator.features.alarms.run import AlarmRun, WatchedPane
 from aggregator.features.alarms.standing import alarm_answer
 from aggregator.features.alarms.stored import StoredAlarm, read_state, state_key
 from aggregator.features.reader import Reader
 from aggregator.publishing import due_events
 from aggregator.publishing.due_events import Publication
 from aggregator.publishing.published_log import PublishedLog
-from aggregator.reading.windows import SliceSums, Window
+from aggregator.reading.window import SliceSums, Window
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import publisher_key
@@ -95,13 +95,13 @@ def count(counting: Counting, sent: Sequence[ReportBatch], hours: int) -> None:
     counting.count(0, *before, *[end] * CONFIRMING_BATCHES)
 
 
-def take(reader: Reader, run: AlarmRun) -> list[Taken]:
+def take(reader: Reader, run: AlarmRun) -> list[WatchedPane]:
     overview = reader.store.overview()
     (watermark,) = reader.finality_watermarks(overview).values()
     return [*run.advance(overview, watermark)]
 
 
-def said(taken: Sequence[Taken]) -> list[tuple[Any, ...]]:
+def said(taken: Sequence[WatchedPane]) -> list[tuple[Any, ...]]:
     return [(one.start_ms, one.raised, [step for _, step in one.steps]) for one in taken]
 
 
@@ -184,7 +184,7 @@ def test_what_changes_while_it_is_read_is_looked_at_again(
         )
 
     monkeypatch.setattr(reader, "read", torn)
-    run, found = AlarmRun(reader, MOVES), list[Taken]()
+    run, found = AlarmRun(reader, MOVES), list[WatchedPane]()
     while run.next_ms < EPOCH + PANES * HOUR:
         found += take(reader, run)
     assert said(found) == said(whole)

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from aggregator.cli.main import cli
 from aggregator.features.discovery.discover_command import as_text
 from aggregator.reading.discovered_strings import Discovered, discovery_answer
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from estimators import Discovery, LocalMetric, define
 
 

@@ -33,7 +33,7 @@ from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.monitoring import answer_samples, metric_definitions, reference, slice_samples
 from aggregator.publishing import events
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage import redis_keys
 from aggregator.storage.connection import connect
@@ -181,7 +181,7 @@ def release(store: Store, start: int) -> None:
     pane = Window(metric=WAGE, start_ms=start, end_ms=end, status="final", policy="adpm")
     prefix, key = redis_keys.publisher_key(TOPIC), metric_key(WAGE.name, WAGE.revision)
     store.client.zadd(redis_keys.final_key(prefix, key), {str(start): start})
-    store.client.set(redis_keys.release_key(prefix, key, start), events.drawn(pane, drawn))
+    store.client.set(redis_keys.release_key(prefix, key, start), events.release_data(pane, drawn))
 
 
 def count_vectors(store: Store) -> None:
@@ -279,7 +279,7 @@ def test_slices_of_the_settings_are_exported_with_their_bounds_and_no_more_than_
     text = scrape(client_of(store, **about, top_slices=1))
     assert samples(text, "dither_slice_reports") == {("late", "country=FR"): 600}
     assert samples(text, "dither_slices_left_out") == {("late", "country"): 2}
-    monkeypatch.setattr(slice_samples, "MOST_SAMPLES", 25)
+    monkeypatch.setattr(slice_samples, "MAX_SLICE_SAMPLES", 25)
     text = scrape(client_of(store, **about))
     assert sum("dither_slice" in line for line in text.splitlines() if line[0] != "#") <= 25
     assert samples(text, "dither_slices_left_out") == {("late", "country"): 1}
@@ -351,7 +351,7 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
         labels = set(declared[name][1].labels)
         assert all(set(sample.labels) - own == labels for sample in family.samples)
     assert {label for e in reference.all_exported() for label in e.labels} == (
-        metric_definitions.LABELS.keys()
+        metric_definitions.LABEL_MEANINGS.keys()
         | AlarmSamples.labels.keys()
         | ComparisonSamples.labels.keys()
         | {"kind", "mechanism", "unit", "levels", "revision"}
@@ -508,9 +508,9 @@ def test_what_is_not_known_has_no_number(store: Store) -> None:
     for name in ("estimate", "estimate_upper", "quantile", "share_below"):
         assert samples(text, f"dither_{name}") == {}
     gone = Window(metric=DELAY, status="").expired()
-    told = [one.what for one in answer_samples.samples_of(gone, Reader.answer(gone), TOP)]
+    told = [one.exported for one in answer_samples.samples_of(gone, Reader.answer(gone), TOP)]
     assert metric_definitions.EFFECTIVE_REPORTS in told
-    assert metric_definitions.ESTIMATE not in told
+    assert metric_definitions.ESTIMATE_VALUE not in told
     unreadable = samples(text, "dither_metric_unreadable")
     assert unreadable == {("delay",): 0, ("tall",): 0, ("carrier",): 1}
     store.client.hset(f"{redis_keys.tag(TOPIC, 0)}:owner", "next", "spoilt")

@@ -22,7 +22,7 @@ from aggregator.kafka.log_ends import LogEnds
 from aggregator.monitoring import collector, metric_definitions
 from aggregator.monitoring.collector import Families
 from aggregator.monitoring.otlp.sender import OtlpSender
-from aggregator.monitoring.tracing import configured_tracing
+from aggregator.monitoring.tracing_setup import configured_tracing
 from aggregator.storage.store import Store
 from aggregator.web import application
 from aggregator.web.service_context import Service
@@ -71,7 +71,7 @@ def scraped(service: Service) -> dict[Series, float]:
 def test_a_collector_gets_every_sample_that_prometheus_scrapes_under_the_names_of_the_docs(
     store: Store, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "SAME_MS", 60_000)  # of a busy machine's clocks
+    monkeypatch.setattr(collector, "MAX_CLOCK_JITTER_MS", 60_000)  # of a busy machine's clocks
     count_something(store)
     count_heights(store)
     count_vectors(store)
@@ -118,7 +118,7 @@ def test_what_is_unknown_is_left_out(receiver: Receiver) -> None:
     families = Families()
     families.put(metric_definitions.CONSUMER_LAG, math.nan, 0)
     families.put(metric_definitions.CONSUMER_LAG, 7, 1)
-    families.put(metric_definitions.LOWER, -math.inf, "late", "")
+    families.put(metric_definitions.ESTIMATE_LOWER, -math.inf, "late", "")
     sender_of(families.filled(), receiver.url).send()
     found = in_prometheus(receiver.metrics())
     assert found == {

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from aggregator.config.settings import Settings
-from aggregator.features.alarms.due_events import RAISED
-from aggregator.features.comparisons.due_events import DECISION
+from aggregator.features.alarms.due_events import ALARM_EVENT
+from aggregator.features.comparisons.due_events import DECISION_EVENT
 from aggregator.publishing import events
 from aggregator.publishing.connect_schemas import connect_schema, without_envelope
 from aggregator.publishing.events import Event, data_types
-from aggregator.reading.windows import SearchState, Sums, Window
+from aggregator.reading.window import SearchState, Window, WindowStatistic
 from aggregator.schemas.subjects import subjects
 from estimators import Metric, SearchMetric, define
 from estimators.extremes import Decision, Progress
@@ -38,12 +38,12 @@ OVER = Round.of(LONGEST, Progress((DECIDED_ROUND,)), 0)
 
 def answers(metric: Metric, statistic: Any = None) -> list[Event]:
     """Return the events of a running total and of a pane."""
-    content: Any = Sums(metric.zero() if statistic is None else np.asarray(statistic))
+    content: Any = WindowStatistic(metric.zero() if statistic is None else np.asarray(statistic))
     if metric is LONGEST:
         content = SearchState(OVER, metric.zero())
     seen = Window(metric=metric, status="provisional", content=content, arrived_ms=1)
     pane = dataclasses.replace(seen, start_ms=0, end_ms=60_000, status="final")
-    return [events.provisional(seen, 4, "/"), events.final(pane, 4, "/")]
+    return [events.provisional_event(seen, 4, "/"), events.final_event(pane, 4, "/")]
 
 
 def documented(page: str, begin: str, kind: str) -> Event:
@@ -60,8 +60,8 @@ EVENTS = [
     *answers(SHARES, [9, 5, 4]),
     *answers(SPREAD),
     *answers(LONGEST),
-    documented("alarms.md", '"alarm"', RAISED.name),
-    documented("integrate.md", '"comparison"', DECISION.name),
+    documented("alarms.md", '"alarm"', ALARM_EVENT.name),
+    documented("integrate.md", '"comparison"', DECISION_EVENT.name),
 ]
 DEEP = b'{"schema":' + b"[" * 5_000
 PYTHON: dict[str, Any] = {"string": str, "boolean": bool, "int64": int, "double": (int, float)}

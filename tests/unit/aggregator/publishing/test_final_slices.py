@@ -17,7 +17,7 @@ from aggregator.publishing.events import Event
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.query import Query
-from aggregator.reading.slices.answers import as_dict
+from aggregator.reading.slices.slice_answers import as_dict
 from aggregator.storage.store import Store
 from estimators import Metric, define
 from producers.wire.batch import heartbeat
@@ -125,11 +125,11 @@ def test_slices_that_are_too_large_for_kafka_are_left_out(
     counted: Counting, published: PublishedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = finals(counted.store, published)[LAST]
-    monkeypatch.setattr(events, "MAX_BYTES", len(whole.data) - 1)
+    monkeypatch.setattr(events, "MAX_EVENT_BYTES", len(whole.data) - 1)
     cut = json.loads(finals(counted.store, published)[LAST].data)
     assert [(len(one["slices"]), one["left_out"]) for one in cut["slices"]] == [(1, 2), (1, 2)]
     assert cut["slices"][0]["slices"][0] == json.loads(whole.data)["slices"][0]["slices"][0]
-    monkeypatch.setattr(events, "MAX_BYTES", 1)
+    monkeypatch.setattr(events, "MAX_EVENT_BYTES", 1)
     none = json.loads(finals(counted.store, published)[LAST].data)
     assert [(one["slices"], one["left_out"]) for one in none["slices"]] == [([], 3), ([], 3)]
     assert none["value"] == cut["value"]

@@ -16,10 +16,10 @@ from aggregator.features.reader import Reader
 from aggregator.publishing import unpublished_panes
 from aggregator.publishing.due_events import Publication
 from aggregator.publishing.events import Event
-from aggregator.publishing.leader import CopyLost
+from aggregator.publishing.leader import EventCacheLost
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
-from aggregator.publishing.unpublished_panes import in_batches
+from aggregator.publishing.unpublished_panes import batch_events
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.pane_index import PaneIndex
@@ -84,11 +84,11 @@ def test_nothing_is_made_from_a_copy_of_the_topic_that_redis_has_lost(
     published.note_committed(due(finalizer), {0: 1})
     counting.count(0, counting.batch("delay", [1.0] * 20, 1), *beats(delay, 2))
     client.hset(f"{published._key}:position", "0", 0)
-    with pytest.raises(CopyLost):
+    with pytest.raises(EventCacheLost):
         due(finalizer)
     client.hset(f"{published._key}:position", "0", 1)
     client.delete(f"{published._key}:final:{metric_key('delay', delay.revision)}")
-    with pytest.raises(CopyLost):
+    with pytest.raises(EventCacheLost):
         due(finalizer)
 
 
@@ -117,12 +117,12 @@ def test_panes_of_several_metrics_are_one_batch_up_to_one_that_cannot_be_read(
     overview = store.overview()
     with monkeypatch.context() as patched:
         patched.setattr(Store, "overview", None)  # it grows with the number of metrics
-        (batch,) = in_batches(finalizer.final_events(overview, 1))
+        (batch,) = batch_events(finalizer.final_events(overview, 1))
         assert sorted(event.subject for event in batch) == ["carrier", "delay"]
     (key,) = store.client.keys(f"{{dither:{store.topic}:0}}:pane:carrier@*")
     store.client.set(key, b"spoilt")
     finalizer = finalizer_of(store, counting.metrics, published)
-    found = in_batches(finalizer.final_events(store.overview(), 1))
+    found = batch_events(finalizer.final_events(store.overview(), 1))
     assert [event.subject for event in next(found)] == ["delay"]
     with pytest.raises(StateUnreadable):
         next(found)
@@ -251,7 +251,7 @@ def interleave(
     for number in range(3):
         counting.count(number)
     finalizer = finalizer_of(store, metrics, published)
-    under_way = in_batches(finalizer.final_events(store.overview(), 3))
+    under_way = batch_events(finalizer.final_events(store.overview(), 3))
 
     def count() -> None:
         number = rng.randrange(3)
@@ -268,7 +268,7 @@ def interleave(
         nonlocal under_way
         batch: list[Event] = next(under_way, [])
         if not batch:
-            under_way = in_batches(finalizer.final_events(store.overview(), 3))
+            under_way = batch_events(finalizer.final_events(store.overview(), 3))
             batch = next(under_way, [])
         published.note_committed(batch, {})
         for event, at in zip(batch, minutes(batch), strict=True):
@@ -280,7 +280,7 @@ def interleave(
         rng.choices([count, close, publish], [3, 1, 2])[0]()
         if rng.random() < 0.05:  # another takes over
             finalizer = finalizer_of(store, metrics, published)
-            under_way = in_batches(finalizer.final_events(store.overview(), 3))
+            under_way = batch_events(finalizer.final_events(store.overview(), 3))
     for number in range(3):
         counting.count(number, *beats(delay, max(minute) + 1))
     while publish():

@@ -17,11 +17,11 @@ from aggregator.features.reader import Reader
 from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import pane_searches
 from aggregator.publishing.due_events import Publication
-from aggregator.publishing.events import FINAL, Event, pane_key
+from aggregator.publishing.events import FINAL_TYPE, Event, pane_key
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.discovered_strings import Discovered, discover_strings
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.store import Store
 from estimators import Metric, define
@@ -186,7 +186,7 @@ def test_a_pane_that_is_gone_is_not_waited_for(
         published.note_committed([next_searched(finalizer, counted)], {})
         assert 'dither_failed_pane_searches{metric="tail"} 1.0' in scraped(counted)
         first = pane_key(metric_key("tail", METRICS["tail"].revision), EPOCH)
-        published.note_committed([Event("id", FINAL, "dither", "tail", "", first, b"{}")], {})
+        published.note_committed([Event("id", FINAL_TYPE, "dither", "tail", "", first, b"{}")], {})
 
         def is_forgotten() -> bool:
             assert not [*finalizer.searched_events(counted.overview(), 1)]

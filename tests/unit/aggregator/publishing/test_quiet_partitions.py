@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from aggregator.publishing.quiet_partitions import (
-    LAST_REPEAT_SECONDS,
+    MAX_REPEAT_SECONDS,
     REPEAT_SECONDS,
     Beat,
-    Closing,
+    HeartbeatSchedule,
 )
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import CONFIRMING_BATCHES, NO_TIME
@@ -33,7 +33,7 @@ class Topic:
 
     def __init__(self, store: Store, metrics: dict[str, Metric]) -> None:
         self.store, self.metrics, self.clock = store, metrics, Hands()
-        self.closing = Closing(store, metrics, 1000 * IDLE_SECONDS, self.clock)
+        self.closing = HeartbeatSchedule(store, metrics, 1000 * IDLE_SECONDS, self.clock)
         self.logs: list[list[LogMessage]] = [[], [], []]
         self.broker = ARRIVAL  # what time it is for the brokers
         self.unanswered: set[int] = set()  # partitions whose end Kafka does not tell
@@ -70,10 +70,10 @@ class Topic:
         for beat in beats:
             for _ in range(CONFIRMING_BATCHES):
                 if self.lost:
-                    self.closing.delivered(beat, None)
+                    self.closing.note_delivery(beat, None)
                     continue
                 offset = self._append(beat.partition, heartbeat(beat.metric, beat.time_ms))
-                self.closing.delivered(beat, offset, self.broker)
+                self.closing.note_delivery(beat, offset, self.broker)
         self.sent += beats
         return beats
 
@@ -244,10 +244,10 @@ def test_what_is_not_delivered_is_sent_again_ever_more_seldom(topic: Topic) -> N
     topic.lost = True
     topic.wait(IDLE_SECONDS + REPEAT_SECONDS - 1)
     assert partitions(topic.sent) == [0, 1, 2]
-    topic.wait(10 * LAST_REPEAT_SECONDS)
+    topic.wait(10 * MAX_REPEAT_SECONDS)
     assert len(topic.sent) <= 3 * 15
     topic.lost = False
-    topic.wait(LAST_REPEAT_SECONDS)
+    topic.wait(MAX_REPEAT_SECONDS)
     assert topic.closed() == EPOCH + MINUTE
 
 
@@ -268,5 +268,5 @@ def test_nothing_is_sent_of_a_metric_that_nobody_reports_or_that_is_held_open(
     assert topic.wait(2 * IDLE_SECONDS) == []
     assert topic.closed() == NO_TIME
     held = {name: dataclasses.replace(one, hold_open=True) for name, one in metrics.items()}
-    assert Closing(store, held, 1000)._metrics == {}
-    assert Closing(store, metrics, 1000)._metrics != {}
+    assert HeartbeatSchedule(store, held, 1000)._metrics == {}
+    assert HeartbeatSchedule(store, metrics, 1000)._metrics != {}

@@ -11,11 +11,11 @@ import pytest
 
 from aggregator.features.reader import Reader
 from aggregator.publishing import events
-from aggregator.reading.coverage import distinct_policies
+from aggregator.reading.coverage import count_distinct_policies
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.series import SeriesReader
-from aggregator.reading.windows import Sums, Window
+from aggregator.reading.window import Window, WindowStatistic
 from aggregator.storage.store import Store
 from aggregator.terminal.format import Shown, as_text
 from estimators import Estimate, LocalMetric, Metric, define
@@ -37,7 +37,9 @@ STATISTIC = np.array([9000, 4100, 9000, 2500])
 
 
 def window(**more: Any) -> Window:
-    return Window(**{"metric": LATE, "status": "provisional", "content": Sums(STATISTIC), **more})
+    return Window(
+        **{"metric": LATE, "status": "provisional", "content": WindowStatistic(STATISTIC), **more}
+    )
 
 
 def test_bounds_of_a_window_cover_this_window_and_those_of_a_running_total_all_times() -> None:
@@ -75,7 +77,7 @@ def test_several_windows_share_beta() -> None:
 
 
 def test_naming_weights_shares_beta_among_those_that_differ() -> None:
-    assert distinct_policies(LATE) == 3, "optimal and paper agree for randomized response"
+    assert count_distinct_policies(LATE) == 3, "optimal and paper agree for randomized response"
     seen = window(start_ms=0, end_ms=DAY, status="final", changed_ms=0)
     in_force = Reader.answer(seen)
     assert in_force.chosen_among == 1
@@ -104,7 +106,9 @@ def test_windows_that_begin_before_a_change_of_weights_share_beta() -> None:
     for start, among in ((None, 3), (0, 3), (DAY - 1, 3), (DAY, 1), (2 * DAY, 1)):
         seen = window(start_ms=start, end_ms=3 * DAY, status="final", changed_ms=DAY)
         assert Reader.answer(seen).chosen_among == among
-        told = json.loads(events.final(dataclasses.replace(seen, start_ms=start or 0), 9, "/").data)
+        told = json.loads(
+            events.final_event(dataclasses.replace(seen, start_ms=start or 0), 9, "/").data
+        )
         assert told.get("chosen_among", 1) == among
     assert Reader.answer(window(changed_ms=DAY), Query(weights_fixed=True)).chosen_among == 1
 
@@ -127,7 +131,7 @@ def test_a_store_notes_when_weights_were_changed(store: Store, metrics: dict[str
     store.registry.set_policy("delay", "uniform", now_ms=5)
     store.registry.set_policy("delay", "optimal", now_ms=6)
     assert reader.describe(store.overview(), "delay").version != first, "its bounds are others"
-    assert reader.estimate("delay").chosen_among == distinct_policies(metrics["delay"])
+    assert reader.estimate("delay").chosen_among == count_distinct_policies(metrics["delay"])
 
 
 def test_points_of_a_series_hold_by_themselves_or_together(counting: Counting) -> None:
@@ -159,7 +163,13 @@ def read(
     values = np.repeat([0.0, 1.0], 2000)
     asked.accumulate(statistic, level, asked.randomize(values, level, SeededBits(1)))
     return Reader.answer(
-        Window(metric=asked, start_ms=start, end_ms=end, status=status, content=Sums(statistic))
+        Window(
+            metric=asked,
+            start_ms=start,
+            end_ms=end,
+            status=status,
+            content=WindowStatistic(statistic),
+        )
     )
 
 

@@ -13,7 +13,7 @@ from aggregator.clock import Clock
 from aggregator.features.discovery import searches
 from aggregator.features.discovery.searches import DiscoveryProgress, Searches, TooManySearchesError
 from aggregator.reading.discovered_strings import DiscoveryAnswer
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
 from tests.support.running.deployment import wait_until
@@ -91,7 +91,7 @@ def answer_of(background: Searches, **options: Any) -> DiscoveryAnswer:
     found: list[DiscoveryAnswer] = []
 
     def is_there() -> bool:
-        told = background.ask("tail", **options)
+        told = background.result_or_start("tail", **options)
         if isinstance(told, DiscoveryAnswer):
             found.append(told)
         return bool(found)
@@ -101,47 +101,49 @@ def answer_of(background: Searches, **options: Any) -> DiscoveryAnswer:
 
 
 def test_a_search_begins_once_and_its_answer_is_kept(background: Searches, store: Store) -> None:
-    assert isinstance(background.ask("tail"), DiscoveryProgress)
+    assert isinstance(background.result_or_start("tail"), DiscoveryProgress)
     store.may_read.set()
     found = answer_of(background)
     assert [row.string for row in found.strings] == ["JFK"]
     assert found.candidates >= 1
     assert found.found_from is not None
     assert 0 < found.found_from < 1
-    assert background.ask("tail") is found
+    assert background.result_or_start("tail") is found
     assert store.reads == 1
 
 
 def test_one_runs_at_a_time_and_the_others_wait_in_line(background: Searches, store: Store) -> None:
-    background.ask("tail")
+    background.result_or_start("tail")
     wait_until(lambda: store.reads == 1, "the first one reads")
-    first, second, third = (background.ask("tail", start) for start in (None, 1, 2))
+    first, second, third = (background.result_or_start("tail", start) for start in (None, 1, 2))
     for told, status, before in ((first, "searching", 0), (second, "waiting", 1)):
         assert isinstance(told, DiscoveryProgress)
         assert (told.status, told.before) == (status, before)
     assert isinstance(third, DiscoveryProgress)
     assert third.before == 2
-    for start in range(3, searches.MOST_WAITING + 1):
-        background.ask("tail", start)
+    for start in range(3, searches.MAX_WAITING_SEARCHES + 1):
+        background.result_or_start("tail", start)
     with pytest.raises(TooManySearchesError, match="waiting"):
-        background.ask("tail", 100)
+        background.result_or_start("tail", 100)
     assert store.reads == 1
 
 
 def test_one_asker_leaves_room_for_others(background: Searches) -> None:
-    for start in range(searches.MOST_OF_ASKER):
-        background.ask("tail", start, asker="one")
+    for start in range(searches.MAX_SEARCHES_PER_CLIENT):
+        background.result_or_start("tail", start, client="one")
     with pytest.raises(TooManySearchesError, match="3 searches of one are waiting or under way"):
-        background.ask("tail", 100, asker="one")
-    assert isinstance(background.ask("tail", 0, asker="one"), DiscoveryProgress), "it is begun"
-    assert isinstance(background.ask("tail", 100, asker="other"), DiscoveryProgress)
+        background.result_or_start("tail", 100, client="one")
+    assert isinstance(background.result_or_start("tail", 0, client="one"), DiscoveryProgress), (
+        "it is begun"
+    )
+    assert isinstance(background.result_or_start("tail", 100, client="other"), DiscoveryProgress)
 
 
 def test_a_search_that_is_cancelled_ends(background: Searches, store: Store) -> None:
     assert background.cancel("tail") is None
-    background.ask("tail")
+    background.result_or_start("tail")
     wait_until(lambda: store.reads == 1, "it reads")
-    background.ask("tail", 1)
+    background.result_or_start("tail", 1)
     for start in (None, 1):
         told = background.cancel("tail", start)
         assert told is not None
@@ -155,10 +157,10 @@ def test_a_search_that_is_cancelled_ends(background: Searches, store: Store) -> 
 def test_an_answer_is_not_kept_for_ever(
     background: Searches, store: Store, clock: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searches, "MOST_KEPT", 2)
+    monkeypatch.setattr(searches, "MAX_KEPT_ANSWERS", 2)
     store.may_read.set()
     answer_of(background)
-    clock.seconds = searches.KEPT_SECONDS + 1
+    clock.seconds = searches.ANSWER_LIFETIME_SECONDS + 1
     answer_of(background)
     assert store.reads == 2
     for start in range(1, 4):
@@ -171,8 +173,8 @@ def test_of_a_window_that_is_not_closed_nothing_is_searched(
 ) -> None:
     store.status = "provisional"
     store.may_read.set()
-    found = background.ask("tail")
+    found = background.result_or_start("tail")
     assert isinstance(found, DiscoveryAnswer)
     assert (found.status, found.strings, found.reports) == ("provisional", [], 9_000)
     with pytest.raises(ValueError, match="empty"):
-        background.ask("tail", end=0)
+        background.result_or_start("tail", end=0)

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from aggregator import Reader
-from aggregator.reading.frames.columns import ESTIMATE
+from aggregator.reading.frames.columns import ESTIMATE_COLUMNS
 from aggregator.reading.frames.estimates import WindowDistribution, with_window
-from aggregator.reading.frames.frame import FORMULA, Frame
+from aggregator.reading.frames.frame import FORMULA_STARTS, Frame
 from aggregator.reading.frames.pictures import Pictured
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
 from tests.support.reports.counted import HOUR, Counting, connected
@@ -42,7 +42,7 @@ def reader(redis_url: str, metrics: dict[str, Any]) -> Reader:
 def test_an_estimate_is_a_row_for_each_of_its_numbers(reader: Reader) -> None:
     found = reader.estimate("carrier", "2013-01-01", "2013-01-02")
     frame = found.to_frame()
-    assert tuple(frame.columns) == ESTIMATE
+    assert tuple(frame.columns) == ESTIMATE_COLUMNS
     assert frame["label"] == ["AA", "B6", "DL", "UA"] == list(found.labels)
     for name, numbers in {"value": found.shown, "lower": found.lower, "upper": found.upper}.items():
         assert frame[name] == np.asarray(numbers).tolist()
@@ -160,8 +160,8 @@ def test_a_distribution_has_a_table_of_quantiles_and_one_of_shares() -> None:
 
 def test_no_text_in_csv_is_a_formula_and_every_cell_can_be_read_again() -> None:
     rng = np.random.default_rng(4)
-    texts = [*FORMULA, "", "a,b", '"', "\r\n", "\x1b[2J", "\u202e", "'", "''=1", "ü"]
-    starts = ["", "'", *FORMULA]
+    texts = [*FORMULA_STARTS, "", "a,b", '"', "\r\n", "\x1b[2J", "\u202e", "'", "''=1", "ü"]
+    starts = ["", "'", *FORMULA_STARTS]
     rows = [
         (str(rng.choice(starts)) + str(rng.choice(texts)) + str(rng.choice(texts)), rng.normal())
         for _ in range(400)
@@ -171,7 +171,7 @@ def test_no_text_in_csv_is_a_formula_and_every_cell_can_be_read_again() -> None:
     assert head == ["label", "value"]
     for (label, number), (shown, value) in zip(rows, cells, strict=True):
         with row(repr(label)):
-            assert not shown.startswith(FORMULA)
+            assert not shown.startswith(FORMULA_STARTS)
             assert shown.removeprefix("'") == label
             assert float(value) == number
 

@@ -14,7 +14,7 @@ from aggregator import Reader
 from aggregator.errors import StateUnreadable
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.query import Query
-from aggregator.reading.windows import Window
+from aggregator.reading.window import Window
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.store import Store
@@ -294,11 +294,11 @@ def test_a_metric_that_is_redefined_is_read_by_its_new_definition(store: Store) 
     Counted(store, every_minute(0, range(10)), batches=1)
     before = reader.describe(store.overview(), "delay")
     assert reader.estimate("delay").reports == 20
-    meaning = reader.meaning(metrics["delay"])
+    meaning = reader.definition_hash(metrics["delay"])
     metrics["delay"] = dataclasses.replace(DELAY, levels=[1, 2])
     found = reader.estimate("delay")
     assert (found.levels, found.reports) == ((1, 2), 0)
-    assert reader.meaning(metrics["delay"]) != meaning
+    assert reader.definition_hash(metrics["delay"]) != meaning
     assert reader.read(before).reports == 20, "what was described before is read as it was"
 
 
@@ -412,7 +412,7 @@ def test_what_was_read_while_redis_was_emptied_and_counted_anew_is_not_final(
 ) -> None:
     every = every_minute(0, range(SETTLED + 1))
     Counted(store, every)
-    read = PaneSums.of_window
+    read = PaneSums.read_window
 
     def emptied_meanwhile(self: PaneSums, window: Window) -> Counts:
         store.client.flushdb()
@@ -422,7 +422,7 @@ def test_what_was_read_while_redis_was_emptied_and_counted_anew_is_not_final(
 
     reader = Reader(store, METRICS)
     with monkeypatch.context() as torn:
-        torn.setattr(PaneSums, "of_window", emptied_meanwhile)
+        torn.setattr(PaneSums, "read_window", emptied_meanwhile)
         window = reader.window("delay", Query(end=seconds(END)))
     assert (window.reports, window.status) == (0, "provisional")
     window = reader.window("delay", Query(end=seconds(END)))

@@ -133,7 +133,7 @@ def test_memory_is_bounded_by_reading_a_group_of_steps_at_a_time(
         return statistics(self, keys)
 
     monkeypatch.setattr(PaneIndex, "statistics", noted)
-    for name, value in (("series.PANES_AT_ONCE", 14), ("pane_sums.BYTES_AT_ONCE", 5 * 32)):
+    for name, value in (("series.MAX_PANES_PER_READ", 14), ("pane_sums.MAX_READ_BYTES", 5 * 32)):
         monkeypatch.setattr(f"aggregator.reading.{name}", value)
         most.clear()
         assert ask(reader, step="1m") == expected
@@ -155,7 +155,7 @@ def test_memory_is_bounded_by_reading_a_few_panes_of_a_window_at_a_time(
         return ask_together(self, commands)
 
     monkeypatch.setattr(Commands, "ask", noted)
-    monkeypatch.setattr("aggregator.reading.pane_sums.BYTES_AT_ONCE", 5 * 32)
+    monkeypatch.setattr("aggregator.reading.pane_sums.MAX_READ_BYTES", 5 * 32)
     for query, sums in zip(queries, expected, strict=True):
         assert (reader.window("delay", query).sums == sums).all()
     assert max(most) <= 6

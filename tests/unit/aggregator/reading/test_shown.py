@@ -17,7 +17,7 @@ from aggregator.features.reader import Reader
 from aggregator.publishing import events
 from aggregator.reading.query import Query
 from aggregator.reading.serialization import as_dict
-from aggregator.reading.windows import SearchState, Sums, Window
+from aggregator.reading.window import SearchState, Window, WindowStatistic
 from aggregator.terminal.format import Shown, as_line, as_text
 from estimators import Metric, SearchMetric, define
 from estimators.extremes import Decision, Progress
@@ -31,7 +31,9 @@ OUTSIDE = np.array([200, 120, 78, 2, 0])
 
 
 def window(metric: Metric, statistic: Any, **more: Any) -> Window:
-    return Window(metric=metric, status="provisional", content=Sums(np.asarray(statistic)), **more)
+    return Window(
+        metric=metric, status="provisional", content=WindowStatistic(np.asarray(statistic)), **more
+    )
 
 
 def printed(console: Any) -> str:
@@ -69,8 +71,8 @@ def test_answers_and_events_have_it_beside_the_unbiased_value() -> None:
     of_pane = dataclasses.replace(seen, start_ms=0, end_ms=60_000, status="final")
     for told in (
         as_dict(seen, found),
-        json.loads(events.provisional(dataclasses.replace(seen, arrived_ms=1), 4, "/").data),
-        json.loads(events.final(of_pane, 4, "/").data),
+        json.loads(events.provisional_event(dataclasses.replace(seen, arrived_ms=1), 4, "/").data),
+        json.loads(events.final_event(of_pane, 4, "/").data),
     ):
         assert all(
             low <= value <= high

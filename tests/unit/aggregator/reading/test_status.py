@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aggregator.reading.status import Rates
-from aggregator.reading.windows import EventTimes
+from aggregator.reading.window import EventTimes
 from aggregator.state.watermark import Watermark
 from tests.support.running.broker import LATE
 

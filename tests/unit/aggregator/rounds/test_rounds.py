@@ -14,7 +14,7 @@ from aggregator.clock import Clock
 from aggregator.config.settings import Settings
 from aggregator.errors import StateUnreadable
 from aggregator.features.reader import Reader
-from aggregator.features.rounds.coordinator import Changed, Coordinator
+from aggregator.features.rounds.coordinator import Coordinator, RoundChanged
 from aggregator.features.rounds.waiting_devices import Waiting
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.serialization import as_dict
@@ -205,7 +205,7 @@ def test_a_round_is_decided_when_it_has_its_answers_or_is_over_and_all_are_count
         torn.setattr(Store, "is_same_history", lambda *_: False)
         assert not is_due(age.round_ms)
     assert coordinator.lease.acquire()
-    coordinator._note(age, opened)
+    coordinator._note_open(age, opened)
     assert not is_due(age.round_ms), "of another round it is asked anew"
     counting.count(1, answers(1, 4, seed=2))
     assert is_due(0), "it has its answers"
@@ -216,17 +216,17 @@ def test_of_two_decisions_of_a_round_the_first_stays_and_none_is_of_the_future(
 ) -> None:
     coordinator = Coordinator(Settings(), Reader(store, METRICS), Hands())
     with pytest.raises(LeaseLost):
-        coordinator._check()
+        coordinator._verify_lease()
     with pytest.raises(LeaseLost):
         coordinator._store(AGE, b"", decided(0))
     assert coordinator.lease.acquire()
     coordinator._store(AGE, b"", decided(0))
     coordinator._store(AGE, encode(decided(0)), decided(1))
-    with pytest.raises(Changed):
+    with pytest.raises(RoundChanged):
         coordinator._store(AGE, encode(decided(0)), decided(2))
     assert store.client.hvals(coordinator._stored) == [encode(decided(1))]
     forged, told = msgspec.structs.replace(decided(1), opened_ms=2**62), list[Round]()
-    monkeypatch.setattr(coordinator, "_tell", lambda _, one: told.append(one))
+    monkeypatch.setattr(coordinator, "_publish", lambda _, one: told.append(one))
     coordinator._resume(AGE, forged)
     assert told == [msgspec.structs.replace(forged, opened_ms=0)], "it would never be over"
     assert store.client.hvals(coordinator._stored) == [encode(told[0])]

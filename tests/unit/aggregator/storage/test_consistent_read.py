@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from aggregator.errors import StateUnreadable
-from aggregator.reading.pane_sums import PaneSums, total_of
+from aggregator.reading.pane_sums import PaneSums, total_request
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage import consistent_read
 from aggregator.storage.redis_keys import tag
@@ -61,7 +61,7 @@ def streamed(store: Store, metric: Metric) -> Any:
         patch.setattr(consistent_read, "LARGE_BYTES", 0)
         patch.setattr(consistent_read, "GROUP_BYTES", 1)
         key = metric_key(metric.name, metric.revision)
-        return [*map(bytes, store.panes.totals([total_of(metric, key, [0, 1])])[0])]
+        return [*map(bytes, store.panes.totals([total_request(metric, key, [0, 1])])[0])]
 
 
 def state(store: Store, _: Metric) -> Any:
@@ -148,7 +148,7 @@ def test_sums_that_are_large_are_not_in_memory_together(
     monkeypatch.setattr(consistent_read, "LARGE_BYTES", size)
     monkeypatch.setattr(consistent_read, "GROUP_BYTES", size)
     tracemalloc.start()
-    assert PaneSums(store).reports(big, metric_key("big", big.revision), [0]) == 60
+    assert PaneSums(store).count_reports(big, metric_key("big", big.revision), [0]) == 60
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 12 * size

@@ -11,7 +11,7 @@ import pytest
 
 from aggregator.config.settings import Settings, Topics
 from aggregator.publishing import events
-from aggregator.reading.windows import Sums, Window
+from aggregator.reading.window import Window, WindowStatistic
 from aggregator.web.asyncapi import document
 from estimators import LocalMetric, Metric, define
 from tests.support.paths import ROOT
@@ -49,7 +49,7 @@ def window_of(metric: Metric) -> Window:
         start_ms=EPOCH,
         end_ms=EPOCH + metric.pane_ms,
         status="final",
-        content=Sums(statistic),
+        content=WindowStatistic(statistic),
         arrived_ms=EPOCH,
     )
 
@@ -71,8 +71,8 @@ def test_it_is_valid_asyncapi_3_with_the_topics_of_the_settings() -> None:
 
 def test_events_are_as_it_says() -> None:
     for name, make in (
-        ("finalEstimate", events.final),
-        ("provisionalEstimate", events.provisional),
+        ("finalEstimate", events.final_event),
+        ("provisionalEstimate", events.provisional_event),
     ):
         described = message(name)
         for metric in METRICS:

@@ -180,7 +180,7 @@ def test_an_unexpected_error_tells_no_internals(
     def broken(*_: Any, **__: Any) -> Any:
         raise ValueError("secret internals")
 
-    monkeypatch.setattr(PaneSums, "of_window", broken)
+    monkeypatch.setattr(PaneSums, "read_window", broken)
     problem = client.problem(500, "/v1/metrics/delay/estimate")
     assert "secret" not in json.dumps(problem)
     assert "log" in problem["remedy"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reproduction.experiments.records import Records
+    from reproduction.records import Records
 
 Tick = Callable[[float], None]
 """Takes the share of an experiment that is done, from 0 to 1."""
@@ -124,7 +124,7 @@ class Experiment:
     run : callable
         Takes the number of runs, a seed and a :data:`Tick`; returns an :class:`Outcome`.
     run_on : callable, optional
-        The same, with :class:`reproduction.experiments.records.Records` before them.
+        The same, with :class:`reproduction.records.Records` before them.
     takes : tuple of str
         The attributes of the records that it reads.
     """

@@ -66,7 +66,7 @@ class Records:
     def held(self) -> set[str]:
         """Which of the attributes it has."""
         held = {"wages": self.wages is not None, "cases": self.cases is not None}
-        return {name for name, has in (held | {"tasks": bool(self.tasks)}).items() if has}
+        return {name for name, is_held in (held | {"tasks": bool(self.tasks)}).items() if is_held}
 
     def joined(self, other: Records) -> Records:
         """Return these and others, which count where both have some."""
@@ -92,18 +92,18 @@ def cases(records: Records, rng: np.random.Generator) -> tuple[NDArray[np.int64]
     if records.cases is None:
         shares = rng.dirichlet(np.full(TYPES, 3.0))
         return rng.choice(TYPES, CASES, p=shares), f"{CASES:,} cases of {TYPES} types"
-    each = np.repeat(np.arange(records.cases.size), records.cases)
-    return each, f"{each.size:,} cases of {records.cases.size} types in the file"
+    types = np.repeat(np.arange(records.cases.size), records.cases)
+    return types, f"{types.size:,} cases of {records.cases.size} types in the file"
 
 
 def ratings(average: Floats, number: NDArray[np.int64] | Floats) -> tuple[Task, ...]:
     """Return MIN's tasks on MovieLens: of each user the average rating and how many there are."""
-    counts, most = np.asarray(number, dtype=np.float64), MOVIES / 2
+    counts, max_ratings = np.asarray(number, dtype=np.float64), MOVIES / 2
     return (
         Task("lowest average rating", "minimum", average, (0.0, 5.0), 7.69),
         Task("highest average rating", "maximum", average, (0.0, 5.0), 2.50),
-        Task("fewest ratings", "minimum", counts, (0.0, most), 1.31),
-        Task("most ratings", "maximum", counts, (0.0, most), 113.0),
+        Task("fewest ratings", "minimum", counts, (0.0, max_ratings), 1.31),
+        Task("most ratings", "maximum", counts, (0.0, max_ratings), 113.0),
     )
 
 

@@ -1,4 +1,4 @@
-"""The HTTP interface that Confluent's schema registry, Karapace and Apicurio have in common."""
+"""The HTTP interface that the schema registries of Confluent, Karapace and Apicurio share."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ from aggregator.errors import DitherError
 from aggregator.schemas.subjects import Subject
 from producers.wire.decoding import decode_json
 
-CONTENT = "application/vnd.schemaregistry.v1+json"
+REGISTRY_CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 ANSWER_SECONDS = 30.0
-MOST_BYTES = 16_777_216
-"""Of an answer: it may repeat the schema."""
-NOT_FOUND, CONFLICT = 404, 409
-NO_SUBJECT, NO_SCHEMA = 40401, 40403
-SHOWN = 1_000
-"""Characters of a registry's answer that an error shows."""
+MAX_ANSWER_BYTES = 16_777_216
+"""An answer may repeat the schema."""
+HTTP_NOT_FOUND, HTTP_CONFLICT = 404, 409
+NO_SUBJECT_CODE, NO_SCHEMA_CODE = 40401, 40403
+MAX_SHOWN_CHARACTERS = 1_000
+"""Of a registry's answer, in an error message."""
 
 
 class RegistryError(DitherError):
-    """A schema registry did not do what it was asked; the message says what to do.
+    """A request to a schema registry failed; the message says what to do.
 
     Parameters
     ----------
-    message : str
     status : int
-        Of HTTP; 0 where there was no answer.
+        The HTTP status; 0 without an answer.
     code : int
-        The registry's own.
+        The registry's error code.
     """
 
     def __init__(self, message: str, status: int = 0, code: int = 0) -> None:
@@ -43,24 +42,27 @@ class RegistryError(DitherError):
         self.status, self.code = status, code
 
 
-class Registry:
-    """A schema registry.
+class SchemaRegistry:
+    """A client of a schema registry, whose requests raise :class:`RegistryError`.
 
     Parameters
     ----------
     url : str
-        Of its Confluent-compatible interface.
+        The Confluent-compatible interface.
     authorization : str
-        The header; empty without one.
+        The header; empty: none is sent.
     tls : SSLContext, optional
-        For another authority than the system's.
+        For certificates of an authority that the system does not know.
     """
 
     def __init__(
         self, url: str, authorization: str = "", tls: ssl.SSLContext | None = None
     ) -> None:
         self.url = url.rstrip("/")
-        self._headers = {"Content-Type": CONTENT, "Accept": f"{CONTENT}, application/json"}
+        self._headers = {
+            "Content-Type": REGISTRY_CONTENT_TYPE,
+            "Accept": f"{REGISTRY_CONTENT_TYPE}, application/json",
+        }
         if authorization:
             self._headers["Authorization"] = authorization
         handlers: list[Any] = [_NoRedirect]
@@ -70,12 +72,12 @@ class Registry:
 
     @classmethod
     def of(cls, settings: Schemas) -> Self:
-        """Return the registry of a deployment's settings.
+        """Return the registry that the settings name.
 
         Raises
         ------
         DitherError
-            If there is none, or its settings cannot be used.
+            If they name none, or cannot be used.
         """
         if not settings.url:
             raise DitherError(
@@ -90,8 +92,8 @@ class Registry:
         if settings.token:
             authorization = f"Bearer {settings.token}"
         elif settings.user:
-            known = f"{settings.user}:{settings.password}".encode()
-            authorization = f"Basic {base64.b64encode(known).decode()}"
+            credentials = f"{settings.user}:{settings.password}".encode()
+            authorization = f"Basic {base64.b64encode(credentials).decode()}"
         tls = None
         if settings.ca:
             try:
@@ -103,44 +105,26 @@ class Registry:
         return cls(settings.url, authorization, tls)
 
     def lookup(self, subject: Subject) -> tuple[bool, int | None]:
-        """Return whether there is such a subject, and the id of the schema if it has it.
-
-        Raises
-        ------
-        RegistryError
-            If the registry does not answer, or refuses.
-        """
+        """Return whether the subject exists, and the id of this schema under it, if any."""
         try:
             return True, _id(self._post(f"/subjects/{_quoted(subject)}", _body(subject)))
         except RegistryError as error:
-            if error.status == NOT_FOUND and error.code in (NO_SUBJECT, NO_SCHEMA):
-                return error.code == NO_SCHEMA, None
+            if error.status == HTTP_NOT_FOUND and error.code in (NO_SUBJECT_CODE, NO_SCHEMA_CODE):
+                return error.code == NO_SCHEMA_CODE, None
             raise
 
     def conflicts(self, subject: Subject) -> list[str]:
-        """Return why this schema is not compatible with the subject's newest; empty if it is.
-
-        Raises
-        ------
-        RegistryError
-            If the registry does not answer, or refuses.
-        """
+        """Return the incompatibilities of this schema with the subject's newest version."""
         path = f"/compatibility/subjects/{_quoted(subject)}/versions/latest?verbose=true"
-        found = self._post(path, _body(subject))
-        if found.get("is_compatible") is True:
+        compatibility = self._post(path, _body(subject))
+        if compatibility.get("is_compatible") is True:
             return []
-        messages = found.get("messages")
-        told = [str(one) for one in messages] if isinstance(messages, list) else []
-        return told or ["the registry does not say why"]
+        messages = compatibility.get("messages")
+        conflicts = [str(message) for message in messages] if isinstance(messages, list) else []
+        return conflicts or ["the registry does not say why"]
 
     def register(self, subject: Subject) -> int:
-        """Register a schema, unless it is registered; return its id.
-
-        Raises
-        ------
-        RegistryError
-            If the registry does not answer, or refuses.
-        """
+        """Register a schema, if it is missing, and return its id."""
         return _id(self._post(f"/subjects/{_quoted(subject)}/versions", _body(subject)))
 
     def _post(self, path: str, body: bytes) -> dict[str, Any]:
@@ -149,7 +133,7 @@ class Registry:
         )
         try:
             with self._opener.open(request, timeout=ANSWER_SECONDS) as answer:
-                told = answer.read(MOST_BYTES)
+                answer_bytes = answer.read(MAX_ANSWER_BYTES)
         except urllib.error.HTTPError as error:
             raise self._refused(error) from None
         except (OSError, http.client.HTTPException) as error:
@@ -159,29 +143,30 @@ class Registry:
                 "network and the registry"
             ) from None
         try:
-            return decode_json(told, dict[str, Any])
+            return decode_json(answer_bytes, dict[str, Any])
         except ValueError:
             raise RegistryError(
-                f"{self.url}{path} answered {told[:100]!r}: expected a JSON object. schemas.url "
-                "must be that of the Confluent-compatible interface (Apicurio: .../apis/ccompat/v7)"
+                f"{self.url}{path} answered {answer_bytes[:100]!r}: expected a JSON object. "
+                "schemas.url must be that of the Confluent-compatible interface (Apicurio: "
+                ".../apis/ccompat/v7)"
             ) from None
 
     def _refused(self, error: urllib.error.HTTPError) -> RegistryError:
         with error:
-            told = error.read(MOST_BYTES)
+            answer_bytes = error.read(MAX_ANSWER_BYTES)
         try:
-            found = decode_json(told, dict[str, Any])
-            code, message = int(found["error_code"]), str(found["message"])
+            error_document = decode_json(answer_bytes, dict[str, Any])
+            code, message = int(error_document["error_code"]), str(error_document["message"])
         except (ValueError, KeyError, TypeError):
-            code, message = 0, told.decode(errors="replace").strip() or error.reason
+            code, message = 0, answer_bytes.decode(errors="replace").strip() or error.reason
         remedy = {
             401: "Check schemas.user and schemas.password, or schemas.token",
             403: "Check the rights of the user of schemas.user or schemas.token",
-            NOT_FOUND: "Check that schemas.url is that of the Confluent-compatible interface",
-            CONFLICT: "`dither schemas --check` says why; the compatibility level of the subject "
-            "decides what it takes",
+            HTTP_NOT_FOUND: "Check that schemas.url is that of the Confluent-compatible interface",
+            HTTP_CONFLICT: "`dither schemas --check` says why; the compatibility level of the "
+            "subject decides what it takes",
         }.get(error.code, "See the registry's log")
-        shown = "".join(c if c.isprintable() else " " for c in message[:SHOWN])
+        shown = "".join(c if c.isprintable() else " " for c in message[:MAX_SHOWN_CHARACTERS])
         return RegistryError(
             f"the schema registry at {self.url} answered {error.code}: {shown}. {remedy}",
             error.code,
@@ -190,10 +175,10 @@ class Registry:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Sends a password to no other place than the settings name."""
+    """Refuses redirects: the password is sent only to the host in the settings."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Refuse: the answer is then an error that names its status."""
+        """Return None, which turns the redirect into an error with its status."""
 
 
 def _quoted(subject: Subject) -> str:
@@ -204,8 +189,8 @@ def _body(subject: Subject) -> bytes:
     return json.dumps({"schemaType": subject.kind, "schema": subject.schema}).encode()
 
 
-def _id(found: dict[str, Any]) -> int:
-    number = found.get("id")
-    if type(number) is not int:
-        raise RegistryError(f"the schema registry answered {found!r:.200}: expected an id")
-    return number
+def _id(answer: dict[str, Any]) -> int:
+    schema_id = answer.get("id")
+    if type(schema_id) is not int:
+        raise RegistryError(f"the schema registry answered {answer!r:.200}: expected an id")
+    return schema_id

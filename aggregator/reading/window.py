@@ -1,4 +1,4 @@
-"""Windows of event time: their content, and how far they are counted."""
+"""Windows of event time, with their content and progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from producers.device.rounds import Round
 
 
 @dataclasses.dataclass(frozen=True)
-class Sums:
+class WindowStatistic:
     """The statistic of the reports in a window."""
 
     statistic: Counts
@@ -26,10 +26,9 @@ class Sums:
 
 @dataclasses.dataclass(frozen=True)
 class SliceSums:
-    """The statistics of the slices that are asked for, shape (slices, cells).
+    """The statistics of slices, shape (slices, cells).
 
-    `coverage` is the share of the window's reports that tables of slices have; None if unknown.
-    While a window grows, its reports and the tables are not read at the same moment.
+    `coverage` is the share of the window's reports in tables of slices; None: unknown.
     """
 
     statistics: Counts
@@ -38,10 +37,10 @@ class SliceSums:
 
 @dataclasses.dataclass(frozen=True)
 class Release:
-    """A release that is on the estimates topic; `start_ms` is where its pane begins.
+    """A release on the estimates topic; `start_ms` is the start of its pane.
 
-    Its estimate has a status, `privacy` and `saturation`, and is NaN for categories that the event
-    was too small for. Before the first one `start_ms` is None, and all is NaN.
+    Its estimate has a status, `privacy` and `saturation`, and is NaN for categories that did not
+    fit into the event. Before the first release `start_ms` is None, and all numbers are NaN.
     """
 
     start_ms: int | None
@@ -50,10 +49,7 @@ class Release:
 
 @dataclasses.dataclass(frozen=True)
 class SearchState:
-    """The round of a search that is open, or was the last one, and the statistic of its answers.
-
-    `round` is None before the first one.
-    """
+    """The open or last round of a search, None before the first, and its answers' statistic."""
 
     round: Round | None
     statistic: Counts
@@ -61,40 +57,40 @@ class SearchState:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Window:
-    """A metric over a stretch of event time.
+    """A metric over an interval of event time.
 
     Attributes
     ----------
     start_ms, end_ms : int or None
-        Where it really begins and ends: on panes' edges. None: unbounded.
+        On panes' edges. None: unbounded.
     status : str
-        ``not_ready`` (nothing was counted, or asked, yet), ``provisional`` (more can come),
-        ``final``, or ``expired``: Redis has a part of it at most, and none of that is here.
-    content : Sums, SliceSums, Release or SearchState, optional
-        What is in it; None until it is read.
+        ``not_ready`` (nothing was counted, or asked, yet), ``provisional`` (it may grow),
+        ``final``, or ``expired`` (Redis has at most a part, which is not here).
+    content : WindowStatistic, SliceSums, Release or SearchState, optional
+        None until it is read.
     arrived_ms : int
         When the last counted report of the metric reached Kafka; -1 for never.
     policy : str
-        The weights in force.
+        The weight policy in force.
     watermarks : mapping of int to Watermark
         Of the partitions that counted the metric.
     version : str
-        Changes whenever the content of this window, or how it is read, may have changed.
+        Changes whenever the content of this window may have changed.
     overview : TopicProgress
-        From which it was made.
+        The progress at its creation.
     slides : bool
-        Whether its start moves: the last stretch of event time.
+        Whether its start moves.
     changed_ms : int or None
-        When the policy of weights was changed last; None: never.
+        When the weight policy was last changed; None: never.
     grouping : Grouping or None
-        Which slices are asked for; None: the whole metric.
+        The slices; None: all reports.
     """
 
     metric: Metric
     start_ms: int | None = None
     end_ms: int | None = None
     status: str
-    content: Sums | SliceSums | Release | SearchState | None = None
+    content: WindowStatistic | SliceSums | Release | SearchState | None = None
     arrived_ms: int = NO_TIME
     policy: str = DEFAULT_POLICY
     watermarks: Mapping[int, Watermark] = dataclasses.field(default_factory=dict)
@@ -106,18 +102,20 @@ class Window:
 
     def with_sums(self, statistic: Counts) -> Window:
         """Return the window with the statistic of its reports."""
-        return dataclasses.replace(self, content=Sums(statistic))
+        return dataclasses.replace(self, content=WindowStatistic(statistic))
 
     def between(self, start_ms: int, end_ms: int) -> Window:
         """Return the window with other edges."""
         return dataclasses.replace(self, start_ms=start_ms, end_ms=end_ms)
 
     def expired(self) -> Window:
-        """Return the window as one that Redis has a part of at most: without any sums."""
-        return dataclasses.replace(self, status="expired", content=Sums(self.metric.zero()))
+        """Return the window as expired, without sums."""
+        return dataclasses.replace(
+            self, status="expired", content=WindowStatistic(self.metric.zero())
+        )
 
     def bare(self) -> Window:
-        """Return the window without its sums, and without what they were read from."""
+        """Return the window without sums, watermarks and progress."""
         content = self.content if isinstance(self.content, SearchState) else None
         return dataclasses.replace(
             self, content=content, watermarks={}, overview=TopicProgress({}, {})
@@ -125,72 +123,68 @@ class Window:
 
     @property
     def sums(self) -> Counts:
-        """The statistic of its reports, or of the answers to the round that is open.
-
-        Of slices: of those that are asked for, all together.
-        """
+        """The statistic of its reports (of all its slices), or of the round's answers."""
         if isinstance(self.content, SliceSums):
             total: Counts = self.content.statistics.sum(axis=0)
             return total
-        assert isinstance(self.content, Sums | SearchState)  # noqa: S101
+        assert isinstance(self.content, WindowStatistic | SearchState)  # noqa: S101
         return self.content.statistic
 
     @property
     def round(self) -> Round | None:
-        """The round that is open, or was the last one; None where there is none."""
+        """The open or last round; None: there is none."""
         return self.content.round if isinstance(self.content, SearchState) else None
 
     @property
     def reports(self) -> int:
-        """How many reports are counted in it; of a search, the answers to all rounds until now."""
+        """The number of its counted reports; for a search, the answers to all rounds so far."""
         decided = () if self.round is None else self.round.decisions
         counted = int(self.metric.counts(self.sums).sum())
         return counted + sum(sum(decision.answers) for decision in decided)
 
     @property
     def is_running_total(self) -> bool:
-        """Whether it is everything that was counted."""
+        """Whether it covers all event time."""
         return self.start_ms is None and self.end_ms is None
 
     @property
     def coverage(self) -> float | None:
-        """The share of its reports that the answer is made of; None: all, or it is not known."""
+        """The share of its reports in the answer; None: all, or unknown."""
         return self.content.coverage if isinstance(self.content, SliceSums) else None
 
     @property
     def panes(self) -> int | None:
-        """How many of the metric's panes it spans; None: unbounded."""
+        """The number of its panes; None: unbounded."""
         if self.start_ms is None or self.end_ms is None:
             return None
         return (self.end_ms - self.start_ms) // self.metric.pane_ms
 
     @property
     def bound(self) -> str:
-        """The bound that ``"auto"`` means here.
+        """The bound of ``"auto"``: ``"fixed"`` for a closed window, ``"anytime"`` while it grows.
 
-        ``"fixed"`` for a closed window; ``"anytime"`` for whatever may be looked at while it grows.
-        Each has all of beta: what is shown while it grows and the final answer are two statements.
+        Each has all of beta: answers during growth and the final one are two statements.
         """
         return "fixed" if self.status == "final" else "anytime"
 
 
 def event_time(watermarks: Mapping[int, Watermark]) -> int | None:
-    """Return the latest event time in any partition, confirmed or not; None: there is none yet."""
+    """Return the latest event time in any partition, confirmed or not; None: none yet."""
     latest = max((mark.latest for mark in watermarks.values()), default=NO_TIME)
     return None if latest == NO_TIME else latest
 
 
 class EventTimes:
-    """The latest event time of each metric in all that this process has read: it never goes back.
+    """The latest event time of each metric in this process's reads, which never decreases.
 
-    A time that too few batches confirm is forgotten by the watermarks.
+    Watermarks drop a time that too few batches confirm.
     """
 
     def __init__(self) -> None:
         self._latest: dict[tuple[str, int], int] = {}
 
     def note(self, metric: Metric, watermarks: Mapping[int, Watermark]) -> int | None:
-        """Return the latest event time in any reading, ms; None if there is none in this one."""
+        """Return the latest event time of all reads in ms; None if this read has none."""
         key, time = (metric.name, metric.revision), event_time(watermarks)
         if time is not None:
             time = self._latest[key] = max(time, self._latest.get(key, NO_TIME))
@@ -198,16 +192,14 @@ class EventTimes:
 
 
 def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int | None) -> str:
-    """Return whether a metric's window up to `end` is ready, and whether it can still grow.
+    """Return the status of a metric's window up to `end`.
 
     Parameters
     ----------
     watermarks : mapping of int to Watermark
-        Of the partitions that counted the metric.
     closed_ms : int
         From :meth:`aggregator.storage.progress.TopicProgress.closed`.
     end : int or None
-        Milliseconds since the epoch; None: unbounded.
     """
     if not watermarks:
         return "not_ready"
@@ -215,7 +207,7 @@ def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int 
 
 
 def last_edges(metric: Metric, length: str, newest: int | None) -> tuple[int | None, int | None]:
-    """Return the edges of the last stretch of event time, up to the end of its newest pane.
+    """Return the edges, in ms since the epoch, of a window that ends with the newest pane.
 
     Parameters
     ----------
@@ -223,18 +215,13 @@ def last_edges(metric: Metric, length: str, newest: int | None) -> tuple[int | N
     length : str
         A duration.
     newest : int or None
-        When the metric's newest pane begins, ms since the epoch; None before the first report. Not
-        the watermark: heartbeats move it beyond the last report.
-
-    Returns
-    -------
-    tuple of int, or of None before the first report
-        Milliseconds since the epoch.
+        The start of the newest pane, rather than the watermark, which heartbeats move beyond the
+        last report. None: no report yet.
 
     Raises
     ------
     ValueError
-        If `length` is no duration above zero.
+        If `length` is not a duration above zero.
     """
     span = above_zero("window", length)
     if newest is None:
@@ -268,14 +255,12 @@ def edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | Non
 
 
 def widened(first: int | None, last: int | None, width_ms: int) -> tuple[int | None, int | None]:
-    """Return the edges of a window, widened to whole stretches.
+    """Return the edges of a window, widened to multiples of `width_ms`; None: unbounded.
 
     Parameters
     ----------
-    first, last : int or None
-        Milliseconds since the epoch; None: unbounded.
-    width_ms : int
-        Of a stretch.
+    first, last, width_ms : int
+        In ms since the epoch, and in ms.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Answers by attributes of devices as plain values: one form for `--json`, HTTP and events."""
+"""Slices as plain values, the same for `--json`, HTTP and events."""
 
 from __future__ import annotations
 
@@ -86,26 +86,27 @@ class FinalAnswer(Answer, frozen=True, kw_only=True):
 
 
 def final_answer(
-    pane: Answer, found: Sequence[Slices], discovery: PaneDiscovery | None
+    pane: Answer, groupings: Sequence[Slices], discovery: PaneDiscovery | None
 ) -> FinalAnswer:
-    """Return the answer of a pane with slices of the stretch that it ends, and frequent strings.
+    """Return the answer of a pane with its slices and frequent strings.
 
     Parameters
     ----------
     pane : Answer
-    found : sequence of Slices
+    groupings : sequence of Slices
+        Of the slice pane that ends with this pane.
     discovery : PaneDiscovery or None
     """
     return FinalAnswer(
         **msgspec.structs.asdict(pane),
-        slices=[slices_answer(one) for one in found] or UNSET,
+        slices=[slices_answer(grouping) for grouping in groupings] or UNSET,
         discovery=discovery or UNSET,
     )
 
 
-def slices_answer(found: Slices) -> SlicesAnswer:
+def slices_answer(slices: Slices) -> SlicesAnswer:
     """Return the estimates of slices as plain values."""
-    window, query = found.window, found.query
+    window, query = slices.window, slices.query
     metric, names = window.metric, window.metric.domain.names
     labels, _ = metric.domain.select(query.categories)
     return SlicesAnswer(
@@ -114,41 +115,41 @@ def slices_answer(found: Slices) -> SlicesAnswer:
         kind=metric.kind,
         by=list(query.by),
         where=values(dict(query.conditions)),
-        status=found.status,  # type: ignore[arg-type]
+        status=slices.status,  # type: ignore[arg-type]
         start=iso(window.start_ms),
         end=iso(window.end_ms),
         updated=iso(None if window.arrived_ms == NO_TIME else window.arrived_ms),
-        coverage=found.coverage,
+        coverage=slices.coverage,
         beta=query.beta,
-        bound=found.bound,
-        covers=found.covers,
+        bound=slices.bound,
+        covers=slices.covers,
         target=query.target,
-        policy=found.policy,
-        simultaneous=found.simultaneous,
-        slices=[_slice(one) for one in found.slices],
-        left_out=found.left_out,
+        policy=slices.policy,
+        simultaneous=slices.simultaneous,
+        slices=[_slice(slice_estimate) for slice_estimate in slices.slices],
+        left_out=slices.left_out,
         **({names: list(labels)} if names else {}),
     )
 
 
-def as_dict(found: Slices) -> dict[str, Any]:
-    """Return :func:`slices_answer` as a dict of the names in JSON."""
-    shown: dict[str, Any] = msgspec.to_builtins(slices_answer(found))
-    return shown
+def as_dict(slices: Slices) -> dict[str, Any]:
+    """Return :func:`slices_answer` as a dict with the names in JSON."""
+    document: dict[str, Any] = msgspec.to_builtins(slices_answer(slices))
+    return document
 
 
 def values(attributes: Slice) -> dict[str, Value]:
-    """Return attributes with their values as JSON has them."""
+    """Return attributes' values for JSON."""
     return {
         name: Undeclared() if value == OTHER_VALUE else value for name, value in attributes.items()
     }
 
 
-def _slice(one: SliceEstimate) -> SliceAnswer:
-    estimate = None if one.estimate is None else one.estimate.numbers
+def _slice(slice_estimate: SliceEstimate) -> SliceAnswer:
+    estimate = None if slice_estimate.estimate is None else slice_estimate.estimate.numbers
     return SliceAnswer(
-        slice=values(one.slice),
-        reports=one.reports,
+        slice=values(slice_estimate.slice),
+        reports=slice_estimate.reports,
         status="too_few_reports" if estimate is None else estimate.status,  # type: ignore[arg-type]
         value=None if estimate is None else plain(estimate.shown),
         lower=None if estimate is None else plain(estimate.lower),

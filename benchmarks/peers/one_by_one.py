@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.peers.answering import Given, Task, answer, half
+from benchmarks.peers.answering import Task, answer, given, half
 
 Protocol = tuple[Callable[[int], Any], Callable[[list[Any]], Any]]
 """Randomizes a value; estimates from reports."""
 
-MOST = {"grr": 20_000, "rappor": 5_000, "oue": 5_000, "subset_selection": 2_000}
 
-
-def serve(protocols: Callable[[Given], dict[str, Protocol]], population: Given) -> None:
-    tasks: dict[str, Task] = {}
-    for name, (randomize, estimate) in protocols(population).items():
-        values = population.values[: MOST[name]].tolist()
-        reports = functools.cache(functools.partial(_randomized, randomize, values))
-        tasks[f"half {name}"] = functools.partial(
-            half, functools.partial(_randomized, randomize), estimate
-        )
+def serve(
+    protocols: Mapping[str, Protocol],
+    sizes: Mapping[str, int],
+    more: Mapping[str, Task] | None = None,
+) -> None:
+    """Answer the tasks of each protocol, on so many values, and more tasks."""
+    tasks: dict[str, Task] = {**(more or {})}
+    for name, (randomize, estimate) in protocols.items():
+        values = given().values[: sizes[name]].tolist()
+        randomized = functools.partial(_randomized, randomize)
+        reports = functools.cache(functools.partial(randomized, values))
+        tasks[f"half {name}"] = functools.partial(half, randomized, estimate)
         tasks[f"randomize {name}"] = functools.partial(_randomize, randomize, values)
         tasks[f"aggregate {name}"] = functools.partial(_aggregate, estimate, reports)
     answer(tasks)

@@ -1,4 +1,4 @@
-"""Begins what sends spans, if the settings say so; else OpenTelemetry is not imported."""
+"""Sets tracing up, if it is configured; otherwise OpenTelemetry is not imported."""
 
 from __future__ import annotations
 
@@ -11,14 +11,7 @@ if TYPE_CHECKING:
 
 
 def configured_tracing(settings: Settings, instance: str) -> Tracing | None:
-    """Return what sends spans to a collector, if that is configured.
-
-    Parameters
-    ----------
-    settings : Settings
-    instance : str
-        What tells this process from others of the service.
-    """
+    """Return the sender of spans, if it is configured, for the process named `instance`."""
     if not (settings.otlp.endpoint and settings.otlp.traces):
         return None
     from aggregator.monitoring.otlp.tracing import Tracing
