@@ -34,8 +34,8 @@ from aggregator.verifying.verify import verify
 from estimators import Metric, SearchMetric, TrustedMetric
 from producers.populations.flights import MIX, flight_table, flights
 from producers.populations.population import Population
+from producers.populations.population_replay import ReplayProgress
 from producers.populations.produce import Produced, produce
-from producers.populations.replay import Progress
 from producers.populations.round_answers import respond
 from producers.populations.truth import RunningTruth, Truth
 
@@ -72,7 +72,7 @@ class Demonstration:
         self._stack = contextlib.ExitStack()
         self._stop = threading.Event()
         self._produced: Produced | None = None
-        self._progress: Progress | None = None
+        self._progress: ReplayProgress | None = None
         self._truths: defaultdict[str, list[Truth]] = defaultdict(list)
         self._failure: BaseException | None = None
         self._began = time.monotonic()
@@ -266,7 +266,7 @@ class Demonstration:
         return clients.reporter_properties(self.settings) | {"sticky.partitioning.linger.ms": 0}
 
     def _report(self) -> None:
-        def progress(now: Progress, truths: dict[str, Truth]) -> None:
+        def progress(now: ReplayProgress, truths: dict[str, Truth]) -> None:
             self._progress = now
             for name, truth in truths.items():
                 self._truths[name].append(truth)

@@ -13,7 +13,7 @@ from aggregator.reading.search_progress import certified_number, search_progress
 from aggregator.reading.serialization import plain
 from aggregator.reading.window import Window
 from estimators import Estimate, Metric, SearchMetric, TrustedMetric
-from producers.populations.replay import Progress
+from producers.populations.population_replay import ReplayProgress
 from producers.populations.truth import Truth
 
 KIND_NOTES: dict[type[Metric], str] = {
@@ -44,7 +44,7 @@ class View:
         Of the metrics whose answer is a list of strings: they have no estimate.
     """
 
-    progress: Progress | None
+    progress: ReplayProgress | None
     windows: dict[str, Window]
     estimates: dict[str, Estimate]
     truths: dict[str, Truth]

@@ -53,12 +53,12 @@ class Calls:
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
-        """Have whoever closes wait for a call, and for the calls that it makes itself.
+        """Make `close` wait for a call, and for its nested calls.
 
         Raises
         ------
         ValueError
-            If somebody closes it already.
+            If it is closing already.
         """
         thread_id = threading.get_ident()
         with self._state:
@@ -74,7 +74,7 @@ class Calls:
 
     @contextmanager
     def flushing(self) -> Iterator[None]:
-        """Mark a flush, for which whoever closes does not wait.
+        """Mark a flush, for which `close` does not wait.
 
         Raises
         ------
@@ -90,21 +90,10 @@ class Calls:
             self._flushing.remove(thread_id)
 
     def close(self, deadline: float, finish: Callable[[], T]) -> T | None:
-        """Take no more calls, wait for those under way, and finish; once.
+        """Refuse new calls, wait for those under way, and finish; once.
 
-        A second thread waits for the first one.
-
-        Parameters
-        ----------
-        deadline : float
-            On the monotonic clock.
-        finish : callable
-            It is called by the first thread alone.
-
-        Returns
-        -------
-        T or None
-            What `finish` returned; None if it had ended before this call.
+        Only the first thread calls `finish`, whose value it returns; another one waits for it until
+        its own deadline, on the monotonic clock.
 
         Raises
         ------

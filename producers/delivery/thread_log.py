@@ -13,13 +13,10 @@ def log_from_thread(level: int, message: str, *values: object, with_error: bool 
 
     Parameters
     ----------
-    level : int
-        One of `logging`.
-    message : str
-        With placeholders for the values.
-    *values : object
-    with_error : bool
-        Whether the error under way is logged, too.
+    level, message, *values
+        As of :meth:`logging.Logger.log`.
+    with_error
+        Whether to log the current exception, too.
     """
     with suppress(Exception):
         logger.log(level, message, *values, exc_info=with_error)

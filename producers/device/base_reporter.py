@@ -43,33 +43,9 @@ _ATTRIBUTE_OVERHEAD = 2 * MOST_BYTES + 8
 class BaseReporter(Closing):
     """Randomizes values of one metric at once; a subclass sends the reports.
 
-    It never stores a raw value: `report` randomizes it before it returns, and only the report waits
-    for its batch. All methods may be called from any thread.
-
-    Parameters
-    ----------
-    metric : Metric
-    most_bytes : int
-        The largest batch that can be sent.
-    batch_reports : int
-        A batch has at most this many reports (fewer if `most_bytes` or the metric's
-        `max_batch_reports` requires it).
-    attributes, deny, trusted, bits, clock
-        As for :class:`producers.Reporter`.
-
-    Attributes
-    ----------
-    batch_reports : int
-        How many reports a batch has at most.
-    denied : int
-        How many values were reported as "other", because a rule denies them.
-
-    Raises
-    ------
-    TypeError
-        If `metric` is no metric.
-    ValueError
-        If a parameter cannot be used.
+    Raw values are never stored: `report` randomizes them before it returns. All methods are
+    thread-safe. See :class:`producers.Reporter` for the parameters; `most_bytes` limits the bytes
+    of a batch.
     """
 
     def __init__(
@@ -120,7 +96,7 @@ class BaseReporter(Closing):
         """Reports, batches and bytes that are acknowledged so far."""
 
     @abstractmethod
-    def admits(self, reports: int) -> bool:
+    def has_capacity(self, reports: int) -> bool:
         """Return whether so many more reports are taken; False: they are dropped, and counted.
 
         Raises
@@ -130,11 +106,11 @@ class BaseReporter(Closing):
         """
 
     @abstractmethod
-    def take(self, columns: Columns) -> None:
+    def buffer(self, columns: Columns) -> None:
         """Put randomized reports into their batches."""
 
     @abstractmethod
-    def put(self, batch: PendingBatch) -> None:
+    def send(self, batch: PendingBatch) -> None:
         """Send a batch."""
 
     @abstractmethod
@@ -170,12 +146,9 @@ class BaseReporter(Closing):
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Have whoever closes this reporter wait for a call: what is charged is reported.
+        """Make `close` wait for a call, so that everything charged is reported.
 
-        Raises
-        ------
-        ValueError
-            If this reporter is closed, or belongs to another process.
+        Raise ValueError if the reporter is closed or belongs to another process.
         """
         self.check_open()
         with self._calls.under_way():
@@ -184,15 +157,7 @@ class BaseReporter(Closing):
     # -- What comes again -------------------------------------------------------------------------
 
     def schedule(self, name: str, call: Callable[[], object]) -> None:
-        """Have the thread that sends call a function each minute, until this reporter is closed.
-
-        Parameters
-        ----------
-        name : str
-            Another function of this name is replaced.
-        call : callable
-            It raises nothing.
-        """
+        """Let the sending thread call a function each minute; it replaces one of the same name."""
         if not self._scheduled:
             self._next_look = clocks.monotonic() + LOOK_SECONDS
         self._scheduled[name] = call
@@ -276,7 +241,7 @@ class BaseReporter(Closing):
             if self.metric.sends_true_values and ledger is not None:
                 self._entrust(ledger, columns)
                 return
-            self.take(columns._replace(attributes=attributes_sent))
+            self.buffer(columns._replace(attributes=attributes_sent))
         with self._counting:
             self.denied += denied
 
@@ -302,14 +267,15 @@ class BaseReporter(Closing):
         ValueError, DeliveryError
             As for :meth:`report`. Nothing is reported then.
         """
-        parts = [(rows, sent_attributes(self.metric.slicing, own)) for rows, own in groups]
+        slicing = self.metric.slicing
+        parts = [(rows, sent_attributes(slicing, attributes)) for rows, attributes in groups]
         with self.calling():
             randomized = self._randomized(value, epsilon, time, None, None, 1)
             if randomized is None:
                 return
             columns, denied = randomized
-            for rows, own in parts:
-                self.take(columns.part(rows)._replace(attributes=own))
+            for rows, attributes in parts:
+                self.buffer(columns.part(rows)._replace(attributes=attributes))
         with self._counting:
             self.denied += denied
 
@@ -341,7 +307,7 @@ class BaseReporter(Closing):
         level = metric.level_of(epsilon)
         if level.ndim == 0:
             level = np.full(len(values), level)
-        if not self.admits(len(values)) or values.size == 0:
+        if not self.has_capacity(len(values)) or values.size == 0:
             return None
         self.check_open()
         reports = randomized(metric, values, level, times, ledger, permanent, changes, self.bits)
@@ -389,9 +355,7 @@ class BaseReporter(Closing):
             round: another number, or a threshold that its search cannot reach.
         DefinitionChanged
             If the ledger has a search of this name with another definition.
-        BudgetSpent, LedgerError
-            As for :meth:`report`. Nothing is answered then.
-        DeliveryError
+        BudgetSpent, LedgerError, DeliveryError
             As for :meth:`report`. Nothing is answered then.
         """
         metric = SearchMetric.require(self.metric)
@@ -415,7 +379,7 @@ class BaseReporter(Closing):
         level: NDArray[np.uint8],
         ledger: Ledger | None,
     ) -> int:
-        if not self.admits(len(values)):
+        if not self.has_capacity(len(values)):
             return 0
         self.check_open()
         metric.domain.to_unit(values)  # what cannot be answered costs nothing
@@ -435,7 +399,7 @@ class BaseReporter(Closing):
             part = slice(begin, begin + self.batch_reports)
             key = new_batch_id()
             payload = encode_randomized(metric, level[part], answers[part], now, key, number)
-            self.put(PendingBatch(key, payload, len(answers[part])))
+            self.send(PendingBatch(key, payload, len(answers[part])))
         return len(answers)
 
     @property
@@ -470,4 +434,4 @@ class BaseReporter(Closing):
             report = columns.part(slice(row, row + 1))
             time = int(report.time_ms[0])
             payload = encode_randomized(self.metric, report.level, report.reports, time, key)
-            self.put(PendingBatch(key, payload, 1))
+            self.send(PendingBatch(key, payload, 1))

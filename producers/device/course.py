@@ -1,7 +1,6 @@
-"""Which windows of a roll-up are over, and which of them wait for their report.
+"""Tracks which windows of a roll-up are over, and which of them wait for their report.
 
-Nothing here looks at a value. What is due follows from the moments at which somebody looks: so
-neither the time nor the number of reports tells what was gathered, or when.
+Only the clock decides, never a value: the time and the number of reports reveal no usage.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ MOST_DUE = 10_000
 
 
 class Course(msgspec.Struct, frozen=True):
-    """What is stored about the windows of a roll-up.
+    """State of a roll-up's windows.
 
     Attributes
     ----------
@@ -28,13 +27,11 @@ class Course(msgspec.Struct, frozen=True):
     missed : int
         How many windows were not reported in time.
     closed : tuple of (int, int)
-        Windows that are over: none of them is due twice, also if the clock went forward and then
-        back.
+        Windows that are over; none is due twice, even if the clock jumps forward and back.
     due : tuple of int
-        The starts of windows that are over and not reported yet, in order.
+        The ordered starts of windows that wait for their report.
     delay : int
-        How long after their end they are reported, in ms: every process of the device knows it, so
-        one that starts in the meantime does not report them before.
+        The time from end to report in ms, which all processes of the device share.
     """
 
     open: int
@@ -54,15 +51,7 @@ class Course(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """Windows of one length, which begin at multiples of it.
-
-    Parameters
-    ----------
-    length : int
-        In ms.
-    lateness : int
-        How long after a window's end its report is counted, in ms.
-    """
+    """Windows from multiples of `length`, whose reports count until `lateness`; both in ms."""
 
     length: int
     lateness: int
@@ -78,8 +67,7 @@ class Windows:
     def opened(self, course: Course, now: int) -> int:
         """Return the start of the first window that is not over now.
 
-        If the clock was set back by more than the lateness, what was in the future is not waited
-        for: windows go on at the present.
+        If the clock was set back by more than the lateness, windows continue at the present.
         """
         present = self.start(now)
         if course.open - present > self.lateness + self.length:
@@ -95,11 +83,8 @@ class Windows:
 
         Parameters
         ----------
-        course : Course
-        now : int
-            In ms since the epoch.
-        delay : int
-            Of windows that are over since the last look, in ms.
+        course, now, delay
+            The times in ms; `delay` is for windows that ended since the last look.
 
         Examples
         --------
@@ -127,13 +112,7 @@ class Windows:
 
 
 def after_closed(closed: tuple[Run, ...], start: int) -> int:
-    """Return the first window from a start on that is not closed.
-
-    Parameters
-    ----------
-    closed : tuple of (int, int)
-        In order, without overlaps.
-    start : int
+    """Return the first window from `start` on that is not closed; runs are ordered and disjoint.
 
     Examples
     --------
@@ -151,9 +130,8 @@ def uncovered(closed: tuple[Run, ...], start: int, end: int) -> int:
 
     Parameters
     ----------
-    closed : tuple of (int, int)
-    start, end : int
-        The interval.
+    closed, start, end
+        Runs, and the interval.
 
     Examples
     --------
@@ -165,13 +143,7 @@ def uncovered(closed: tuple[Run, ...], start: int, end: int) -> int:
 
 
 def with_run(closed: tuple[Run, ...], run: Run) -> tuple[Run, ...]:
-    """Return runs in order, with one more; of too many the oldest become one.
-
-    Parameters
-    ----------
-    closed : tuple of (int, int)
-    run : (int, int)
-        It may overlap others.
+    """Return the ordered runs with one more; merge the oldest if there are too many.
 
     Examples
     --------

@@ -47,14 +47,8 @@ class _Slice:
 class PaneBuffer:
     """Randomized reports that wait for their batch, by pane and slice.
 
-    Parameters
-    ----------
-    pane_ms, lateness_ms : int
-        The width of a pane, and how long after its end its reports are still counted.
-    batch_reports : int
-        A slice with this many reports in a pane gives a batch.
-    batch_age : float
-        A batch is sent this many seconds after its first report.
+    A slice with `batch_reports` in a pane is sent at once, others `batch_age` seconds after their
+    first report. Reports count until `lateness_ms` after the end of their pane.
     """
 
     def __init__(
@@ -69,22 +63,15 @@ class PaneBuffer:
         return sum(waiting.count for pane in self._panes.values() for waiting in pane.values())
 
     def add(self, columns: Columns, now: float) -> list[Columns]:
-        """Add reports; return the batches to send, in order of event time.
+        """Add reports at monotonic time `now`; return the batches to send, in order of event time.
 
-        Each has one pane and slice. These are the full batches, and those of panes that the new
-        reports will close on the workers: they must arrive first.
-
-        Parameters
-        ----------
-        columns : Columns
-            The reports, with their levels and event times.
-        now : float
-            Seconds on the clock of `aged`.
+        Each has one pane and slice. These are full batches, and those of panes that the new reports
+        close on the workers: they must arrive first.
         """
         full: list[Columns] = []
         for start, part in by_pane(columns, self.pane_ms):
             over = int(part.time_ms.max()) - self.pane_ms - self.lateness_ms
-            for closed in sorted(each for each in self._panes if each <= over):
+            for closed in sorted(start_ms for start_ms in self._panes if start_ms <= over):
                 full += [each.joined() for each in self._panes.pop(closed).values()]
             pane = self._panes.setdefault(start, {})
             sliced = pane.setdefault(columns.attributes, _Slice(now))
@@ -123,15 +110,7 @@ class PaneBuffer:
 
 
 def by_pane(columns: Columns, pane_ms: int) -> Iterator[tuple[int, Columns]]:
-    """Yield the start of each pane and its reports, in order of event time.
-
-    Parameters
-    ----------
-    columns : Columns
-        One report or more.
-    pane_ms : int
-        The width of a pane.
-    """
+    """Yield the start of each pane and its reports, in order of event time."""
     starts = columns.time_ms - columns.time_ms % pane_ms
     if starts.size == 1 or starts.min() == starts.max():
         yield int(starts[0]), columns

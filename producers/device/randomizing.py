@@ -119,22 +119,10 @@ def randomized(
 
     Parameters
     ----------
-    metric : Metric
-        The question.
-    values : ndarray, n rows
-        Values in the metric's domain.
-    level : ndarray of uint8, shape (n,)
-        Index of each value's level.
-    times : ndarray of int64, shape (n,)
-        Event times in ms since the epoch.
-    ledger : Ledger, optional
-        The ledger to charge; without one nothing is charged or stored.
-    permanent : float, optional
-        The epsilon of the permanent answers; for memoized metrics, with a ledger.
-    changes : int
-        How often a permanent answer may change in a period of the ledger.
-    bits : Bits, optional
-        The randomness; the operating system's by default.
+    metric, values, level, times
+        With n rows: values, level indices and event times in ms.
+    ledger, permanent, changes, bits
+        As for :class:`producers.Reporter`.
 
     Raises
     ------

@@ -147,7 +147,7 @@ class Reporter(BaseReporter):
         """Reports, batches and bytes that Kafka has acknowledged so far."""
         return self._outbox.delivered
 
-    def admits(self, reports: int) -> bool:
+    def has_capacity(self, reports: int) -> bool:
         """Return True; batches that failed for good raise an error, once, or if there are many.
 
         Raises
@@ -159,7 +159,7 @@ class Reporter(BaseReporter):
         self._outbox.check(KEPT_BYTES)
         return True
 
-    def take(self, columns: Columns) -> None:
+    def buffer(self, columns: Columns) -> None:
         """Put reports into their batches, and send the full ones.
 
         Waits while librdkafka's queue is full.
@@ -170,7 +170,7 @@ class Reporter(BaseReporter):
             self._seal(self._waiting.add(columns, now))
         self._outbox.send()
 
-    def put(self, batch: PendingBatch) -> None:
+    def send(self, batch: PendingBatch) -> None:
         """Send a batch; wait while librdkafka's queue is full."""
         with self._lock:
             self.check_open()

@@ -1,11 +1,9 @@
 """Gathers a device's values over a window, and reports once when the window is over.
 
-What is gathered is not randomized yet: it stays in a file on the device that only its owner can
-read, and is deleted when the window's report is made. The service knows nothing of windows; it gets
-one ordinary report, whose time is the end of its window.
-
-`add` only writes down a value. What sends is a look at the windows, which the clock decides
-(:mod:`producers.device.course`): when a report comes says nothing about values.
+Gathered values are not randomized yet: they stay in a file that only the device's owner can read,
+and are deleted with the window's report. The service gets one ordinary report at the end of the
+window. `add` only stores a value; the clock decides when to send (:mod:`producers.device.course`),
+so the time of a report reveals nothing about values.
 """
 
 from __future__ import annotations
@@ -260,11 +258,10 @@ class RollUp:
     # -- Windows ----------------------------------------------------------------------------------
 
     def _claim(self) -> Ended | None:
-        """Return the oldest window to report, and forget it; None if there is none.
+        """Remove and return the oldest window to report, or None.
 
-        This is on disk before it returns: a crash loses the window, and never reports it twice.
-        What an application supplies, such as a handler of the log, is not called within the
-        transaction: it may call this roll-up or its ledger.
+        The removal is durable: a crash loses the window, and never reports it twice. No callback of
+        the application runs within the transaction, because it may call this roll-up or its ledger.
         """
         now, ended, count = self._now(), None, 0
         with self._transaction(erasing=True) as database:
@@ -315,8 +312,7 @@ class RollUp:
     def _settle(self, database: sqlite3.Connection, course: Course, now: int) -> int:
         """Delete values of late windows, and return how many there were.
 
-        Values of other windows that nobody waits for are from under another clock: the present
-        window has them.
+        Values that were gathered under another clock move to the present window.
         """
         values, present = self._values(database), self._windows.present(course, now)
         stray = values.keys() - {present, *course.due}

@@ -37,12 +37,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
         Parameters
         ----------
-        metric : SearchMetric
-            A minimum or maximum.
-        progress : Progress
-            The decisions so far.
-        opened_ms : int
-            When the round was opened, in ms since the epoch.
+        metric, progress, opened_ms
+            The decisions so far, and when the round opens, in ms since the epoch.
         """
         search = metric.search
         over = search.finished(progress)

@@ -1,8 +1,8 @@
-"""True values of one person for a trusted collector: one a pane, under a pseudonym.
+"""True values of one person for a trusted collector: one per pane, under a pseudonym.
 
-A release is private for one report in it. To make that one person, their device sends one report a
-pane, under an id that it cannot choose again. A second report, from a copied or restored ledger,
-has the same id, and the collector counts it once.
+A release protects a single report. A device therefore sends one report per pane, under a fixed id.
+A second report, from a copied or restored ledger, has the same id, and the collector counts it
+once.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ def entrusted(
 
     Parameters
     ----------
-    ledger : Ledger
-    metric : Metric
+    ledger, metric
         With ``trust = "central"``.
     level, times : ndarray, shape (n,)
         Levels, and event times in ms; each in a later pane than the one before.
@@ -82,12 +81,8 @@ def pseudonym(secret: bytes, metric: str, start: int) -> bytes:
 
     Parameters
     ----------
-    secret : bytes
-        The device's own, from its ledger.
-    metric : str
-        The metric's name.
-    start : int
-        The pane's start, in ms since the epoch.
+    secret, metric, start
+        The device's secret, the metric's name and the start of the pane in ms.
     """
     message = f"{metric} {start}".encode()
     return hashlib.blake2b(message, digest_size=BATCH_ID_BYTES, key=secret).digest()

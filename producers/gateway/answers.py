@@ -39,11 +39,8 @@ def not_acknowledged(batch: PostedBatch, error: KafkaError, seconds: float) -> P
 
     Parameters
     ----------
-    batch : PostedBatch
-    error : KafkaError
-        What Kafka's client said of it.
-    seconds : float
-        How long it waited at most.
+    batch, error, seconds
+        What failed, and after how long.
     """
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return too_large_for_kafka()

@@ -52,25 +52,13 @@ class PostedBatch(PendingBatch):
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """The event times that the gateway accepts: those that workers would count.
-
-    Attributes
-    ----------
-    future, past : float
-        Seconds after and before now; no limit by default.
-    """
+    """The accepted event times: `future` and `past` seconds from now, unlimited by default."""
 
     future: float = math.inf
     past: float = math.inf
 
     def check(self, time_ms: int) -> None:
-        """Raise ReportError for a time that is too far from now; 0 stands for Kafka's timestamp.
-
-        Raises
-        ------
-        ReportError
-            With the reason ``future`` or ``too_old``.
-        """
+        """Raise ReportError for a time that is too far from now; 0 stands for Kafka's timestamp."""
         seconds_ahead = time_ms / 1000 - clock.time()
         for reason, where, away, limit in (
             ("future", "future", seconds_ahead, self.future),
@@ -156,11 +144,8 @@ def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem
 
     Parameters
     ----------
-    body : bytes
-    error : Exception
-        What reading it met.
-    shown : str
-        Where such a body is shown.
+    body, error, shown
+        The body, why it cannot be read, and how to show it.
     """
     if not body:
         return Problem(HTTPStatus.BAD_REQUEST, "an empty body: expected reports", shown)

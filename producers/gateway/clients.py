@@ -76,20 +76,10 @@ def client_of(scope: MutableMapping[str, Any]) -> Client:
 
 
 class Allowance:
-    """The allowance of each client for a period that begins with its first use.
+    """Each client's allowance for a period that begins with its first use.
 
-    A use is admitted while the client has something left. A use that exceeds what is left is also
-    charged to the following periods, so that the rate holds in the long run.
-
-    Parameters
-    ----------
-    limit : RateLimitItem
-    unit : str
-        What is counted, in the plural.
-    most : int
-        How many clients are counted at a time.
-    clock : callable
-        Seconds since any moment; never set back.
+    A use needs a positive rest; an excess is charged to the following periods, so that the rate
+    holds in the long run. At most `most` clients are counted; `unit` is a plural noun.
     """
 
     def __init__(
@@ -105,13 +95,7 @@ class Allowance:
         return len(self._used)
 
     def check(self, client: Client, charged: int = 0) -> None:
-        """Refuse a client that has nothing left.
-
-        Parameters
-        ----------
-        client : Client
-        charged : int
-            What was already charged for the post that is checked.
+        """Refuse a client with nothing left; this post was already charged `charged`.
 
         Raises
         ------
@@ -166,11 +150,6 @@ class Clients:
         How many clients are counted at a time.
     clock : callable
         Seconds since any moment; never set back.
-
-    Raises
-    ------
-    ValueError
-        If a rate cannot be read.
     """
 
     def __init__(
@@ -192,25 +171,13 @@ class Clients:
                 self._limits[unit] = Allowance(limit, unit, max_clients, clock)
 
     def admit(self, scope: MutableMapping[str, Any], length: int = 0) -> Client:
-        """Count a post and the bytes that it announces; return its client.
-
-        Raises
-        ------
-        Problem
-            429, with the time until its client may post again.
-        """
+        """Count a post and its announced bytes; return its client, or raise Problem (429)."""
         client = client_of(scope)
         self.admit_client(client, length)
         return client
 
     def admit_client(self, client: Client, length: int = 0) -> None:
-        """Count a post of a known client: the rest of :meth:`admit`.
-
-        Raises
-        ------
-        Problem
-            429, as of :meth:`admit`.
-        """
+        """Count a post of a known client, as :meth:`admit` does."""
         try:
             for limit in self._limits.values():
                 limit.check(client)

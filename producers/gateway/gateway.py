@@ -90,11 +90,6 @@ class Gateway:
     schema_id : int, optional
         As of :class:`producers.Reporter`: batches go to Kafka in the frame of a schema registry.
 
-    Raises
-    ------
-    ValueError
-        If a parameter cannot be used.
-
     Examples
     --------
     >>> from estimators import define
@@ -187,13 +182,7 @@ class Gateway:
         await self.close()
 
     async def post(self, scope: Scope, receive: Receive) -> Response:
-        """Answer a post of one batch.
-
-        Raises
-        ------
-        Problem
-            If Kafka has not acknowledged it.
-        """
+        """Answer a post of one batch; raise Problem unless Kafka acknowledges it."""
         head, client, hold = self._admitted(scope)
         try:
             body = await self._body(receive, head, hold, client)

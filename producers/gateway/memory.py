@@ -6,18 +6,7 @@ from producers.gateway.problems import POST_AGAIN, Problem, unavailable
 
 
 class Memory:
-    """The memory of all posts in progress.
-
-    Parameters
-    ----------
-    most : int
-        Bytes.
-
-    Attributes
-    ----------
-    reserved : int
-        Bytes.
-    """
+    """The memory of all posts in progress, in bytes."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes, self.reserved = max_bytes, 0
@@ -29,12 +18,7 @@ class Memory:
 
 
 class Hold:
-    """What one post, or one batch of a post, has reserved.
-
-    Attributes
-    ----------
-    bytes : int
-    """
+    """The bytes that one post, or one of its batches, reserves."""
 
     __slots__ = ("bytes", "memory")
 
@@ -42,13 +26,7 @@ class Hold:
         self.memory, self.bytes = memory, 0
 
     def reserve(self, more: int) -> None:
-        """Reserve further bytes.
-
-        Raises
-        ------
-        Problem
-            503 if all posts together would have more than they may.
-        """
+        """Reserve further bytes; raise Problem (503) if all posts together exceed the limit."""
         if self.memory.reserved + more > self.memory.max_bytes:
             raise self.memory.full()
         self.memory.reserved += more

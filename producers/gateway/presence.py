@@ -22,16 +22,9 @@ goes to a broker drawn at random, and only one of several may be frozen."""
 
 
 class Presence:
-    """Checks Kafka in a thread of its own after a call of `doubt`.
+    """Checks Kafka in its own thread after a call of `doubt`.
 
-    Parameters
-    ----------
-    ask : callable
-        Returns whether Kafka answers within so many seconds.
-    left : callable
-        Called in that thread when Kafka does not answer.
-    clock : callable
-        Seconds that only grow.
+    `ask` returns whether Kafka answers within so many seconds; that thread calls `left` if not.
 
     Attributes
     ----------
@@ -65,13 +58,7 @@ class Presence:
             self._changed.notify_all()
 
     def request_check(self, *, is_sure: bool = False) -> None:
-        """Request a check of Kafka.
-
-        Parameters
-        ----------
-        is_sure : bool
-            Kafka's client says that no broker is reachable: then one failed check is enough.
-        """
+        """Request a check of Kafka."""
         with self._changed:
             if not is_sure and self._clock() - self._answered_at < SETTLED_SECONDS:
                 return

@@ -14,7 +14,7 @@ SAME_BATCH = "post the same batch again, with the same batch_id and time: it is 
 
 
 class Problem(Exception):  # noqa: N818
-    """A refused request: the response says why, and what to do.
+    """A refused request; the response says why, and how to correct it.
 
     Parameters
     ----------
@@ -68,10 +68,8 @@ def unavailable(detail: str, remedy: str, status: int = HTTPStatus.SERVICE_UNAVA
 
     Parameters
     ----------
-    detail, remedy : str
-        What is wrong, and what to do.
-    status : int
-        503, or 504 if Kafka has not answered in time.
+    detail, remedy, status
+        As of :class:`Problem`; 504 if Kafka has not answered in time.
     """
     return Problem(status, detail, remedy, retry_after=RETRY_SECONDS)
 

@@ -18,15 +18,7 @@ BODY_SECONDS = 10.0
 
 
 class Receiver:
-    """Receives bodies in one event loop.
-
-    Parameters
-    ----------
-    most : int
-        Bytes of a body, as it comes and expanded.
-    executor : Executor
-        Expands bodies that are compressed.
-    """
+    """Receives bodies of at most `most` bytes, also expanded, in one event loop."""
 
     def __init__(self, max_bytes: int, executor: Executor) -> None:
         self.max_bytes, self._executor = max_bytes, executor

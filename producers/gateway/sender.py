@@ -75,23 +75,10 @@ class _Flight:
 
 
 class Sender:
-    """Batches in flight to Kafka.
+    """Batches in flight to Kafka, with parameters as of `producers.gateway.gateway.Gateway`.
 
-    All methods belong to the event loop. No thread waits for acknowledgements: the loop itself
-    looks for them every few milliseconds and takes all that have come, so that a post costs no
-    change of threads.
-
-    Parameters
-    ----------
-    config : mapping
-        librdkafka's properties.
-    topic : str
-    timeout : float
-        Seconds to wait for Kafka's acknowledgement of a batch.
-    prepare : callable, optional
-        Called in a thread until it does not raise, before anything is sent: to create the topic.
-    schema_id : int, optional
-        Of the frame of a schema registry; None: bare batches.
+    All methods run in the event loop, which polls for acknowledgements every few milliseconds: a
+    post costs no change of threads.
 
     Attributes
     ----------

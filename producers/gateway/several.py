@@ -41,13 +41,7 @@ class BatchesAnswer(msgspec.Struct, frozen=True):
 
 
 def split(media_type: str, body: bytes) -> list[bytes]:
-    """Return the batches of a body, each as the body of a post of its own.
-
-    Parameters
-    ----------
-    media_type : str
-        Protobuf: a serialized ``ReportBatches``; JSON_TYPE: a list of batches.
-    body : bytes
+    """Return the batches of a body, each as the body of a post.
 
     Raises
     ------
@@ -76,14 +70,7 @@ def split(media_type: str, body: bytes) -> list[bytes]:
 def read_each(
     bodies: Sequence[bytes], read: Callable[[bytes], PostedBatch]
 ) -> list[PostedBatch | Problem]:
-    """Return each batch for Kafka, or what is wrong with it.
-
-    Parameters
-    ----------
-    bodies : sequence of bytes
-    read : callable
-        Reads one of them, or raises Problem.
-    """
+    """Return each batch for Kafka, or what is wrong with it."""
     batches: list[PostedBatch | Problem] = []
     for body in bodies:
         try:
@@ -96,15 +83,7 @@ def read_each(
 def answer_each(
     batches: Sequence[PostedBatch | Problem], problems: Sequence[Problem | None]
 ) -> Response:
-    """Return the answer to a post: 202 if Kafka has all of its batches, else 207.
-
-    Parameters
-    ----------
-    batches : sequence of PostedBatch or Problem
-        As they were read.
-    problems : sequence of Problem or None
-        Why a batch was not acknowledged; None: it was.
-    """
+    """Return the answer to a post: 202 if Kafka has all of its batches, else 207."""
     answers = list(map(_answer, batches, problems))
     is_whole = all(answer.status == HTTPStatus.ACCEPTED for answer in answers)
     pauses = [

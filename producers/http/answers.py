@@ -22,18 +22,7 @@ _random = random.SystemRandom()
 
 
 class Answer(NamedTuple):
-    """A gateway's answer.
-
-    Attributes
-    ----------
-    status : int
-    media_type : str
-    retry_after : str
-        The header, or nothing.
-    location : str
-        Where a redirect leads.
-    body : bytes
-    """
+    """A gateway's answer; `retry_after` and `location` are headers, "" if absent."""
 
     status: int
     media_type: str
@@ -95,14 +84,7 @@ def explain(answer: Answer) -> str:
 
 
 def asked_pause(retry_after: str, now: float) -> float | None:
-    """Return the seconds that a header Retry-After asks for; None if it asks for nothing.
-
-    Parameters
-    ----------
-    retry_after : str
-        Seconds, or a date.
-    now : float
-        Seconds since the epoch.
+    """Return the seconds that a Retry-After header asks for at `now` (since the epoch), or None.
 
     Examples
     --------

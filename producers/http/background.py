@@ -64,24 +64,7 @@ class Failure:
 
 
 class Background:
-    """A daemon thread that empties a queue.
-
-    Parameters
-    ----------
-    queue : ReportQueue
-    client : GatewayClient
-    definitions : Definitions
-    on_failure : callable, optional
-        Called in the thread with each :class:`Failure`; what it raises is logged.
-
-    Attributes
-    ----------
-    failures : int
-        How many there were.
-    last_failure : Failure or None
-    changed : dict of str to DefinitionChanged
-        The metrics whose definition the gateway has changed.
-    """
+    """A daemon thread that empties a queue; it calls `on_failure` with each :class:`Failure`."""
 
     def __init__(
         self,
@@ -111,15 +94,7 @@ class Background:
         self._thread.start()
 
     def check(self, name: str, *, now: bool) -> None:
-        """Compare the gateway's definition of a name with the stored one.
-
-        Parameters
-        ----------
-        name : str
-            The metric's.
-        now : bool
-            Whether to do so soon; otherwise after each refusal only.
-        """
+        """Compare the gateway's definition of a name with the stored one."""
         with self._state:
             self._named.add(name)
             if now:
@@ -148,12 +123,10 @@ class Background:
 
         Parameters
         ----------
-        metric : str or None
-            Of one metric, or of all.
-        deadline : float
-            On the monotonic clock.
-        patient : bool
-            False: once the gateway fails, or nothing is left but what failed, it is not waited for.
+        metric, deadline
+            All metrics if None; on the monotonic clock.
+        patient
+            False: do not wait once the gateway fails, or only failed batches are left.
         """
         with self._state:
             stalls, self._is_stuck = self._stalls, False
@@ -170,13 +143,7 @@ class Background:
         return True
 
     def stop(self, deadline: float) -> None:
-        """End the thread; a request that is not over at the deadline is cut off.
-
-        Parameters
-        ----------
-        deadline : float
-            On the monotonic clock.
-        """
+        """End the thread; cut off a request at the deadline, on the monotonic clock."""
         with self._state:
             self._is_stopping = True
             self._state.notify_all()

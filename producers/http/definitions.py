@@ -1,8 +1,8 @@
 """Definitions from a gateway: checked, stored, and pinned by name.
 
-A server may send any definition, and another one tomorrow. A device derives by itself what a
-definition means, stores the first one of a name in the queue's file, and refuses any other
-(:mod:`producers.ledger.pinned_definitions` does so for what the ledger remembers).
+A server may change a definition at any time. A device derives its meaning itself, stores the first
+one of a name in the queue's file, and refuses any other, as
+:mod:`producers.ledger.pinned_definitions` does for the ledger.
 """
 
 from __future__ import annotations
@@ -55,13 +55,6 @@ SAME_KEYS = (
 def read_served(body: bytes, name: str) -> Metric:
     """Return the metric that ``GET /v1/metrics/NAME`` describes.
 
-    Parameters
-    ----------
-    body : bytes
-        The answer.
-    name : str
-        The metric that was asked for.
-
     Raises
     ------
     ValueError
@@ -99,14 +92,7 @@ def read_served(body: bytes, name: str) -> Metric:
 
 
 class Definitions:
-    """The definitions that a device has by name.
-
-    Parameters
-    ----------
-    file : QueueFile
-        It stores the first definition of each name.
-    client : GatewayClient
-    """
+    """Definitions by name; the queue's file stores the first one of each name."""
 
     def __init__(self, file: QueueFile, client: GatewayClient) -> None:
         self._file, self._client = file, client

@@ -1,7 +1,7 @@
 """One connection to a gateway: requests that say nothing about who sends them.
 
-There are no cookies, no user agent and no conditional requests: a server that hands out marks gets
-none back. Redirects are not followed.
+Requests carry no cookies, user agent or conditions that could identify the device, and follow no
+redirects.
 """
 
 from __future__ import annotations
@@ -104,11 +104,6 @@ class GatewayClient:
     timeout : float
         Seconds that each step of a request may take. All of them together may take four times as
         long, so that nobody can keep a device waiting with an answer that never ends.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a parameter cannot be used.
     """
 
     def __init__(

@@ -129,15 +129,7 @@ class HttpConnection(Closing):
         return self._asking.get(name, "round")
 
     def check_definition(self, name: str, *, now: bool) -> None:
-        """Compare the gateway's definition of a name with the stored one, in the background.
-
-        Parameters
-        ----------
-        name : str
-            The metric's.
-        now : bool
-            Whether to do so soon; otherwise after each refusal only.
-        """
+        """Compare the gateway's definition of a name with the stored one, in the background."""
         self._background.check(name, now=now)
 
     def changed(self, name: str) -> Exception | None:
@@ -184,21 +176,10 @@ class HttpConnection(Closing):
         )
 
     def finish(self, metric: str | None, deadline: float) -> int:
-        """Send what is left while the gateway takes it; return the number of reports that wait.
+        """Send the rest while the gateway accepts it; return the number of waiting reports.
 
-        With a file the first failure ends this: what is in the file is not lost.
-
-        Parameters
-        ----------
-        metric : str or None
-            Of one metric, or of all.
-        deadline : float
-            On the monotonic clock.
-
-        Raises
-        ------
-        DeliveryError
-            If reports are lost, because they waited in memory.
+        Stop at the deadline (monotonic clock), and with a file also at the first failure. Raise
+        DeliveryError if reports are lost because they waited in memory.
         """
         try:
             self.queue.seal(metric, deadline)
@@ -209,13 +190,7 @@ class HttpConnection(Closing):
         return self.unsent(metric)
 
     def unsent(self, metric: str | None) -> int:
-        """Return the number of reports that are left in the file, of one metric or of all.
-
-        Raises
-        ------
-        DeliveryError
-            If there is no file: they wait in memory, and are lost.
-        """
+        """Return the number of reports in the file; raise DeliveryError without a file."""
         if self.path is None:
             raise self.error(metric, are_kept=False)
         reports, batches = self.queue.left(metric)

@@ -141,7 +141,7 @@ class HttpReporter(BaseReporter):
         """How often something went wrong in the background, for any metric of the connection."""
         return self.connection.failures
 
-    def admits(self, reports: int) -> bool:
+    def has_capacity(self, reports: int) -> bool:
         """Return whether reports are taken; if not, they are counted as dropped.
 
         Raises
@@ -163,12 +163,12 @@ class HttpReporter(BaseReporter):
         error.add_note(f"the queue is full ({queue.most_bytes} bytes); nothing was reported")
         raise error
 
-    def take(self, columns: Columns) -> None:
+    def buffer(self, columns: Columns) -> None:
         """Put reports into the queue."""
         if self.connection.queue.add(self._rule, columns):
             self.connection.wake()
 
-    def put(self, batch: PendingBatch) -> None:
+    def send(self, batch: PendingBatch) -> None:
         """Put a batch into the queue."""
         self.connection.queue.put(self.metric.name, batch)
         self.connection.wake()

@@ -74,14 +74,9 @@ class QueueError(RuntimeError):
 
 
 class QueueFile:
-    """A queue's database, shared by the threads of a process.
+    """A queue's database, shared by the threads of a process; in memory without a path.
 
-    Before a fork it is closed; parent and child open it again when they need it.
-
-    Parameters
-    ----------
-    path : Path or None
-        Created if it does not exist, readable by its owner alone. None: in memory.
+    It is closed before a fork; parent and child open it again. Only its owner can read the file.
 
     Raises
     ------

@@ -49,12 +49,8 @@ def count(database: sqlite3.Connection, metric: str, name: str, more: int) -> No
 
     Parameters
     ----------
-    database : sqlite3.Connection
-        In a transaction.
-    metric, name : str
-        Whose total, and which.
-    more : int
-        How many.
+    database, metric, name, more
+        Which total of a metric, and how much.
     """
     database.execute(
         "INSERT INTO totals VALUES (?, ?, ?) "
@@ -88,14 +84,8 @@ def append(database: sqlite3.Connection, batch: int, metric: Metric, columns: Co
 
     Parameters
     ----------
-    database : sqlite3.Connection
-        In a transaction.
-    batch : int
-        The number of the open batch.
-    metric : Metric
-        Whose reports they are.
-    columns : Columns
-        One report or more.
+    database, batch, metric, columns
+        The number of the open batch, and one report or more.
     """
     levels = columns.level.astype(np.uint8).tobytes()
     reports: NDArray[np.integer[Any]] = columns.reports
@@ -117,16 +107,8 @@ def close_batch(
 
     Parameters
     ----------
-    database : sqlite3.Connection
-        In a transaction.
-    number : int
-        Of the open batch.
-    metric : str
-        Its metric's name.
-    revision : int
-        Of the definition by which the reports were made.
-    attributes : str
-        Those of the devices, as JSON.
+    database, number, metric, revision, attributes
+        The open batch, its definition, and the devices' attributes as JSON.
     """
     rows = database.execute(
         "SELECT levels, reports, time_ms FROM rows WHERE batch = ? ORDER BY number", (number,)
@@ -155,14 +137,8 @@ def insert(
 
     Parameters
     ----------
-    database : sqlite3.Connection
-        In a transaction.
-    metric : str
-        The metric's name.
-    payload, key : bytes
-        The batch as it is posted, and its id.
-    reports : int
-        How many it has.
+    database, metric, key, payload, reports
+        A sealed batch.
     """
     database.execute(
         "INSERT INTO batches (metric, payload, id, reports) VALUES (?, ?, ?, ?)",

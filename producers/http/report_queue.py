@@ -1,8 +1,7 @@
-"""Reports that wait: first for their batch, then as a batch for the gateway's acknowledgement.
+"""Stores reports until their batch is sealed, and batches until the gateway acknowledges them.
 
-Each operation is one transaction, so a process may be killed at any time: a report that
-:meth:`ReportQueue.add` has taken is in the file until its batch is acknowledged, and its batch has
-one id from the moment it is sealed.
+Each operation is one transaction, so a process may be killed at any time. A batch gets its only id
+when it is sealed.
 """
 
 from __future__ import annotations
@@ -71,16 +70,7 @@ class Totals:
 
 @dataclasses.dataclass(frozen=True)
 class BatchRule:
-    """When the reports of a metric become a batch.
-
-    Parameters
-    ----------
-    metric : Metric
-    reports : int
-        A batch has at most so many.
-    age_ms : int
-        How long the first report of a batch waits for others.
-    """
+    """The maximum reports of a batch, and how long (ms) its first report waits for others."""
 
     metric: Metric
     reports: int
@@ -100,13 +90,6 @@ class ReportQueue:
         What :meth:`is_full` is for, and whether the oldest batches make room.
     clock : callable
         Seconds since the epoch: the age of batches.
-
-    Raises
-    ------
-    ValueError
-        If a parameter cannot be used.
-    QueueError
-        If the file cannot be used.
     """
 
     def __init__(
@@ -137,14 +120,7 @@ class ReportQueue:
             return stored_bytes(database) >= self.most_bytes
 
     def add(self, rule: BatchRule, columns: Columns) -> bool:
-        """Store reports; return whether the sender has to look: a batch is ready, or was begun.
-
-        Parameters
-        ----------
-        rule : BatchRule
-        columns : Columns
-            One report or more.
-        """
+        """Store reports; return whether the sender has to look: a batch is ready, or was begun."""
         metric, has_news = rule.metric, False
         attributes = json.dumps(columns.attributes)
         with self.file.transaction() as database:
@@ -168,14 +144,7 @@ class ReportQueue:
         return has_news
 
     def put(self, metric: str, batch: PendingBatch) -> None:
-        """Store a sealed batch.
-
-        Parameters
-        ----------
-        metric : str
-            Its name.
-        batch : PendingBatch
-        """
+        """Store a sealed batch."""
         with self.file.transaction() as database:
             count(database, metric, "taken", batch.reports)
             insert(database, metric, batch.payload, batch.key, batch.reports)
@@ -189,14 +158,9 @@ class ReportQueue:
     # -- Batches go out ---------------------------------------------------------------------------
 
     def seal(self, metric: str | None = None, deadline: float = math.inf) -> None:
-        """Make batches of all reports that wait for one, of a metric or of all.
+        """Make batches of all waiting reports, or of a metric's.
 
-        Parameters
-        ----------
-        metric : str, optional
-            Its name.
-        deadline : float
-            On the monotonic clock: another process that has the file is waited for until then.
+        Wait for a process that locks the file until the deadline, on the monotonic clock.
         """
         with self.file.transaction(deadline=deadline) as database:
             if metric is None:
@@ -205,13 +169,7 @@ class ReportQueue:
                 self._seal(database, "metric = ?", metric)
 
     def seal_due(self) -> float | None:
-        """Make batches of reports that have waited long enough; return when the next are due.
-
-        Returns
-        -------
-        float or None
-            Seconds from now; None if no reports wait for their batch.
-        """
+        """Make batches of due reports; return the seconds until the next are due, or None."""
         now = self._now()
         with self.file.transaction() as database:
             # beyond opened_ms lies the past of a clock that was set back: such a batch is due, too
@@ -225,11 +183,9 @@ class ReportQueue:
             return first_batch(database) is not None
 
     def oldest(self, but: Collection[int] = ()) -> QueuedBatch | None:
-        """Return the batch to send next, after noting the attempt; None if there is none.
+        """Return the next batch to send, apart from the numbers `but`; None if there is none.
 
-        The batches with the numbers `but` are left out.
-
-        It is on disk before this returns: what may arrive has an id that is never given again.
+        The attempt is on disk before this returns, so that no other batch gets its id.
         """
         with self.file.transaction(durable=True) as database:
             batch = first_batch(database, but)
@@ -250,7 +206,7 @@ class ReportQueue:
             count(database, batch.metric, "bytes", len(batch.payload))
 
     def failed(self, batch: QueuedBatch, *, refusal: bool, own_words: bool) -> int:
-        """Note an error that is of a batch alone, which may give the batch up.
+        """Count a failure of a single batch, which may give the batch up.
 
         Parameters
         ----------

@@ -25,24 +25,10 @@ WHAT_TO_CHECK = "check that the brokers are reachable and the topic is writable"
 
 
 class Outbox:
-    """The batches of one reporter, from the moment they are sealed until Kafka acknowledges them.
+    """The batches of one reporter from sealing until Kafka acknowledges them.
 
-    They are sent in the order of `put`, whichever threads send them: an older batch behind a newer
-    one could be late.
-
-    Parameters
-    ----------
-    connection : Connection
-    topic : str
-    key : bytes, optional
-        The key of every message, instead of the batch's id.
-    schema_id : int, optional
-        Of the batches' schema in a registry: they are sent in its frame.
-
-    Raises
-    ------
-    ValueError
-        If no registry has given the id.
+    They are sent in the order of `put` by any thread: an older batch behind a newer one could be
+    late. The key of a message is the batch's id by default.
     """
 
     def __init__(
@@ -64,19 +50,7 @@ class Outbox:
         self._first_error = ""
 
     def check(self, most_bytes: int) -> None:
-        """Raise an error for batches that failed for good, before accepting more.
-
-        Parameters
-        ----------
-        most_bytes : int
-            The limit for failed batches: above it nothing is accepted until a flush has sent them.
-
-        Raises
-        ------
-        DeliveryError
-            If batches have failed that no error has reported yet, or more than `most_bytes` of
-            them.
-        """
+        """Raise DeliveryError for new failures, or more than `most_bytes` of failed batches."""
         if not self._failed:
             return
         with self._lock:
@@ -96,12 +70,9 @@ class Outbox:
             self._sealed.append(batch)
 
     def send(self, deadline: float | None = None) -> None:
-        """Pass the queued batches to librdkafka in order; wait while its queue is full.
+        """Pass queued batches to librdkafka in order; wait while its queue is full.
 
-        Parameters
-        ----------
-        deadline : float, optional
-            On the monotonic clock: a batch without room in the queue until then fails.
+        A batch without room at the deadline (monotonic clock) fails.
         """
         if not self._sealed or self._sender == threading.get_ident():
             return  # it sends already, and waits for room: a callback of librdkafka is reporting

@@ -55,12 +55,6 @@ class WithoutSecrets(logging.Filter):
 def describe_kafka_error(error: Any, topic: str | None = None) -> str:
     """Return the message of Kafka's client for an error, and what to do if that is known.
 
-    Parameters
-    ----------
-    error : KafkaError
-    topic : str, optional
-        Which topic it is about, if it is about one.
-
     Examples
     --------
     >>> describe_kafka_error(KafkaError(KafkaError._AUTHENTICATION, "wrong"))

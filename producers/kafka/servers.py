@@ -17,11 +17,6 @@ _BROKER_ADDRESS = re.compile(
 def check_servers(properties: Mapping[str, Any]) -> None:
     """Refuse addresses of brokers that are none.
 
-    Parameters
-    ----------
-    properties : mapping
-        librdkafka's.
-
     Raises
     ------
     ValueError

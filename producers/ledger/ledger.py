@@ -225,19 +225,8 @@ class Ledger:
 
         Parameters
         ----------
-        database : sqlite3.Connection
-            In a transaction.
-        metric : str
-            Whose reports they are.
-        parts : int
-            Their cost, in the ledger's parts of an epsilon.
-        reports : int
-            How many are paid for.
-
-        Raises
-        ------
-        BudgetSpent
-            If too little is left.
+        database, metric, parts, reports
+            As for :meth:`Ledger.charge`.
         """
         now = self.advance(database)
         self.charge(database, now, metric, parts, reports)
@@ -256,23 +245,8 @@ class Ledger:
 
         Parameters
         ----------
-        database : sqlite3.Connection
-            In a transaction.
-        now : int
-            Ms since the epoch.
-        metric : str
-            Whose reports they are.
-        parts : int
-            Their cost, in the ledger's parts of an epsilon.
-        reports : int
-            How many are paid for.
-        answer : int, optional
-            The permanent answer that is charged.
-
-        Raises
-        ------
-        BudgetSpent
-            If too little is left.
+        database, now, metric, parts, reports, answer
+            A transaction, ms since the epoch, and a cost in ten-thousandths of epsilon.
         """
         self._require(database, now, metric, parts)
         database.execute(
@@ -332,16 +306,8 @@ def total(database: sqlite3.Connection, now: int, metric: str, parts: int, repor
 
     Parameters
     ----------
-    database : sqlite3.Connection
-        In a transaction.
-    now : int
-        Ms since the epoch; stored if the metric has no entry yet.
-    metric : str
-        Whose reports they are.
-    parts : int
-        Their cost, in the ledger's parts of an epsilon.
-    reports : int
-        How many.
+    database, now, metric, parts, reports
+        As for :meth:`Ledger.charge`.
     """
     database.execute(
         "INSERT INTO totals VALUES (?, ?, ?, ?) ON CONFLICT (metric) DO UPDATE SET "

@@ -82,12 +82,8 @@ def create(path: Path, period_ms: int, now_ms: int) -> None:
 
     Parameters
     ----------
-    path : Path
-        Of the ledger.
-    period_ms : int
-        The period of its budget.
-    now_ms : int
-        When it begins, in ms since the epoch.
+    path, period_ms, now_ms
+        The period of its budget, and when it begins.
 
     Raises
     ------
@@ -113,11 +109,8 @@ def create_database(path: Path, mode: str, schema: str) -> None:
 
     Parameters
     ----------
-    path : Path
-    mode : str
-        What SQLite executes first, outside of a transaction; may be empty.
-    schema : str
-        What it executes in one transaction.
+    path, mode, schema
+        SQL to run before a transaction, and within one.
 
     Raises
     ------

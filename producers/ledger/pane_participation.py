@@ -37,15 +37,11 @@ class AlreadyAnswered(RuntimeError):  # noqa: N818
 
 
 def answer_once(database: sqlite3.Connection, metric: Metric, times: Sequence[int]) -> None:
-    """Record the panes of event times in ms as answered.
+    """Record the panes of event times as answered.
 
     Parameters
     ----------
-    database : sqlite3.Connection
-        In a transaction.
-    metric : Metric
-        The metric of the panes.
-    times : sequence of int
+    database, metric, times
         Event times in ms since the epoch, one report each.
 
     Raises

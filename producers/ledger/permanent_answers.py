@@ -1,8 +1,7 @@
 """Permanent answers: drawn once for each value, stored in the device's ledger, and repeated.
 
-`estimators.memoization` proves their cost: the permanent epsilon once for each distinct value,
-however often it is reported. The ledger charges it in each period in which the answer is used,
-because somebody who sees only that period learns the answer there.
+`estimators.memoization` proves their cost: the permanent epsilon once for each distinct value. The
+ledger charges it in each period that uses the answer, for observers who see only that period.
 
 **No value decides what is charged, or whether a report appears.** A period has room for a fixed
 number of different answers, two by default: the current value, and one change. The ledger charges
@@ -55,18 +54,10 @@ def repeat_or_draw(
 
     Parameters
     ----------
-    ledger : Ledger
-    metric : Metric
-        With ``memoized``.
-    values, level, times : ndarray, shape (n,)
-        The values, their levels and event times in ms; each time in a later pane than the one
-        before.
-    permanent : Fraction, optional
-        The epsilon of the answers; by default that of each level.
-    changes : int
-        How many different answers a period has room for after the first; all are charged.
-    bits : Bits, optional
-        The source of randomness; the operating system's by default.
+    ledger, metric, values, level, times
+        Of shape (n,): values, levels and event times in ms; each time in a later pane.
+    permanent, changes, bits
+        As for :meth:`producers.Reporter.report`; by default, each level is permanent.
 
     Raises
     ------

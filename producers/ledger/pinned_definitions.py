@@ -1,9 +1,8 @@
 """Pinned definitions: searches and repeated answers keep the first definition of a name.
 
-A server may send any definition, and another one tomorrow. A changed definition must not make a
-device forget which rounds it has answered, which answers it repeats, or the threshold that it drew
-for itself. So the ledger stores the SHA-256 of the meaning of the first definition under a name,
-and refuses any other definition of that name.
+A server may change a definition at any time. This must not make a device forget its answered
+rounds, its repeated answers or its drawn threshold. The ledger therefore stores the SHA-256 of the
+meaning of a name's first definition, and refuses any other one.
 """
 
 from __future__ import annotations
@@ -65,12 +64,8 @@ def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> No
 
     Parameters
     ----------
-    database : sqlite3.Connection
-        Of the ledger.
-    name : str
-        The metric's.
-    fingerprint : bytes
-        SHA-256 of its definition now.
+    database, name, fingerprint
+        A definition and its metric's name.
 
     Raises
     ------

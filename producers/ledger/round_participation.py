@@ -35,16 +35,10 @@ def claim_round(
 
     Parameters
     ----------
-    ledger : Ledger
-    metric : Metric
-        With rounds.
-    number : int
-        The round, from 1 on.
-    level : int
-        The level of the answer. If the budget is split, an answer costs epsilon / rounds, rounded
-        up to the ledger's unit.
-    bits : Bits, optional
-        The source of randomness; the operating system's by default.
+    ledger, metric, number
+        A round, from 1 on.
+    level, bits
+        If the budget is split, an answer costs epsilon / rounds, rounded up to the ledger's unit.
 
     Raises
     ------

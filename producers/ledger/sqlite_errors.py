@@ -12,12 +12,6 @@ BUSY_SECONDS = 30.0
 def explain_sqlite_error(error: sqlite3.Error, remedies: Mapping[str, str]) -> str:
     """Return what an error means, and what to do.
 
-    Parameters
-    ----------
-    error : sqlite3.Error
-    remedies : mapping of str to str
-        By words of SQLite's message, what that means for this kind of file; it comes first.
-
     Examples
     --------
     >>> explain_sqlite_error(sqlite3.OperationalError("database or disk is full"), {})

@@ -22,12 +22,8 @@ def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.d
 
     Parameters
     ----------
-    accounts : mapping of str to Account
-        The account of all metrics, then each metric's.
-    period_ms : int
-        The period of the budget.
-    began : datetime
-        When the ledger was created.
+    accounts, period_ms, began
+        The ledger's accounts, period, and beginning in ms.
     """
     total, *metrics = accounts.values()
     repeated = [account.metric for account in metrics if account.permanent]
@@ -52,7 +48,7 @@ def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.d
 def _given(metrics: list[Account], total: Account, period: str, of_what: str) -> str:
     if not total.reports:
         return f"In the last {period} this device gave no answers."
-    about = " and ".join(_about(each) for each in metrics if each.reports)
+    about = " and ".join(_about(account) for account in metrics if account.reports)
     trusted = [account.metric for account in metrics if account.trusted and account.reports]
     observed = "all of them"
     if trusted:

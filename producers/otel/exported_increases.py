@@ -47,17 +47,14 @@ class ExportedIncreases:
         A reader's intervals follow each other. One that ends before the last one does is that of a
         clock which was set back.
 
-        Parameters
-        ----------
-        exported : mapping of str to list of Data
-            By the instrument's name.
-
         Raises
         ------
         UnusableError
             For the whole export.
         """
-        intervals = {name: found for name, data in exported.items() if (found := _interval(data))}
+        intervals = {
+            name: interval for name, data in exported.items() if (interval := _interval(data))
+        }
         forked_at = self._forked_at
         is_parents = any(start < forked_at for start, _ in intervals.values())
         if intervals:

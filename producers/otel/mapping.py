@@ -63,15 +63,7 @@ class EachExport:
         self.reporter.metric.level_of(self.epsilon)
 
     def take(self, data: list[Data]) -> None:
-        """Report the value of an instrument.
-
-        Raises
-        ------
-        UnusableError
-            If there is none.
-        ValueError, DefinitionChanged, BudgetSpent, AlreadyAnswered, LedgerError, DeliveryError
-            As for :meth:`producers.Reporter.report`.
-        """
+        """Report the value of an instrument; raise UnusableError if there is none."""
         self.reporter.report(
             _value(data, self.of, self.category),
             self.epsilon,
@@ -126,8 +118,6 @@ class Gathered:
         ------
         UnusableError
             If there is none, or values of this kind cannot be added up.
-        ValueError, QueueError, LedgerError
-            As for :meth:`producers.RollUp.add`.
         """
         value = _value(data, self.of, self.category)
         if self.roll_up.how == "sum" and not is_additive(data, self.of):

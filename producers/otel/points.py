@@ -26,15 +26,7 @@ Point: TypeAlias = NumberDataPoint | Recorded
 
 
 class UnusableError(Exception):
-    """Data points that have no value to report.
-
-    Parameters
-    ----------
-    reason : str
-        One word: the key under which the exporter counts them.
-    detail : str
-        What was expected.
-    """
+    """Data points without a value to report; `reason` is one word, under which they are counted."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -47,15 +39,7 @@ def points_of(data: Iterable[Data]) -> list[Point]:
 
 
 def is_additive(data: Sequence[Data], of: Of) -> bool:
-    """Return whether values of several exports may be added up.
-
-    Parameters
-    ----------
-    data : sequence of Data
-        Of one instrument, as :func:`value_of` takes it.
-    of : Of
-        What is reported of a histogram.
-    """
+    """Return whether values of several exports may be added up."""
     if isinstance(data[0], Histogram | ExponentialHistogram):
         return of in ("sum", "count")
     return isinstance(data[0], Sum) and data[0].is_monotonic
@@ -66,13 +50,6 @@ def value_of(data: Sequence[Data], of: Of) -> float:
 
     It is what a view without attributes would have: the sum of counters, the recordings of
     histograms together, the latest value of gauges.
-
-    Parameters
-    ----------
-    data : sequence of Data
-        The instrument's, one for each meter that has one of that name.
-    of : Of
-        What is reported of a histogram.
 
     Raises
     ------
@@ -88,12 +65,8 @@ def category_of(data: Sequence[Data], of: Of, attribute: str) -> str:
 
     Parameters
     ----------
-    data : sequence of Data
-        As for :func:`value_of`.
-    of : Of
-        What is compared of histograms.
-    attribute : str
-        The key of the attribute.
+    data, of, attribute
+        As for :func:`value_of`; the attribute's key.
 
     Raises
     ------
@@ -118,7 +91,7 @@ def category_of(data: Sequence[Data], of: Of, attribute: str) -> str:
 
 def _check(data: Sequence[Data]) -> None:
     """Refuse data whose values mean something else than this module makes of them."""
-    kinds = {(type(one), isinstance(one, Sum) and one.is_monotonic) for one in data}
+    kinds = {(type(point), isinstance(point, Sum) and point.is_monotonic) for point in data}
     if len(kinds) > 1:
         raise UnusableError("several_kinds", "expected instruments of one kind under one name")
     delta = AggregationTemporality.DELTA

@@ -1,4 +1,4 @@
-"""Reads CSV files: finds the delimiter and the header, and picks columns."""
+"""Reads columns of CSV files; detects the delimiter and the header."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from typing import TextIO
 
 from estimators.errors import meant, shortened
 from producers.populations.text_files import (
-    ENCODINGS,
-    SAVE,
+    ENCODING_NAMES,
+    SAVE_HINT,
     detect_encoding,
     open_bytes,
     table_path,
 )
 
-DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-"""In the order in which they are tried, with their names."""
-_SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
+DELIMITER_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+"""In the order in which they are tried."""
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 """A first line that tells Excel the delimiter."""
 _LONGEST_CELL = 2**31 - 1
-_BLOCK = 500  # rows turned into columns at once: measured, twice as fast as 20,000
-MANY_LINES = 10
-"""If lines of a longer cell have the delimiters of rows, a quote has swallowed rows of text."""
-_NUMBER = re.compile(r"[-+.:/TZ ]*[0-9][-+0-9.:/TZ ]*")
-"""A number or a time, which distinguishes rows from text."""
-_BREAK = re.compile("\r\n|\r|\n")
-_QUOTES = (
+_BLOCK_ROWS = 500  # measured: twice as fast as 20,000
+LONG_CELL_LINES = 10
+"""If lines of a longer cell look like rows, an unclosed quote has swallowed rows."""
+_NUMBER_OR_TIME = re.compile(r"[-+.:/TZ ]*[0-9][-+0-9.:/TZ ]*")
+"""Distinguishes rows from text."""
+_LINE_BREAK = re.compile("\r\n|\r|\n")
+_QUOTES_REMEDY = (
     'Write "" for a quote that belongs to such a cell; `tr -d \'"\' < FILE | dither define - ...` '
     "reads the file without quotes"
 )
@@ -41,18 +41,7 @@ _QUOTES = (
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Columns of a CSV file as text, without spaces at the ends of cells.
-
-    Attributes
-    ----------
-    delimiter : str
-    header : list of str
-        The names of all columns.
-    columns : dict of str to list of str, a cell for each row
-        By the name that was asked for.
-    notes : list of str
-        How the file was read, for people.
-    """
+    """Columns of a CSV file as stripped text, by requested name, and notes on how it was read."""
 
     delimiter: str
     header: list[str]
@@ -66,15 +55,7 @@ class Table:
 
 
 class NoColumnError(ValueError):
-    """Raised if a CSV file has no column of a name.
-
-    Parameters
-    ----------
-    path : Path
-    name : str
-    header : sequence of str
-        The names in the header.
-    """
+    """Raised if a CSV file has no column of a name."""
 
     def __init__(self, path: Path, name: str, header: Sequence[str]) -> None:
         self.path, self.name = path, name
@@ -85,18 +66,18 @@ class NoColumnError(ValueError):
 
 
 def positions(header: Sequence[str], name: str) -> list[int]:
-    r"""Return the positions of columns with this name, or else with one that looks the same.
+    r"""Return the positions of columns with this name.
 
-    It may be another Unicode form, or else differ in case or space.
+    If there are none, ignore the Unicode form; then also case and spaces.
 
     >>> positions(["x", "e\u0301 "], "\xe9"), positions(["x", "X"], "X")
     ([1], [1])
     """
     for form in (str, _composed, lambda text: _composed(" ".join(text.split())).casefold()):
-        found = [place for place, other in enumerate(header) if form(other) == form(name)]
-        if found:
+        matches = [position for position, title in enumerate(header) if form(title) == form(name)]
+        if matches:
             break
-    return found
+    return matches
 
 
 def _composed(text: str) -> str:
@@ -104,63 +85,73 @@ def _composed(text: str) -> str:
 
 
 def _place(path: Path, header: Sequence[str], name: str) -> int:
-    found = positions(header, name)
-    if not found:
+    matches = positions(header, name)
+    if not matches:
         raise NoColumnError(path, name, header)
-    if len(found) > 1:
+    if len(matches) > 1:
         listed = " and ".join(
-            f"{shortened(header[place])} at position {place + 1}" for place in found
+            f"{shortened(header[position])} at position {position + 1}" for position in matches
         )
         raise ValueError(
-            f"{path}: the header has column {shortened(name)} {len(found)} times: {listed}: "
+            f"{path}: the header has column {shortened(name)} {len(matches)} times: {listed}: "
             "expected one; rename the others"
         )
-    return found[0]
+    return matches[0]
 
 
 def read_table(path: str | Path, names: Sequence[str], optional: Sequence[str] = ()) -> Table:
     """Return columns of a CSV file.
 
-    Its encoding is UTF-16 if it begins with its mark, else UTF-8, or Windows-1252 if the bytes are
-    not UTF-8. The delimiter is that of a first line ``sep=;``, or the first one with which the
-    header has all of the names.
+    A byte-order mark selects UTF-16; otherwise the encoding is UTF-8, or Windows-1252 for invalid
+    UTF-8. A first line ``sep=;`` sets the delimiter; otherwise it is the first one that splits the
+    header into all names.
 
     Parameters
     ----------
     path : path
         A CSV file with a header, also in a zip, in gzip or from a pipe (``-``: standard input).
     names : sequence of str
-        They may differ from the file's in case and in spaces.
+        Case and spaces are ignored.
     optional : sequence of str
-        Names of further columns, which the file need not have.
+        Columns that may be absent.
 
     Raises
     ------
     ValueError
-        If the file cannot be unpacked or is not text, a column is missing or there are two, a row
-        has another length than the header, or a quote is never closed.
+        If the file cannot be unpacked or is not text, a column is missing or ambiguous, a row has
+        another length than the header, or a quote is never closed.
     """
     path = table_path(path)
     with open_bytes(path) as raw:
-        encoding, why = detect_encoding(path, raw)
+        encoding, encoding_note = detect_encoding(path, raw)
         raw.seek(0)
         text = io.TextIOWrapper(raw, encoding=encoding, newline="")
-        told = _SEPARATOR.fullmatch(text.readline())
-        rows = _choose_rows(path, text, 1 if told else 0, told[1] if told else DELIMITERS, names)
+        separator = _SEPARATOR_LINE.fullmatch(text.readline())
+        rows = _choose_rows(
+            path, text, 1 if separator else 0, separator[1] if separator else DELIMITER_NAMES, names
+        )
         header = rows.header
-        names = [*dict.fromkeys([*names, *(each for each in optional if positions(header, each))])]
-        places = {name: _place(path, header, name) for name in names}
-        columns, said = _columns(rows, places)
-    note = f"file: {ENCODINGS[encoding]}, separated by "
-    note += DELIMITERS.get(rows.delimiter, repr(rows.delimiter)) + f"; {why}" * bool(why)
-    differing = [(header[place], name) for name, place in places.items() if header[place] != name]
-    notes = ["; ".join([note, *said])]
-    notes += [f"column: {shortened(found)} for {shortened(name)}" for found, name in differing]
+        names = [
+            *dict.fromkeys([*names, *(title for title in optional if positions(header, title))])
+        ]
+        position_by_name = {name: _place(path, header, name) for name in names}
+        columns, row_notes = _columns(rows, position_by_name)
+    note = f"file: {ENCODING_NAMES[encoding]}, separated by "
+    note += DELIMITER_NAMES.get(rows.delimiter, repr(rows.delimiter)) + f"; {encoding_note}" * bool(
+        encoding_note
+    )
+    differing = [
+        (header[position], name)
+        for name, position in position_by_name.items()
+        if header[position] != name
+    ]
+    notes = ["; ".join([note, *row_notes])]
+    notes += [f"column: {shortened(title)} for {shortened(name)}" for title, name in differing]
     return Table(rows.delimiter, header, columns, notes)
 
 
 class _Rows:
-    """The rows of a CSV text, with one delimiter; a quote in a wrong place is a ValueError."""
+    """The rows of a CSV text; a misplaced quote raises ValueError."""
 
     def __init__(self, path: Path, text: TextIO, skipped: int, delimiter: str) -> None:
         text.seek(0)
@@ -174,12 +165,12 @@ class _Rows:
         self._text, self._skipped = text, skipped
         self.path, self.delimiter = path, delimiter
         self.long_cells: list[tuple[int, int]] = []
-        """The number of lines of each cell with several, and the line in which its row begins."""
+        """The number of lines of each multi-line cell, and the first line of its row."""
         self.header: list[str] = []
         self.header = next((row for [row] in self.blocks(1) if row), [])
 
-    def blocks(self, size: int = _BLOCK) -> Iterator[list[list[str]]]:
-        """Yield the next rows, so many at once; an empty line is an empty row."""
+    def blocks(self, size: int = _BLOCK_ROWS) -> Iterator[list[list[str]]]:
+        """Yield blocks of at most `size` rows; an empty line is an empty row."""
         block: list[list[str]] = [[]]
         while block:
             line, block = self._line() + 1, []
@@ -193,7 +184,7 @@ class _Rows:
                 yield block
 
     def _line(self) -> int:
-        """Return the number of lines that have been read."""
+        """Return the number of lines read."""
         return self._skipped + self._csv.line_num
 
     def _misquoted(self, first: int, error: csv.Error) -> ValueError:
@@ -205,51 +196,53 @@ class _Rows:
         line = next(itertools.islice(self._text, first - 1, None))
         return ValueError(
             f"{self.path}, line {first}: a cell begins with a quote, {wrong}: "
-            f"{shortened(line)}. {_QUOTES}"
+            f"{shortened(line)}. {_QUOTES_REMEDY}"
         )
 
     def _check_long_cells(self, block: list[list[str]], line: int) -> None:
         for row in block:
-            for place, cell in enumerate(row):
-                lines = _BREAK.split(cell)
+            for position, cell in enumerate(row):
+                lines = _LINE_BREAK.split(cell)
                 if len(lines) == 1:
                     continue
                 self.long_cells.append((len(lines), line))
-                if self._has_rows(lines, row, place):
+                if self._has_rows(lines, row, position):
                     raise ValueError(
                         f"{self.path}, line {line}: a quote opens a cell of {len(lines):,} lines "
                         f"that look like rows: {shortened(cell)}: expected a quote at the end of "
-                        f"the cell, or its text in one line. {_QUOTES}"
+                        f"the cell, or its text in one line. {_QUOTES_REMEDY}"
                     )
             line += _count_lines(row)
 
-    def _has_rows(self, lines: Sequence[str], row: Sequence[str], place: int) -> bool:
-        """Return whether most lines of a row's cell look like the row, or like one of a header."""
+    def _has_rows(self, lines: Sequence[str], row: Sequence[str], position: int) -> bool:
+        """Return whether most lines of a cell look like its row, or like a header."""
         parts = [line.split(self.delimiter) for line in lines[1:]]
-        parts[-1] += row[place + 1 :]
+        parts[-1] += row[position + 1 :]
         fitting = [cells for cells in parts if len(cells) == len(row) > 1]
-        if len(lines) > (MANY_LINES if self.header else 2) and len(fitting) > 0.8 * len(parts):
+        if len(lines) > (LONG_CELL_LINES if self.header else 2) and len(fitting) > 0.8 * len(parts):
             return True
-        numbers = [other for other, cell in enumerate(row) if _NUMBER.fullmatch(cell)]
-        if not numbers or (len(lines) == 2 and numbers[0] > place):
+        number_positions = [
+            index for index, cell in enumerate(row) if _NUMBER_OR_TIME.fullmatch(cell)
+        ]
+        if not number_positions or (len(lines) == 2 and number_positions[0] > position):
             return False
-        alike = [all(_NUMBER.fullmatch(cells[other]) for other in numbers) for cells in fitting]
-        return 2 * sum(alike) > len(parts)
+        has_numbers = [
+            all(_NUMBER_OR_TIME.fullmatch(cells[index]) for index in number_positions)
+            for cells in fitting
+        ]
+        return 2 * sum(has_numbers) > len(parts)
 
 
 def _count_lines(row: list[str]) -> int:
-    return 1 + sum(len(_BREAK.findall(cell)) for cell in row)
+    return 1 + sum(len(_LINE_BREAK.findall(cell)) for cell in row)
 
 
 def _choose_rows(
     path: Path, text: TextIO, skipped: int, delimiters: Iterable[str], names: Sequence[str]
 ) -> _Rows:
-    """Return the rows after their header, with the first delimiter that gives all columns.
+    """Return the rows, split by the first delimiter that yields all columns.
 
-    Raises
-    ------
-    ValueError
-        If there is none: what is wrong with the delimiter that gives most columns.
+    If none does, raise the error of the delimiter that yields most columns.
     """
     text.seek(0)
     first = next(itertools.islice(text, skipped, None), "")
@@ -264,16 +257,18 @@ def _choose_rows(
         if not missing:
             return rows
         if not rows.header:
-            raise ValueError(f"{path} is empty: expected a CSV file with a header. {SAVE}")
+            raise ValueError(f"{path} is empty: expected a CSV file with a header. {SAVE_HINT}")
         wrong[NoColumnError(path, missing[0], rows.header)] = len({*rows.header})
     raise max(wrong, key=lambda error: wrong[error])
 
 
-def _columns(rows: _Rows, places: Mapping[str, int]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the columns, and notes on lines and rows that are unlike others."""
+def _columns(
+    rows: _Rows, position_by_name: Mapping[str, int]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the columns, and notes on unusual lines and rows."""
     header, done, empty, repeated = rows.header, 0, 0, 0
-    picked = [operator.itemgetter(place) for place in places.values()]
-    columns: dict[str, list[str]] = {name: [] for name in places}
+    picked = [operator.itemgetter(position) for position in position_by_name.values()]
+    columns: dict[str, list[str]] = {name: [] for name in position_by_name}
     for block in rows.blocks():
         empty += block.count([])
         repeated += block.count(header) + block.count(["\ufeff" + header[0], *header[1:]])
@@ -287,7 +282,7 @@ def _columns(rows: _Rows, places: Mapping[str, int]) -> tuple[dict[str, list[str
                     "quotes, remove lines that are no rows, or name another one in a first line "
                     "sep=;"
                 )
-        for name, pick in zip(places, picked, strict=True):
+        for name, pick in zip(position_by_name, picked, strict=True):
             columns[name].extend(map(str.strip, map(pick, block)))
         done += len(block)
     long = rows.long_cells

@@ -1,4 +1,4 @@
-"""Finds values that are far from all others: marks of a missing value, faults of a clock."""
+"""Finds outliers, such as marks of missing values and faults of a clock."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-FAR = 10.0
-"""Values are far from the others if their distance is so many times the range of these."""
-NINES = 3
-"""Numbers of so many nines and more, such as -9999, are far at a tenth of that distance."""
-MOST = 5
-"""Different values at an end that may be far, if most numbers are others; at most a third."""
+OUTLIER_DISTANCE = 10.0
+"""An outlier's distance from the other values, in ranges of these."""
+MIN_NINES = 3
+"""Numbers of at least so many nines, such as -9999, are outliers at a tenth of that distance."""
+MAX_OUTLIERS_AT_END = 5
+"""Distinct outliers at one end; at most a third of all distinct values."""
 
 
 def is_far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which numbers are at an end and far from all others.
+    """Return which numbers are outliers at either end.
 
     Parameters
     ----------
@@ -31,40 +31,36 @@ def is_far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
     []
     """
     values = np.unique(numbers[~np.isnan(numbers)])
-    ends = range(1 + min(MOST, values.size // 3))
+    ends = range(1 + min(MAX_OUTLIERS_AT_END, values.size // 3))
     pairs = sorted(itertools.product(ends, ends), key=sum, reverse=True)
     for low, high in pairs:
         inner = values[low : values.size - high]
         above = values[values.size - high :]
         if inner.size > 1 and _is_apart(values[:low], inner) and _is_apart(-above, -inner):
-            far = np.asarray((numbers < inner[0]) | (numbers > inner[-1]))
-            if max(low, high) < 2 or np.median(far) == 0:
-                return far
+            is_outlier = np.asarray((numbers < inner[0]) | (numbers > inner[-1]))
+            if max(low, high) < 2 or np.median(is_outlier) == 0:
+                return is_outlier
     return np.zeros(numbers.shape, dtype=bool)
 
 
 def _is_apart(outer: NDArray[np.float64], inner: NDArray[np.float64]) -> bool:
     """Return whether lower values are far from higher ones."""
     digits = [f"{abs(value):.15g}".replace(".", "") for value in outer.tolist()]
-    is_nines = all(len(text) >= NINES and not text.strip("9") for text in digits)
-    times = 2 * (1 if is_nines else FAR)  # halves of all numbers, so that nothing overflows
+    is_nines = all(len(text) >= MIN_NINES and not text.strip("9") for text in digits)
+    times = 2 * (
+        1 if is_nines else OUTLIER_DISTANCE
+    )  # halves of all numbers, so that nothing overflows
     width = inner.max() / 2 - inner.min() / 2
     return not outer.size or bool(inner.min() / times - outer.max() / times > width)
 
 
 def far_numbers(numbers: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:
-    """Return which numbers are far from all others, and a note on them.
-
-    Parameters
-    ----------
-    numbers : ndarray of float64, shape (n,)
-        NaN where there is none.
-    """
-    far = is_far(numbers)
-    listed = np.unique(numbers[far]).tolist()
+    """Return the outliers as :func:`is_far` does, and a note on them."""
+    is_outlier = is_far(numbers)
+    listed = np.unique(numbers[is_outlier]).tolist()
     note = (
-        f"far: {np.count_nonzero(far):,} of {np.count_nonzero(~np.isnan(numbers)):,} values are "
-        f"{' and '.join(map(repr, listed))}, far from all others. If that means no value, "
+        f"far: {np.count_nonzero(is_outlier):,} of {np.count_nonzero(~np.isnan(numbers)):,} values "
+        f"are {' and '.join(map(repr, listed))}, far from all others. If that means no value, "
         f"{' '.join(f'--missing {value!r}' for value in listed)} leaves it out"
     )
-    return far, [note] if listed else []
+    return is_outlier, [note] if listed else []

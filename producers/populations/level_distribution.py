@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from estimators.metrics.metric import Metric
 
-_EXPECTED = "expected epsilon:share pairs such as 0.5:0.3,1:0.5,2:0.2, the shares adding up to 1"
+_EXPECTED_SHARES = (
+    "expected epsilon:share pairs such as 0.5:0.3,1:0.5,2:0.2, the shares adding up to 1"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +26,6 @@ class LevelDistribution:
         Positive and distinct.
     shares : tuple of float
         Of the same length, at least 0, adding up to 1.
-
-    Raises
-    ------
-    ValueError
-        With the number that cannot be used.
     """
 
     epsilons: tuple[float, ...]
@@ -38,7 +35,7 @@ class LevelDistribution:
         """Check that this is a distribution over epsilons."""
         if not self.epsilons or len(self.epsilons) != len(self.shares):
             raise ValueError(
-                f"{len(self.epsilons)} epsilons with {len(self.shares)} shares: {_EXPECTED}"
+                f"{len(self.epsilons)} epsilons with {len(self.shares)} shares: {_EXPECTED_SHARES}"
             )
         for epsilon in self.epsilons:
             if not (epsilon > 0 and math.isfinite(epsilon)):
@@ -49,7 +46,9 @@ class LevelDistribution:
             if not 0 <= share <= 1:
                 raise ValueError(f"share {share}: expected a number from 0 to 1")
         if abs(math.fsum(self.shares) - 1) > 1e-9:
-            raise ValueError(f"shares that add up to {math.fsum(self.shares):g}: {_EXPECTED}")
+            raise ValueError(
+                f"shares that add up to {math.fsum(self.shares):g}: {_EXPECTED_SHARES}"
+            )
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -72,7 +71,9 @@ class LevelDistribution:
                 epsilons.append(float(epsilon))
                 shares.append(float(share))
             except ValueError:
-                raise ValueError(f"{part.strip()!r} in the mix {text!r}: {_EXPECTED}") from None
+                raise ValueError(
+                    f"{part.strip()!r} in the mix {text!r}: {_EXPECTED_SHARES}"
+                ) from None
         return cls(tuple(epsilons), tuple(shares))
 
     @classmethod
@@ -82,13 +83,7 @@ class LevelDistribution:
         return cls(tuple(float(level) for level in metric.levels), (1 / count,) * count)
 
     def check(self, metric: Metric) -> None:
-        """Raise ValueError if one of these epsilons is below the metric's lowest level.
-
-        Raises
-        ------
-        ValueError
-            With the epsilon.
-        """
+        """Raise ValueError if an epsilon is below the metric's lowest level."""
         try:
             metric.level_of(self.epsilons)
         except ValueError as error:
@@ -97,8 +92,7 @@ class LevelDistribution:
     def assign(self, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
         """Draw the epsilon of each of `count` simulated devices.
 
-        This simulates people's choices, so a seeded generator is enough. The randomness of a report
-        never comes from here.
+        A seeded generator simulates people's choices; it never randomizes a report.
         """
         shares = np.asarray(self.shares)
         chosen = generator.choice(len(self.epsilons), size=count, p=shares / shares.sum())

@@ -1,4 +1,4 @@
-"""A population of simulated devices: their values and event times."""
+"""The values and event times of simulated devices."""
 
 from __future__ import annotations
 
@@ -17,26 +17,21 @@ Column = NDArray[Any]
 
 @dataclasses.dataclass(frozen=True)
 class Population:
-    """Devices in order of event time; row i of every column is the i-th device.
+    """Devices in order of event time; row i of each column belongs to device i.
 
     Parameters
     ----------
     time_ms : ndarray of int64, shape (n,)
         Event times, ascending, in milliseconds since the epoch.
     columns : mapping of str to ndarray, shape (n,); (n, d) for vectors
-        By metric name: float64 values or vectors (NaN: this device has nothing to report), int64
+        By metric name: float64 values or vectors (NaN: nothing to report), int64
         indices of categories (-1: nothing), or strings of an open vocabulary ("": nothing).
     skipped : int
-        Rows of the source without an event time, which were left out.
+        Source rows without an event time, which were left out.
     notes : tuple of str
-        How the source was read, for people.
+        How the source was read, for display.
     attributes : mapping of str to ndarray of object, shape (n,)
-        Public properties of the devices by name, as text ("": the device says nothing).
-
-    Raises
-    ------
-    ValueError
-        If times are not ascending or a column has another length.
+        Public attributes of the devices by name ("": not sent).
     """
 
     time_ms: NDArray[np.int64]
@@ -68,14 +63,8 @@ class Population:
 
         Parameters
         ----------
-        time_ms : ndarray of int64, shape (rows,)
-            Event times, in any order.
-        columns : mapping of str to ndarray, rows rows
-            By name.
-        skipped : int
-            Rows that were left out.
-        attributes : mapping of str to ndarray, optional
-            By name.
+        time_ms, columns, skipped, attributes
+            As for :class:`Population`, with rows in any order.
 
         Examples
         --------
@@ -88,25 +77,29 @@ class Population:
         return cls(time_ms[order], ordered, skipped, attributes=_rows(attributes or {}, order))
 
     @classmethod
-    def together(cls, one: Self, other: Self) -> Self:
-        """Return the devices of two populations, which report different metrics, in order of time.
-
-        Parameters
-        ----------
-        one, other : Population
-            No metric is a column of both.
+    def merged(cls, first: Self, second: Self) -> Self:
+        """Return the devices of two populations with disjoint metrics.
 
         Examples
         --------
-        >>> one = Population(np.array([1, 3]), {"x": np.array([2.0, 4.0])})
-        >>> both = Population.together(one, Population(np.array([2]), {"c": np.array([0])}))
-        >>> both.columns["x"], both.columns["c"]
+        >>> first = Population(np.array([1, 3]), {"x": np.array([2.0, 4.0])})
+        >>> merged = Population.merged(first, Population(np.array([2]), {"c": np.array([0])}))
+        >>> merged.columns["x"], merged.columns["c"]
         (array([ 2., nan,  4.]), array([-1,  0, -1]))
         """
-        columns = {name: _extended(column, 0, len(other)) for name, column in one.columns.items()}
-        attributes = {name: _extended(own, 0, len(other)) for name, own in one.attributes.items()}
-        columns |= {name: _extended(column, len(one), 0) for name, column in other.columns.items()}
-        time_ms, skipped = np.concatenate([one.time_ms, other.time_ms]), one.skipped + other.skipped
+        columns = {
+            name: _extended(column, 0, len(second)) for name, column in first.columns.items()
+        }
+        attributes = {
+            name: _extended(column, 0, len(second)) for name, column in first.attributes.items()
+        }
+        columns |= {
+            name: _extended(column, len(first), 0) for name, column in second.columns.items()
+        }
+        time_ms, skipped = (
+            np.concatenate([first.time_ms, second.time_ms]),
+            first.skipped + second.skipped,
+        )
         return cls.by_time(time_ms, columns, skipped, attributes)
 
     def __len__(self) -> int:
@@ -115,21 +108,19 @@ class Population:
 
     @property
     def seconds(self) -> float:
-        """Seconds of event time from the first device to the last."""
+        """Seconds of event time that the devices span."""
         return float(self.time_ms[-1] - self.time_ms[0]) / 1000 if len(self) else 0.0
 
     def has_value(self, name: str) -> NDArray[np.bool_]:
-        """Return which devices have something to report for a metric, shape (n,)."""
+        """Return which devices have a value for a metric, shape (n,)."""
         return has_value(self.columns[name])
 
     def count_missing(self, name: str) -> int:
-        """Return how many devices have nothing to report for a metric."""
+        """Return how many devices have no value for a metric."""
         return len(self) - int(self.has_value(name).sum())
 
     def count_clipped(self, metric: Metric) -> int:
-        """Return how many values are outside a metric's range, so that devices clip them.
-
-        For a vector mean, count vectors longer than the radius. A frequency has none.
+        """Return how many values (or vectors) devices clip to the metric's range (or radius).
 
         Examples
         --------
@@ -156,48 +147,50 @@ class Population:
         >>> population.slices(Slicing({"country": ("DE", "FR")}, 3_600_000)).tolist()
         [1, 3, 2]
         """
-        places = []
+        codes = []
         for name in slicing.attributes:
             words = slicing.words(name)
-            of_word = {word or "": place for place, word in enumerate(words)}
+            of_word = {word or "": code for code, word in enumerate(words)}
             column = self.attributes.get(name)
             values = [""] * len(self) if column is None else column.tolist()
-            other = words.index(OTHER_VALUE)
-            places.append(np.array([of_word.get(value, other) for value in values], dtype=np.int64))
-        return np.ravel_multi_index(tuple(places), slicing.value_counts).astype(np.int64)
+            other_code = words.index(OTHER_VALUE)
+            codes.append(
+                np.array([of_word.get(value, other_code) for value in values], dtype=np.int64)
+            )
+        return np.ravel_multi_index(tuple(codes), slicing.value_counts).astype(np.int64)
 
     def part(self, begin: int, end: int) -> Population:
-        """Return the devices from `begin` to before `end`, without copying."""
+        """Return devices `begin` to `end` - 1, without copying."""
         rows = slice(begin, end)
         return Population(
             self.time_ms[rows], _rows(self.columns, rows), attributes=_rows(self.attributes, rows)
         )
 
     def starting(self, start_ms: int) -> Population:
-        """Return the same population with its first event moved to `start_ms`."""
+        """Return the population with all times shifted so that it starts at `start_ms`."""
         shift = start_ms - self.time_ms[:1]
         return dataclasses.replace(self, time_ms=self.time_ms + shift)
 
 
 def has_value(column: Column) -> NDArray[np.bool_]:
-    """Return which rows of a population's column have something to report, shape (n,)."""
-    here: NDArray[np.bool_]
+    """Return which rows of a column hold a value, shape (n,)."""
+    is_present: NDArray[np.bool_]
     if column.dtype.kind != "f":
-        here = column >= 0 if column.dtype.kind in "iu" else column != ""
+        is_present = column >= 0 if column.dtype.kind in "iu" else column != ""
     elif column.ndim == 1:
-        here = ~np.isnan(column)
+        is_present = ~np.isnan(column)
     else:
-        here = np.logical_and.reduce(~np.isnan(column), axis=1)
-    return here
+        is_present = np.logical_and.reduce(~np.isnan(column), axis=1)
+    return is_present
 
 
-def _rows(columns: Mapping[str, Column], which: slice | NDArray[np.intp]) -> dict[str, Column]:
-    return {name: column[which] for name, column in columns.items()}
+def _rows(columns: Mapping[str, Column], rows: slice | NDArray[np.intp]) -> dict[str, Column]:
+    return {name: column[rows] for name, column in columns.items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Arrivals:
-    """Event times for a source that has none: evenly spaced.
+    """Evenly spaced event times for a source without any.
 
     Parameters
     ----------
@@ -223,8 +216,10 @@ class Arrivals:
         return self.start_ms + offsets.astype(np.int64)
 
 
-def _extended(column: Column, before: int, after: int) -> Column:
-    """Return a column with so many rows of devices that have nothing to report."""
+def _extended(column: Column, leading: int, trailing: int) -> Column:
+    """Return a column padded with rows without a value."""
     nothing = {"f": np.nan, "i": -1}.get(column.dtype.kind, "")
-    ends = [np.full((rows, *column.shape[1:]), nothing, column.dtype) for rows in (before, after)]
+    ends = [
+        np.full((rows, *column.shape[1:]), nothing, column.dtype) for rows in (leading, trailing)
+    ]
     return np.concatenate([ends[0], column, ends[1]])

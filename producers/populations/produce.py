@@ -1,4 +1,4 @@
-"""Lets a whole population report to Kafka."""
+"""Reports a whole population to Kafka."""
 
 from __future__ import annotations
 
@@ -14,22 +14,15 @@ from producers.device.reporter import REPORTS_TOPIC, Reporter
 from producers.kafka.connection import Connection
 from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Population
-from producers.populations.replay import Progress, Replay
+from producers.populations.population_replay import Replay, ReplayProgress
 from producers.populations.truth import Truth
 
 
 @dataclasses.dataclass(frozen=True)
 class Produced:
-    """The result of a run; Kafka has acknowledged everything.
+    """The totals of a run; Kafka has acknowledged all reports.
 
-    Attributes
-    ----------
-    devices, reports, batches, bytes : int
-        `bytes` are the batches' own, before compression.
-    seconds : float
-        Until the last acknowledgement.
-    truth : dict of str to Truth
-        By metric.
+    `bytes` are counted before compression, and `seconds` until the last acknowledgement.
     """
 
     devices: int
@@ -55,10 +48,10 @@ def produce(
     batch_age: float = 1.0,
     bits: Bits | None = None,
     stop: threading.Event | None = None,
-    progress: Callable[[Progress, dict[str, Truth]], object] | None = None,
+    progress: Callable[[ReplayProgress, dict[str, Truth]], object] | None = None,
     flush_timeout: float = 60.0,
 ) -> Produced:
-    """Let a population report to Kafka, and wait until all is acknowledged.
+    """Report a population to Kafka, and wait for all acknowledgements.
 
     Parameters
     ----------
@@ -68,7 +61,7 @@ def produce(
     config : mapping
         librdkafka's properties.
     mix, speed, seconds, seed, stop
-        See :class:`producers.populations.replay.Replay`.
+        See :class:`producers.populations.population_replay.Replay`.
     topic, schema_id, batch_reports, batch_age, bits
         See :class:`producers.device.reporter.Reporter`.
     progress : callable, optional
@@ -101,7 +94,7 @@ def produce(
             population, reporters, mix, speed=speed, seconds=seconds, seed=seed, stop=stop
         )
         started = clocks.monotonic()
-        tell = None if progress is None else lambda now: progress(now, replay.truths())
+        tell = None if progress is None else lambda reached: progress(reached, replay.truths())
         end = replay.run(tell)
         for reporter in reporters.values():
             reporter.flush(flush_timeout)
@@ -109,9 +102,9 @@ def produce(
         delivered = [reporter.delivered for reporter in reporters.values()]
     return Produced(
         devices=end.devices,
-        reports=sum(each.reports for each in delivered),
-        batches=sum(each.batches for each in delivered),
-        bytes=sum(each.bytes for each in delivered),
+        reports=sum(delivery.reports for delivery in delivered),
+        batches=sum(delivery.batches for delivery in delivered),
+        bytes=sum(delivery.bytes for delivery in delivered),
         seconds=seconds_taken,
         truth=replay.truths(),
     )

@@ -18,8 +18,8 @@ from producers.populations.population import Population
 from producers.populations.produce import Produced
 from producers.populations.truth import RunningTruth
 
-PARTS = 20
-"""In which the devices of a round answer, where that is to take a while."""
+ROUND_PARTS = 20
+"""Parts in which the devices of a round answer, spread over its duration."""
 
 
 def respond(
@@ -36,29 +36,29 @@ def respond(
     stop: threading.Event | None = None,
     progress: Callable[[Round, int], object] | None = None,
 ) -> Produced:
-    """Let each device of a population answer its own round, or all, until the search ends.
+    """Let each device answer its round, or all rounds, until the search ends.
 
-    This is a simulation, which does not store who has answered. A device stores that in a ledger.
+    Unlike a real device, the simulation keeps no ledger of its answers.
 
     Parameters
     ----------
     metric : SearchMetric
-        With rounds, and a column in the population.
+        Has a column in the population.
     population : Population
-        Event times are ignored: all devices are present from the beginning.
+        Event times are ignored.
     config : mapping
         librdkafka's properties.
     mix, seed
-        See :class:`producers.populations.replay.Replay`.
+        See :class:`producers.populations.population_replay.Replay`.
     topic, rounds_topic : str
     schema_id : int, optional
         See :class:`producers.device.reporter.Reporter`.
     round_seconds : float
         The time over which the devices of a round answer.
     stop : threading.Event, optional
-        Once set, no device answers any more.
+        Set to stop the answers.
     progress : callable, optional
-        Called with a round and its number of answers so far, after each part of them.
+        Called with a round and its number of answers so far.
 
     Raises
     ------
@@ -71,26 +71,30 @@ def respond(
     over = threading.Event() if stop is None else stop
     values = population.columns[metric.name][population.has_value(metric.name)]
     epsilons = mix.assign(len(values), np.random.default_rng([seed, 1]))
-    own = 1 + metric.search.own_round(len(values))
+    round_numbers = 1 + metric.search.own_round(len(values))
     truth, started = RunningTruth(metric), clocks.monotonic()
     with (
         Reporter(metric, config, topic=topic, schema_id=schema_id) as reporter,
         Rounds(config, rounds_topic) as rounds,
     ):
-        for asked in rounds.follow(metric, stop=over):
-            is_asked = own == asked.number if metric.split == "users" else np.full(own.size, True)
+        for current_round in rounds.follow(metric, stop=over):
+            is_answering = (
+                round_numbers == current_round.number
+                if metric.split == "users"
+                else np.full(round_numbers.size, True)
+            )
             answers = 0
-            for part in np.array_split(np.flatnonzero(is_asked), PARTS):
+            for part in np.array_split(np.flatnonzero(is_answering), ROUND_PARTS):
                 if over.is_set():
                     break
-                answers += reporter.answer(asked, values[part], epsilons[part])
+                answers += reporter.answer(current_round, values[part], epsilons[part])
                 truth.add(values[part], metric.level_of(epsilons[part]))
                 reporter.flush()
                 if progress is not None:
-                    progress(asked, answers)
-                over.wait(round_seconds / PARTS)
+                    progress(current_round, answers)
+                over.wait(round_seconds / ROUND_PARTS)
         reporter.flush()
         sent = reporter.delivered
     seconds = clocks.monotonic() - started
-    told = {metric.name: truth.now()}
-    return Produced(len(values), sent.reports, sent.batches, sent.bytes, seconds, told)
+    truths = {metric.name: truth.now()}
+    return Produced(len(values), sent.reports, sent.batches, sent.bytes, seconds, truths)

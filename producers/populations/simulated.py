@@ -12,8 +12,8 @@ from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.metric import Metric
 from producers.populations.population import Arrivals, Column, Population
 
-WORDS = 1000
-"""In use where the vocabulary is open."""
+SIMULATED_WORDS = 1000
+"""The number of distinct strings of an open vocabulary."""
 
 OF_NUMBERS = {
     "uniform": "uniform: over the range",
@@ -31,7 +31,7 @@ def simulate(
 ) -> Population:
     """Draw a population for one metric.
 
-    Its devices have each declared value of an attribute equally often, whatever their values are.
+    Attributes are uniform over their declared values, independent of the metric's values.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def simulate(
 
 
 def _attributes(metric: Metric, count: int, seed: int) -> dict[str, Column]:
-    """Draw attributes, with a generator of their own: values do not depend on `by`."""
+    """Draw attributes from a separate stream, so that values do not depend on them."""
     generator = np.random.default_rng([seed, 2])
     declared = {} if metric.slicing is None else metric.slicing.attributes
     return {
@@ -107,9 +107,9 @@ def _numbers(
 
 
 def _words(metric: Metric) -> NDArray[Any]:
-    """Return strings for an open vocabulary: the strings on watch, then invented words."""
-    invented = (f"word {number}" for number in range(1, WORDS + 1))
-    return np.array([*metric.labels, *invented][:WORDS], dtype=object)
+    """Return the strings on watch, then invented words."""
+    invented = (f"word {number}" for number in range(1, SIMULATED_WORDS + 1))
+    return np.array([*metric.labels, *invented][:SIMULATED_WORDS], dtype=object)
 
 
 def _categories(
@@ -130,12 +130,14 @@ def _categories(
 
 
 def _parse(distribution: str, metric: Metric) -> tuple[str, list[float]]:
-    name, _, rest = distribution.partition(":")
-    known = _distributions(metric)
-    if name not in known:
-        raise ValueError(f"distribution {name!r} for kind {metric.kind!r}: {meant(name, known)}")
+    name, _, parameter_text = distribution.partition(":")
+    distributions = _distributions(metric)
+    if name not in distributions:
+        raise ValueError(
+            f"distribution {name!r} for kind {metric.kind!r}: {meant(name, distributions)}"
+        )
     try:
-        parameters = [float(part) for part in rest.split(",")] if rest else []
+        parameters = [float(part) for part in parameter_text.split(",")] if parameter_text else []
     except ValueError:
         raise _wrong_parameters(distribution, metric, name) from None
     if not np.isfinite(parameters).all():

@@ -1,4 +1,4 @@
-"""Suggests ranges for the mean of a column, with their costs, and bins for its distribution."""
+"""Suggests ranges for a mean, with their costs, and bins for a distribution."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from numpy.typing import NDArray
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.loading import define
 
-TAILS = (0.0, 0.001, 0.01, 0.05)
-"""Shares of the values left out on either side, before rounding."""
+TRIED_TAIL_SHARES = (0.0, 0.001, 0.01, 0.05)
+"""Shares of values outside a tried range on either side, before rounding."""
 ROUND_STEPS = (1.0, 2.0, 5.0, 10.0)
-FEWEST_STEPS = 8
-"""A range is at least so many times as wide as what its ends are rounded to."""
-FEWEST_VALUES = 20
-"""With fewer different values the ends of a range would be some of them."""
-MOST_ROWS = 20_000
-"""Rows on which bounds are tried; of more, their width is scaled by the root of the number."""
+MIN_RANGE_STEPS = 8
+"""The minimum width of a range, in steps of rounding."""
+MIN_DISTINCT_VALUES = 20
+"""With fewer distinct values the ends of a range would reveal some."""
+MAX_TRIAL_ROWS = 20_000
+"""Rows in a trial estimate; its width is scaled to the number of all rows."""
 BINS_TAIL = 0.001
-"""Share of the values outside of the bins on either side, before rounding."""
-MIDDLE = 0.05
-"""Between this quantile and its opposite is the middle of the values."""
-WIDE = 4.0
-"""Values are wide if their range is so many times that of their middle: for normal values it is
-1.9, for uniform ones 1.1, for exponential ones 2.3."""
-DECADES = 100.0
-"""The scale of wide values is logarithmic if their high end is so many times the low one."""
+"""Share of values outside the bins on either side, before rounding."""
+MIDDLE_QUANTILE = 0.05
+"""The middle of the values lies between this quantile and its opposite."""
+WIDE_RANGE_RATIO = 4.0
+"""The minimum ratio of the range to the middle of wide values.
+
+It is 1.9 for normal, 1.1 for uniform and 2.3 for exponential values.
+"""
+LOG_SCALE_RATIO = 100.0
+"""The minimum ratio of high to low end for a logarithmic scale."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,18 +42,17 @@ class Range:
     Attributes
     ----------
     low, high : float
-    inside : float
-        The share of values that it does not clip.
+    share_inside : float
+        The share of unclipped values.
     shift : float
         The change of the mean by clipping.
     width : float
-        The width of the mean's 95% bounds from one report for each value, with equal shares of
-        levels.
+        The width of the mean's 95% bounds, with one report per value and equal shares of levels.
     """
 
     low: float
     high: float
-    inside: float
+    share_inside: float
     shift: float
     width: float
 
@@ -62,64 +63,46 @@ class Range:
 
     @property
     def error(self) -> float:
-        """The largest distance of an end of the bounds from the file's mean, if the bounds hold."""
+        """The maximum distance of a bound from the true mean, if the bounds hold."""
         return abs(self.shift) + self.width / 2
 
 
 def assess(numbers: NDArray[np.float64], low: float, high: float, levels: Sequence[float]) -> Range:
-    """Return the cost of a range on some values: clipping exactly, bounds by simulation.
+    """Return the cost of a range: exact for clipping, simulated for the bounds.
 
     Parameters
     ----------
-    numbers : ndarray of float64
-        The values.
-    low, high : float
-        The range.
-    levels : sequence of float
-        The epsilons on offer, in equal shares.
-
-    Raises
-    ------
-    ValueError
-        If the range or the levels are invalid.
+    numbers, low, high, levels
+        Values, a range, and epsilons in equal shares.
     """
     clipped = np.clip(numbers, low, high)
-    inside = float(((numbers >= low) & (numbers <= high)).mean())
+    share_inside = float(((numbers >= low) & (numbers <= high)).mean())
     shift = float(clipped.mean() - numbers.mean())
-    return Range(low, high, inside, shift, _width(clipped, low, high, levels))
+    return Range(low, high, share_inside, shift, _width(clipped, low, high, levels))
 
 
 def is_identifying(numbers: NDArray[np.float64]) -> bool:
-    """Return whether a range would reveal some of the values: they are few, or hardly differ."""
-    return len(np.unique(numbers)) < FEWEST_VALUES
+    """Return whether a range would reveal values because too few are distinct."""
+    return len(np.unique(numbers)) < MIN_DISTINCT_VALUES
 
 
 def rank_ranges(numbers: NDArray[np.float64], levels: Sequence[float]) -> list[Range]:
-    """Return ranges with rounded ends around quantiles of the values, the smallest error first.
-
-    Parameters
-    ----------
-    numbers : ndarray of float64, shape (n,)
-    levels : sequence of float
-        The epsilons on offer.
-    """
-    found = dict.fromkeys(round_range(*np.quantile(numbers, [tail, 1 - tail])) for tail in TAILS)
-    return sorted((assess(numbers, *edges, levels) for edges in found), key=lambda one: one.error)
+    """Return ranges between rounded quantiles, the smallest error first."""
+    candidates = dict.fromkeys(
+        round_range(*np.quantile(numbers, [tail, 1 - tail])) for tail in TRIED_TAIL_SHARES
+    )
+    return sorted(
+        (assess(numbers, *edges, levels) for edges in candidates), key=lambda shown: shown.error
+    )
 
 
 def describe(ranges: Sequence[Range], chosen: Range, rows: int, unit: str) -> list[str]:
-    """Return a table of ranges in words, with the one that was chosen.
+    """Return the lines of a table of ranges; `chosen` is marked, and added if absent.
 
     Parameters
     ----------
-    ranges : sequence of Range
-        All assessed ranges.
-    chosen : Range
-        The range to mark, which need not be among them.
-    rows : int
-        The number of reports for the widths.
-    unit : str
-        The unit of the values, or empty.
+    ranges, chosen, rows, unit
+        The number of reports for the widths, and the values' unit or "".
     """
     lines = [
         f"range: what each costs with {rows:,} reports, levels alike"
@@ -128,36 +111,36 @@ def describe(ranges: Sequence[Range], chosen: Range, rows: int, unit: str) -> li
         f"{'width of 95% bounds':>20}",
     ]
     listed = [*ranges, *([] if chosen in ranges else [chosen])]
-    for one in sorted(listed, key=lambda one: one.high - one.low, reverse=True):
-        mark = "  <- chosen" if one == chosen else ""
+    for shown in sorted(listed, key=lambda shown: shown.high - shown.low, reverse=True):
+        mark = "  <- chosen" if shown == chosen else ""
         lines.append(
-            f"  {one.low:>10g} {one.high:>10g} {one.inside:>8.2%} {one.shift:>27.4g} "
-            f"{one.width:>20.4g}{mark}"
+            f"  {shown.low:>10g} {shown.high:>10g} {shown.share_inside:>8.2%} {shown.shift:>27.4g} "
+            f"{shown.width:>20.4g}{mark}"
         )
     return lines
 
 
 def _width(clipped: NDArray[np.float64], low: float, high: float, levels: Sequence[float]) -> float:
-    rows = clipped[:: -(-clipped.size // MOST_ROWS)]
+    rows = clipped[:: -(-clipped.size // MAX_TRIAL_ROWS)]
     metric = define(
         name="trial", kind="mean", mechanism="auto", levels=list(levels), range=(low, high)
     )
     level = np.arange(rows.size) % len(levels)
     statistic = metric.zero()
     metric.accumulate(statistic, level, metric.randomize(rows, level, SeededBits(0)))
-    found = metric.estimate(statistic)
-    return float((found.upper - found.lower) * math.sqrt(rows.size / clipped.size))
+    estimate = metric.estimate(statistic)
+    return float((estimate.upper - estimate.lower) * math.sqrt(rows.size / clipped.size))
 
 
 def round_range(low: float, high: float) -> tuple[float, float]:
-    """Return a range around another one, with rounded ends.
+    """Return the range widened to rounded ends.
 
     >>> round_range(3.2, 488.1), round_range(-0.013, 0.041), round_range(7, 7)
     ((0.0, 500.0), (-0.015, 0.045), (7.0, 7.1))
     """
     span = high - low or 1.0
-    least = 10.0 ** math.floor(math.log10(span / FEWEST_STEPS))
-    step = max(k * least for k in ROUND_STEPS if FEWEST_STEPS * k * least <= span)
+    decade = 10.0 ** math.floor(math.log10(span / MIN_RANGE_STEPS))
+    step = max(k * decade for k in ROUND_STEPS if MIN_RANGE_STEPS * k * decade <= span)
     first, last = math.floor(low / step), math.ceil(high / step)
     last += first == last
     digits = max(0, -math.floor(math.log10(step))) + 1
@@ -165,55 +148,44 @@ def round_range(low: float, high: float) -> tuple[float, float]:
 
 
 class SuggestedBins(NamedTuple):
-    """The keys of a definition, and why they were chosen."""
+    """Keys of a definition, and the reason for them."""
 
     keys: dict[str, object]
     note: str
 
 
-def is_wide(numbers: NDArray[np.float64], within: tuple[float, float] | None) -> bool:
-    """Return whether most of the range of some values is their tails'.
+def is_wide(numbers: NDArray[np.float64], value_range: tuple[float, float] | None) -> bool:
+    """Return whether tails make up most of the values' range, after clipping to `value_range`.
 
-    Parameters
-    ----------
-    numbers : ndarray of float64, shape (n,)
-    within : (float, float) or None
-        The range to which they are clipped.
-
-    Examples
-    --------
     >>> latency = np.exp(np.random.default_rng(1).normal(5, 1, 10_000))
     >>> is_wide(latency, None), is_wide(latency, (0, 1000)), is_wide(np.log(latency), None)
     (True, False, False)
     """
-    values = numbers if within is None else np.clip(numbers, *within)
-    ends = np.quantile(values, [BINS_TAIL, MIDDLE, 1 - MIDDLE, 1 - BINS_TAIL])
-    return bool(ends[3] - ends[0] >= WIDE * (ends[2] - ends[1]) > 0)
+    values = numbers if value_range is None else np.clip(numbers, *value_range)
+    ends = np.quantile(values, [BINS_TAIL, MIDDLE_QUANTILE, 1 - MIDDLE_QUANTILE, 1 - BINS_TAIL])
+    return bool(ends[3] - ends[0] >= WIDE_RANGE_RATIO * (ends[2] - ends[1]) > 0)
 
 
-def suggest_bins(numbers: NDArray[np.float64], within: tuple[float, float] | None) -> SuggestedBins:
-    """Return the range and the scale of bins that suit some values.
+def suggest_bins(
+    numbers: NDArray[np.float64], value_range: tuple[float, float] | None
+) -> SuggestedBins:
+    """Return the range and the scale of suitable bins.
 
-    The ends come from rounded quantiles, like those of a mean's range: no value gets into them.
-
-    Parameters
-    ----------
-    numbers : ndarray of float64, shape (n,)
-        With at least 20 different numbers, unless a range is given.
-    within : (float, float) or None
-        A range that was asked for.
+    Without a `value_range`, the ends are rounded quantiles, which reveal no value of at least 20
+    distinct ones.
     """
     low, high = (float(q) for q in np.quantile(numbers, [BINS_TAIL, 1 - BINS_TAIL]))
     is_positive = bool(np.quantile(numbers, BINS_TAIL, method="lower") > 0)
-    if within is not None:
-        low, high = within
-    is_log = is_positive and low > 0 and high >= DECADES * low and is_wide(numbers, None)
-    if within is None:
-        low, high = (_down(low), _up(high)) if is_log else round_range(low, high)
-    inside = float(((numbers >= low) & (numbers <= high)).mean())
+    if value_range is not None:
+        low, high = value_range
+    is_log = is_positive and low > 0 and high >= LOG_SCALE_RATIO * low and is_wide(numbers, None)
+    if value_range is None:
+        low, high = (_round_down(low), _round_up(high)) if is_log else round_range(low, high)
+    share_inside = float(((numbers >= low) & (numbers <= high)).mean())
     scale, why = "linear", "of equal width"
     reason = (
-        f"the values have no long tails, are not above 0, or span less than a factor of {DECADES:g}"
+        "the values have no long tails, are not above 0, or span less than a factor of "
+        f"{LOG_SCALE_RATIO:g}"
     )
     if is_log:
         scale, why = "log", "each wider than the one before by the same factor"
@@ -223,24 +195,24 @@ def suggest_bins(numbers: NDArray[np.float64], within: tuple[float, float] | Non
         keys["scale"] = scale
     return SuggestedBins(
         keys,
-        f"bins: from {low:g} to {high:g}, {why} (scale {scale!r}), because {reason}; {inside:.2%} "
-        "of the values are inside, others count in the end bins",
+        f"bins: from {low:g} to {high:g}, {why} (scale {scale!r}), because {reason}; "
+        f"{share_inside:.2%} of the values are inside, others count in the end bins",
     )
 
 
-def _down(value: float) -> float:
-    """Return the largest of 1, 2 and 5 times a power of ten that is at most a value above 0.
+def _round_down(value: float) -> float:
+    """Return the largest 1, 2 or 5 times a power of ten that is at most `value`.
 
-    >>> _down(3.2), _down(0.05), _down(999)
+    >>> _round_down(3.2), _round_down(0.05), _round_down(999)
     (2.0, 0.05, 500.0)
     """
     return max(step for step in _steps(value) if step <= value)
 
 
-def _up(value: float) -> float:
-    """Return the smallest of 1, 2 and 5 times a power of ten that is at least a value above 0.
+def _round_up(value: float) -> float:
+    """Return the smallest 1, 2 or 5 times a power of ten that is at least `value`.
 
-    >>> _up(3.2), _up(501)
+    >>> _round_up(3.2), _round_up(501)
     (5.0, 1000.0)
     """
     return min(step for step in _steps(value) if step >= value)

@@ -1,4 +1,4 @@
-"""Reads populations from CSV files, packed or not."""
+"""Reads populations from CSV files."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ from producers.populations.csv_files import Table, read_table
 from producers.populations.far_values import far_numbers
 from producers.populations.population import Arrivals, Column, Population, has_value
 from producers.populations.text_files import table_path
-from producers.populations.time_columns import MISSING, UTC, read_time_columns
+from producers.populations.time_columns import MISSING_TEXTS, UTC, read_time_columns
 
-_THOUSANDS = re.compile(r"[-+\u2212]?[1-9]\d{0,2}\.\d{3}")
-"""Numbers that may have thousands or three decimals."""
-_SIGN = r"[\"'(]*[-+\u2010-\u2013\u2212\ufe63\uff0d<>=≤≥~≈±]*\s?"
-NUMERIC = re.compile(
-    rf"{_SIGN}([$€£¥₹]|[A-Z]{{3}}\s|Rs\.?)?{_SIGN}[0-9][-0-9.,:/'\u2013\u2019\s]*"
+_AMBIGUOUS_THOUSANDS = re.compile(r"[-+\u2212]?[1-9]\d{0,2}\.\d{3}")
+"""The point may separate thousands or decimals."""
+_SIGN_PATTERN = r"[\"'(]*[-+\u2010-\u2013\u2212\ufe63\uff0d<>=≤≥~≈±]*\s?"
+NUMBER_LIKE = re.compile(
+    rf"{_SIGN_PATTERN}([$€£¥₹]|[A-Z]{{3}}\s|Rs\.?)?{_SIGN_PATTERN}[0-9][-0-9.,:/'\u2013\u2019\s]*"
     r"([eEdD*x\xd7]?(10\^)?[-+]?[0-9]+)?\s*[^\s0-9]{0,12}"
 )
-"""Text that people read as a number or as several: with separators, a currency, a unit, < or ()."""
-LONGEST_NUMBER = 64
-"""Characters of what people read as a number: matching takes time that grows with the square."""
-SHOWN = 5
-"""Cells that a message lists."""
-MINUS = "\u2212"
-"""The mathematical sign, which Python does not read."""
+"""Text that people read as numbers: with separators, a currency, a unit, < or ()."""
+MAX_NUMBER_CHARACTERS = 64
+"""The maximum length of a number; the time of a match grows with the square."""
+MAX_SHOWN_CELLS = 5
+MINUS_SIGN = "\u2212"
+"""The mathematical sign, which Python cannot parse."""
 
 
 def read_population(
@@ -52,7 +51,7 @@ def read_population(
     decimal: str | None = None,
     attributes: Mapping[str, str] | None = None,
 ) -> Population:
-    """Read a population from columns of a CSV file, one device a row.
+    """Read a population from a CSV file with one device per row.
 
     Parameters
     ----------
@@ -61,13 +60,12 @@ def read_population(
     metrics : mapping of str to Metric
         By name.
     columns : mapping of str to str or sequence of str
-        The CSV column of each metric; for a vector mean, one for each coordinate. If no column has
-        this name, a column that differs in case alone is used. Empty cells mean "nothing to
-        report", and so do NA, NaN, null and None, unless strings are read: there they are strings
-        of an open vocabulary, or categories if the metric lists them.
+        The CSV column of each metric; for a vector mean, one for each coordinate. Case is ignored
+        if necessary. Empty cells hold no value, and neither do NA, NaN, null and None, except in
+        an open vocabulary or as listed categories.
     time : str or sequence of str
-        The column of event times. Several columns, a date and a time for instance, are joined with
-        a space. Rows without a time are left out and counted in `Population.skipped`.
+        The column of event times, or several to join with spaces, such as date and time. Rows
+        without a time are left out and counted in `Population.skipped`.
     time_format : str, optional
         As for :class:`producers.populations.time_columns.TimeFormat`; by default the format of
         all cells.
@@ -76,14 +74,13 @@ def read_population(
     arrivals : Arrivals, optional
         The event times, if no column contains them.
     missing : iterable of str
-        Further cells without a value, a time or an attribute. A number stands for all ways to write
-        it.
+        Further marks of a missing value, time or attribute. A number matches all its spellings.
     decimal : str, optional
-        The decimal separator, "." or ",": the other one may separate thousands. By default "."
+        The decimal separator, "." or ","; the other one may separate thousands. By default "."
         without separators of thousands.
     attributes : mapping of str to str, optional
-        The column of each attribute by which the metrics are summed; by default the column of that
-        name, if there is one. An empty cell: the device does not send the attribute.
+        The column of each attribute that slices the metrics; by default the column of that name,
+        if there is one. A device does not send the attribute of an empty cell.
 
     Raises
     ------
@@ -97,79 +94,78 @@ def read_population(
         raise ValueError(
             f"time columns {time_columns} and arrivals {arrivals}: expected one of the two"
         )
-    named = {name: [given] if isinstance(given, str) else given for name, given in columns.items()}
-    declared, given = _declared(metrics.values()), attributes or {}
-    check_declared(given, [*declared])
-    names = [*itertools.chain(*named.values()), *time_columns, *given.values()]
+    named = {
+        name: [titles] if isinstance(titles, str) else titles for name, titles in columns.items()
+    }
+    declared, attribute_columns = _declared(metrics.values()), attributes or {}
+    check_declared(attribute_columns, [*declared])
+    names = [*itertools.chain(*named.values()), *time_columns, *attribute_columns.values()]
     path = table_path(path)
-    table = read_table(path, names, [name for name in declared if name not in given])
-    cells, gone = table.columns, frozenset(map(str.strip, missing))
-    read = {name: cells.get(given.get(name, name)) for name in declared}
-    found = {
-        name: _texts(column, (MISSING | gone) - declared[name])
-        for name, column in read.items()
+    table = read_table(path, names, [name for name in declared if name not in attribute_columns])
+    cells, missing_texts = table.columns, frozenset(map(str.strip, missing))
+    attribute_cells = {name: cells.get(attribute_columns.get(name, name)) for name in declared}
+    attribute_values = {
+        name: _texts(column, (MISSING_TEXTS | missing_texts) - declared[name])
+        for name, column in attribute_cells.items()
         if column is not None
     }
-    notes = [_note(name, found.get(name), words) for name, words in declared.items()]
+    notes = [_note(name, attribute_values.get(name), words) for name, words in declared.items()]
     values = {
-        name: _read(metrics[name], columns, table, path, gone, decimal)
+        name: _read(metrics[name], columns, table, path, missing_texts, decimal)
         for name, columns in named.items()
     }
     if arrivals is not None:
         time_ms = arrivals.times(table.rows)
     else:
-        time_ms, said = read_time_columns(
-            path, cells, time_columns, time_format, time_zone, MISSING | gone
+        time_ms, time_notes = read_time_columns(
+            path, cells, time_columns, time_format, time_zone, MISSING_TEXTS | missing_texts
         )
-        notes += said
+        notes += time_notes
     timed = time_ms > 0
     for name, column in values.items():
         if metrics[name].kind != "frequency":
             notes += far_numbers(column)[1]
-        notes.append(account(table, time_columns, timed, named[name], has_value(column)))
+        notes.append(summarize_rows(table, time_columns, timed, named[name], has_value(column)))
     if not any((timed & has_value(column)).any() for column in values.values()):
         raise ValueError(f"{path}: no row has something to report: {notes[-1]}")
     population = Population.by_time(
         time_ms[timed],
         {name: column[timed] for name, column in values.items()},
         skipped=int((~timed).sum()),
-        attributes={name: column[timed] for name, column in found.items()},
+        attributes={name: column[timed] for name, column in attribute_values.items()},
     )
     return dataclasses.replace(population, notes=(*table.notes, *notes))
 
 
-def account(
+def summarize_rows(
     table: Table,
     time: Sequence[str],
     timed: NDArray[np.bool_],
     columns: Sequence[str],
     present: NDArray[np.bool_],
 ) -> str:
-    """Return how many rows a table has, and how many are left out for which reason.
+    """Return a note on how many rows have a time (`timed`) and a value (`present`).
 
     Parameters
     ----------
-    table : Table
-    time, columns : sequence of str
-        The columns of the times and of the values.
-    timed, present : ndarray of bool, shape (rows,)
-        Which rows have a time, and a value.
+    table, time, timed, columns, present
+        Columns of times and values; which rows have one, shape (rows,).
     """
     parts = [f"{np.count_nonzero(timed & present):,} read"]
-    for names, left_out, what in ((time, ~timed, "time"), (columns, timed & ~present, "value")):
+    for names, left_out, noun in ((time, ~timed, "time"), (columns, timed & ~present, "value")):
         cells = zip(*(table.columns[name] for name in names), left_out.tolist(), strict=True)
         texts = Counter(" ".join(row) for *row, is_out in cells if is_out)
         if texts:
-            shown = texts.most_common(SHOWN)
+            shown = texts.most_common(MAX_SHOWN_CELLS)
             listed = [f"{shortened(text)} {count:,}" for text, count in shown]
-            others = texts.total() - sum(count for _, count in shown)
-            listed += [f"others {others:,}"] * (others > 0)
-            parts.append(f"{texts.total():,} without a {what} ({', '.join(listed)})")
+            remaining = texts.total() - sum(count for _, count in shown)
+            listed += [f"others {remaining:,}"] * (remaining > 0)
+            parts.append(f"{texts.total():,} without a {noun} ({', '.join(listed)})")
     return f"rows: {table.rows:,}; {', '.join(parts)}"
 
 
 def _declared(metrics: Iterable[Metric]) -> dict[str, set[str]]:
-    """Return the attributes by which metrics are summed, with their declared values."""
+    """Return the attributes that slice the metrics, with their declared values."""
     declared: dict[str, set[str]] = {}
     for metric in metrics:
         for name, values in (metric.slicing.attributes if metric.slicing else {}).items():
@@ -182,13 +178,13 @@ def _texts(cells: Sequence[str], missing: frozenset[str]) -> Column:
 
 
 def _note(name: str, column: Column | None, declared: set[str]) -> str:
-    """Return how an attribute was read, for people."""
+    """Return a note on how an attribute was read."""
     if column is None:
         return f"attribute: {name!r} is not sent: there is no column of this name"
     words = [word for word in column.tolist() if word]
-    other, none = sum(word not in declared for word in words), column.size - len(words)
-    note = f"attribute: {name!r}; {other:,} of {len(words):,} values are not declared"
-    return note + f"; rows without a value: {none:,}" * (none > 0)
+    undeclared, absent = sum(word not in declared for word in words), column.size - len(words)
+    note = f"attribute: {name!r}; {undeclared:,} of {len(words):,} values are not declared"
+    return note + f"; rows without a value: {absent:,}" * (absent > 0)
 
 
 def _read(
@@ -218,7 +214,7 @@ def _read(
 def read_values(
     metric: Metric,
     cells: Sequence[str],
-    place: str,
+    location: str,
     missing: frozenset[str] = frozenset(),
     decimal: str = "",
 ) -> Column:
@@ -227,20 +223,19 @@ def read_values(
     Parameters
     ----------
     metric : Metric
-        Or one with the same domain.
     cells : sequence of str
         One a row, without spaces at the ends.
-    place : str
+    location : str
         File and column, for errors.
     missing : frozenset of str
-        Cells that mean "no value", besides the usual ones.
+        Further marks of a missing value.
     decimal : str
-        As for :func:`number`.
+        As for :func:`parse_number`.
 
     Raises
     ------
     ValueError
-        With the place, and the cell that is not a number or not a category of the metric.
+        With the location and the cell that is no number or no category.
 
     Examples
     --------
@@ -250,39 +245,36 @@ def read_values(
     array([ 1.5,  nan, -3. ])
     """
     if metric.kind != "frequency":
-        numbers = read_numbers(cells, place, missing, decimal)
+        numbers = read_numbers(cells, location, missing, decimal)
         if np.isinf(numbers).any():
-            raise not_numbers(cells, numbers, place)
+            raise number_error(cells, numbers, location)
         return numbers
     if metric.categories == OPEN_VOCABULARY:
         return _texts(cells, missing)
     indices = {name: index for index, name in enumerate(metric.category_names)}
-    indices = dict.fromkeys(MISSING, -1) | indices | dict.fromkeys(missing, -1)
+    indices = dict.fromkeys(MISSING_TEXTS, -1) | indices | dict.fromkeys(missing, -1)
     try:
         return np.array([indices[cell] for cell in cells], dtype=np.int64)
     except KeyError as error:
         name = error.args[0]
         raise ValueError(
-            f"{place}, row {cells.index(name) + 1}: category {shortened(name)} is not one of "
+            f"{location}, row {cells.index(name) + 1}: category {shortened(name)} is not one of "
             f"{metric.name!r}: {meant(name, metric.category_names)}. --missing TEXT marks cells "
             "without a value"
         ) from None
 
 
 def read_numbers(
-    cells: Sequence[str], place: str, missing: frozenset[str], decimal: str
+    cells: Sequence[str], location: str, missing: frozenset[str], decimal: str
 ) -> NDArray[np.float64]:
     """Return cells as numbers: NaN for a missing one, infinity for one that is no finite number.
 
+    Raise ValueError if `decimal` is "?" and all points may separate thousands.
+
     Parameters
     ----------
-    cells : sequence of str
-    place : str
-        The file and the column, for messages.
-    missing : frozenset of str
-        What marks a cell without a value, besides what always does.
-    decimal : str
-        "." or ",", or "?" if it is not known, or "" if a point is likely.
+    cells, location, missing, decimal
+        As for :func:`read_values`, with "?" for an unknown separator, and "" for a likely point.
 
     Raises
     ------
@@ -292,60 +284,69 @@ def read_numbers(
     pointed = [cell for cell in cells if "." in cell]
     if decimal == "" and any(cell.isdecimal() for cell in cells):  # three decimals have no integers
         decimal = "?"
-    if decimal == "?" and pointed and all(map(_THOUSANDS.fullmatch, pointed)):
+    if decimal == "?" and pointed and all(map(_AMBIGUOUS_THOUSANDS.fullmatch, pointed)):
         text = pointed[0]
         raise ValueError(
-            f"{place}, row {cells.index(text) + 1}: {text!r} may have a decimal point or separate "
-            f"thousands. Say which: --decimal . reads {number(text):g}, --decimal , reads "
-            f"{number(text, ','):g}"
+            f"{location}, row {cells.index(text) + 1}: {text!r} may have a decimal point or "
+            f"separate thousands. Say which: --decimal . reads {parse_number(text):g}, --decimal , "
+            f"reads {parse_number(text, ','):g}"
         )
-    texts, alike = MISSING | missing, [number(text, decimal) for text in missing]
-    alike += [number(text) for text in missing if math.isinf(number(text, decimal))]
-    numbers = np.array([math.nan if cell in texts else number(cell, decimal) for cell in cells])
-    numbers[np.isin(numbers, [value for value in alike if math.isfinite(value)])] = math.nan
+    texts, missing_numbers = (
+        MISSING_TEXTS | missing,
+        [parse_number(text, decimal) for text in missing],
+    )
+    missing_numbers += [
+        parse_number(text) for text in missing if math.isinf(parse_number(text, decimal))
+    ]
+    numbers = np.array(
+        [math.nan if cell in texts else parse_number(cell, decimal) for cell in cells]
+    )
+    numbers[np.isin(numbers, [value for value in missing_numbers if math.isfinite(value)])] = (
+        math.nan
+    )
     return numbers
 
 
-def not_numbers(cells: Sequence[str], numbers: NDArray[np.float64], place: str) -> ValueError:
-    """Return the error for cells that are no numbers.
+def number_error(cells: Sequence[str], numbers: NDArray[np.float64], location: str) -> ValueError:
+    """Return the error for cells whose `numbers` are infinite.
 
     Parameters
     ----------
-    cells : sequence of str
-    numbers : ndarray of float64, shape (n,)
-        Of the cells: infinite where one is no number.
-    place : str
-        The file and the column.
+    cells, numbers, location
+        Numbers of the cells: infinite where one is no number.
     """
     wrong = np.flatnonzero(np.isinf(numbers))
-    shown = ", ".join(f"{shortened(cells[row])} (row {row + 1})" for row in wrong[:SHOWN].tolist())
-    more = f" and {wrong.size - SHOWN:,} more" if wrong.size > SHOWN else ""
+    shown = ", ".join(
+        f"{shortened(cells[row])} (row {row + 1})" for row in wrong[:MAX_SHOWN_CELLS].tolist()
+    )
+    more = f" and {wrong.size - MAX_SHOWN_CELLS:,} more" if wrong.size > MAX_SHOWN_CELLS else ""
     total = np.count_nonzero(~np.isnan(numbers))
     return ValueError(
-        f"{place}: {wrong.size:,} of {total:,} cells are no numbers: {shown}{more}. Write numbers "
-        "as -1234.5, without a unit, < or brackets; --decimal , reads 1.234,5 and --decimal . "
-        "reads 1,234.5. Or mark such cells as missing with --missing TEXT for each, for dither "
-        "define and dither produce. Or count strings: --kind frequency, --open for any strings"
+        f"{location}: {wrong.size:,} of {total:,} cells are no numbers: {shown}{more}. Write "
+        "numbers as -1234.5, without a unit, < or brackets; --decimal , reads 1.234,5 and "
+        "--decimal . reads 1,234.5. Or mark such cells as missing with --missing TEXT for each, "
+        "for dither define and dither produce. Or count strings: --kind frequency, --open for "
+        "any strings"
     )
 
 
-def number(text: str, decimal: str = "") -> float:
-    r"""Return a number; infinity for a text that is none.
+def parse_number(text: str, decimal: str = "") -> float:
+    r"""Return the number in a text, or infinity if there is none.
 
     Parameters
     ----------
     text : str
     decimal : str
-        "." or ",": the other one may separate thousands. Otherwise "." without such separators.
+        "." or ","; the other one may separate thousands. "": "." without such separators.
 
     Examples
     --------
-    >>> number("1.5"), number("1,5"), number("1.250,5", ","), number("1,250.5", ".")
-    (1.5, inf, 1250.5, 1250.5)
-    >>> number("1.234'567", ","), number("\u22121'234'567,8", ",")
-    (inf, -1234567.8)
+    >>> parse_number("1.5"), parse_number("1.250,5", ","), parse_number("1,250.5", ".")
+    (1.5, 1250.5, 1250.5)
+    >>> parse_number("1,5"), parse_number("1.234'567", ","), parse_number("\u22121'234'567,8", ",")
+    (inf, inf, -1234567.8)
     """
-    text = text.replace(MINUS, "-", 1)
+    text = text.replace(MINUS_SIGN, "-", 1)
     if decimal in {".", ","}:
         thousands = "," if decimal == "." else "."
         mark = rf"[\{thousands}'\u2019 \u2009\xa0\u202f]"
@@ -363,6 +364,6 @@ def number(text: str, decimal: str = "") -> float:
 
 
 def count_numeric(values: Collection[str]) -> int:
-    """Return how many values are numbers or look like some."""
-    short = (value for value in values if len(value) <= LONGEST_NUMBER)
-    return sum(NUMERIC.fullmatch(value) is not None for value in short)
+    """Return how many texts people read as numbers."""
+    short = (value for value in values if len(value) <= MAX_NUMBER_CHARACTERS)
+    return sum(NUMBER_LIKE.fullmatch(value) is not None for value in short)

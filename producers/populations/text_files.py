@@ -1,4 +1,4 @@
-"""Opens text files as people have them: packed, from a pipe, in one of several encodings."""
+"""Opens text files: compressed, from a pipe, in one of several encodings."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TextIO
 
-UTF_8, UTF_16, WESTERN = "utf-8-sig", "utf-16", "cp1252"
-ENCODINGS = {UTF_8: "UTF-8", UTF_16: "UTF-16", WESTERN: "Windows-1252"}
-STDIN = Path("/dev/stdin")
-SAVE = "A spreadsheet saves it with 'CSV UTF-8'"
-_PIPED = "| dither define - ..."
-_FOREIGN = (
+UTF_8, UTF_16, WINDOWS_1252 = "utf-8-sig", "utf-16", "cp1252"
+ENCODING_NAMES = {UTF_8: "UTF-8", UTF_16: "UTF-16", WINDOWS_1252: "Windows-1252"}
+STDIN_PATH = Path("/dev/stdin")
+SAVE_HINT = "A spreadsheet saves it with 'CSV UTF-8'"
+_PIPE_HINT = "| dither define - ..."
+_FOREIGN_FORMATS = (
     (0, b"\xfd7zXZ\0", "xz", "xz -dc"),
     (0, b"\x28\xb5\x2f\xfd", "Zstandard", "zstd -dc"),
     (0, b"\x04\x22\x4d\x18", "lz4", "lz4 -dc"),
@@ -44,30 +44,30 @@ _FOREIGN = (
     (0, b"<?xml", "XML", ""),
     (0, b"version https://git-lfs", "Git LFS, without the content", ""),
 )
-"""Where a file of another format has which bytes, its name, and the command that unpacks it."""
-_OFFICE = {"xl/workbook.xml": "Excel (xlsx)", "xl/workbook.bin": "Excel (xlsb)"}
-_OFFICE |= {"content.xml": "OpenDocument (ods)", "Index/Document.iwa": "Numbers"}
-"""Files in the zip that a spreadsheet is."""
-_CSV = re.compile(r"\.csv(\.gz|\.zip)?$", re.IGNORECASE)
+"""Offset and magic bytes of other formats, their names, and commands that unpack them."""
+_OFFICE_FILES = {"xl/workbook.xml": "Excel (xlsx)", "xl/workbook.bin": "Excel (xlsb)"}
+_OFFICE_FILES |= {"content.xml": "OpenDocument (ods)", "Index/Document.iwa": "Numbers"}
+"""Members of the zip files of spreadsheets."""
+_CSV_NAME = re.compile(r"\.csv(\.gz|\.zip)?$", re.IGNORECASE)
 _NO_TABLE = re.compile(r"/$|(^|/)(__MACOSX/|\.)")
-"""A folder in a zip, and what macOS adds."""
-_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
-"""A password and an unknown method of compression are a RuntimeError of zipfile."""
+"""Folders, and files that macOS adds."""
+_DAMAGE_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
+"""zipfile raises RuntimeError for a password or an unknown compression."""
 _NO_UTF_8 = re.compile("[\udc80-\udcff]")
 _NO_WESTERN = "\udc81\udc8d\udc8f\udc90\udc9d"
-"""Bytes that Windows-1252 does not have, as Python escapes them."""
-_CHUNK = 1 << 20
-_SHOWN = 10
+"""Surrogate escapes of bytes that Windows-1252 does not define."""
+_CHUNK_CHARACTERS = 1 << 20
+_MAX_SHOWN_FILES = 10
 
 
 def table_path(path: str | Path) -> Path:
     """Return the path of a table; ``-`` is the standard input, ``./-`` a file."""
-    return STDIN if path == "-" else Path(path)
+    return STDIN_PATH if path == "-" else Path(path)
 
 
 @contextmanager
 def open_table(path: Path, encoding: str = UTF_8) -> Iterator[TextIO]:
-    """Open a CSV file as text, also packed or from a pipe.
+    """Open a CSV file as text, also compressed or from a pipe.
 
     Raises
     ------
@@ -80,90 +80,85 @@ def open_table(path: Path, encoding: str = UTF_8) -> Iterator[TextIO]:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[Any]:
-    """Open a file as unpacked bytes in which one can seek; errors of its format name it.
+    """Open a file as seekable unpacked bytes; errors are those of :func:`open_table`.
 
     Raises
     ------
     ValueError
         As for :func:`open_table`.
     """
-    if path == STDIN and sys.stdin is None:
+    if path == STDIN_PATH and sys.stdin is None:
         raise ValueError("standard input is closed: expected a CSV file")
-    with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
+    with nullcontext(sys.stdin.buffer) if path == STDIN_PATH else path.open("rb") as file:
         try:
             yield _unpacked(path, file if file.seekable() else io.BytesIO(file.read()))
-        except (UnicodeDecodeError, *_DAMAGE) as error:
+        except (UnicodeDecodeError, *_DAMAGE_ERRORS) as error:
             wrong = "cannot be unpacked"
             if isinstance(error, UnicodeDecodeError):
                 wrong = "neither UTF-8, nor UTF-16, nor Windows-1252"
             raise ValueError(
                 f"{path}: {wrong} ({error}): expected text, or an undamaged zip or gzip of it "
-                f"without a password. {SAVE}"
+                f"without a password. {SAVE_HINT}"
             ) from None
 
 
 def _unpacked(path: Path, packed: Any) -> Any:
-    """Return the bytes inside zip and gzip, however often they are packed."""
+    """Return the content of nested zip and gzip files."""
     start = packed.read(512)
     packed.seek(0)
     if start.startswith(b"\x1f\x8b"):
         return _unpacked(path, gzip.GzipFile(fileobj=packed, mode="rb"))
-    for place, mark, name, command in _FOREIGN:
-        if start.startswith(mark, place):
+    for offset, mark, name, command in _FOREIGN_FORMATS:
+        if start.startswith(mark, offset):
             raise _foreign(path, name, command)
     if not start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return packed
     archive = zipfile.ZipFile(packed)
-    if office := [name for inside, name in _OFFICE.items() if inside in archive.namelist()]:
+    if office := [name for member, name in _OFFICE_FILES.items() if member in archive.namelist()]:
         raise _foreign(path, office[0], "")
     names = [name for name in archive.namelist() if not _NO_TABLE.search(name)]
-    inside = [name for name in names if _CSV.search(name)] or names
-    if len(inside) != 1:
+    table_names = [name for name in names if _CSV_NAME.search(name)] or names
+    if len(table_names) != 1:
         raise ValueError(
-            f"{path}: expected one CSV file in the zip, found {inside[:_SHOWN]}. Of several, "
-            f"`unzip -p {path.name} NAME {_PIPED}` reads one. {SAVE}"
+            f"{path}: expected one CSV file in the zip, found {table_names[:_MAX_SHOWN_FILES]}. Of "
+            f"several, `unzip -p {path.name} NAME {_PIPE_HINT}` reads one. {SAVE_HINT}"
         )
-    return _unpacked(path, archive.open(inside[0]))
+    return _unpacked(path, archive.open(table_names[0]))
 
 
 def _foreign(path: Path, name: str, command: str) -> ValueError:
-    remedy = f"`{command} {path} {_PIPED}` reads it" if command else f"Save it as CSV. {SAVE}"
+    remedy = (
+        f"`{command} {path} {_PIPE_HINT}` reads it" if command else f"Save it as CSV. {SAVE_HINT}"
+    )
     return ValueError(f"{path} is a file of the format {name}: expected a CSV file. {remedy}")
 
 
 def detect_encoding(path: Path, raw: Any) -> tuple[str, str]:
-    """Return the encoding of some bytes, and a note on why it is not UTF-8.
-
-    Parameters
-    ----------
-    path : Path
-        For errors.
-    raw : binary file
-        It is read to its end.
+    """Return a file's encoding, and a note on why it is not UTF-8.
 
     Raises
     ------
     ValueError
-        If there is a NUL character, if most characters beyond ASCII are UTF-8 but not all of them,
-        or if the bytes are not Windows-1252 either.
+        If there is a NUL character, if only most characters beyond ASCII are UTF-8, or if the bytes
+        are not Windows-1252 either.
     """
     has_mark = raw.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     encoding = UTF_16 if has_mark else UTF_8
     raw.seek(0)
     text = io.TextIOWrapper(raw, encoding=encoding)
     try:
-        if not any("\0" in chunk for chunk in iter(lambda: text.read(_CHUNK), "")):
+        if not any("\0" in chunk for chunk in iter(lambda: text.read(_CHUNK_CHARACTERS), "")):
             return encoding, ""
     except UnicodeDecodeError:
         if has_mark:
             raise
     finally:
         text.detach()
-    return WESTERN, _why_western(path, raw, encoding)
+    return WINDOWS_1252, _why_western(path, raw, encoding)
 
 
 def _why_western(path: Path, raw: Any, encoding: str) -> str:
-    """Return where a file is not UTF-8, unless that is a fault of the file."""
+    """Return why a file is not UTF-8; raise ValueError if it is damaged UTF-8."""
     raw.seek(0)
     errors = "strict" if encoding == UTF_16 else "surrogateescape"
     text = io.TextIOWrapper(raw, encoding=encoding, errors=errors, newline="")
@@ -179,19 +174,19 @@ def _why_western(path: Path, raw: Any, encoding: str) -> str:
         if unknown := [byte for byte in wrong if byte in _NO_WESTERN]:
             raise ValueError(
                 f"{path}, line {number}: byte {_hex(unknown[0])} is neither UTF-8, nor UTF-16, nor "
-                f"Windows-1252: expected one of them. {SAVE}"
+                f"Windows-1252: expected one of them. {SAVE_HINT}"
             )
         if wrong and not invalid:
-            said = f"byte {_hex(wrong[0])} in line {number} is not UTF-8"
+            first_fault = f"byte {_hex(wrong[0])} in line {number} is not UTF-8"
         invalid += len(wrong)
         valid += len(line) - len(wrong) - sum(map(str.isascii, line))
     text.detach()
     if valid >= invalid:
         raise ValueError(
-            f"{path}: {said}, but {valid:,} other characters beyond ASCII are: expected one "
-            f"encoding. `iconv -c -f UTF-8 -t UTF-8 {path} {_PIPED}` leaves such bytes out"
+            f"{path}: {first_fault}, but {valid:,} other characters beyond ASCII are: expected one "
+            f"encoding. `iconv -c -f UTF-8 -t UTF-8 {path} {_PIPE_HINT}` leaves such bytes out"
         )
-    return said + f", although {valid:,} characters would be" * (valid > 0)
+    return first_fault + f", although {valid:,} characters would be" * (valid > 0)
 
 
 def _hex(escaped: str) -> str:
@@ -199,12 +194,12 @@ def _hex(escaped: str) -> str:
 
 
 def _without_nul(path: Path, line: str, encoding: str) -> str:
-    """Return how to read a file with NUL characters, of which this is the first line with some."""
+    """Return how to read a file, given its first line with NUL characters."""
     wide = encoding == UTF_16
     if not 1 / 3 < line.count("\0") / len(line) < 0.8:
         command = (
             f"iconv -f UTF-16 -t UTF-8 {path} | tr -d '\\0'" if wide else f"tr -d '\\0' < {path}"
         )
-        return f"Expected text: `{command} {_PIPED}` leaves them out"
+        return f"Expected text: `{command} {_PIPE_HINT}` leaves them out"
     code = "UTF-32" if wide else "UTF-16BE" if line[0] == "\0" else "UTF-16LE"
-    return f"Expected text; `iconv -f {code} -t UTF-8 {path} {_PIPED}` reads it if it is {code}"
+    return f"Expected text; `iconv -f {code} -t UTF-8 {path} {_PIPE_HINT}` reads it if it is {code}"

@@ -1,4 +1,4 @@
-"""The true values of a simulated population, for comparison with its estimate."""
+"""The true values of a simulated population, to compare with estimates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from estimators.metrics.metric import Metric
 from estimators.shapes import Shape
 
 MOST_FREQUENT = 10
-"""Strings of an open vocabulary that a truth is about if none are on watch."""
+"""Strings of an open vocabulary without a watch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,13 +28,12 @@ class Truth:
     ----------
     reports : int
     value : float, or ndarray of float64 of shape (categories,) or (dimension,)
-        The mean of the values after clipping to the metric's range or ball, or the categories'
-        frequencies, or the quantiles, or the smallest or largest value; NaN without reports.
+        The mean of the clipped values, the frequencies, the quantiles, or the smallest or largest
+        value; NaN without reports.
     levels : ndarray of int64, shape (levels,)
         Reports at each of the metric's levels.
     labels : tuple of str
-        The names of the numbers, as in an estimate; for an open vocabulary without a watch, the
-        most frequent strings.
+        As in an estimate; without a watch, the most frequent strings of an open vocabulary.
     """
 
     reports: int
@@ -44,7 +43,7 @@ class Truth:
 
 
 class RunningTruth:
-    """Accumulates the truth of one metric; another thread may read it meanwhile.
+    """Accumulates the truth of one metric; any thread may read it.
 
     Examples
     --------
@@ -60,10 +59,10 @@ class RunningTruth:
         self.metric = metric
         self._lock = threading.Lock()
         self._levels = np.zeros(len(metric.levels), dtype=np.int64)
-        self._tally = SHAPES[metric.shape](metric)
+        self._tally = TALLIES_BY_SHAPE[metric.shape](metric)
 
     def add(self, values: NDArray[Any], level: NDArray[Any]) -> None:
-        """Add reported rows of a population's column, and their levels."""
+        """Add reported values of a column, and their levels."""
         with self._lock:
             self._levels += np.bincount(level, minlength=self._levels.size)
             self._tally.add(values)
@@ -77,7 +76,7 @@ class RunningTruth:
 
 
 class _Means:
-    """The mean of numbers, or of each coordinate of vectors; sums are rounded once."""
+    """The mean of numbers or coordinates; sums are rounded once."""
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
@@ -86,31 +85,32 @@ class _Means:
     def add(self, values: NDArray[Any]) -> None:
         columns = self.metric.domain.clipped(values).reshape(-1, len(self.sums)).T.tolist()
         self.sums = [
-            _precise_sum([*before, *column])
-            for before, column in zip(self.sums, columns, strict=True)
+            _precise_sum([*partial_sums, *column])
+            for partial_sums, column in zip(self.sums, columns, strict=True)
         ]
 
     def mean(self, reports: int) -> tuple[float | NDArray[np.float64], tuple[str, ...]]:
-        means = np.array([math.fsum(each) for each in self.sums]) / (reports or math.nan)
+        totals = np.array([math.fsum(partial_sums) for partial_sums in self.sums])
+        means = totals / (reports or math.nan)
         labels = self.metric.labels
         return (means if labels else float(means[0])), labels
 
 
 class _Extreme:
     def __init__(self, metric: Metric) -> None:
-        self.domain, self.found = metric.domain, math.nan
+        self.domain, self.extreme = metric.domain, math.nan
         self.pick = np.fmin if metric.kind == "minimum" else np.fmax
 
     def add(self, values: NDArray[Any]) -> None:
-        self.found = float(self.pick.reduce(self.domain.clipped(values), initial=self.found))
+        self.extreme = float(self.pick.reduce(self.domain.clipped(values), initial=self.extreme))
 
     def mean(self, reports: int) -> tuple[float, tuple[str, ...]]:
-        """Return the extreme value, without division."""
-        return self.found, ()
+        """Return the extreme value."""
+        return self.extreme, ()
 
 
 class _Quantiles:
-    """The quantiles of numbers, which are all kept; the labels are the quantiles."""
+    """The quantiles of all numbers, which it stores."""
 
     def __init__(self, metric: Metric) -> None:
         self.domain = metric.domain
@@ -120,11 +120,11 @@ class _Quantiles:
         self.values.append(self.domain.clipped(values))
 
     def mean(self, reports: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-        """Return the quantiles, of which none is a mean."""
+        """Return the quantiles."""
         if not reports:
             return np.full(len(self.domain.labels), math.nan), self.domain.labels
-        values, asked = np.concatenate(self.values), [float(q) for q in self.domain.labels]
-        return np.quantile(values, asked, method="inverted_cdf"), self.domain.labels
+        values, quantiles = np.concatenate(self.values), [float(q) for q in self.domain.labels]
+        return np.quantile(values, quantiles, method="inverted_cdf"), self.domain.labels
 
 
 class _Indices:
@@ -155,7 +155,7 @@ class _Strings:
 
 
 _Tally = _Means | _Extreme | _Quantiles | _Indices | _Strings
-"""Accumulates the values of one metric, and returns their mean or extreme."""
+"""Accumulates the values of one metric, and returns their statistic."""
 
 
 def _named_numbers(metric: Metric) -> _Tally:
@@ -164,7 +164,7 @@ def _named_numbers(metric: Metric) -> _Tally:
     return _Indices(metric) if metric.domain.names == "categories" else _Means(metric)
 
 
-SHAPES: dict[Shape, Callable[[Metric], _Tally]] = {
+TALLIES_BY_SHAPE: dict[Shape, Callable[[Metric], _Tally]] = {
     Shape.NUMBER: _Means,
     Shape.NAMED_NUMBERS: _named_numbers,
     Shape.DISTRIBUTION: _Quantiles,
@@ -173,7 +173,7 @@ SHAPES: dict[Shape, Callable[[Metric], _Tally]] = {
 
 
 def _precise_sum(numbers: list[float]) -> list[float]:
-    """Return the sum, rounded once, and the rounding error: about 100 bits in all."""
+    """Return the rounded sum and the rounding error: about 100 bits in all."""
     total = math.fsum(numbers)
-    rest = math.fsum([*numbers, -total])
-    return [total, rest] if rest else [total]
+    remainder = math.fsum([*numbers, -total])
+    return [total, remainder] if remainder else [total]

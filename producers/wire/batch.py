@@ -97,19 +97,9 @@ def encode_randomized(
 
     Parameters
     ----------
-    metric : Metric
-        Which randomized them.
-    level : ndarray of int, shape (n,)
-        Index of each report's level.
-    reports : ndarray, n rows
-        As :meth:`estimators.Metric.randomize` returned them.
-    time_ms : int
-        Event time of the batch, in ms since the epoch.
-    batch_id : bytes
-        16 bytes.
-    number : int
-        Of the round, from 1 on; 0 where there are none.
-    attributes : tuple of (str, str)
+    metric, level, reports, time_ms, batch_id, number
+        As for :func:`encode_batch`.
+    attributes
         As :func:`estimators.metrics.attributes.sent_attributes` returned them.
     """
     batch = ReportBatch(
@@ -171,11 +161,8 @@ def check_batch(
 
     Parameters
     ----------
-    batch : ReportBatch
-    metrics : mapping of str to Metric
-    heartbeats : bool
-        Whether a batch of a metric without rounds may have no reports: see :func:`heartbeat`.
-        Devices send no such batches.
+    batch, metrics, heartbeats
+        Whether a batch of a metric without rounds may be empty: see :func:`heartbeat`.
 
     Raises
     ------
@@ -203,13 +190,7 @@ def check_batch(
 
 
 def attributes_of(batch: ReportBatch) -> dict[str, str]:
-    """Return the attributes of a batch by name.
-
-    Raises
-    ------
-    ReportError
-        With the reason ``bad_attributes``.
-    """
+    """Return the attributes of a batch by name; raise ReportError("bad_attributes")."""
     if not batch.attributes:  # far faster than a look at each
         return {}
     check_number(len(batch.attributes))  # before a list of millions is made
@@ -217,13 +198,7 @@ def attributes_of(batch: ReportBatch) -> dict[str, str]:
 
 
 def check_round(metric: Metric, number: int) -> None:
-    """Raise ReportError("bad_round") for a round that the metric does not have.
-
-    Raises
-    ------
-    ReportError
-        With the reason ``bad_round``.
-    """
+    """Raise ReportError("bad_round") for a round that the metric does not have."""
     if not isinstance(metric, SearchMetric):
         if number:
             raise ReportError("bad_round", f"round {number}: {metric.name} has no rounds")
@@ -236,13 +211,7 @@ def check_round(metric: Metric, number: int) -> None:
 
 
 def check_size(metric: Metric, reports: int) -> None:
-    """Raise ReportError("too_many_reports") for a batch that is larger than its metric allows.
-
-    Raises
-    ------
-    ReportError
-        With the reason ``too_many_reports``.
-    """
+    """Raise ReportError("too_many_reports") for a batch that is larger than its metric allows."""
     if metric.max_batch_reports is not None and reports > metric.max_batch_reports:
         raise ReportError(
             "too_many_reports",

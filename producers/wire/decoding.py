@@ -1,8 +1,7 @@
-"""Decodes JSON and MessagePack of others: of a topic, a server, Redis or a file.
+"""Decodes untrusted JSON and MessagePack from a topic, a server, Redis or a file.
 
-All of them can be written by somebody else. Brackets that are nested by the thousand raise a
-RecursionError, which is no ValueError, in every decoder; here they are one more text that cannot
-be read.
+Every decoder raises RecursionError, which is no ValueError, for thousands of nested brackets; this
+module raises DecodeError instead.
 """
 
 from __future__ import annotations
@@ -16,13 +15,7 @@ T = TypeVar("T")
 
 
 def decode_json(text: bytes | str, kind: type[T]) -> T:
-    """Return the value that a JSON text is.
-
-    Parameters
-    ----------
-    text : bytes or str
-    kind : type
-        Of the value, as in :func:`msgspec.json.decode`.
+    """Decode a JSON text to a type.
 
     Raises
     ------

@@ -4,15 +4,12 @@ A frame is a byte 0, the schema's id (4 bytes, big endian), the indexes that say
 the schema follows (``ReportBatch`` is the first, so one byte 0, or its longer form ``\x02\x00``),
 and then the batch.
 
-No bare batch begins with a byte 0. The first byte of a Protobuf message is the tag of a field, or
-there is none because the message is empty. The tag is a varint of 8 times the field's number, plus
-its type; field numbers begin at 1. So a tag of one byte is 8 at least, and a longer one begins with
-a byte of 128 at least: 0 is no tag, and parsers refuse it. What begins with 0 is therefore a frame
-or malformed, and is never tried as a bare batch.
+No bare batch begins with a byte 0: a Protobuf message is empty or begins with the tag of a field, a
+varint of 8 times the field's number (1 or more) plus its type. Its first byte is at least 8. A
+message that begins with 0 is therefore a frame or malformed.
 
-The id is not looked up: a batch is read by this version's own schema, whatever the id, so that the
-same log always gives the same sums. Whoever writes a frame can do nothing that a writer of bare
-batches cannot.
+The id is not looked up: every batch is read with this version's schema, so that the same log always
+gives the same sums. A frame grants its writer nothing that a bare batch does not.
 """
 
 from __future__ import annotations
@@ -48,14 +45,7 @@ def check_schema_id(schema_id: int) -> int:
 
 
 def frame(schema_id: int, batch: bytes) -> bytes:
-    r"""Return a bare batch in its frame.
-
-    Parameters
-    ----------
-    schema_id : int
-        From the registry.
-    batch : bytes
-        A serialized ``ReportBatch``.
+    r"""Return a serialized ``ReportBatch`` in a frame with the schema's id.
 
     Examples
     --------
@@ -66,12 +56,7 @@ def frame(schema_id: int, batch: bytes) -> bytes:
 
 
 def frame_size(head: bytes) -> int:
-    """Return how many bytes of a message are its frame; 0 for a bare batch.
-
-    Parameters
-    ----------
-    head : bytes
-        The message, or its first seven bytes.
+    """Return the size of a message's frame, given at least its first seven bytes; 0 without one.
 
     Raises
     ------
@@ -92,12 +77,7 @@ def frame_size(head: bytes) -> int:
 
 
 def unframed(message: bytes) -> bytes:
-    r"""Return the bare batch of a message, with or without a frame.
-
-    Raises
-    ------
-    ReportError
-        ``bad_frame``.
+    r"""Return the bare batch of a message, with or without a frame; raise ReportError("bad_frame").
 
     Examples
     --------

@@ -16,7 +16,7 @@ from estimators.discovery.learning import learn_code
 from estimators.discovery.string_code import normal_form
 from estimators.errors import DefinitionError
 from estimators.metrics.categories import OPEN_VOCABULARY
-from producers.populations.suggestion import KINDS, LEVELS, suggest
+from producers.populations.suggestion import SUGGESTED_KINDS, SUGGESTED_LEVELS, suggest
 
 OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name"}
 """Options that set a key of the definition."""
@@ -40,13 +40,13 @@ OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name"}
 @click.option("--unit", default="", help="Unit of the values, shown to people.")
 @click.option(
     "--kind",
-    type=click.Choice(KINDS),
+    type=click.Choice(SUGGESTED_KINDS),
     help="[default: mean of numbers, distribution of numbers with long tails, frequency of "
     "strings]",
 )
 @click.option(
     "--range",
-    "within",
+    "value_range",
     type=(float, float),
     metavar="LOW HIGH",
     help="Range of the values; others are clipped [default: from rounded quantiles].",
@@ -70,7 +70,7 @@ OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name"}
     "levels",
     type=float,
     multiple=True,
-    default=LEVELS,
+    default=SUGGESTED_LEVELS,
     show_default=True,
     help="An epsilon that owners may choose; may be repeated.",
 )

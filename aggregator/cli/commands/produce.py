@@ -40,9 +40,9 @@ from producers.device.rounds import Round
 from producers.populations.csv_files import NoColumnError
 from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Arrivals, Population
+from producers.populations.population_replay import ReplayProgress
 from producers.populations.produce import Produced
 from producers.populations.produce import produce as let_report
-from producers.populations.replay import Progress
 from producers.populations.round_answers import respond
 from producers.populations.simulated import simulate as draw
 from producers.populations.tables import read_population
@@ -272,7 +272,7 @@ def _run(
     reached = [0]
     waiting = Waiting(metric) if isinstance(metric, SearchMetric) else None
 
-    def progress(now: Progress, _: dict[str, Truth]) -> None:
+    def progress(now: ReplayProgress, _: dict[str, Truth]) -> None:
         reached[0] = now.devices
 
     def answered(current: Round, answers: int) -> None:

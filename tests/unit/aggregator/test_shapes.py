@@ -22,7 +22,7 @@ def test_every_shape_is_shown() -> None:
         "exporter": answer_samples.SAMPLES_BY_SHAPE,
         "text": text.SHAPE_TEXTS,
         "terminal": LiveView(1).shapes,
-        "truth": truth.SHAPES,
+        "truth": truth.TALLIES_BY_SHAPE,
     }
     for name, shapes in shown.items():
         assert set(shapes) == set(Shape), name

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from estimators import Metric, load_metrics
-from producers.populations.suggestion import MOST_CATEGORIES, suggest
+from producers.populations.suggestion import MAX_LISTED_CATEGORIES, suggest
 from tests.support.rows import row
 
 BEGIN = 1_356_998_400
@@ -39,9 +39,9 @@ def test_numbers_become_a_mean_over_rounded_quantiles(tmp_path: Path) -> None:
     assert metric.range is not None
     assert list(metric.range) == [-2, 8]
     assert metric.pane == "5m", "120,000 s are 2,000 minutes: 400 panes of 5 minutes"
-    found = suggest(table(tmp_path, "late", *"0110100010"), "late", within=(0, 1))
+    found = suggest(table(tmp_path, "late", *"0110100010"), "late", value_range=(0, 1))
     assert defined(tmp_path, found.text).options == {"values": "two"}
-    found = suggest(table(tmp_path, "late", *"0110100010", "0.5"), "late", within=(0, 1))
+    found = suggest(table(tmp_path, "late", *"0110100010", "0.5"), "late", value_range=(0, 1))
     assert defined(tmp_path, found.text).options == {}
 
 
@@ -77,7 +77,7 @@ def test_numbers_with_long_tails_become_a_distribution(tmp_path: Path) -> None:
     low, high = json.loads(found.text.split("range = ")[1].splitlines()[0])
     assert (low, high) == (0.01, 2_000_000), "rounded to 1, 2 or 5 times a power of ten"
     assert 'kind = "mean"' in suggest(file, "latency", kind="mean").text
-    assert 'kind = "mean"' in suggest(file, "latency", within=(130, 150)).text, "without tails"
+    assert 'kind = "mean"' in suggest(file, "latency", value_range=(130, 150)).text, "without tails"
 
 
 def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_pane_has_the_reports_that_a_step_of_the_history_needs(tmp_path: Path)
 
 
 def test_many_strings_become_an_open_vocabulary_that_names_none(tmp_path: Path) -> None:
-    names = [f"N{i}" for i in range(MOST_CATEGORIES + 1)]
+    names = [f"N{i}" for i in range(MAX_LISTED_CATEGORIES + 1)]
     file = table(tmp_path, "tail", *names, "N7", "N7", "N3")
     found = suggest(file, "tail")
     assert "categories: open, because there are 1,001 different strings" in found.notes[2]
@@ -148,16 +148,24 @@ def test_what_cannot_be_suggested_is_explained(tmp_path: Path) -> None:
         ("TWICE", {}, "'TWICE' 2 times: 'twice' at position 4 and 'Twice' at position 5"),
         ("empty", {}, "column 'empty' has no value"),
         ("yes", {}, "--open accepts any string. Or write 1 for yes and 0"),
-        ("number", {"within": (5, 1)}, r"^number\.range = \(5, 1\): expected two finite numbers"),
-        ("text", {"within": (0, 9)}, "2 of 2 cells are no numbers: 'x'"),
-        ("number", {"within": (0, 9), "is_open": True}, "a range is of numbers"),
+        (
+            "number",
+            {"value_range": (5, 1)},
+            r"^number\.range = \(5, 1\): expected two finite numbers",
+        ),
+        ("text", {"value_range": (0, 9)}, "2 of 2 cells are no numbers: 'x'"),
+        ("number", {"value_range": (0, 9), "is_open": True}, "a range is of numbers"),
         ("number", {}, "fewer than 20 different numbers: a range around them would reveal some"),
-        ("number", {"levels": [0], "within": (0, 9)}, r"^number\.levels = \[0\]: expected epsilo"),
+        (
+            "number",
+            {"levels": [0], "value_range": (0, 9)},
+            r"^number\.levels = \[0\]: expected epsilo",
+        ),
     ]
     for column, options, message in cases:
         with row(message), pytest.raises(ValueError, match=message):
             suggest(file, column, **options)
-    ranges: list[Any] = [{}, {"within": (0, 24)}]
+    ranges: list[Any] = [{}, {"value_range": (0, 24)}]
     for value, options in itertools.product(("-1.7e308", "1e38", "-9999"), ranges):
         file = table(tmp_path, "v", *map(str, range(25)), value, value)
         assert "far: 2 of 27 values" in "".join((found := suggest(file, "v", **options)).notes)

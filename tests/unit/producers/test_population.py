@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from producers.populations.csv_files import DELIMITERS
+from producers.populations.csv_files import DELIMITER_NAMES
 from producers.populations.population import Arrivals, Population
 from producers.populations.simulated import simulate
 from producers.populations.tables import read_population
-from producers.populations.text_files import ENCODINGS
+from producers.populations.text_files import ENCODING_NAMES
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE, PLACE, WORDS
 
@@ -184,14 +184,14 @@ def test_what_is_wrong_with_a_table_is_named(path: Path) -> None:
 
 def test_encoding_and_delimiter_are_detected(path: Path) -> None:
     rows = [["when", "Größe"], ["2026-01-01", "Zürich, HB; gare|x"], [], ["2026-01-02", "AA"]]
-    for encoding, delimiter in itertools.product(["utf-8", *ENCODINGS], ",;\t|"):
+    for encoding, delimiter in itertools.product(["utf-8", *ENCODING_NAMES], ",;\t|"):
         with path.open("w", encoding=encoding, newline="") as text:
             csv.writer(text, delimiter=delimiter).writerows(rows)
         with row(encoding, delimiter):
             population = read_population(path, METRICS, {"words": "Größe"}, time="when")
             assert population.columns["words"].tolist() == ["Zürich, HB; gare|x", "AA"]
-            name = ENCODINGS["utf-8-sig" if encoding == "utf-8" else encoding]
-            form = f"file: {name}, separated by {DELIMITERS[delimiter]}"
+            name = ENCODING_NAMES["utf-8-sig" if encoding == "utf-8" else encoding]
+            form = f"file: {name}, separated by {DELIMITER_NAMES[delimiter]}"
             form += "; byte 0xf6 in line 1 is not UTF-8" * (encoding == "cp1252")
             assert population.notes[0] == f"{form}; empty lines, which are no rows: 1"
             assert population.notes[-1] == "rows: 2; 2 read"

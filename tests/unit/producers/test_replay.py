@@ -17,8 +17,8 @@ from estimators.metrics.categories import Vocabulary
 from producers import Reporter
 from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Population
+from producers.populations.population_replay import Replay, ReplayProgress
 from producers.populations.produce import produce
-from producers.populations.replay import Progress, Replay
 from producers.populations.truth import RunningTruth
 from tests.support.clocks import Clock
 from tests.support.rows import row
@@ -87,7 +87,7 @@ def test_what_cannot_be_played_is_refused_before_anything_is_sent() -> None:
     with pytest.raises(ValueError, match="the mix cannot be used"):
         Replay(Population(np.array([1]), {"delay": np.ones(1)}), {"delay": delay}, low)
     _, replay = play(population([]), Time(0.0), seconds=5.0)
-    assert replay.run() == Progress(0, 0, 0, 0.0)
+    assert replay.run() == ReplayProgress(0, 0, 0, 0.0)
 
 
 def test_producing_sends_what_everybody_has_and_says_what_it_is(broker: Broker, topic: str) -> None:

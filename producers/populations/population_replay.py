@@ -1,4 +1,4 @@
-"""Replays a population: its devices report in order of event time, at a chosen speed."""
+"""Replays a population in order of event time, at a chosen speed."""
 
 from __future__ import annotations
 
@@ -15,24 +15,12 @@ from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Population
 from producers.populations.truth import RunningTruth, Truth
 
-TICK = 0.05  # seconds: devices that come due within it report together
+TICK_SECONDS = 0.05  # devices that fall due within it report together
 
 
 @dataclasses.dataclass(frozen=True)
-class Progress:
-    """The progress of a replay.
-
-    Attributes
-    ----------
-    devices : int
-        Devices so far.
-    reports : int
-        Reports so far: one for each metric and device with a value.
-    time_ms : int
-        The event time reached, ms since the epoch; 0 before the first device.
-    seconds : float
-        Since the replay began.
-    """
+class ReplayProgress:
+    """Devices and reports so far, the event time reached (ms; 0 at first), and elapsed seconds."""
 
     devices: int
     reports: int
@@ -41,24 +29,24 @@ class Progress:
 
 
 class Replay:
-    """A population that reports.
+    """Lets a population report.
 
     Parameters
     ----------
     population : Population
     reporters : mapping of str to Reporter
-        One for each metric to report; each has a column in the population. A device sends its
-        attributes with the reports of metrics that use them.
+        By metric; each has a column in the population. Reports carry the attributes that their
+        metric uses.
     mix : LevelDistribution
-        The share of devices with each epsilon. A device has the same for all its metrics.
+        The distribution of epsilon; a device has one epsilon for all metrics.
     speed : float, optional
         Seconds of event time per second.
     seconds : float, optional
-        Or the duration of the whole replay. With neither, it runs at full speed.
+        The duration of the replay. Without speed and duration it runs at full speed.
     seed : int
-        The seed of the devices' epsilons. The reporters' bits determine the reports.
+        Seeds the epsilons, not the reports.
     chunk : int
-        The largest number of devices that report at once.
+        The maximum number of devices per progress call.
     stop : threading.Event, optional
         Once set, the replay ends after the current devices.
     timer, sleep : callable
@@ -67,13 +55,7 @@ class Replay:
     Attributes
     ----------
     truth : dict of str to RunningTruth
-        The true values of the reports, by metric; any thread may read it while the replay runs.
-
-    Raises
-    ------
-    ValueError
-        If a metric has no column, the mix does not fit a metric, or both `speed` and `seconds` are
-        given.
+        By metric; any thread may read it.
     """
 
     def __init__(
@@ -105,22 +87,12 @@ class Replay:
             for name, reporter in reporters.items()
             if reporter.metric.slicing is not None
         }
-        # A stream of its own: with a simulated population's, who asks what would follow the values.
+        # A separate stream, so that epsilons are independent of simulated values.
         self._epsilons = mix.assign(len(population), np.random.default_rng([seed, 1]))
         self._timer, self._sleep = timer, self.stop.wait if sleep is None else sleep
 
-    def run(self, progress: Callable[[Progress], object] | None = None) -> Progress:
+    def run(self, progress: Callable[[ReplayProgress], object] | None = None) -> ReplayProgress:
         """Let all devices report, until `stop` is set.
-
-        Parameters
-        ----------
-        progress : callable, optional
-            Called after every chunk.
-
-        Returns
-        -------
-        Progress
-            The final progress. Batches may still be in flight: flush or close the reporters.
 
         Raises
         ------
@@ -137,11 +109,11 @@ class Replay:
                 if progress is not None:
                     progress(self._progress(done, reports, started))
             if done >= due and done < len(self.population):
-                self._sleep(max(TICK, self._offset(done) - (self._timer() - started)))
+                self._sleep(max(TICK_SECONDS, self._offset(done) - (self._timer() - started)))
         return self._progress(done, reports, started)
 
     def truths(self) -> dict[str, Truth]:
-        """Return the truth by metric, as of now."""
+        """Return the current truth by metric."""
         return {name: truth.now() for name, truth in self.truth.items()}
 
     def _due(self, elapsed: float) -> int:
@@ -171,7 +143,7 @@ class Replay:
     def _by_slice(
         self, name: str, begin: int, rows: NDArray[np.intp]
     ) -> Iterator[tuple[NDArray[np.intp], dict[str, str]]]:
-        """Yield which of these rows have the same attributes: those of early panes first."""
+        """Yield groups of rows with equal pane and attributes, early panes first."""
         metric = self.reporters[name].metric
         slicing = metric.slicing
         if slicing is None or not rows.size:
@@ -181,14 +153,14 @@ class Replay:
         panes = self.population.time_ms[begin + rows] // metric.pane_ms
         order = np.lexsort((slices, panes))
         edges = np.flatnonzero(np.diff(slices[order]) | np.diff(panes[order])) + 1
-        for which in np.split(order, edges):
-            values = slicing.slice(int(slices[which[0]]))
-            yield which, {name: value for name, value in values.items() if value is not None}
+        for group in np.split(order, edges):
+            values = slicing.slice(int(slices[group[0]]))
+            yield group, {name: value for name, value in values.items() if value is not None}
 
-    def _progress(self, done: int, reports: int, started: float) -> Progress:
+    def _progress(self, done: int, reports: int, started: float) -> ReplayProgress:
         reached = int(self.population.time_ms[done - 1]) if done else 0
         seconds = self._timer() - started
-        return Progress(done, reports, reached, seconds)
+        return ReplayProgress(done, reports, reached, seconds)
 
 
 def _speed(population: Population, speed: float | None, seconds: float | None) -> float | None:
