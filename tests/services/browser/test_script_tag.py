@@ -16,14 +16,8 @@ from tests.support.running.served_application import served_plainly
 pytestmark = pytest.mark.more
 
 LATE = """
-[metrics.late]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [0.5, 1]
-pane = "1h"
-lateness = "1h"
-minimum_reports = 1
+[metrics]
+late = {kind = "mean", range = [0, 1], levels = [0.5, 1], lateness = "1h", minimum_reports = 1}
 """
 ADDRESS = "https://reports.example.org"
 

@@ -305,14 +305,8 @@ def test_a_copy_counts_once_in_each_partition_and_honest_senders_stay_in_one(
 
 
 LIMITED = """
-[metrics.late]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [1]
-pane = "1h"
-max_batch_reports = 20
-max_key_reports = 100
+[metrics]
+late = {kind = "mean", range = [0, 1], levels = [1], max_batch_reports = 20, max_key_reports = 100}
 """
 
 

@@ -337,13 +337,12 @@ def test_a_log_that_lost_what_comes_next_or_was_created_again_stops_its_partitio
 
 SHORT_LIVED = """
 [metrics.brief]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [1.0]
 pane = "1m"
 lateness = "1m"
 retention = "5m"
+kind = "mean"
+range = [0, 1]
+levels = [1]
 """
 
 

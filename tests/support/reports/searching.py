@@ -18,6 +18,8 @@ from producers.device.rounds import Round, decode
 from tests.support.running.deployment import PATIENCE, Deployment, wait_until
 
 METRICS = """
+[metrics]
+delay = { kind = "mean", mechanism = "randomized_response", range = [0, 1], levels = [1] }
 [metrics.longest]
 kind = "maximum"
 range = [0, 64]
@@ -26,12 +28,6 @@ rounds = 4
 round_reports = 200
 beta = 1e-6
 unit = "minutes"
-
-[metrics.delay]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [1]
 """
 ROUNDS = 4
 FOUND = (44.0, 48.0)

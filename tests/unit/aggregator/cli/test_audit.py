@@ -119,12 +119,10 @@ inside = {kind = "vector_mean", mechanism = "lifted_caps", dimension = 2, radius
 speed = {kind = "mean", mechanism = "windows", range = [0, 1], levels = [1, 2]}
 longest = {kind = "maximum", range = [0, 64], rounds = 6, levels = [0.5, 1, 2]}
 shortest = {kind = "minimum", range = [0, 64], rounds = 4, split = "budget", levels = [4, 8]}
-
-[metrics.carrier]
-kind = "frequency"
-mechanism = "rappor"
-categories = ["AA", "B6", "DL", "UA", "WN", "9E", "EV", "MQ", "US"]
-levels = [1, 2]
+carrier.categories = ["AA", "B6", "DL", "UA", "WN", "9E", "EV", "MQ", "US"]
+carrier.levels = [1, 2]
+carrier.kind = "frequency"
+carrier.mechanism = "rappor"
 """
 SURE = "0.999999"
 """Of each level's bound here: a false alarm in this file once in ten thousand runs at most."""

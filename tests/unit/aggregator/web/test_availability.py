@@ -258,25 +258,17 @@ def test_a_question_that_takes_too_long_is_refused_with_a_narrower_one(
 
 
 LARGE = f"""
-[metrics.wide]
-kind = "frequency"
-categories = {[f"c{number}" for number in range(4096)]}
-levels = [0.5, 1, 2, 4, 8]
-[metrics.huge]
-kind = "frequency"
-categories = {[f"c{number}" for number in range(101_000)]}
-levels = [0.5, 1, 2, 4, 8]
-[metrics.wait]
-kind = "distribution"
-range = [0, 60]
-levels = [0.25, 0.5, 1, 2, 4, 6, 7, 8]
-[metrics.open]
-kind = "frequency"
-categories = "open"
-levels = [0.5, 1, 2, 4, 8]
-[attributes]
-a = {[f"a{number}" for number in range(30)]}
-b = {[f"b{number}" for number in range(30)]}
+attributes.a = {[f"a{number}" for number in range(30)]}
+attributes.b = {[f"b{number}" for number in range(30)]}
+[metrics]
+wide.categories = {[f"c{number}" for number in range(4096)]}
+wide.kind = "frequency"
+wide.levels = [0.5, 1, 2, 4, 8]
+huge.categories = {[f"c{number}" for number in range(101_000)]}
+huge.kind = "frequency"
+huge.levels = [0.5, 1, 2, 4, 8]
+wait = {{ kind = "distribution", range = [0, 60], levels = [0.25, 0.5, 1, 2, 4, 6, 7, 8] }}
+open = {{ kind = "frequency", categories = "open", levels = [0.5, 1, 2, 4, 8] }}
 [metrics.sliced]
 kind = "mean"
 range = [0, 1]
