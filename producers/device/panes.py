@@ -72,7 +72,7 @@ class PaneBuffer:
         for start, part in by_pane(columns, self.pane_ms):
             over = int(part.time_ms.max()) - self.pane_ms - self.lateness_ms
             for closed in sorted(start_ms for start_ms in self._panes if start_ms <= over):
-                full += [each.joined() for each in self._panes.pop(closed).values()]
+                full += [reports.joined() for reports in self._panes.pop(closed).values()]
             pane = self._panes.setdefault(start, {})
             sliced = pane.setdefault(columns.attributes, _Slice(now))
             sliced.columns.append(part)

@@ -21,7 +21,7 @@ _PROBLEM_TYPE = "application/problem+json"
 _random = random.SystemRandom()
 
 
-class Answer(NamedTuple):
+class GatewayAnswer(NamedTuple):
     """A gateway's answer; `retry_after` and `location` are headers, "" if absent."""
 
     status: int
@@ -44,7 +44,7 @@ class Verdict(enum.Enum):
     """It can never be counted."""
 
 
-def verdict(answer: Answer, key: bytes) -> Verdict:
+def verdict(answer: GatewayAnswer, key: bytes) -> Verdict:
     """Return what an answer means for the batch with this id.
 
     Only a gateway's own words decide: what a proxy or a hotel's login page says is no answer, and
@@ -54,9 +54,9 @@ def verdict(answer: Answer, key: bytes) -> Verdict:
     --------
     >>> told = b'{"batch_id": "%b", "reports": 1}' % b"07".ljust(32, b"0")
     >>> key = bytes([7]).ljust(16, bytes(1))
-    >>> verdict(Answer(202, "application/json", "", "", told), key)
+    >>> verdict(GatewayAnswer(202, "application/json", "", "", told), key)
     <Verdict.ACCEPTED: 'accepted'>
-    >>> verdict(Answer(200, "text/html", "", "", b"<html>Log in"), key)
+    >>> verdict(GatewayAnswer(200, "text/html", "", "", b"<html>Log in"), key)
     <Verdict.AGAIN: 'again'>
     """
     if answer.status == ACCEPTED_STATUS and _json(answer).get("batch_id") == key.hex():
@@ -67,14 +67,14 @@ def verdict(answer: Answer, key: bytes) -> Verdict:
     return Verdict.FAILED if is_own else Verdict.AGAIN
 
 
-def problem_of(answer: Answer) -> dict[str, str]:
+def problem_of(answer: GatewayAnswer) -> dict[str, str]:
     """Return what a problem (RFC 9457) says, texts alone; nothing if the answer is none."""
     if answer.media_type != _PROBLEM_TYPE:
         return {}
     return {key: text for key, text in _json(answer).items() if isinstance(text, str)}
 
 
-def explain(answer: Answer) -> str:
+def explain(answer: GatewayAnswer) -> str:
     """Return what an answer that is no success says, in one line."""
     problem = problem_of(answer)
     words = [str(answer.status), problem.get("detail", ""), problem.get("remedy", "")]
@@ -122,7 +122,7 @@ def pause(failures: int, retry_after: float | None, last: float | None = None) -
     return shortest * (1 + _random.random() / 4)
 
 
-def _json(answer: Answer) -> dict[str, Any]:
+def _json(answer: GatewayAnswer) -> dict[str, Any]:
     try:
         return decode_json(answer.body, dict[str, Any])
     except ValueError:

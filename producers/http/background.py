@@ -23,7 +23,7 @@ from producers.http.answers import (
     problem_of,
     verdict,
 )
-from producers.http.definitions import Definitions
+from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient, GatewayError
 from producers.http.queue_tables import QueuedBatch
 from producers.http.report_queue import ReportQueue
@@ -70,7 +70,7 @@ class Background:
         self,
         queue: ReportQueue,
         client: GatewayClient,
-        definitions: Definitions,
+        definitions: GatewayDefinitions,
         on_failure: Callable[[Failure], object] | None = None,
     ) -> None:
         self._queue, self._client, self._definitions = queue, client, definitions

@@ -91,7 +91,7 @@ def read_served(body: bytes, name: str) -> Metric:
     return metric
 
 
-class Definitions:
+class GatewayDefinitions:
     """Definitions by name; the queue's file stores the first one of each name."""
 
     def __init__(self, file: QueueFile, client: GatewayClient) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from estimators.limits import LARGEST_ANSWER, LARGEST_DEFINITION
-from producers.http.answers import Answer, explain
+from producers.http.answers import GatewayAnswer, explain
 
 REPORTS_PATH = "/v1/reports"
 METRICS_PATH = "/v1/metrics"
@@ -148,7 +148,7 @@ class GatewayClient:
         except ValueError:
             return self.host == "localhost"
 
-    def post(self, payload: bytes) -> Answer:
+    def post(self, payload: bytes) -> GatewayAnswer:
         """Post a batch.
 
         Raises
@@ -193,7 +193,7 @@ class GatewayClient:
 
     def _request(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], max_bytes: int
-    ) -> Answer:
+    ) -> GatewayAnswer:
         if time.monotonic() - self._used > IDLE_SECONDS:
             self.close()
         is_late = threading.Event()
@@ -215,7 +215,7 @@ class GatewayClient:
                     raise
                 self.close()  # the other side closed it while it was idle
                 response = self._sent(method, path, body, headers)
-            answer = Answer(
+            answer = GatewayAnswer(
                 response.status,
                 response.headers.get_content_type(),
                 response.headers.get("Retry-After", ""),

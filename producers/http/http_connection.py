@@ -14,7 +14,7 @@ from typing import TypedDict
 from producers.delivery.closing import Calls, Closing
 from producers.delivery.errors import DeliveryError
 from producers.http.background import Background, Failure
-from producers.http.definitions import Definitions
+from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient
 from producers.http.queue_file import QueueError
 from producers.http.report_queue import MOST_BYTES, ReportQueue, WhenFull
@@ -101,8 +101,8 @@ class HttpConnection(Closing):
         self.path = None if queue is None else Path(queue)
         self.queue = ReportQueue(self.path, most_bytes, when_full)
         self._asking = GatewayClient(gateway, token, tls, timeout)  # beside the thread's posts
-        self.definitions = Definitions(self.queue.file, self._asking)
-        background_definitions = Definitions(self.queue.file, client)
+        self.definitions = GatewayDefinitions(self.queue.file, self._asking)
+        background_definitions = GatewayDefinitions(self.queue.file, client)
         self._background = Background(self.queue, client, background_definitions, on_failure)
         self.calls, self.closed, self._process = Calls(), False, os.getpid()
         self._background.start()

@@ -257,7 +257,7 @@ def test_what_an_answer_means_is_in_the_gateways_own_words() -> None:
         (500, "", "1", b"", Verdict.AGAIN),
     ):
         with row(status, media_type, retry_after, body):
-            answer = answers.Answer(status, media_type, retry_after, "", body)
+            answer = answers.GatewayAnswer(status, media_type, retry_after, "", body)
             assert answers.verdict(answer, key) is expected
 
 

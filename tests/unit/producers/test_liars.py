@@ -17,7 +17,7 @@ from estimators.mechanisms.caps import best_score
 from estimators.metrics.reported import ReportedMetric as Reporting
 from producers import BudgetSpent, Connection, DefinitionChanged, Ledger, Reporter
 from producers.device.rounds import Round, decode
-from producers.http.answers import Answer, Verdict, verdict
+from producers.http.answers import GatewayAnswer, Verdict, verdict
 from producers.http.definitions import read_served
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.running.broker import Broker
@@ -156,4 +156,4 @@ def test_lists_in_lists_are_no_definition_no_round_and_no_answer() -> None:
         read_served(deep, "late")
     with pytest.raises(ValueError, match="recursion depth"):
         decode(deep)
-    assert verdict(Answer(202, "application/json", "", "", deep), b"") is Verdict.AGAIN
+    assert verdict(GatewayAnswer(202, "application/json", "", "", deep), b"") is Verdict.AGAIN
