@@ -100,7 +100,7 @@ def to_seconds(moment: object) -> float:
 
     Examples
     --------
-    >>> to_seconds(EPOCH), to_seconds("1970-01-02"), to_seconds(1.5)
+    >>> to_seconds(UNIX_EPOCH), to_seconds("1970-01-02"), to_seconds(1.5)
     (0.0, 86400.0, 1.5)
     """
     if isinstance(moment, datetime.datetime):

@@ -334,7 +334,7 @@ class BaseReporter(Closing):
         Parameters
         ----------
         open_round : Round
-            From :class:`producers.device.rounds.Rounds`, or `GET /v1/metrics/NAME/round`.
+            From :class:`producers.Rounds`, or `GET /v1/metrics/NAME/round`.
         value : float or array_like, shape (n,)
             For a device, one number that does not change between rounds.
         epsilon : float or array_like of float, shape (n,)

@@ -29,9 +29,9 @@ from producers.kafka.kafka_errors import ExplainingProducer
 
 BEFORE, AFTER = "before", "after"
 STEPS: dict[str, tuple[Any, str, str]] = {
-    "nothing drawn": (PublishedLog, "draw", BEFORE),
-    "drawn and not kept": (events, "drawn", AFTER),
-    "kept and not published": (PublishedLog, "draw", AFTER),
+    "nothing drawn": (PublishedLog, "draw_once", BEFORE),
+    "drawn and not kept": (events, "release_data", AFTER),
+    "kept and not published": (PublishedLog, "draw_once", AFTER),
     "in the transaction": (ExplainingProducer, "commit_transaction", BEFORE),
     "committed and not noted": (EventProducer, "publish", AFTER),
     "noted": (PublishedLog, "note_committed", AFTER),
