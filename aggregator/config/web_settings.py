@@ -56,7 +56,7 @@ def parse_networks(proxies: list[str]) -> list[Network]:
 
     Examples
     --------
-    >>> [str(network) for network in networks(["127.0.0.1", "10.1.0.0/16", "::1"])]
+    >>> [str(network) for network in parse_networks(["127.0.0.1", "10.1.0.0/16", "::1"])]
     ['127.0.0.1/32', '10.1.0.0/16', '::1/128']
     """
     try:
