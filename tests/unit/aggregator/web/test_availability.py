@@ -221,6 +221,12 @@ def test_many_large_series_are_behind_many_small_requests(
         server.process.kill()
 
 
+def test_addresses_that_are_too_long_are_refused_unread(client: Client) -> None:
+    for status, path in ((404, "x" * 2_000), (400, "status?" + "a&" * 1_025)):
+        answer = client.get(f"/v1/{path}")
+        assert (answer.status_code, answer.json()["status"]) == (status, status)
+
+
 def test_a_question_that_takes_too_long_is_refused_with_a_narrower_one(
     counting: Counting, tmp_path: Path
 ) -> None:
