@@ -128,6 +128,10 @@ class Calls:
         finally:
             self._closing_thread = 0
 
+    def outcome(self) -> Any:
+        """Wait until the first `close` is over, and end as it did."""
+        return self._outcome.result()
+
     def _refuse_within_a_call(self, name: str) -> None:
         """Raise RuntimeError if this thread's own call could not end before this one returns."""
         if threading.get_ident() in (*self._threads, *self._flushing, self._closing_thread):

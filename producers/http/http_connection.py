@@ -192,7 +192,10 @@ class HttpConnection(Closing):
     def unsent(self, metric: str | None) -> int:
         """Return the number of reports in the file; raise DeliveryError without a file."""
         if self.path is None:
-            raise self.error(metric, are_kept=False)
+            try:
+                raise self.error(metric, are_kept=False)
+            except QueueError:  # another thread has closed it since
+                return self.calls.outcome() or 0
         reports, batches = self.queue.left(metric)
         logger.warning(
             "%d reports in %d batches wait in %s: the next reporter with this queue sends them",

@@ -51,10 +51,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     known: list[dict[str, Any]] = [vars(MECHANISMS), vars(KINDS)]
     for one in known:
-        one.pop("_outside", None)
+        one.pop("_loaders", None)
     yield
     for one in known:
-        one.pop("_outside", None)
+        one.pop("_loaders", None)
 
 
 def test_a_kind_that_is_brought_along_goes_all_the_way(
