@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.more
 
-METRICS = definitions([0.1, 1, 4], [1], pane="1h") + searching.METRICS
+METRICS = definitions([0.1, 1, 4], [1], pane="1h") + searching.METRICS.replace("[metrics]", "")
 QUICK = ("aggregate.idle=300ms", "publish.interval=200ms", "publish.lease=2s")
 HOURS = [f"2026-01-01T{hour:02}:10" for hour in range(3)]
 BARS = ".search-interval:not([hidden])"
