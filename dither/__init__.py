@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_HOMES = {
+_HOME_MODULES = {
     "AlreadyAnswered": "producers",
     "AsyncHttpReporter": "producers",
     "AsyncReporter": "producers",
@@ -100,7 +100,7 @@ _HOMES = {
     "load_metrics": "estimators",
 }
 """The package that each name is imported from."""
-__all__ = list(_HOMES)
+__all__ = list(_HOME_MODULES)
 
 
 def __dir__() -> list[str]:
@@ -108,8 +108,8 @@ def __dir__() -> list[str]:
 
 
 def _import_name(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _HOME_MODULES:
+        return getattr(importlib.import_module(_HOME_MODULES[name]), name)
     if name == "__version__":
         from importlib.metadata import version
 

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from producers.delivery.errors import DeliveryError as DeliveryError
+    from producers.delivery.delivery_errors import DeliveryError as DeliveryError
     from producers.device.async_reporter import AsyncReporter as AsyncReporter
     from producers.device.reporter import Reporter as Reporter
     from producers.device.roll_up import RollUp as RollUp
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from producers.otel.mapping import EachExport as EachExport
     from producers.otel.mapping import Gathered as Gathered
 
-_HOMES = {
+_HOME_MODULES = {
     "AsyncHttpReporter": "producers.http.async_http_reporter",
     "AsyncReporter": "producers.device.async_reporter",
     "AlreadyAnswered": "producers.ledger.pane_participation",
     "BudgetSpent": "producers.ledger.accounts",
     "Connection": "producers.kafka.connection",
     "DefinitionChanged": "producers.ledger.pinned_definitions",
-    "DeliveryError": "producers.delivery.errors",
+    "DeliveryError": "producers.delivery.delivery_errors",
     "DitherMetricExporter": "producers.otel.exporter",
     "EachExport": "producers.otel.mapping",
     "Failure": "producers.http.background",
@@ -54,11 +54,11 @@ _HOMES = {
     "Round": "producers.device.rounds",
     "Rounds": "producers.device.round_follower",
 }
-__all__ = [name for name, home in _HOMES.items() if not home.startswith("producers.otel.")]
+__all__ = [name for name, home in _HOME_MODULES.items() if not home.startswith("producers.otel.")]
 """Without what needs the extra ``otel``, so that all of them can be imported without it."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOME_MODULES:
         raise AttributeError(f"module 'producers' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_HOME_MODULES[name]), name)

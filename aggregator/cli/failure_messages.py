@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException
 
 from aggregator.errors import DitherError
 from estimators.errors import DefinitionError
-from producers.delivery.errors import DeliveryError
+from producers.delivery.delivery_errors import DeliveryError
 from producers.kafka import kafka_errors
 from producers.ledger.ledger import LedgerError
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from producers.delivery.errors import DeliveryError
+from producers.delivery.delivery_errors import DeliveryError
 
 T = TypeVar("T")
 

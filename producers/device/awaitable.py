@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from estimators.metrics.metric import Metric
 from producers.delivery.batches import Delivered
-from producers.delivery.errors import DeliveryError
+from producers.delivery.delivery_errors import DeliveryError
 from producers.device.base_reporter import BaseReporter
 from producers.device.times import Times
 

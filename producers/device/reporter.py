@@ -11,7 +11,7 @@ from estimators.exact.randomness import Bits
 from estimators.metrics.denial import Deny
 from estimators.metrics.metric import Metric
 from producers.delivery.batches import Delivered, PendingBatch
-from producers.delivery.errors import DeliveryError
+from producers.delivery.delivery_errors import DeliveryError
 from producers.device.base_reporter import BaseReporter
 from producers.device.panes import Columns, PaneBuffer
 from producers.device.randomizing import check_metric

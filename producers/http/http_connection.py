@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from producers.delivery.closing import Calls, Closing
-from producers.delivery.errors import DeliveryError
+from producers.delivery.delivery_errors import DeliveryError
 from producers.http.background import Background, Failure
 from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaException
 
 from producers.delivery.closing import Calls, Closing
-from producers.delivery.errors import DeliveryError
+from producers.delivery.delivery_errors import DeliveryError
 from producers.delivery.thread_log import log_from_thread
 from producers.kafka.kafka_errors import (
     ExplainingProducer,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException
 
 from producers.delivery.batches import Delivered, PendingBatch
-from producers.delivery.errors import DeliveryError
+from producers.delivery.delivery_errors import DeliveryError
 from producers.kafka.kafka_errors import describe_kafka_error
 from producers.wire.framing import check_schema_id, frame
 

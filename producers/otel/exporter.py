@@ -26,7 +26,7 @@ from opentelemetry.sdk.metrics.export import (
     MetricsData,
 )
 
-from producers.delivery.errors import DeliveryError
+from producers.delivery.delivery_errors import DeliveryError
 from producers.device.base_reporter import BaseReporter
 from producers.otel.exported_increases import ExportedIncreases
 from producers.otel.mapping import EachExport, Gathered

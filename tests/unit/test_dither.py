@@ -22,4 +22,4 @@ def test_every_name_is_typed_and_on_a_device_or_told_its_extra(tmp_path: Path) -
     assert re.fullmatch(TOLD, run_as_device(tmp_path, PROGRAM).stdout)
     assert {*dir(dither)} == {*dither.__all__, "__version__"}
     typed = re.findall(r"    from (\S+) import (\w+) as \2\n", Path(dither.__file__).read_text())
-    assert {name: home for home, name in typed} == dither._HOMES
+    assert {name: home for home, name in typed} == dither._HOME_MODULES

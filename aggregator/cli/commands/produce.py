@@ -35,7 +35,7 @@ from aggregator.timestamps import format_time
 from estimators import Metric, SearchMetric
 from estimators.durations import milliseconds
 from estimators.metrics.kinds import KINDS
-from producers.delivery.errors import DeliveryError
+from producers.delivery.delivery_errors import DeliveryError
 from producers.device.rounds import Round
 from producers.populations.csv_files import NoColumnError
 from producers.populations.level_distribution import LevelDistribution

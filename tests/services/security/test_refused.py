@@ -17,7 +17,7 @@ from aggregator.kafka import clients, topic_admin
 from aggregator.storage.connection import connect
 from deploy.kafka.cluster import free_ports
 from producers import Reporter
-from producers.delivery.errors import DeliveryError
+from producers.delivery.delivery_errors import DeliveryError
 from tests.services.security.conftest import Places
 from tests.support.running.placed_redis import PlacedRedis
 from tests.support.running.secured import Certificates, Secured, SecuredRedis

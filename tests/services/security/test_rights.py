@@ -16,7 +16,7 @@ from aggregator.config.settings import Settings
 from aggregator.counting import committer, worker
 from aggregator.errors import DitherError
 from aggregator.kafka import clients, topic_admin
-from producers.delivery.errors import DeliveryError
+from producers.delivery.delivery_errors import DeliveryError
 from tests.services.security import exercises
 from tests.services.security.conftest import Places
 from tests.services.security.exercises import Denied

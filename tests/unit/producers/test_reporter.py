@@ -16,7 +16,7 @@ import pytest
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
 from producers import Connection, Reporter
-from producers.delivery.errors import DeliveryError
+from producers.delivery.delivery_errors import DeliveryError
 from tests.support.clocks import Clock
 from tests.support.reports.cases import summed
 from tests.support.rows import row
