@@ -204,15 +204,22 @@ def explain_no_strings(discovered: Discovered) -> str:
     if answer.found_from is None:
         return "there are no reports"
     if answer.found_from > 1:
-        needed = math.ceil(answer.reports * (answer.found_from / COMMON_SHARE) ** 2)
         return (
             f"{discovery.reports:,} reports are too few: strings of {COMMON_SHARE:.0%} of people "
-            f"need about {needed:,}"
+            f"need about {reports_needed(answer.reports, answer.found_from):,}"
         )
     return (
         f"no string is frequent enough: those of {answer.found_from:.2%} of people are found "
         f"nearly always, but for code words of more than {answer.longest_code} bits"
     )
+
+
+def reports_needed(reports: int, found_from: float) -> int:
+    """Return how many reports find strings of `COMMON_SHARE` of people, as `reports` find others.
+
+    `found_from` is the share of people from which strings are found with `reports`.
+    """
+    return math.ceil(reports * (found_from / COMMON_SHARE) ** 2)
 
 
 def discover_strings(

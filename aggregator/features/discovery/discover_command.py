@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import click
@@ -16,6 +15,7 @@ from aggregator.reading.discovered_strings import (
     DiscoveryAnswer,
     discover_strings,
     discovery_answer,
+    reports_needed,
 )
 from aggregator.terminal.format import printable, table
 from aggregator.terminal.options import Moment, metric_argument, opened_reader, settings_options
@@ -96,7 +96,7 @@ def outlook(answer: DiscoveryAnswer) -> str:
     if answer.found_from is None:
         return "candidates none: there are no reports"
     if answer.found_from > 1:
-        needed = math.ceil(answer.reports * (answer.found_from / COMMON_SHARE) ** 2)
+        needed = reports_needed(answer.reports, answer.found_from)
         return (
             f"candidates {answer.candidates}; nothing can be found yet: strings of "
             f"{COMMON_SHARE:.0%} of people need about {needed:,} reports"
