@@ -1,4 +1,4 @@
-"""Parses posts: a serialized ``ReportBatch``, or the same as JSON_TYPE (for instance from curl).
+"""Parses posts: a serialized ``ReportBatch``, or the same as JSON (for instance from curl).
 
 Both contain answers that were randomized on the device. A gateway never sees a raw value.
 """
@@ -140,7 +140,7 @@ def read_batch(
 
 
 def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem:
-    """Return the answer to a body that is not JSON_TYPE, with what it may be instead.
+    """Return the answer to a body that is not JSON, with what it may be instead.
 
     Parameters
     ----------
@@ -153,10 +153,10 @@ def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem
         if body.startswith(start):
             return Problem(
                 HTTPStatus.BAD_REQUEST,
-                f"not JSON_TYPE: the body begins as {coding} does, and no Content-Encoding says so",
+                f"not JSON: the body begins as {coding} does, and no Content-Encoding says so",
                 f"send the header Content-Encoding: {coding}",
             )
-    return Problem(HTTPStatus.BAD_REQUEST, f"not JSON_TYPE: {error}", shown)
+    return Problem(HTTPStatus.BAD_REQUEST, f"not JSON: {error}", shown)
 
 
 def from_protobuf(
@@ -191,7 +191,7 @@ def from_protobuf(
 
 
 def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME) -> PostedBatch:
-    """Return the batch that a JSON_TYPE body describes.
+    """Return the batch that a JSON body describes.
 
     Parameters
     ----------

@@ -58,12 +58,15 @@ class PostAdmission(NamedTuple):
         Whether it came over TLS.
     headers : bytes
         Headers of the answer that depend on the caller.
+    keep_alive : bool
+        Whether the connection stays open after the answer.
     """
 
     head: Head
     client: Client
     is_secret: bool
     headers: bytes
+    keep_alive: bool
 
 
 class SmallPosts:
@@ -122,12 +125,12 @@ class SmallPosts:
         scheme : {"http", "https"}
         """
         names = [name for name, _ in headers]
-        values = dict(headers)
+        connection = dict(headers).get(b"connection", b"keep-alive").lower()
         if (
             not WHOLE_WAY.isdisjoint(names)
             or len(SINGLE_HEADERS.intersection(names))
             < sum(name in SINGLE_HEADERS for name in names)
-            or values.get(b"connection", b"keep-alive").lower() != b"keep-alive"
+            or connection not in (b"keep-alive", b"close")
         ):
             return None
         try:
@@ -156,7 +159,10 @@ class SmallPosts:
             scopes = " ".join(sorted(caller.scopes))
         answered = {**self._added, **({"Dither-Scopes": scopes} if scopes else {})}
         written = "".join(f"{name.lower()}: {value}\r\n" for name, value in answered.items())
-        return PostAdmission(head, client_of(scope), scope["scheme"] == "https", written.encode())
+        is_secret = scope["scheme"] == "https"
+        return PostAdmission(
+            head, client_of(scope), is_secret, written.encode(), connection == b"keep-alive"
+        )
 
 
 class PostProtocol(PunctualProtocol):
@@ -262,7 +268,7 @@ class _Post:
         self.protocol, self.small, self.admission = protocol, small, admission
         self.began = protocol._began
         self.disconnected = self.response_complete = False
-        self.keep_alive = True
+        self.keep_alive = admission.keep_alive
 
     def answer(self, batch: PostedBatch, problem: Problem | None) -> None:
         if problem is None:

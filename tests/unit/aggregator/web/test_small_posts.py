@@ -103,6 +103,7 @@ JSON = json.dumps({**KNOWN, "reports": [{"level": 1, "report": 1}]}).encode()
 TRUE = encode_batch(PAY, [0], [7], TIME_MS)
 CASES: dict[str, tuple[int, bytes, dict[str, str]]] = {
     "a good one": (202, batch(bytes(16)), DEVICE),
+    "the last of its connection": (202, batch(bytes(16)), {**DEVICE, "Connection": "close"}),
     "JSON": (202, JSON, {**DEVICE, "Content-Type": "application/json"}),
     "no token": (401, batch(), {}),
     "an unknown token": (401, batch(), {"Authorization": "Bearer dither_other"}),
@@ -134,7 +135,7 @@ def test_both_ways_answer_alike(store: Store, broker: Broker) -> None:
             for answer in answers:
                 del answer.headers["date"]
             assert short.headers == whole.headers, name
-        assert len(served.short) == 4, "those that the middleware has nothing to say about"
+        assert len(served.short) == 5, "those that the middleware has nothing to say about"
 
 
 def test_a_rate_holds_on_both_ways_together(store: Store, broker: Broker) -> None:

@@ -190,13 +190,13 @@ def test_a_body_that_is_no_json_is_answered_with_what_it_may_be() -> None:
         (b"", "an empty body: expected reports", "shows what a body"),
         (gzip.compress(b"{}"), "begins as gzip does", "header Content-Encoding: gzip"),
         (b"\x28\xb5\x2f\xfd rest", "begins as zstd does", "header Content-Encoding: zstd"),
-        (b'{"metric": "\xff"}', "not JSON_TYPE", "shows what a body"),
+        (b'{"metric": "\xff"}', "not JSON", "shows what a body"),
     ):
         with row(body):
             found = refusal(JSON_TYPE, body)
             assert detail in found.detail
             assert remedy in found.remedy
-            with pytest.raises(Problem, match=r"list of batches|JSON_TYPE|empty") as refused:
+            with pytest.raises(Problem, match=r"list of batches|JSON|empty") as refused:
                 split(JSON_TYPE, body)
             assert remedy in refused.value.remedy
     assert refusal(JSON_TYPE, b"[" * 10_000)
@@ -210,7 +210,7 @@ def test_several_batches_are_divided_as_they_are() -> None:
         (JSON_TYPE, b"[]", "0 batches: expected 1 to 1000", "post nothing"),
         (PROTOBUF_TYPE, b"\x0a\x00" * 1001, "1001 batches", "several posts"),
         (PROTOBUF_TYPE, b"\xff", "not a ReportBatches", ""),
-        (JSON_TYPE, b"[" * 10_000, "not JSON_TYPE: maximum recursion depth", ""),
+        (JSON_TYPE, b"[" * 10_000, "not JSON: maximum recursion depth", ""),
     ):
         with row(said), pytest.raises(Problem, match=said) as refused:
             split(media_type, body)
