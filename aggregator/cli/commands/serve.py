@@ -140,6 +140,7 @@ def _serve(settings: Settings, worker: int | None) -> None:
     )
     config.load()
     if certificate and config.ssl:
+        tls.forbid_resumption(config.ssl)
         tls.reload_on_hangup(config.ssl, *certificate)
     defined.watch()
     server = Server(config)

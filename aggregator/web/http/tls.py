@@ -60,6 +60,12 @@ def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> Non
         ) from None
 
 
+def forbid_resumption(context: ssl.SSLContext) -> None:
+    """Give clients no session tickets: a resumed session would link a device's posts."""
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+
+
 def reload_on_hangup(context: ssl.SSLContext, certificate: str, key: str) -> None:
     """Reload both on SIGHUP; unusable files change nothing.
 

@@ -72,7 +72,11 @@ def test_dither_accepts_the_settings_and_commands_of_the_composition(
             own = getattr(settings, service)
             asked = f":{own.port}/readyz" if service == "serve" else f":{own.health_port}/healthz"
             assert asked in given["healthcheck"]["test"][-1]
-    for given in services.values():
+    before = yaml.safe_load((DEPLOY / "compose.tls.yaml").read_text())["services"]
+    serve = load_settings(environ=before["serve"]["environment"]).serve
+    assert serve.hosts == ["reports.example.com", "serve"], "devices and Prometheus"
+    assert serve.trusted_proxies == [before["proxy"]["networks"]["default"]["ipv4_address"]]
+    for given in (*services.values(), before["proxy"]):
         assert all("healthcheck" in services[awaited] for awaited in given.get("depends_on", {}))
 
 

@@ -8,17 +8,23 @@ import gzip
 import json
 import random
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+import trustme
 import uvicorn
 from uvicorn.protocols.http import httptools_impl
 
 from aggregator.config.settings import Settings, Topics
 from aggregator.features.reader import Reader
+from aggregator.local.deployment import free_port
 from aggregator.storage.store import Store
 from aggregator.web import application, reports
 from aggregator.web.http import connection_limits
@@ -26,13 +32,16 @@ from aggregator.web.http.access import hash_token
 from aggregator.web.http.small_posts import PostProtocol
 from estimators import define
 from producers.gateway import Gateway
+from producers.gateway.bodies import PROTOBUF_TYPE
 from producers.gateway.memory import Hold
 from producers.gateway.sender import Sender
 from producers.wire.batch import encode_batch, new_batch_id
 from producers.wire.report_batches_pb2 import ReportBatches
+from tests.support.paths import ROOT
 from tests.support.running.broker import METRICS, Broker
 from tests.support.running.deployment import wait_until
 from tests.support.running.served_application import Answer, Raw, post, served_application
+from tests.support.running.servers import program
 
 LATE = METRICS[0]
 PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
@@ -164,6 +173,44 @@ def test_a_trusted_proxy_says_who_the_client_is_and_whether_it_came_over_tls(
         assert len(served.short) == 4
     with server(store, broker) as served, Raw(served.port) as raw:
         assert ask(raw, post(TRUE, **forwarded)).status == 403, "anybody can say so"
+
+
+@pytest.mark.more
+def test_nginx_as_configured_ends_tls_and_names_the_client(
+    store: Store, broker: Broker, tmp_path: Path
+) -> None:
+    nginx = program("nginx", "apt install nginx-light")
+    authority, port = trustme.CA(), free_port()
+    issued = authority.issue_cert("localhost")
+    (tmp_path / "tls.crt").write_bytes(issued.cert_chain_pems[0].bytes())
+    (tmp_path / "tls.key").write_bytes(issued.private_key_pem.bytes())
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    config = (ROOT / "deploy/nginx/nginx.conf").read_text()
+    limits, trusted = {"rate_limit": "1/hour"}, {"trusted_proxies": ["127.0.0.1"]}
+    with server(store, broker, gateway=limits, serve=trusted) as served:
+        for text, changed in (
+            (" /tmp/", f" {tmp_path}/"),
+            ("/etc/dither/tls/", f"{tmp_path}/"),
+            ("serve:8080", f"127.0.0.1:{served.port}"),
+            ("listen 8443", f"listen 127.0.0.1:{port}"),
+        ):
+            assert text in config
+            config = config.replace(text, changed)
+        (tmp_path / "nginx.conf").write_text(config)
+        command = [nginx, "-p", tmp_path, "-c", tmp_path / "nginx.conf", "-g", "daemon off;"]
+        with subprocess.Popen(command) as process:
+            wait_until((tmp_path / "nginx.pid").is_file, "nginx runs")
+            answers = []
+            for address in ("127.0.0.1", "127.0.0.1", "127.0.0.2"):
+                transport = httpx.HTTPTransport(verify=context, local_address=address)
+                with httpx.Client(transport=transport) as client:
+                    headers = {"Content-Type": PROTOBUF_TYPE, "X-Forwarded-For": "192.0.2.9"}
+                    url = f"https://localhost:{port}/v1/reports"
+                    answers.append(client.post(url, content=TRUE, headers=headers).status_code)
+            assert answers == [202, 429, 202], "true values, so over TLS; of two clients"
+            assert len(served.short) == 3
+            process.terminate()
 
 
 def test_posts_in_pieces_in_chunks_and_in_a_row_are_answered_in_their_order(served: Served) -> None:

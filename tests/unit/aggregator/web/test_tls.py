@@ -94,7 +94,9 @@ def shown_name(port: int, context: ssl.SSLContext) -> str:
     ):
         found = str(secure.getpeercert())
         assert secure.version() in ("TLSv1.2", "TLSv1.3")
-
+        secure.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert secure.recv(1000).startswith(b"HTTP/1.1 200")
+        assert secure.session is None or not secure.session.has_ticket, "it would mark the client"
     return str(re.findall(r"\('commonName', '(\w+)'\)", found)[0])
 
 
