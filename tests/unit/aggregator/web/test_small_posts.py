@@ -198,7 +198,7 @@ def test_nginx_as_configured_ends_tls_and_names_the_client(
             assert text in config
             config = config.replace(text, changed)
         (tmp_path / "nginx.conf").write_text(config)
-        command = [nginx, "-p", tmp_path, "-c", tmp_path / "nginx.conf", "-g", "daemon off;"]
+        command = [str(nginx), "-p", str(tmp_path), "-c", "nginx.conf", "-g", "daemon off;"]
         with subprocess.Popen(command) as process:
             wait_until((tmp_path / "nginx.pid").is_file, "nginx runs")
             answers = []
