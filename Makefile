@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 WARM   := $(VENV)/.compiled
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q --tb=no -n 4 --dist loadfile --no-loadscope-reorder
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q --tb=no -n 6 --dist loadfile --no-loadscope-reorder
 
 # Tests start many processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
