@@ -145,7 +145,7 @@ class Estimate:
         return self
 
     def largest(self, size: int) -> NDArray[np.intp]:
-        """Return the places of the largest numbers, or coordinates by absolute value."""
+        """Return the indices of the largest numbers, or coordinates by absolute value."""
         value = np.asarray(self.value)
         order = np.argsort(-(value if self.radius is None else np.abs(value)), kind="stable")
         return order[: max(0, size)]

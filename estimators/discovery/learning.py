@@ -34,17 +34,12 @@ LONGEST_EXAMPLE, MOST_BYTES = 4_096, 2**22
 def learn_code(examples: Sequence[str]) -> StringCode:
     """Return the code that fits some examples; the same for the same examples in the same order.
 
-    `examples`: at least one. Tokens are found by merging the commonest pair of neighbours, again
-    and again (byte-pair encoding; Gage, 1994). There are 0, 100 or 400: whichever codes one half of
-    the examples best if the code is learnt from the other half. Code words are Huffman's (1952).
+    `examples`: at least one. Tokens are found by merging the commonest pair of neighbours
+    repeatedly (byte-pair encoding; Gage, 1994). There are 0, 100 or 400 of them: the number whose
+    code, learnt from one half of the examples, is shortest on the other half. Code words are
+    Huffman's (1952). Raises ValueError for no examples, too many or too long ones, or text that is
+    not Unicode.
 
-    Raises
-    ------
-    ValueError
-        If there are none, too many or too long ones, or if one is no Unicode text.
-
-    Examples
-    --------
     >>> code = learn_code(["N101AA", "N102AA", "N103UW", "N104UW", "N725MQ"])
     >>> code.encode("N105UW")[1] < 8 * 6
     True

@@ -96,7 +96,7 @@ class Repetition(Mechanism):
         return [f"{r} x {self.repeated.name}" for r in self.repeats]
 
     def _used(self, level: Levels) -> Bools:
-        """Return which slots of a report are used, shape (n, slots)."""
+        """Return which slots of a report are in use, shape (n, slots)."""
         return np.arange(self.shape[0]) < self._repeats[level][:, None]
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:

@@ -186,11 +186,8 @@ class RankedDirections(Mechanism):
     ) -> tuple[Floats, VectorLaw, float]:
         """Return the mean vector in the unit ball, the law of its error, and what rounding adds.
 
-        Parameters
-        ----------
-        table, shares, one_law
-            `table`, shape (levels, columns): with reports; `shares`, shape (levels,); `one_law`:
-            whether the values of all levels have the same mean.
+        `table`, shape (levels, columns): with reports; `shares`, shape (levels,); `one_law`:
+        whether the values of all levels have the same mean.
         """
         used = table[:, 0] > 0
         n = table[used, 0].astype(np.float64)
