@@ -193,7 +193,7 @@ class Projection(SupportCounts):
         return agree
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return the values that a sign with and without agreement with the column represents."""
+        """Return the values of a sign that disagrees and of one that agrees with the column."""
         return self.flips.range() if self.random else super().report_range()
 
     def privacy_ratio(self, level: int) -> Fraction:

@@ -111,7 +111,7 @@ class Domain(ABC):
     @property
     @abstractmethod
     def unit(self) -> tuple[float, float]:
-        """The value of a mechanism's 0, and the length of its 1."""
+        """The value at the mechanism's 0, and the length of its unit, in the metric's unit."""
 
     @property
     @abstractmethod
