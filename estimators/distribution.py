@@ -172,10 +172,10 @@ class DistributionEstimate(Estimate):
         estimate_fields = {
             field.name: getattr(self, field.name) for field in dataclasses.fields(Estimate)
         }
-        places = edge_indices(self.edges, limits)
-        bounds = {"lower": self.cdf_lower[places], "upper": self.cdf_upper[places]}
+        indices = edge_indices(self.edges, limits)
+        bounds = {"lower": self.cdf_lower[indices], "upper": self.cdf_upper[indices]}
         return Estimate(
-            **estimate_fields | bounds | {"value": self.cdf[places], "labels": share_names(limits)}
+            **estimate_fields | bounds | {"value": self.cdf[indices], "labels": share_names(limits)}
         )
 
     @property

@@ -102,8 +102,8 @@ class Estimate:
         --------
         >>> from estimators import define
         >>> metric = define(name="m", kind="frequency", mechanism="grr", categories=3, levels=[1])
-        >>> found = metric.estimate(np.array([20, 11, 9, 0]))
-        >>> found.value.round(3), found.shown.round(3)
+        >>> estimate = metric.estimate(np.array([20, 11, 9, 0]))
+        >>> estimate.value.round(3), estimate.shown.round(3)
         (array([ 0.928,  0.654, -0.582]), array([0.928, 0.654, 0.   ]))
         """
         if not np.ndim(self.value):

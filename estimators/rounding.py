@@ -105,7 +105,7 @@ def search_decimals(low: float, high: float, rounds: int) -> int:
 def certified(kind: str, low: float, high: float, rounds: int, x: float) -> str:
     """Return the certified end of a minimum (rounded up) or maximum (rounded down).
 
-    `kind`, one of {"minimum", "maximum"}; `low`, `high`, `rounds`: as in :func:`search_decimals`;
+    `kind`: "minimum" or "maximum"; `low`, `high`, `rounds`: as in :func:`search_decimals`;
     `x`: the certified number.
 
     >>> certified("maximum", 0, 1440, 12, 361.875), certified("minimum", 0, 1440, 12, 361.875)

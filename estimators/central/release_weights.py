@@ -226,8 +226,8 @@ def report_weights(
     the logarithm ln(k / beta) in HDP-WC's weights; `categories`: k, for a frequency; k = 1 for a
     mean.
 
-    >>> found = report_weights("adpm", np.array([0.1, 5.0]), np.array([700.0, 300.0]), 0.05)
-    >>> found.per_report.round(6), found.saturation
+    >>> weights = report_weights("adpm", np.array([0.1, 5.0]), np.array([700.0, 300.0]), 0.05)
+    >>> weights.per_report.round(6), weights.saturation
     (array([0.000745, 0.001596]), 0.2142857142857143)
     """
     weigh = policy_named(policy, categories)

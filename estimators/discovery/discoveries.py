@@ -50,7 +50,7 @@ class CandidateTests:
     weights: Floats
 
     def rejected(self, beta: float) -> NDArray[np.intp]:
-        """Return the places of the strings whose test rejects; wrong with probability beta."""
+        """Return the indices of the strings whose test rejects; wrong with probability beta."""
         return np.flatnonzero(self.log_p <= math.log(beta) + np.log(self.weights))
 
 

@@ -31,7 +31,7 @@ _GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclasses.dataclass(frozen=True)
 class DiscoveryLayout:
-    """The groups of a metric, their places in a report and in the statistic.
+    """The groups of a metric, their positions in a report and in the statistic.
 
     `epsilons`: the levels, ascending; `depths`: m_1 < ... < m_G, at most 128; `rows`: t; `seed`: of
     the hashes, which are public; below 2^64.

@@ -87,11 +87,11 @@ def find_tokens(strings: Sequence[bytes], size: int) -> tuple[bytes, ...]:
     """
     parts = [[bytes([byte]) for byte in data] for data in strings]
     counts: Counter[tuple[bytes, bytes]] = Counter()
-    places: dict[tuple[bytes, bytes], set[int]] = {}
+    strings_by_pair: dict[tuple[bytes, bytes], set[int]] = {}
     for index, split in enumerate(parts):
         for pair in pairwise(split):
             counts[pair] += 1
-            places.setdefault(pair, set()).add(index)
+            strings_by_pair.setdefault(pair, set()).add(index)
     heap = [(-count, pair) for pair, count in counts.items()]
     heapq.heapify(heap)
     tokens: dict[bytes, None] = {}
@@ -109,13 +109,13 @@ def find_tokens(strings: Sequence[bytes], size: int) -> tuple[bytes, ...]:
             continue
         tokens[token] = None
         changed: set[tuple[bytes, bytes]] = set()
-        for index in sorted(places.pop(pair)):
+        for index in sorted(strings_by_pair.pop(pair)):
             old, new = parts[index], _merged(parts[index], pair, token)
             for neighbours in pairwise(old):
                 counts[neighbours] -= 1
             for neighbours in pairwise(new):
                 counts[neighbours] += 1
-                places.setdefault(neighbours, set()).add(index)
+                strings_by_pair.setdefault(neighbours, set()).add(index)
                 changed.add(neighbours)
             parts[index] = new
         for neighbours in changed:

@@ -166,11 +166,11 @@ class _Beam:
         ], sought**2 * total / 2
 
     def best(self) -> list[int]:
-        """Return the places of the ended strings with the best scores, the best first."""
+        """Return the indices of the ended strings with the best scores, the best first."""
         ended = np.flatnonzero(self.states == 0)
         order = np.argsort(-self.scores[ended], kind="stable")[:MAX_LISTED]
-        places: list[int] = ended[order].tolist()
-        return places
+        indices: list[int] = ended[order].tolist()
+        return indices
 
     def bits(self, index: int) -> int:
         """Return the 128 bits of a prefix."""
@@ -182,13 +182,13 @@ class _Beam:
 
 
 def _largest(values: Floats, size: int) -> NDArray[np.int64]:
-    """Return the places of the largest values, ascending; of equal ones the first."""
-    places = np.flatnonzero(values > -np.inf)
-    if places.size > size:
-        candidates = values[places]
+    """Return the indices of the largest values, ascending; of equal ones the first."""
+    indices = np.flatnonzero(values > -np.inf)
+    if indices.size > size:
+        candidates = values[indices]
         cut = np.partition(candidates, candidates.size - size)[candidates.size - size]
         above = candidates > cut
         equal = np.flatnonzero(candidates == cut)[: size - int(above.sum())]
         above[equal] = True
-        places = places[above]
-    return places
+        indices = indices[above]
+    return indices

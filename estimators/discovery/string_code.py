@@ -208,7 +208,7 @@ class StringCode:
         """What follows each state on a 0 and a 1, int32 of shape (states, 2).
 
         State 0 is that of strings that have ended, state 1 that of impossible bits, state 2 the
-        start. Others are places within the code word of a symbol.
+        start. Others are positions within a symbol's code word.
         """
         follow: list[list[int]] = [[0, 1], [1, 1]]
         roots = {}

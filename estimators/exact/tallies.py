@@ -99,14 +99,14 @@ def tally_signs_by_part(
     return np.stack(tallies, axis=-1).reshape(len(sizes), -1, 2)[:, :levels]
 
 
-def _ones_before(places: Counts, words: Words) -> Counts:
-    """Return how many ones are before each place in the bits of packed words.
+def _ones_before(positions: Counts, words: Words) -> Counts:
+    """Return how many ones are before each position in the bits of packed words.
 
-    `places`, shape (k,): from 0 to the number of bits; `words`: as :func:`_words` packs them.
+    `positions`, shape (k,): from 0 to the number of bits; `words`: as :func:`_words` packs them.
     """
     ones = np.zeros(len(words) + 1, dtype=np.int64)
     np.cumsum(np.bitwise_count(words), dtype=np.int64, out=ones[1:])
-    word, bit = np.divmod(places, 64)
+    word, bit = np.divmod(positions, 64)
     part = np.append(words, np.uint64(0))[word] & FIRST_BITS[bit]
     counts: Counts = ones[word] + np.bitwise_count(part)
     return counts

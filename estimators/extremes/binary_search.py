@@ -115,10 +115,10 @@ class Search:
     >>> round_of, bits = search.own_round(40_000, SeededBits(1)), SeededBits(2)
     >>> progress = Progress()
     >>> while not search.finished(progress):
-    ...     asked = round_of == len(progress.decisions)
-    ...     reports = search.answer(values[asked], level[asked], search.threshold(progress), bits)
+    ...     turn = round_of == len(progress.decisions)
+    ...     reports = search.answer(values[turn], level[turn], search.threshold(progress), bits)
     ...     statistic = search.zero()
-    ...     search.accumulate(statistic, level[asked], reports)
+    ...     search.accumulate(statistic, level[turn], reports)
     ...     progress = search.decide(progress, statistic)
     >>> search.interval(progress)
     (20.0, 24.0)
@@ -232,7 +232,7 @@ class Search:
         if not 1 <= number <= self.rounds:
             return False
         parts = 2 ** (number - 1)
-        first, stop = 0, parts  # of places, which go inwards: up in a minimum's range
+        first, stop = 0, parts  # of interval indices, which go inwards: up in a minimum's range
         while first < stop:
             index = (first + stop) // 2
             middle = self._middle(index, parts)

@@ -50,11 +50,11 @@ def tail(search: Search, progress: Progress) -> Tail | None:
     --------
     >>> from estimators.extremes import Decision
     >>> search = Search(kind="minimum", range=(0, 1), levels=[1], rounds=6)
-    >>> places, cells = [0.5, 0.25, 0.125, 0.0625, 0.03125], []
-    >>> for place in places:
-    ...     cells.append(Decision(place, (10**8,), (0,), place**2, 0.001, place**2 > 0.001))
-    >>> found = tail(search, Progress(tuple(cells)))
-    >>> round(found.alpha, 1)
+    >>> decisions = [
+    ...     Decision(t, (10**8,), (0,), share=t**2, critical=0.001, outwards=t**2 > 0.001)
+    ...     for t in (0.5, 0.25, 0.125, 0.0625, 0.03125)
+    ... ]
+    >>> round(tail(search, Progress(tuple(decisions))).alpha, 1)
     2.0
     """
     decisions = [d for d in progress.decisions if any(d.answers)]

@@ -50,8 +50,8 @@ def check_attribute(name: str, values: Sequence[str]) -> None:
 class Slicing:
     """How a metric's reports are divided into slices: one value for each of its attributes.
 
-    A slice has a code: its values' places in mixed radix, the last attribute's counting by one.
-    An attribute's declared values have the first places, then `other`, then `none`.
+    A slice has a code: its values' indices in mixed radix, the last attribute's counting by one.
+    An attribute's declared values have the first indices, then `other`, then `none`.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class Slicing:
         return dict(reversed(values.items()))
 
     def words(self, name: str) -> tuple[str | None, ...]:
-        """Return the values of an attribute in the order of their places; None: `none`."""
+        """Return the values of an attribute in the order of their indices; None: `none`."""
         return (*self.attributes[name], OTHER_VALUE, None)
 
     def digits(self, codes: Codes) -> dict[str, Codes]:

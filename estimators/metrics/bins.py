@@ -101,8 +101,8 @@ class Bins(Domain):
         >>> Bins(metric="m", range=(0, 10), bins=5).merged(2).limits
         array([ 0.,  4., 10.])
         """
-        places = merged_edge_indices(self.limits.size - 1, count)
-        return Bins(metric=self.metric, edges=self.limits[places].tolist())
+        indices = merged_edge_indices(self.limits.size - 1, count)
+        return Bins(metric=self.metric, edges=self.limits[indices].tolist())
 
     @property
     def parameters(self) -> dict[str, int]:

@@ -137,7 +137,7 @@ class LocalMetric(ReportedMetric):
         if not 1 <= self.max_slices <= MOST_SLICES:
             self.refuse("max_slices", f"1 to {MOST_SLICES}")
         if self.slicing.size > self.max_slices:
-            values = " x ".join(str(places) for places in self.slicing.value_counts)
+            values = " x ".join(str(count) for count in self.slicing.value_counts)
             expected = (
                 f"at most {self.max_slices} slices (max_slices), not {self.slicing.size} = "
                 f"{values}, each attribute with `other` and `none`"

@@ -190,15 +190,15 @@ def deviations(
     """Return the half-widths at the inner edges; infinite where there is no tail.
 
     `variance`, shape (B - 1,): of the sum, at most; `tails`: the failure probabilities of one side,
-    and the places they are for.
+    with the edges that have them.
     """
     deviation: Callable[[Floats, float], Floats] = (
         anytime_deviation if question.bound == "anytime" else fixed_deviation
     )
     half_widths = np.full(variance.size, np.inf)
-    for tail, places in tails.items():
-        b = scores.largest[places]
-        half_widths[places] = b * deviation(variance[places] / b**2, tail) / scores.total
+    for tail, edges in tails.items():
+        b = scores.largest[edges]
+        half_widths[edges] = b * deviation(variance[edges] / b**2, tail) / scores.total
     return half_widths
 
 

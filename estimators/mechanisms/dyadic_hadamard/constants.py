@@ -170,10 +170,10 @@ def level_constants(epsilon: Fraction, height: int) -> LevelConstants:
 
     Raises ValueError if the tree has no depth.
 
-    >>> found = level_constants(Fraction(2), 8)
-    >>> found.block_bits, found.hash_bits, found.chances
+    >>> constants = level_constants(Fraction(2), 8)
+    >>> constants.block_bits, constants.hash_bits, constants.chances
     (1, 2, (0, 0, 0, 12096, 7706, 8208, 8294, 7787, 21445))
-    >>> round(found.variance, 2)
+    >>> round(constants.variance, 2)
     4.33
     """
     best: LevelConstants | None = None

@@ -115,7 +115,7 @@ def scores_of(
 
 
 def worst_scores(
-    tree: TreeConstants, table: Counts, weights: Floats, places: NDArray[np.intp]
+    tree: TreeConstants, table: Counts, weights: Floats, edges: NDArray[np.intp]
 ) -> tuple[Floats, Floats, Floats]:
     """Return F at some edges, and bounds of its scores that no data can exceed, each of shape (k,).
 
@@ -123,12 +123,12 @@ def worst_scores(
     value; `variance`: of the sum, at most; it depends on the numbers of reports alone.
 
     `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report; with the
-    numbers of reports they add up to 1; `places`, shape (k,): of inner edges among all edges.
+    numbers of reports they add up to 1; `edges`, shape (k,): of inner edges among all edges.
     """
     used = np.where(weights[:, None] > 0, table, 0)
-    value = cumulated(masses(_pooled(tree, used, weights)[1])[-1])[places]
-    inner = places - 1
-    largest, variance = np.zeros(places.size), np.zeros(places.size)
+    value = cumulated(masses(_pooled(tree, used, weights)[1])[-1])[edges]
+    inner = edges - 1
+    largest, variance = np.zeros(edges.size), np.zeros(edges.size)
     for scores, count, weight in zip(tree.tables, used[:, 0], weights.tolist(), strict=True):
         if weight > 0:
             largest = np.maximum(largest, weight * scores.centred[inner])
