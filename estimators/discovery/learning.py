@@ -81,7 +81,7 @@ def code_length(code: StringCode, strings: Sequence[bytes]) -> int:
 
 
 def find_tokens(strings: Sequence[bytes], size: int) -> tuple[bytes, ...]:
-    """Return up to `size` tokens, each the commonest pair of neighbours at its time.
+    """Return up to `size` tokens, each the commonest remaining pair of neighbours.
 
     A pair that occurs once is no token. Among equally common ones the least pair of bytes is taken.
     """

@@ -32,8 +32,8 @@ _HALF_WORD, _LOW_WORD = np.uint64(32), np.uint64(2**32 - 1)
 class Geometry:
     """The space of a group's points at a level, with the law of a report.
 
-    `space`: K points; the hyperplane of the point x is D + x; `p`, `q`: the chance that a report
-    lies on the hyperplane of its point, and of any other one.
+    `space`: K points; the hyperplane of the point x is D + x; `p`, `q`: the probability that a
+    report lies on the hyperplane of its point, and of any other one.
     """
 
     space: DifferenceSet

@@ -49,7 +49,7 @@ class LevelConstants:
 
     @functools.cached_property
     def honest(self) -> float:
-        """The chance that a report is kept as it is, a."""
+        """The probability that a report is kept as it is, a."""
         return float(Fraction(self.threshold, WORD))
 
     @property

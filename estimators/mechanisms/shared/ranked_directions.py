@@ -40,7 +40,7 @@ class RankedDirections(Mechanism):
     The base of `caps` and of `hemisphere`, which has k = 2 and W = 1. `epsilons`: the privacy
     levels, ascending; `dimension`: d, at least 1; `grid`: g, at most 2^24; `sets`: k and W of each
     level; k is even and W at most k / 2. `misses`: T, per level: the report is none of the best W
-    if a word is below T; `best_chances`, `other_chances`: the chance of each of the best W
+    if a word is below T; `best_chances`, `other_chances`: the probability of each of the best W
     candidates, and of each of the others, per level.
     """
 

@@ -47,7 +47,7 @@ class StringLookups(SupportReports):
         self.signs = ReportedSigns([g.p for g in geometries], [g.q for g in geometries])
         self.facts = LevelFacts.of(self.epsilons, np.array([g.variance for g in geometries]))
         self._chance = 1 / np.array([g.points for g in geometries])
-        """The chance that another string has a string's point in a row, per level."""
+        """The probability that another string has a string's point in a row, per level."""
 
     @abstractmethod
     def row_counts(self, table: Counts, level: int) -> Counts:
