@@ -20,13 +20,13 @@ from estimators.mechanisms.mechanism import Reports
 from estimators.metrics.metric import Metric
 
 LEARNING_SHARE = CHOOSING_SHARE = 0.125
-"""The shares of the trials on which scores are learned, and the event is chosen; the others bound
-its chances."""
+"""The shares of the trials for learning scores and for choosing the event; the others bound its
+probabilities."""
 MAX_THRESHOLDS = 128
 WHOLE_BYTES = 2
-"""Up to so many bytes a report is learned as a symbol; a wider one by its bits."""
+"""The widest report, in bytes, that is learned as one symbol; wider ones are learned bit by bit."""
 MOST_BYTES = 64
-"""Up to so many bytes, bits are learned at all."""
+"""The widest report, in bytes, of which bits are learned."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Trials:
     """Reports of one value, each with two other reports of a known value.
 
     `reports`, shape (n, *shape): the reports under attack; `beside`, `across`, shape (n, *shape):
-    Another device's report: the neighbour in the same batch, and the one in the same place of
+    reports of other devices, the neighbour in the same batch and the one at the same place of
     another batch. They are independent of this value, unless randomness was used twice.
     """
 
@@ -43,7 +43,7 @@ class Trials:
     across: Reports
 
     def part(self, rows: slice) -> Trials:
-        """Return some of the trials."""
+        """Return these rows of the trials."""
         return Trials(self.reports[rows], self.beside[rows], self.across[rows])
 
 
@@ -85,15 +85,10 @@ def epsilon_bound(
     The result has shape (n,): ln(p_low / q_high), at least 0: each a limit of Clopper and Pearson
     (1934) that fails with probability (1 - confidence) / 2.
 
-    Parameters
-    ----------
-    hits, other_hits, trials, other_trials, confidence
-        `hits`, `other_hits`, shape (n,): counts under the value that the event indicates, and under
-        the other one; `trials`, `other_trials`: numbers of independent trials; `confidence`: for
-        each event by itself; it does not cover an event that was chosen by these counts.
+    `hits`, `other_hits`, shape (n,): counts under the value that the event indicates, and under the
+    other one; `trials`, `other_trials`: numbers of independent trials; `confidence`: for each event
+    by itself; it does not cover an event that was chosen by these counts.
 
-    Examples
-    --------
     >>> epsilon_bound([7311, 0], 10_000, [2689, 0], 10_000, 0.999).round(3)
     array([0.926, 0.   ])
     """
@@ -123,18 +118,15 @@ def largest_leak(
 ) -> Leak:
     """Attack a level of a metric: return a lower bound on the epsilon of its reports.
 
-    Events are thresholds of scores: the likelihood ratio that the mechanism states (by Neyman and
-    Pearson's lemma the best score, if the statement is true); that of the next level; a ratio
+    Events are thresholds of scores: the likelihood ratio that the mechanism states (the best score
+    by Neyman and Pearson's lemma, if the statement is true); that of the next level; a ratio
     learned from the bytes alone; and whether a report repeats another one, which shows that
     randomness was used twice. An eighth of the trials is for learning. The event with the largest
     bound on another eighth is evaluated on the rest.
 
-    Parameters
-    ----------
-    metric, level, first, second, confidence
-        `metric`: the metric under attack; `level`: its index; `first`, `second`: reports of the two
-        :func:`opposite_values`; `beside` and `across` are of the first one; `confidence`: a correct
-        mechanism fails with probability at most 1 - `confidence`.
+    `level`: its index; `first`, `second`: reports of the two :func:`opposite_values`; `beside` and
+    `across` are of the first one; `confidence`: the attack on a correct mechanism claims too much
+    with probability at most 1 - `confidence`.
     """
     learning, choosing, testing = zip(_parts(first), _parts(second), strict=True)
     best, chosen = -np.inf, None

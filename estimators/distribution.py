@@ -45,7 +45,7 @@ def edge_texts(edges: Floats) -> list[str]:
 
 
 def edge_indices(edges: Floats, limits: Sequence[float]) -> NDArray[np.intp]:
-    """Return the places of limits among ascending edges, but for rounding; -1 for another number.
+    """Return the indices of limits among ascending edges, up to rounding; -1 if there is none.
 
     >>> edge_indices(np.array([1, 1000 ** (1 / 3), 100, 1000]), [10, 11, np.nan])
     array([ 1, -1, -1])
@@ -65,7 +65,7 @@ class QuantileEstimates(Estimate):
     """Quantiles as named numbers, in the metric's unit: `labels` are their names."""
 
     def largest(self, size: int) -> NDArray[np.intp]:
-        """Return the places of the first ones: quantiles keep their order."""
+        """Return the indices of the first ones: quantiles keep their order."""
         return np.arange(max(0, min(size, len(self.labels))))
 
 
@@ -85,8 +85,8 @@ class DistributionEstimate(Estimate):
     smooth : ndarray of float64, shape (B + 1,)
         A smoother one, closer to the truth if it is smooth, and wrong at spikes. It is biased.
     quantiles : ndarray of float64, shape (k, 4)
-        Rows of q, value, lower, upper. Bounds hold for all quantiles and the band together; for one
-        quantile that is asked for alone, by themselves.
+        Rows of q, value, lower, upper. Bounds hold for all quantiles and the band together; those
+        of a single requested quantile hold by themselves.
     crossed : bool
         Whether the reports contradict each other: limits crossed, which happens to honest reports
         with probability beta at most. The band is then all that is possible.
@@ -132,7 +132,7 @@ class DistributionEstimate(Estimate):
         return np.diff(self.monotone)
 
     def histogram_in(self, edges: Floats) -> Floats:
-        """Return the share between each two of some of its edges, shape (len(edges) - 1,)."""
+        """Return the share of users between consecutive chosen edges, shape (len(edges) - 1,)."""
         return np.diff(self.monotone[np.searchsorted(self.edges, edges)])
 
     def below(self, value: float) -> tuple[float, float, float]:
@@ -168,20 +168,14 @@ class DistributionEstimate(Estimate):
         return share, float(self.cdf_lower[first]), float(self.cdf_upper[last])
 
     def shares_below(self, limits: Sequence[float]) -> Estimate:
-        """Return the shares below some of the edges as numbers: unbiased, with the band's limits.
-
-        Parameters
-        ----------
-        limits : sequence of float
-            Of the edges.
-        """
+        """Return the shares below edges as numbers: unbiased, with the band's limits."""
         estimate_fields = {
             field.name: getattr(self, field.name) for field in dataclasses.fields(Estimate)
         }
-        places = edge_indices(self.edges, limits)
-        bounds = {"lower": self.cdf_lower[places], "upper": self.cdf_upper[places]}
+        indices = edge_indices(self.edges, limits)
+        bounds = {"lower": self.cdf_lower[indices], "upper": self.cdf_upper[indices]}
         return Estimate(
-            **estimate_fields | bounds | {"value": self.cdf[places], "labels": share_names(limits)}
+            **estimate_fields | bounds | {"value": self.cdf[indices], "labels": share_names(limits)}
         )
 
     @property
@@ -195,7 +189,7 @@ class DistributionEstimate(Estimate):
         return QuantileEstimates(**estimate_fields | columns)
 
     def largest(self, size: int) -> NDArray[np.intp]:
-        """Return the places of all numbers: F has an order of its own."""
+        """Return the indices of all edges: F has an order of its own."""
         return np.arange(self.edges.size)
 
     def top(self, size: int) -> DistributionEstimate:
@@ -207,7 +201,7 @@ class DistributionEstimate(Estimate):
         return self.moved(offset + scale * self.edges)
 
     def moved(self, edges: Floats) -> DistributionEstimate:
-        """Return the same distribution with its edges elsewhere, in the same order."""
+        """Return the same distribution with other edges, in the same order."""
         quantiles = self.quantiles.copy()
         quantiles[:, 1:] = np.interp(quantiles[:, 1:], self.edges, edges)
         return dataclasses.replace(self, edges=edges, quantiles=quantiles)

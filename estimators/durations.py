@@ -22,14 +22,9 @@ def is_duration(text: object) -> bool:
 def milliseconds(duration: str) -> int:
     """Return a duration such as ``"1.5h"`` in whole milliseconds.
 
-    Raises
-    ------
-    ValueError
-        If the text is not a number followed by one of ms, s, m, h, d, w, or not whole in
-        milliseconds.
+    Raises ValueError if the text is not a number followed by one of ms, s, m, h, d, w, or not whole
+    in milliseconds.
 
-    Examples
-    --------
     >>> milliseconds("5m"), milliseconds("0s"), milliseconds("131.069s")
     (300000, 0, 131069)
     """
@@ -45,13 +40,8 @@ def milliseconds(duration: str) -> int:
 def above_zero(name: str, duration: str) -> int:
     """Return a parameter's duration in whole milliseconds.
 
-    Raises
-    ------
-    ValueError
-        With the parameter's name, if it is not a duration above zero.
+    Raises ValueError, with the parameter's name, if it is not a duration above zero.
 
-    Examples
-    --------
     >>> above_zero("step", "1m")
     60000
     """

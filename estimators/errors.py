@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 MOST_LISTED, FEW_LISTED = 40, 10
-"""Up to so many known words are all listed; of more, so few."""
+"""The longest list of known words that is shown in full, and how many of a longer one are shown."""
 MOST_COMPARED = 500
-"""Known words that a mistaken one is compared with: strangers make mistakes, too."""
+"""Known words that a mistaken one is compared with, so that a mistake costs little time."""
 MOST_SHOWN, MOST_LISTED_CHARACTERS = 500, 100
 """Characters of a wrong value in a message, and of each known word."""
 
@@ -79,7 +79,7 @@ def explain_missing_scipy(purpose: str) -> Iterator[None]:
 
 
 def shortened(value: object) -> str:
-    """Return a value as Python writes it, of a very long one the beginning.
+    """Return a value as Python writes it, cut if it is very long.
 
     >>> shortened([1]), len(shortened("x" * 1_000_000))
     ('[1]', 522)
@@ -91,7 +91,7 @@ def shortened(value: object) -> str:
 
 
 def _printable(word: str) -> str:
-    r"""Return a word as a list in a message has it; what cannot be seen is escaped.
+    r"""Return a word as messages list it, with invisible characters escaped.
 
     >>> _printable("Z\xfcrich\u200b"), len(_printable("x" * 1_000))
     ('Zürich\\u200b', 103)

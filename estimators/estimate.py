@@ -102,8 +102,8 @@ class Estimate:
         --------
         >>> from estimators import define
         >>> metric = define(name="m", kind="frequency", mechanism="grr", categories=3, levels=[1])
-        >>> found = metric.estimate(np.array([20, 11, 9, 0]))
-        >>> found.value.round(3), found.shown.round(3)
+        >>> estimate = metric.estimate(np.array([20, 11, 9, 0]))
+        >>> estimate.value.round(3), estimate.shown.round(3)
         (array([ 0.928,  0.654, -0.582]), array([0.928, 0.654, 0.   ]))
         """
         if not np.ndim(self.value):
@@ -145,7 +145,7 @@ class Estimate:
         return self
 
     def largest(self, size: int) -> NDArray[np.intp]:
-        """Return the places of the largest numbers, or coordinates by absolute value."""
+        """Return the indices of the largest numbers, or coordinates by absolute value."""
         value = np.asarray(self.value)
         order = np.argsort(-(value if self.radius is None else np.abs(value)), kind="stable")
         return order[: max(0, size)]

@@ -1,4 +1,4 @@
-"""Lets a long computation end early: between its steps it checks whether it is still wanted."""
+"""Lets a caller end a long computation, which checks between its steps whether to go on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CURRENT_CHECK: ContextVar[Callable[[], object] | None] = ContextVar("check", de
 
 @contextmanager
 def interruptible(check: Callable[[], object]) -> Iterator[None]:
-    """Have every step of the computations inside call this; what it raises ends them."""
+    """Call `check` at every step of the computations inside; an exception it raises ends them."""
     token = _CURRENT_CHECK.set(check)
     try:
         yield
@@ -20,7 +20,7 @@ def interruptible(check: Callable[[], object]) -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """Check whether the computation is still wanted; called between steps of milliseconds."""
+    """Call the check of the enclosing :func:`interruptible`; used between steps of milliseconds."""
     check = _CURRENT_CHECK.get()
     if check is not None:
         check()

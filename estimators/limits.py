@@ -16,10 +16,10 @@ MOST_ATTRIBUTES = 16
 """Of a batch, and of a metric."""
 MOST_SLICES = 2**16
 LARGEST_TABLE = 2**24
-"""Of a mechanism for strings: the rows, times what a row has."""
+"""Cells of a mechanism for strings: rows, times the cells of a row."""
 LARGEST_REPORT = 2**16
 """Bytes of a report."""
 LARGEST_DEFINITION = 2**22
-"""Bytes of what a server answers about a metric."""
+"""Bytes of a server's answer about a metric."""
 LARGEST_ANSWER = 2**20
-"""Bytes of what a server answers besides: to a batch, or about a round."""
+"""Bytes of a server's other answers: to a batch, or about a round."""

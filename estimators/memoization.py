@@ -47,13 +47,9 @@ class Memoization:
     For a mean, the values are the two sides of a threshold that the device drew once
     (:func:`side_of`). A crossing of the threshold is visible.
 
-    Raises
-    ------
-    ValueError
-        If the metric is not memoized, or the permanent epsilon cannot be used with it.
+    Raises ValueError if the metric is not memoized, or the permanent epsilon cannot be used with
+    it.
 
-    Examples
-    --------
     >>> from math import log
     >>> from estimators import define
     >>> metric = define(name="late", kind="mean", mechanism="randomized_response", range=(0, 1),
@@ -173,9 +169,9 @@ def side_of(value: float, word: int) -> int:
     """Return the side of a device's own threshold on which a value lies: +1 or -1.
 
     The threshold is uniform on [-1, 1] and drawn once: over devices, the mean of the side is the
-    value, as with a fresh random rounding (alpha-point rounding, with the ends of the range as its
-    only points). A value that moves without crossing it keeps its side, and its answer. `value`: in
-    [-1, 1]; `word`: 64 uniform bits, of which 53 are used.
+    value, as with a fresh random rounding (alpha-point rounding at the ends of the range). A value
+    that moves without crossing the threshold keeps its side, and its answer. `value`: in [-1, 1];
+    `word`: 64 uniform bits, of which 53 are used.
 
     >>> side_of(0.2, 2**62), side_of(-0.9, 2**62)
     (1, -1)
@@ -186,11 +182,8 @@ def side_of(value: float, word: int) -> int:
 def answer_values(metric: Metric, values: NDArray[Any], word: int) -> list[int]:
     """Return the values of permanent answers: category indices, or sides of numbers.
 
-    Parameters
-    ----------
-    metric, values, word
-        `values`, shape (n,): Values in the mechanism's units, from ``metric.domain.to_unit``;
-        `word`: the random word of the device and the metric: see :func:`side_of`.
+    `values`, shape (n,): in the mechanism's units, from ``metric.domain.to_unit``; `word`: the
+    random word of the device and the metric: see :func:`side_of`.
     """
     if metric.kind == "mean":
         return [side_of(value, word) for value in values.tolist()]

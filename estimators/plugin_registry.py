@@ -20,14 +20,10 @@ class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
     Entry points of a group are read on the first request for a name that is not built in, or for
     all names. Each is loaded on first use. `group`: the group of entry points: see
     :mod:`importlib.metadata`; `built_in`: the built-in entries. An entry point of such a name is
-    ignored, with a warning in the log; `accept`: Returns the entry for the object of an entry
-    point. Its ValueError says what was expected.
-
-    Raises
-    ------
-    DefinitionError
-        On use of an invalid entry point, or of a name that two distributions have; with the
-        distribution and what to do. Other entries do not suffer.
+    ignored, with a warning in the log; `accept`: returns the entry for the object of an entry
+    point; its ValueError says what was expected. Use of an invalid entry point, or of a name that
+    two distributions have, raises DefinitionError with the distribution and what to do; other
+    entries still work.
     """
 
     def __init__(
@@ -48,7 +44,7 @@ class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
         return len(self.built_in) + len(self._loaders)
 
     def usable(self) -> Iterator[tuple[str, Entry]]:
-        """Yield the entries that can be loaded, with their names; asking for another one fails."""
+        """Yield the names and entries that can be loaded."""
         for name in self:
             with contextlib.suppress(DefinitionError):
                 yield name, self[name]

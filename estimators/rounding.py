@@ -93,13 +93,8 @@ def interval(numbers: Sequence[float], places: int | None = None) -> tuple[str, 
 def search_decimals(low: float, high: float, rounds: int) -> int:
     """Return the decimals for the result of a search: two significant digits of its last step.
 
-    Parameters
-    ----------
-    low, high, rounds
-        `low`, `high`: the interval of the search; `rounds`: the number of halvings.
+    `low`, `high`: the interval of the search; `rounds`: the number of halvings.
 
-    Examples
-    --------
     >>> search_decimals(0, 1440, 12), search_decimals(0, 2**24, 24), search_decimals(0, 2**24, 10)
     (2, 1, 0)
     """
@@ -110,14 +105,9 @@ def search_decimals(low: float, high: float, rounds: int) -> int:
 def certified(kind: str, low: float, high: float, rounds: int, x: float) -> str:
     """Return the certified end of a minimum (rounded up) or maximum (rounded down).
 
-    Parameters
-    ----------
-    kind, low, high, rounds, x
-        `kind`, one of {"minimum", "maximum"}; `low`, `high`, `rounds`: as in
-        :func:`search_decimals`; `x`: the certified number.
+    `kind`: "minimum" or "maximum"; `low`, `high`, `rounds`: as in :func:`search_decimals`;
+    `x`: the certified number.
 
-    Examples
-    --------
     >>> certified("maximum", 0, 1440, 12, 361.875), certified("minimum", 0, 1440, 12, 361.875)
     ('361.87', '361.88')
     """

@@ -15,26 +15,14 @@ EPSILON_ROUNDING = 1e-12
 def shuffled_epsilon(epsilon: float, reports: int, delta: float) -> float | None:
     """Return an epsilon' such that shuffled reports are (epsilon', delta)-differentially private.
 
-    This is for `reports` users with the same randomizer at the same level. A report carries its
-    level in the clear, and a shuffler cannot hide it. So a report hides among those of its own
-    level, and each level has its own result. The result: at most `epsilon`; None if the theorem's
-    condition epsilon <= ln(n / (16 ln(2 / delta))) fails: then nothing better than `epsilon` is
-    known. ln(1 + 8 (e^eps - 1) / (e^eps + 1) (sqrt(e^eps ln(4 / delta) / n) + e^eps / n)). Source:
-    HIST, Theorem 11: Feldman, McMillan and Talwar, "Hiding among the clones" (2021), Theorem 3.1.
+    This is for `reports` users (n) with the same randomizer at the same level. A report carries its
+    level in the clear, so it hides among those of its own level, and each level has its own result.
+    The result is at most `epsilon`, which is above zero; None if the theorem's condition epsilon <=
+    ln(n / (16 ln(2 / delta))) fails. It is ln(1 + 8 (e^eps - 1) / (e^eps + 1) (sqrt(e^eps ln(4 /
+    delta) / n) + e^eps / n)), with `delta` in (0, 1]. Source: HIST, Theorem 11: Feldman, McMillan
+    and Talwar, "Hiding among the clones" (2021), Theorem 3.1. Raises ValueError if an argument is
+    out of its range.
 
-    Parameters
-    ----------
-    epsilon, reports, delta
-        `epsilon`: the epsilon of each report, above zero; `reports`: n, in one batch of the
-        shuffler; `delta`: in (0, 1].
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
-    Examples
-    --------
     >>> round(shuffled_epsilon(1.0, 100_000, 1e-6), 4)
     0.0726
     >>> shuffled_epsilon(8.0, 100_000, 1e-6) is None

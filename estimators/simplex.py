@@ -13,19 +13,13 @@ def project(values: ArrayLike) -> Floats:
 
     Estimates are unbiased and unclipped: a rare category can be slightly negative. The projection
     is closer to every distribution, the true one included, but biased: rare categories are too
-    large. The bounds of an estimate are for the values before the projection. Dither never applies
-    it by itself. `values`, shape (k,) or (..., k): estimated frequencies, one histogram a row. The
-    result has shape of `values`. The projection is max(x - t, 0) with the t that makes it sum to
-    one, found from the sorted values in O(k log k): Held, Wolfe and Crowder (1974); Duchi,
-    Shalev-Shwartz, Singer and Chandra (2008), Figure 1.
+    large. Bounds are for the values before the projection. Dither never applies it by itself.
 
-    Raises
-    ------
-    ValueError
-        If there is no category, or a value is not finite.
+    `values`, shape (k,) or (..., k): one histogram a row. The result, max(x - t, 0) with the t that
+    makes it sum to one, has the same shape; found from the sorted values in O(k log k): Held, Wolfe
+    and Crowder (1974); Duchi, Shalev-Shwartz, Singer and Chandra (2008), Figure 1. Raises
+    ValueError if there is no category, or a value is not finite.
 
-    Examples
-    --------
     >>> project([0.75, 0.5, -0.05])
     array([0.625, 0.375, 0.   ])
     """

@@ -35,11 +35,8 @@ class LevelFacts:
     ) -> Self:
         """Return the constants of levels; `paper` is tanh^2(epsilon / 2) by default.
 
-        Parameters
-        ----------
-        epsilons, variances, paper
-            `epsilons`: the privacy levels, ascending; `variances`, `paper`, shape (levels,): as in
-            the attributes; the default is HLDP's Algorithm 5.
+        `epsilons`: the privacy levels, ascending; `variances`, `paper`, shape (levels,): as in the
+        attributes; the default is HLDP's Algorithm 5.
         """
         exact = np.array([float(epsilon) for epsilon in epsilons])
         return cls(exact, variances, np.tanh(exact / 2) ** 2 if paper is None else paper)
@@ -76,14 +73,9 @@ def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
 
     The result has shape (levels,): sums to one; all zero without reports.
 
-    Parameters
-    ----------
-    policy, counts, facts
-        `policy`: one of :data:`WEIGHTINGS`, which give the weight of one report of a level;
-        `counts`, shape (levels,): reports per level. A level without reports gets weight zero.
+    `policy`: one of :data:`WEIGHTINGS`, which give the weight of one report of a level; `counts`,
+    shape (levels,): reports per level. A level without reports gets weight zero.
 
-    Examples
-    --------
     >>> facts = LevelFacts(np.array([1.0, 2.0]), np.array([4.0, 1.0]), np.array([1.0, 4.0]))
     >>> level_weights("optimal", np.array([100, 100]), facts)
     array([0.2, 0.8])
@@ -99,16 +91,9 @@ def total_weight(policy: str, counts: Counts, facts: LevelFacts) -> float:
 
     Bounds that hold at all times need weights of single reports that are fixed in advance. The unit
     is the largest standard deviation of one weighted report, over all levels of the metric, in use
-    or not. So the total is about the number of noisiest reports.
+    or not. So the total is about the number of noisiest reports. `policy`: one of
+    :data:`WEIGHTINGS`; `counts`, shape (levels,): reports of each level.
 
-    Parameters
-    ----------
-    policy, counts, facts
-        `policy`: one of :data:`WEIGHTINGS`; `counts`, shape (levels,): reports of each level;
-        `facts`: the constants of all levels of the metric.
-
-    Examples
-    --------
     >>> facts = LevelFacts(np.array([1.0, 2.0]), np.array([4.0, 1.0]), np.array([1.0, 4.0]))
     >>> total_weight("optimal", np.array([100, 100]), facts)
     125.0

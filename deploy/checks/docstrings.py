@@ -1,5 +1,8 @@
 """Public functions say what each of many arguments is, and what they raise.
 
+They do so in sections, or, for an argument in backquotes and "Raises ValueError if ...", in a
+sentence. An argument that is named after its type, such as `question: Question`, needs no words.
+
 Ruff's own rules (DOC) cannot express it: they know no missing `Parameters`, ask for the `Raises` of
 private functions and of commands, whose docstring is the text of `--help`, and take a function that
 makes an error for its class.
@@ -25,7 +28,8 @@ from reproduction.experiments import EXPERIMENTS
 PACKAGES = ("estimators", "producers", "aggregator", "dither", "reproduction")
 MANY_ARGUMENTS = 3
 UNDERLINE = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
-RAISE = re.compile(r"^Raise (\w+)")  # a function that only checks may say so in its first line
+RAISE = re.compile(r"(?:^Raise|\bRaises|\braise)\s+(\w+)")
+BACKQUOTED = re.compile(r"`(\w+)`")
 REFERENCE = re.compile(r"\bas (?:in|of|for) :\w+:`~?([\w.]+)`")
 NAMES = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: :|$)", re.MULTILINE)
 REGISTERED = {
@@ -82,12 +86,15 @@ def _sections(documented: object) -> dict[str, set[str]]:
 
 def _arguments(function: Callable[..., Any]) -> Iterator[str]:
     """Yield what is wrong with the documented parameters, also those "as in" something else."""
-    arguments = set(inspect.signature(function).parameters) - {"self", "cls"}
-    sections = _sections(function)
+    parameters = inspect.signature(function).parameters
+    arguments, sections = parameters.keys() - {"self", "cls"}, _sections(function)
     is_registered = inspect.isfunction(function) and function in REGISTERED
     if is_registered or (len(arguments) < MANY_ARGUMENTS and "Parameters" not in sections):
         return
     documented = sections.get("Parameters", set())
+    documented |= {name for name in arguments if name in str(parameters[name].annotation).lower()}
+    if "Parameters" not in sections:
+        documented |= {*BACKQUOTED.findall(inspect.getdoc(function) or "")}
     module, scope = function.__module__, function.__qualname__.rpartition(".")[0]
     for name in REFERENCE.findall(" ".join((inspect.getdoc(function) or "").split())):
         places = (f"{module}.{scope}.{name}", f"{module}.{name}", name)

@@ -22,10 +22,10 @@ from estimators.shapes import Shape
 
 Direction = Literal["any", "up", "down"]
 FEWEST_SHIFTS = 11
-"""In each direction there is a bet on the shifts 1, 1/2, 1/4, ... of theta: so many of them, or as
-many as there are down to the standard error of the baseline."""
+"""Bets in each direction, on the shifts 1, 1/2, 1/4, ... of theta; more of them where the standard
+error of the baseline is smaller than the last one."""
 BASELINE_TILTS = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
-"""Over the standard error of the baseline."""
+"""In units of the reciprocal standard error of the baseline."""
 EVIDENCE_MARGIN = 1e-6
 """What an alarm needs beyond ln(1/alpha), so that the last bit of a logarithm decides nothing."""
 _STATE_HEADER, _STATE_MAGIC = struct.Struct("<4s8sIIqddd"), b"SR3\0"
@@ -40,13 +40,13 @@ class Step:
     evidence : float
         ln M, the least over all baselines that are possible; -inf before the first evidence.
     needed : float
-        From here on an alarm is raised.
+        The evidence from which an alarm is raised.
     raised : bool
     direction : "up", "down" or None
         None unless it is raised.
     since : int or None
-        How many panes ago the change began, this one included, as far as can be told: 1 for this
-        pane alone. None unless it is raised.
+        The estimated number of panes since the change began, this one included. None unless it is
+        raised.
     informative : bool
         Whether the pane had reports at every level that has a share: else it is no evidence.
     """
@@ -74,15 +74,15 @@ class Detector:
         The sums of the baseline's panes. Each level keeps the share that it has in them, and may
         have a mean of its own: an alarm is false if no level's mean has moved, whatever the mix.
     baseline_value : float, optional
-        Instead: the value itself, in the metric's unit. An alarm is false if all levels have this
-        mean, give or take `least`.
+        A stated value, in the metric's unit, in place of `baseline`. An alarm is false if all
+        levels have this mean, give or take `least`.
     direction : {"any", "up", "down"}
         Which moves raise an alarm.
     least : float
-        A move of at most so much is none; in the metric's unit.
+        The largest move that counts as none, in the metric's unit.
     category : int, optional
-        Which of the named numbers; None for a metric with one. Of a distribution: the place of an
-        edge, from 1 to one less than its bins; the share of the users below it is watched.
+        The index of the named number to watch; None for a metric with one. For a distribution, the
+        index of an edge, from 1 to one less than its bins: the share of the users below it.
 
     Attributes
     ----------
@@ -94,14 +94,14 @@ class Detector:
         The inverse variance of the last pane that was evidence, on the scale of theta, if it has
         the baseline's mean.
     gathered : float
-        The sum of these since the start, or the last alarm: panes without evidence add nothing.
+        The sum of the precisions since the start or the last alarm.
     baseline_precision : float or None
-        That of the baseline; None if it is stated.
+        The precision of the baseline; None if it is stated.
 
     Raises
     ------
     ValueError
-        If this cannot be watched, with the reason.
+        With the reason, if the metric or its baseline cannot be watched.
 
     Examples
     --------
@@ -215,7 +215,7 @@ class Detector:
 
     @property
     def tilts(self) -> Floats | None:
-        """What the last pane's sum was multiplied by, for each shift."""
+        """The tilt of the last pane's sum, for each shift."""
         return None if self._scale is None else self.shifts * self._scale
 
     @property
@@ -230,13 +230,7 @@ class Detector:
         return middle + scale * self._baseline_mean, self._reports
 
     def update(self, statistic: Counts) -> Step:
-        """Take a pane.
-
-        Parameters
-        ----------
-        statistic : ndarray of int64
-            Its sums.
-        """
+        """Add the evidence of a pane, given its sums."""
         self._panes += 1
         pane = PaneMean.of(self.metric, statistic, self._shares, self._category)
         if pane is None:
@@ -257,7 +251,7 @@ class Detector:
         return self._step(informative=True)
 
     def _step(self, *, informative: bool) -> Step:
-        """Return where the evidence stands; begin anew if it suffices."""
+        """Return the state of the evidence; reset it if it suffices for an alarm."""
         if np.isneginf(self._bets.log.max()):  # no evidence since the start, or an alarm
             return Step(-math.inf, self.needed, False, None, None, informative)
         log, slope = (x.swapaxes(0, 1).reshape(self._points.size, -1) for x in self._bets)
@@ -275,7 +269,7 @@ class Detector:
         return Step(minimum.value, self.needed, True, direction, panes_since, informative)
 
     def state(self) -> bytes:
-        """Return all that the panes have changed."""
+        """Return the state that panes change, for :meth:`restore`."""
         _, points, shifts = self._bets.log.shape
         precisions = [math.nan if x is None else x for x in (self.precision, self._scale)]
         counted = self._panes, *precisions, self.gathered
@@ -287,17 +281,12 @@ class Detector:
         return *self._bets, self._run, self._change_start
 
     def restore(self, state: bytes) -> None:
-        """Go on from a state of a detector that was made in the same way.
-
-        Parameters
-        ----------
-        state : bytes
-            From :meth:`state`.
+        """Continue from the :meth:`state` of a detector with the same arguments.
 
         Raises
         ------
         ValueError
-            If it is none of such a detector.
+            If the state is not one of such a detector.
         """
         size = _STATE_HEADER.size + sum(array.nbytes for array in self._arrays)
         if len(state) != size:

@@ -11,20 +11,19 @@ from estimators.alarms.panes import EValues
 from estimators.estimate import Floats
 
 FINE_WIDTH, FINE_STEPS = 0.75, 10
-"""The points next to the baseline are so many of its standard errors apart, and so many on each
-side; beyond them each step is twice the one before. With steps half as wide, delays fall by at most
-2%."""
+"""The distance of points near the baseline, in its standard errors, and how many there are on each
+side. Beyond them each step is twice the last. Steps half as wide shorten delays by at most 2%."""
 
 
 class Lowest(NamedTuple):
-    """A value that a function has at least everywhere, and the point next to where."""
+    """A lower bound of a function, and the index of the point nearest to its minimum."""
 
     value: float
     point: int
 
 
 def points_around(middle: float, error: float) -> Floats:
-    """Return points that cover [-1, 1], and are dense next to the middle, one of them.
+    """Return points that cover [-1, 1], densely around `middle`, which is one of them.
 
     `middle`: in [-1, 1]; `error`: the standard error there.
 
@@ -42,8 +41,8 @@ def points_around(middle: float, error: float) -> Floats:
 def mixed(log: Floats, slope: Floats) -> tuple[Floats, Floats]:
     """Return the logarithm of the mean over the last axis, and its slope.
 
-    `log`, `slope`, shape (points, terms): the logarithms of the terms, not all of them -inf, and
-    their slopes.
+    `log`, `slope`, shape (points, terms): the logarithms of the terms, of which some are finite,
+    and their slopes.
     """
     peak = log.max(axis=1, keepdims=True)
     share = np.exp(log - peak)
@@ -54,10 +53,7 @@ def mixed(log: Floats, slope: Floats) -> tuple[Floats, Floats]:
 def update_bets(previous: EValues, pane: EValues, begins: NDArray[np.bool_]) -> EValues:
     """Return ln of M = (M + 1) L for each bet, and its slope.
 
-    Parameters
-    ----------
-    previous, pane, begins
-        `previous`: ln M; `pane`: ln L; `begins`, shape (tilts,): False: M L instead.
+    `previous`: ln M; `pane`: ln L; `begins`, shape (tilts,): False: M L instead.
     """
     grown = np.logaddexp(previous.log, np.where(begins, 0.0, -np.inf))
     carried = np.exp(previous.log - np.maximum(grown, -np.finfo(np.float64).max))
@@ -65,18 +61,12 @@ def update_bets(previous: EValues, pane: EValues, begins: NDArray[np.bool_]) -> 
 
 
 def lowest(points: Floats, value: Floats, slope: Floats) -> Lowest:
-    """Bound a function from below, of which tangents at some points are known to lie below it.
+    """Return a lower bound of a function from tangents that lie below it.
 
-    The larger tangent counts: least at a point, or where two neighbours meet.
+    The maximum of the tangents is least at a point, or where two neighbours meet. `points`, shape
+    (points,): ascending; the range of the function goes from the first to the last; `value`,
+    `slope`, shape (points,): the tangents.
 
-    Parameters
-    ----------
-    points, value, slope
-        `points`, shape (points,): ascending; the range of the function goes from the first to the
-        last; `value`, `slope`, shape (points,): the tangents.
-
-    Examples
-    --------
     >>> lowest(np.array([-1.0, 1.0, 3.0]), np.array([1.0, 1.0, 9.0]), np.array([-2.0, 2.0, 6.0]))
     Lowest(value=-1.0, point=0)
     """

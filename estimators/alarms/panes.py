@@ -14,7 +14,7 @@ from estimators.question import Question
 from estimators.weights import level_weights
 
 LEAST_SHARE = 0.01
-"""A level whose share of the baseline's weights is smaller has none: a pane may well lack it."""
+"""A level with a smaller share of the baseline's weights gets none: a pane may lack it."""
 
 
 class EValues(NamedTuple):
@@ -31,8 +31,8 @@ class EValues(NamedTuple):
 class PaneMean:
     """The weighted mean S of a pane, on the scale where its mean theta is in [-1, 1].
 
-    `arm`: S and its law; `precision`: V: 1 / variance of S, for the data that the mechanism
-    specifies. A function of the counts.
+    `arm`: S and its law; `precision`: 1 / Var S for the data that the mechanism specifies, a
+    function of the counts.
     """
 
     arm: Arm
@@ -42,19 +42,11 @@ class PaneMean:
     def of(
         cls, metric: LocalMetric, statistic: Counts, shares: Floats | None, category: int | None
     ) -> PaneMean | None:
-        """Return the mean of a statistic; None if it lacks reports at a level that has a share.
+        """Return the mean of a `statistic`; None if a level with a share has no reports.
 
-        Parameters
-        ----------
-        metric, statistic, shares, category
-            `shares`, shape (levels,): the share of each level; every level may then have a mean of
-            its own. None: optimal shares of the pane, and all levels have one mean; `category`:
-            Which of the named numbers; of a distribution, the place of an edge.
-
-        Raises
-        ------
-        TypeError
-            If its mechanism has no law: see :func:`estimators.alarms.check_watchable`.
+        `shares`, shape (levels,): the share of each level, which may have a mean of its own. None:
+        optimal shares of the pane, and one mean for all levels; `category`: the index of the named
+        number, or of a distribution's edge. Raises TypeError if the mechanism has no law.
         """
         counts, facts = metric.counts(statistic), metric.randomizer.facts
         if not counts.any() or (shares is not None and not counts[shares > 0].all()):
@@ -82,15 +74,11 @@ class PaneMean:
     def e_values(
         self, theta: Floats, tilts: Floats, sign: int, least_shift: float = 0.0
     ) -> EValues:
-        """Return the e-values exp(sign tilt S - K) against means up to theta + least.
+        """Return the e-values exp(sign tilt S - K) against means up to theta + `least_shift`.
 
         K, a line in theta, bounds the cumulant of S from above and does not fall with theta.
-
-        Parameters
-        ----------
-        theta, tilts, sign, least_shift
-            `theta`, shape (points,): in [-1, 1]; `tilts`, shape (tilts,): above 0; `sign`: 1, or
-            -1: then they are against means from theta - least on.
+        `theta`, shape (points,): in [-1, 1]; `tilts`, shape (tilts,): above 0; `sign`: 1, or -1 for
+        e-values against means from theta - `least_shift` on.
         """
         stream = self.arm.stream(mirrored=sign < 0)
         largest_mean = sign * theta + least_shift
@@ -102,10 +90,10 @@ class PaneMean:
 
 
 def baseline_shares(metric: LocalMetric, baseline: Counts) -> Floats:
-    """Return the shares of the levels that all panes have: the optimal ones of the baseline.
+    """Return the optimal shares of the levels in a baseline, which all panes then have.
 
-    `baseline`: its sums, with a report at least. The result has shape (levels,): sums to one; none
-    below :data:`LEAST_SHARE` but zero.
+    `baseline`: its sums, of at least one report. The result has shape (levels,) and sums to one; a
+    share is zero or at least :data:`LEAST_SHARE`.
     """
     shares = level_weights("optimal", metric.counts(baseline), metric.randomizer.facts)
     used_shares = np.where(shares >= LEAST_SHARE, shares, 0.0)

@@ -1,4 +1,4 @@
-"""Which moves an alarm would have seen by now."""
+"""The size of a move that an alarm would have detected by now."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ BASELINE_BETS = 2 * BASELINE_TILTS.size
 
 
 def smallest_shift(detector: Detector, panes: int | None = None) -> float | None:
-    """Return about how large a move has to be to be seen within so many panes, with 90%.
+    """Return the move that is detected within some panes with a probability of about 90%.
 
     Parameters
     ----------
     detector : Detector
     panes : int, optional
-        Panes like the last one that was evidence, all after the move. By default the panes since
-        the last alarm, or the start, as they were; one like the last one if there are none.
+        How many panes like the last one with evidence follow the move. By default, the panes since
+        the last alarm or the start; at least one.
 
     Returns
     -------
     float or None
-        In the metric's unit; None before the first pane with evidence, and if no move within the
-        range is so large.
+        In the metric's unit; None before the first pane with evidence, or if it exceeds the range.
 
     Notes
     -----

@@ -14,10 +14,7 @@ from estimators.shapes import Shape
 def check_watchable(metric: Metric) -> None:
     """Refuse a metric that no detector can watch.
 
-    Raises
-    ------
-    ValueError
-        With the reason.
+    Raises ValueError, with the reason.
     """
     watched = ("mean", "frequency", "distribution")
     if not isinstance(metric, LocalMetric) or metric.kind not in watched:

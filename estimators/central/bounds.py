@@ -13,13 +13,13 @@ from estimators.central.release import ReleaseNoise
 from estimators.estimate import Floats
 
 NOISE_SHARES = (0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
-"""Of the failure probability that may be spent on the noise, the rest on sampling."""
+"""The shares of the failure probability to try for the noise; sampling has the rest."""
 SUM_ROUNDING = 1e-12
 """In the unit of the sum: above the rounding errors of double precision here."""
 RELATIVE_SAFETY = 1e-6
 """Relative to p: far above the rounding errors of the sums."""
 VARIANCE_PIECES = 16  # of the range of an unknown variance
-BISECTION_STEPS = 12  # of bisection: to 1/4000 of what there is to gain
+BISECTION_STEPS = 12  # to 1/4000 of the possible gain
 FINE_BINS, COARSE_BINS = (
     40,
     16,
@@ -43,12 +43,9 @@ def sample_limits(
 ) -> tuple[Floats, Floats]:
     """Return bounds on the users' own weighted mean, in [0, 1]: only the noise counts.
 
-    Parameters
-    ----------
-    noise, released, total, slack, log_p
-        `released`, shape (k,): the noisy weighted means, in [0, 1] plus noise; `total`: sum n_l
-        d_l: the unit of the noise is 1 / total; `slack`: the largest change of a weighted mean by
-        rounding; `log_p`: ln p, the failure probability of one side of one interval.
+    `released`, shape (k,): the weighted means, in [0, 1], with noise; `total`: sum n_l d_l, so that
+    the unit of the noise is 1 / total; `slack`: the largest change of a weighted mean by rounding;
+    `log_p`: ln p, the failure probability of one side of one interval.
     """
     margin = noise.quantile(log_p) / total + slack + SUM_ROUNDING
     return np.clip(released - margin, 0, 1), np.clip(released + margin, 0, 1)
@@ -59,15 +56,10 @@ def population_limits(
 ) -> tuple[Floats, Floats]:
     """Return bounds on the mean of the distribution that the users come from, in [0, 1].
 
-    The result has shape (k,): within [0, 1]. Theorem 5 of docs/proofs/trusted.md. Splitting (a
-    share of p for the noise) starts the search; the convolution, a sum over bins of the noise,
-    narrows it.
-
-    Parameters
-    ----------
-    noise, released, total, slack, log_p, law
-        `noise`, `released`, `total`, `slack`, `log_p`: as for :func:`sample_limits`; `law`: the law
-        of the weighted mean S of the users' values as numbers in [-1, 1], without noise; symmetric.
+    Theorem 5 of docs/proofs/trusted.md. The search starts from a split of p between noise and
+    sampling; the convolution, a sum over bins of the noise, narrows its result. `noise`,
+    `released`, `total`, `slack`, `log_p`: as for :func:`sample_limits`; `law`: the symmetric law of
+    the weighted mean S of the users' values as numbers in [-1, 1], without noise.
     """
     centre, unit = 2 * released - 1, 2 / total
     shift = 2 * slack + SUM_ROUNDING

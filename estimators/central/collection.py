@@ -30,7 +30,7 @@ from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 from estimators.question import Question
 
 MOST_REPORTS = 2**32
-"""That a statistic may hold: no sum, weighted or not, can then overflow 64 bits."""
+"""The most reports of a statistic: no sum, weighted or not, then overflows 64 bits."""
 
 
 class TrueValues(Mechanism):
@@ -62,7 +62,7 @@ class TrueValues(Mechanism):
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Raise an error: a release must not appear beside the range of a report."""
-        raise ValueError("true values: the influence of a report is known of estimates alone")
+        raise ValueError("true values: the influence of a report is known for estimates alone")
 
     @property
     @abstractmethod
@@ -91,12 +91,9 @@ class TrueValues(Mechanism):
     def law(self, counts: Floats, coefficient: Floats, free: bool) -> Law:
         """Return the law of the weighted mean of values as numbers in [-1, 1], without noise.
 
-        Parameters
-        ----------
-        counts, coefficient, free
-            `counts`, shape (levels,): reports of each level in use; `coefficient`, shape (levels,):
-            the factor of each report in the weighted mean; `free`: whether each user may have a
-            distribution of their own.
+        `counts`, shape (levels,): reports of each level in use; `coefficient`, shape (levels,): the
+        factor of each report in the weighted mean; `free`: whether each user may have a
+        distribution of their own.
         """
 
     def release(
@@ -109,20 +106,11 @@ class TrueValues(Mechanism):
     ) -> Estimate:
         """Draw a private release of the sums, with bounds that hold.
 
-        The result: in [0, 1], with `privacy` and `saturation`.
-
-        Parameters
-        ----------
-        table, bits, weights, beta, target
-            `table`, shape (levels, columns); `weights`: one of
-            :data:`estimators.central.release_weights.RELEASE_WEIGHTINGS` for the kind; `beta`:
-            Failure probability of the bounds, over all numbers of the release at once; `target`,
-            one of {"population", "sample"}.
-
-        Raises
-        ------
-        ValueError
-            If there are no such weights, or more reports than a release permits.
+        The result is in [0, 1], with `privacy` and `saturation`. `table`, shape (levels, columns);
+        `weights`: one of :data:`estimators.central.release_weights.RELEASE_WEIGHTINGS` for the
+        kind; `beta`: failure probability of the bounds, over all numbers of the release at once;
+        `target`: "population" or "sample". Raises ValueError for unknown weights, or more reports
+        than a release permits.
         """
         policy_named(weights, self.bins)
         question = Question(beta=beta, target=target)

@@ -41,12 +41,8 @@ class ReleaseNoise:
     def of(cls, epsilons: Sequence[Fraction], per_report: Floats, sensitivity: int) -> ReleaseNoise:
         """Return the noise for real weights, each rounded down to a multiple of the largest / 2^25.
 
-        Parameters
-        ----------
-        epsilons, per_report, sensitivity
-            `epsilons`: the epsilons of the levels with reports; `per_report`, shape (levels,): the
-            weight of a report of each; `sensitivity`: the largest change of the sums, in l1, by a
-            changed value of a report of weight 1.
+        `per_report`, shape (levels,): the weight of a report of each level; `epsilons`,
+        `sensitivity`: as in the attributes.
         """
         steps = np.floor(per_report * (LARGEST_WEIGHT / per_report.max()))
         weights = tuple(max(1, min(LARGEST_WEIGHT, int(step))) for step in steps.tolist())

@@ -42,14 +42,9 @@ def noise_scale(epsilons: Floats, per_report: Floats) -> float:
 def capped(epsilons: Floats, counts: Floats, threshold: float) -> Floats:
     """Return w_l ~ min(e_l, T), with sum n_l w_l = 1.
 
-    Parameters
-    ----------
-    epsilons, counts, threshold
-        `epsilons`, `counts`, shape (levels,): the levels e_l, and their reports n_l; `threshold`:
-        T, above which a larger epsilon adds no weight.
+    `epsilons`, `counts`, shape (levels,): the levels e_l, and their reports n_l; `threshold`: T,
+    above which a larger epsilon adds no weight.
 
-    Examples
-    --------
     >>> capped(np.array([1.0, 2.0, 9.0]), np.array([1.0, 1.0, 1.0]), 2.0)
     array([0.2, 0.4, 0.4])
     """
@@ -63,14 +58,9 @@ def square_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
     It may be above the largest epsilon: an additional level would improve the release up to there.
     Theorem 3 of docs/proofs/trusted.md; prefix sums find T in O(levels).
 
-    Parameters
-    ----------
-    epsilons, counts, noise
-        `epsilons`, `counts`, shape (levels,): e_l, ascending, and n_l, each above zero; `noise`: c,
-        at least 0.
+    `epsilons`, `counts`, shape (levels,): e_l, ascending, and n_l, each above zero; `noise`: c, at
+    least 0.
 
-    Examples
-    --------
     Two groups of 700 and 300 users: T = e_1 (1 + 8 / (e_1^2 n f)), ADPM's equation (4).
 
     >>> round(square_threshold(np.array([0.1, 5.0]), np.array([700.0, 300.0]), 8.0), 6)
@@ -89,11 +79,8 @@ def deviation_threshold(epsilons: Floats, counts: Floats, noise: float) -> float
     There are many minimisers; this is the one with the least |w|_2. The result: at most the largest
     epsilon. Theorem 4 of docs/proofs/trusted.md.
 
-    Parameters
-    ----------
-    epsilons, counts, noise
-        `epsilons`, `counts`, shape (levels,): e_l, ascending, and n_l, each above zero; `noise`: c,
-        at least 0.
+    `epsilons`, `counts`, shape (levels,): e_l, ascending, and n_l, each above zero; `noise`: c, at
+    least 0.
     """
     e, n = epsilons, counts
     users, first = np.cumsum(n), np.cumsum(n * e)
@@ -178,11 +165,8 @@ def affine(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
 def affine_error(epsilons: Floats, counts: Floats, per_report: Floats) -> float:
     """Return ADPM's objective, a bound on the mean squared error in a domain of width 1.
 
-    Parameters
-    ----------
-    epsilons, counts, per_report
-        `epsilons`, `counts`, shape (levels,): the levels with reports, and their numbers of
-        reports; `per_report`, shape (levels,): the weight of a report of each.
+    `epsilons`, `counts`, `per_report`, shape (levels,): of the levels with reports, e_l, n_l and
+    the weight of one report.
     """
     return float(counts @ per_report**2) / 4 + 2 * noise_scale(epsilons, per_report) ** 2
 
@@ -222,12 +206,9 @@ RELEASE_WEIGHTINGS: dict[str, dict[str, Policy]] = {
 
 
 def policy_named(policy: str, categories: int | None) -> Policy:
-    """Return a policy for a mean, or for a frequency of so many categories.
+    """Return a policy for a mean, or for a frequency of this many categories.
 
-    Raises
-    ------
-    ValueError
-        If there is no such policy for this kind.
+    Raises ValueError if the kind has no such policy.
     """
     policies = RELEASE_WEIGHTINGS["mean" if categories is None else "frequency"]
     if policy not in policies:
@@ -240,18 +221,13 @@ def report_weights(
 ) -> ReportWeights:
     """Return the weights that a policy gives to these levels.
 
-    Parameters
-    ----------
-    policy, epsilons, counts, beta, categories
-        `policy`: one of :data:`RELEASE_WEIGHTINGS`; `epsilons`, `counts`, shape (levels,): levels
-        with reports only, in any order; sorting them dominates the cost; `beta`: the weights
-        minimise the (1 - beta)-quantile of the error. The logarithm in HDP-WC's weights is ln(k /
-        beta), with k = 1 for a mean; `categories`: k, for a frequency.
+    `policy`: one of :data:`RELEASE_WEIGHTINGS`; `epsilons`, `counts`, shape (levels,): levels with
+    reports, in any order; `beta`: the weights minimise the (1 - beta)-quantile of the error, with
+    the logarithm ln(k / beta) in HDP-WC's weights; `categories`: k, for a frequency; k = 1 for a
+    mean.
 
-    Examples
-    --------
-    >>> found = report_weights("adpm", np.array([0.1, 5.0]), np.array([700.0, 300.0]), 0.05)
-    >>> found.per_report.round(6), found.saturation
+    >>> weights = report_weights("adpm", np.array([0.1, 5.0]), np.array([700.0, 300.0]), 0.05)
+    >>> weights.per_report.round(6), weights.saturation
     (array([0.000745, 0.001596]), 0.2142857142857143)
     """
     weigh = policy_named(policy, categories)

@@ -27,7 +27,7 @@ from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Words
 
 EVEN_SHARE = 0.1
-"""Of the failure probability: divided evenly among candidates, the rest by their scores."""
+"""The share of the failure probability that is divided evenly among candidates, not by scores."""
 CLEAR_DEVIATIONS, MAX_PEELED = 5.0, 1_000
 """Standard deviations from which a string is peeled, and how many are at most."""
 PREFIX_MARGIN = 3.0
@@ -50,7 +50,7 @@ class CandidateTests:
     weights: Floats
 
     def rejected(self, beta: float) -> NDArray[np.intp]:
-        """Return the places of the strings whose test rejects; wrong with probability beta."""
+        """Return the indices of the strings whose test rejects; wrong with probability beta."""
         return np.flatnonzero(self.log_p <= math.log(beta) + np.log(self.weights))
 
 
@@ -63,11 +63,8 @@ def search_and_test(
 ) -> CandidateTests:
     """Return the strings that the groups of prefixes suggest, tested on whole strings' reports.
 
-    Parameters
-    ----------
-    code, layout, table, keys_of, progress
-        `table`, shape (levels, columns): of the mechanism; `keys_of`: the keys of a list of
-        strings, as an array.
+    `table`, shape (levels, columns): of the mechanism; `keys_of`: returns the keys of a list of
+    strings.
     """
     evidence = TreeEvidence.of(layout, table)
     candidates = list_candidates(code, layout, evidence, lambda share: progress(0.8 * share))
@@ -89,7 +86,7 @@ def search_and_test(
     log_p[is_peeled] = tail.log_p_with(
         sums[is_peeled], row_values[is_peeled], (row_values + peeled_part)[is_peeled]
     )
-    value = sums + (peeled.sum() - peeled) * rows.left
+    value = sums + (peeled.sum() - peeled) * rows.peeling_bias
     return CandidateTests(
         candidates.strings, keys, value, log_p, weights_of_tests(candidates.scores)
     )
@@ -100,14 +97,10 @@ def peeling(
 ) -> Floats:
     """Return the frequencies to subtract from the table, shape (n,): zero unless they are clear.
 
-    The mean of the estimates at the depths that contain the whole code word, weighted by their
-    information; but no more than any prefix of the string seems to have, plus three standard
-    errors. Otherwise a string that nobody holds, and that has the point of a very frequent one at
-    the only depth of its whole code word, would be peeled with that frequency.
-
-    Parameters
-    ----------
-    layout, evidence, candidates
+    A frequency is the mean of the estimates at the depths that contain the whole code word,
+    weighted by their information, and at most that of any prefix of the string plus three standard
+    errors. Without this limit, a string that nobody holds would be peeled with the frequency of
+    another one that has its point at the only depth of its whole code word.
     """
     is_complete = candidates.lengths[:, None] <= np.array(layout.depths)
     hashes = layout.prefix_hashes(candidates.bits)

@@ -31,7 +31,7 @@ _GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclasses.dataclass(frozen=True)
 class DiscoveryLayout:
-    """The groups of a metric, their places in a report and in the statistic.
+    """The groups of a metric, their positions in a report and in the statistic.
 
     `epsilons`: the levels, ascending; `depths`: m_1 < ... < m_G, at most 128; `rows`: t; `seed`: of
     the hashes, which are public; below 2^64.
@@ -109,11 +109,8 @@ class DiscoveryLayout:
     def extended(self, hashes: Words, blocks: Words, group: int) -> Words:
         """Return the hashes of prefixes that are one block longer.
 
-        Parameters
-        ----------
-        hashes, blocks, group
-            `hashes`: of the prefixes without the block; zero for the first group; `blocks`: numbers
-            of the new bits; of a shape that broadcasts with `hashes`; `group`: from 0.
+        `hashes`: of the prefixes without the block; zero for the first group; `blocks`: numbers of
+        the new bits; of a shape that broadcasts with `hashes`; `group`: from 0.
         """
         tag = (group + 1) * int(_GOLDEN_RATIO) % WORD
         return mix(hashes ^ mix(blocks + np.uint64(tag)))
@@ -136,20 +133,11 @@ class DiscoveryLayout:
 
 
 def depths_between(first: int, last: int, step: int) -> tuple[int, ...]:
-    """Return the depths first, first + step, ..., last.
+    """Return the depths `first`, `first` + `step`, ..., `last`, in bits.
 
-    Parameters
-    ----------
-    first, last, step : int
-        In bits.
+    Raises ValueError unless 8 <= first <= last <= 128, first <= 16, and the steps, of 1 to 8, end
+    at `last`.
 
-    Raises
-    ------
-    ValueError
-        Unless 8 <= first <= last <= 128, first <= 16, and the steps, of 1 to 8, end at `last`.
-
-    Examples
-    --------
     >>> depths_between(16, 32, 8)
     (16, 24, 32)
     """

@@ -34,17 +34,12 @@ LONGEST_EXAMPLE, MOST_BYTES = 4_096, 2**22
 def learn_code(examples: Sequence[str]) -> StringCode:
     """Return the code that fits some examples; the same for the same examples in the same order.
 
-    `examples`: at least one. Tokens are found by merging the commonest pair of neighbours, again
-    and again (byte-pair encoding; Gage, 1994). There are 0, 100 or 400: whichever codes one half of
-    the examples best if the code is learnt from the other half. Code words are Huffman's (1952).
+    `examples`: at least one. Tokens are found by merging the commonest pair of neighbours
+    repeatedly (byte-pair encoding; Gage, 1994). There are 0, 100 or 400 of them: the number whose
+    code, learnt from one half of the examples, is shortest on the other half. Code words are
+    Huffman's (1952). Raises ValueError for no examples, too many or too long ones, or text that is
+    not Unicode.
 
-    Raises
-    ------
-    ValueError
-        If there are none, too many or too long ones, or if one is no Unicode text.
-
-    Examples
-    --------
     >>> code = learn_code(["N101AA", "N102AA", "N103UW", "N104UW", "N725MQ"])
     >>> code.encode("N105UW")[1] < 8 * 6
     True
@@ -86,17 +81,17 @@ def code_length(code: StringCode, strings: Sequence[bytes]) -> int:
 
 
 def find_tokens(strings: Sequence[bytes], size: int) -> tuple[bytes, ...]:
-    """Return up to `size` tokens, each the commonest pair of neighbours at its time.
+    """Return up to `size` tokens, each the commonest remaining pair of neighbours.
 
     A pair that occurs once is no token. Among equally common ones the least pair of bytes is taken.
     """
     parts = [[bytes([byte]) for byte in data] for data in strings]
     counts: Counter[tuple[bytes, bytes]] = Counter()
-    places: dict[tuple[bytes, bytes], set[int]] = {}
+    strings_by_pair: dict[tuple[bytes, bytes], set[int]] = {}
     for index, split in enumerate(parts):
         for pair in pairwise(split):
             counts[pair] += 1
-            places.setdefault(pair, set()).add(index)
+            strings_by_pair.setdefault(pair, set()).add(index)
     heap = [(-count, pair) for pair, count in counts.items()]
     heapq.heapify(heap)
     tokens: dict[bytes, None] = {}
@@ -114,13 +109,13 @@ def find_tokens(strings: Sequence[bytes], size: int) -> tuple[bytes, ...]:
             continue
         tokens[token] = None
         changed: set[tuple[bytes, bytes]] = set()
-        for index in sorted(places.pop(pair)):
+        for index in sorted(strings_by_pair.pop(pair)):
             old, new = parts[index], _merged(parts[index], pair, token)
             for neighbours in pairwise(old):
                 counts[neighbours] -= 1
             for neighbours in pairwise(new):
                 counts[neighbours] += 1
-                places.setdefault(neighbours, set()).add(index)
+                strings_by_pair.setdefault(neighbours, set()).add(index)
                 changed.add(neighbours)
             parts[index] = new
         for neighbours in changed:

@@ -16,10 +16,10 @@ from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Words
 
 TEST_TILTS = np.arange(0.5, 9.01, 0.5)
-"""In units of the reciprocal standard deviation of an estimate: fixed in advance."""
+"""Tilts in units of the reciprocal standard deviation of an estimate, fixed in advance."""
 NORMAL_DISTANCE = 0.56
 AT_A_TIME = 64
-"""Strings whose own rows are put together at once."""
+"""Strings whose own rows are combined at once."""
 
 
 @dataclasses.dataclass
@@ -81,8 +81,8 @@ class RowPopulations:
             np.subtract.at(table, (rows, row_points), frequencies[:, None] * unit)
 
     @property
-    def left(self) -> float:
-        """What peeling frequency 1 left on average at other strings' points, to add again.
+    def peeling_bias(self) -> float:
+        """What peeling frequency 1 subtracts on average at other strings' points, to add again.
 
         A string of frequency 1 lowers D at all other points by 1 / (K - 1) of what it adds at its
         own.
@@ -92,11 +92,11 @@ class RowPopulations:
 
 
 class TailBound:
-    """The bound on the chance that a string that nobody holds has a statistic as large.
+    """A bound on the probability that a string that nobody holds has a statistic as large.
 
     `populations`, shape (rows, size): each row is the population of one draw; `information`: the
-    reciprocal variance of the sum, about: for the choice of tilts, which must not depend on the
-    populations.
+    approximate reciprocal variance of the sum, for the choice of tilts, which must not depend on
+    the populations.
     """
 
     def __init__(self, populations: list[Floats], information: float) -> None:
@@ -128,15 +128,11 @@ class TailBound:
         return self._smallest_log_p(sums, *(part[:, None] for part in moments))
 
     def log_p_with(self, sums: Floats, old: Floats, new: Floats) -> Floats:
-        """Return the same where each string has one number of each population of its own.
+        """Return :meth:`log_p` for strings that each replace a number of each population.
 
         The third moment about the new mean is bounded by that about the old one (Minkowski).
-
-        Parameters
-        ----------
-        sums, old, new
-            `sums`, shape (n,); `old`, shape (n, rows): the number of each population that does not
-            apply to the string; `new`, shape (n, rows): the number that takes its place.
+        `sums`, shape (n,); `old`, `new`, shape (n, rows): the number of each population that does
+        not apply to the string, and the number that replaces it.
         """
         parts = [
             self._log_p_with(

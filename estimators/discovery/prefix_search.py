@@ -26,8 +26,8 @@ MAX_LISTED = 4_096
 SOUGHT_DEVIATIONS = 7.0
 """f*, in units of the noise floor: the frequency that scores suppose."""
 MAX_GAIN = 6.0
-"""What one group adds to a score at most: e^-6 is about the chance that a prefix has the point of
-one of a hundred frequent ones, among 30,000 to 70,000 points."""
+"""The most that one group adds to a score: e^-6 is about the probability that a prefix has the
+point of one of a hundred frequent ones, among 30,000 to 70,000 points."""
 LEAST_SHARE = 0.01
 """Levels with less of the information are left out of the search."""
 EXTENDED_AT_A_TIME = 2_048
@@ -36,7 +36,7 @@ IMPOSSIBLE_STATE = 1
 """The automaton's state."""
 
 ReportProgress = Callable[[float], None]
-"""Is told the share of the work that is done; it raises an exception to end the work."""
+"""Called with the share of the work that is done; it raises an exception to end the work."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class TreeEvidence:
     """What the groups of prefixes say, at the levels that matter.
 
     `information`, shape (levels, G): the reports of each group over the variance of one;
-    `frequencies`, shape (G, K): the estimated frequency of each point, for each of these levels;
+    `frequencies`, shape (G, K): for each of these levels, the estimated frequency of each point,
     zero on average; `sought`: f*, the frequency that scores suppose.
     """
 
@@ -83,25 +83,21 @@ class CandidateStrings:
 def list_candidates(
     code: StringCode, layout: DiscoveryLayout, evidence: TreeEvidence, progress: ReportProgress
 ) -> CandidateStrings:
-    """Return the strings with the best scores; none if nothing is known.
+    """Return the strings with the best scores; none without information.
 
     At depth j let z be the mean of the estimates at the candidate's points, weighted by their
     information, in standard deviations, I_j the sum of the information and a = f* I_j^(1/2). Then
 
         score_j = min(6, a z - a^2 / 2) - b ln 2 + min(0, score_(j-1)),
 
-    with b new bits, 0 for a string that had ended before. The best 65,536 are kept; of equal ones
-    the first in the order of their bits.
+    with b new bits, 0 for a string that has ended. The best 65,536 are kept; of equal ones the
+    first in the order of their bits. `evidence` is of groups of prefixes alone: the test of the
+    candidates uses other reports.
 
-    The 6 is for collisions: a prefix that nobody has may share its point with a very frequent one,
-    and would fill the beam. Measured with words (Zipf, 10^6 reports, 5 phi), 0.89 of them are
-    listed instead of 0.78 at epsilon 4, and 0.91 instead of 0.81 at epsilon 2. Limits from 3 to 8
-    are as good.
-
-    Parameters
-    ----------
-    code, layout, evidence, progress
-        `evidence`: of groups of prefixes alone: the test of the candidates uses others' reports.
+    The limit 6 is for collisions: a prefix that nobody has may share its point with a very frequent
+    one, and would fill the beam. With it, of words (Zipf, 10^6 reports, 5 phi) 0.89 are listed
+    instead of 0.78 at epsilon 4, and 0.91 instead of 0.81 at epsilon 2. Limits from 3 to 8 are as
+    good.
     """
     if not evidence.levels:
         return CandidateStrings([], as_words([]), np.zeros(0, dtype=np.int64), np.zeros(0))
@@ -170,11 +166,11 @@ class _Beam:
         ], sought**2 * total / 2
 
     def best(self) -> list[int]:
-        """Return the places of the ended strings with the best scores, the best first."""
+        """Return the indices of the ended strings with the best scores, the best first."""
         ended = np.flatnonzero(self.states == 0)
         order = np.argsort(-self.scores[ended], kind="stable")[:MAX_LISTED]
-        places: list[int] = ended[order].tolist()
-        return places
+        indices: list[int] = ended[order].tolist()
+        return indices
 
     def bits(self, index: int) -> int:
         """Return the 128 bits of a prefix."""
@@ -186,13 +182,13 @@ class _Beam:
 
 
 def _largest(values: Floats, size: int) -> NDArray[np.int64]:
-    """Return the places of the largest values, ascending; of equal ones the first."""
-    places = np.flatnonzero(values > -np.inf)
-    if places.size > size:
-        candidates = values[places]
+    """Return the indices of the largest values, ascending; of equal ones the first."""
+    indices = np.flatnonzero(values > -np.inf)
+    if indices.size > size:
+        candidates = values[indices]
         cut = np.partition(candidates, candidates.size - size)[candidates.size - size]
         above = candidates > cut
         equal = np.flatnonzero(candidates == cut)[: size - int(above.sum())]
         above[equal] = True
-        places = places[above]
-    return places
+        indices = indices[above]
+    return indices

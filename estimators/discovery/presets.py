@@ -1,4 +1,4 @@
-"""Codes that serve without examples of one's own.
+"""Built-in codes, for use without examples.
 
 Their lengths are stored; ``python -m estimators.discovery.presets FOLDER`` learns them again, from
 the examples in `tests/vectors/presets/`.
@@ -21,13 +21,8 @@ PRESET_NAMES = ("text", "url", "upper", "bytes")
 def preset(name: str) -> StringCode:
     """Return one of the codes of :data:`PRESET_NAMES`.
 
-    Raises
-    ------
-    ValueError
-        If there is none of this name.
+    Raises ValueError if there is none of this name.
 
-    Examples
-    --------
     >>> [len(preset(name).tokens) for name in ("text", "bytes")]
     [400, 0]
     """

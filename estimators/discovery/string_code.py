@@ -47,13 +47,8 @@ class StringCode:
     :data:`START_CONTEXT`) and for :data:`SHARED_CONTEXT`. The bits are those of the canonical
     Huffman code: ascending in length, then in the symbol.
 
-    Raises
-    ------
-    ValueError
-        If these are not the lengths of complete prefix codes.
+    Raises ValueError if these are not the lengths of complete prefix codes.
 
-    Examples
-    --------
     >>> from estimators.discovery.presets import preset
     >>> code = preset("upper")
     >>> bits, length = code.encode("N725MQ")
@@ -101,13 +96,7 @@ class StringCode:
 
     @classmethod
     def unpacked(cls, text: str) -> Self:
-        """Return the code of a printable text.
-
-        Raises
-        ------
-        ValueError
-            If there is none in it.
-        """
+        """Return the code of a printable text; raise ValueError if the text has none."""
         try:
             unpacking = zlib.decompressobj()
             raw = unpacking.decompress(base64.b64decode(text, validate=True), LARGEST_TEXT)
@@ -152,20 +141,10 @@ class StringCode:
         return [*(numbers[part] for part in pattern.findall(encoded)), END_SYMBOL]
 
     def encode(self, text: str) -> tuple[int, int]:
-        """Return the first 128 bits of a string's code word, and its length.
+        """Return the first 128 bits of a string's code word, zeros after its end, and its length.
 
-        Returns `bits`: 128 bits; zeros after the end; `length`: of the code word; above 128 it may
-        be less than the whole.
-
-        Parameters
-        ----------
-        text : str
-            In Unicode's normal form C: see :func:`normal_form`.
-
-        Raises
-        ------
-        ValueError
-            If the string cannot be written in UTF-8.
+        Above 128 the length may be too small. `text` is in Unicode's normal form C: see
+        :func:`normal_form`. Raises ValueError if it cannot be written in UTF-8.
         """
         # a symbol has at least one bit and at most 32 bytes: no more can matter
         encoded = text.encode()[: LONGEST_TOKEN * (CODE_BITS + 1)]
@@ -192,10 +171,10 @@ class StringCode:
         }
 
     def decode(self, bits: int) -> str | None:
-        """Return the string whose code word these 128 bits are, with zeros after its end.
+        """Return the string with these 128 bits of code word, zeros after its end.
 
-        None if there is none: bits that do not end, are no UTF-8, or that a device would not send,
-        because splitting the string gives other symbols.
+        None for bits that do not end, are not UTF-8, or that a device would not send, because
+        splitting the string gives other symbols.
 
         >>> from estimators.discovery.presets import preset
         >>> preset("bytes").decode((1 << 128) - 1) is None
@@ -229,7 +208,7 @@ class StringCode:
         """What follows each state on a 0 and a 1, int32 of shape (states, 2).
 
         State 0 is that of strings that have ended, state 1 that of impossible bits, state 2 the
-        start. Others are places within the code word of a symbol.
+        start. Others are positions within a symbol's code word.
         """
         follow: list[list[int]] = [[0, 1], [1, 1]]
         roots = {}
@@ -256,7 +235,7 @@ class StringCode:
         return np.array(follow, dtype=np.int32)
 
     def steps(self, states: NDArray[np.int32], bits: int) -> NDArray[np.int32]:
-        """Return the state after each word of so many bits, from each of some states.
+        """Return the states that follow each state after each word of `bits` bits.
 
         `states`, shape (n,). The result has shape (n, 2^bits): words ascend, their first bit is the
         highest.

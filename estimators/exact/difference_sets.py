@@ -147,7 +147,7 @@ _kept_spectrum = functools.lru_cache(maxsize=256)(_spectrum)
 
 
 def support_chances(epsilon: Fraction, geometry: DifferenceSet) -> tuple[Fraction, Fraction]:
-    """Return p and q: the chance that a report lies on its value's hyperplane, and on another one.
+    """Return p and q: the probabilities that a report lies on its value's or another hyperplane.
 
     `epsilon`: above 0; `geometry`: a report is uniform on the hyperplane of its value, or uniform
     off it.

@@ -69,14 +69,9 @@ class FiniteField:
     def orbit(self, start: NDArray[Any], step: Matrix, count: int) -> Matrix:
         """Return start, start step, start step^2, ... as `count` rows; by doubling.
 
-        Parameters
-        ----------
-        start, step, count
-            `start`, shape (degree,): an element, as coefficients; `step`, shape (degree, degree):
-            the matrix of the element to multiply by; `count`: rows, at least 1.
+        `start`, shape (degree,): an element, as coefficients; `step`, shape (degree, degree): the
+        matrix of the element to multiply by; `count`: rows, at least 1.
 
-        Examples
-        --------
         >>> field = FiniteField(3, 2)
         >>> field.orbit(np.array(field.unit), field.matrix(1), 4).tolist()
         [[1, 0], [0, 1], [1, 1], [1, 2]]

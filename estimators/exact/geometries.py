@@ -22,9 +22,9 @@ from estimators.exact.finite_fields import prime_power
 from estimators.exact.randomness import Words
 
 LARGEST_EPSILON = Fraction(6)
-"""Levels above it report at it: the geometries that fit a table fit no larger epsilon."""
+"""Higher levels report at this epsilon: no geometry of a table's size fits a larger one."""
 VARIANCE_TOLERANCE = 1.03
-"""What the variance may cost for a number of points nearer to the aim."""
+"""The factor by which the variance may grow for a number of points nearer to the aim."""
 _HALF_WORD, _LOW_WORD = np.uint64(32), np.uint64(2**32 - 1)
 
 
@@ -32,8 +32,8 @@ _HALF_WORD, _LOW_WORD = np.uint64(32), np.uint64(2**32 - 1)
 class Geometry:
     """The space of a group's points at a level, with the law of a report.
 
-    `space`: K points; the hyperplane of the point x is D + x; `p`, `q`: the chance that a report
-    lies on the hyperplane of its point, and of any other one.
+    `space`: K points; the hyperplane of the point x is D + x; `p`, `q`: the probability that a
+    report lies on the hyperplane of its point, and of any other one.
     """
 
     space: DifferenceSet
@@ -74,19 +74,12 @@ class Geometry:
 
 @functools.lru_cache(maxsize=1024)
 def best_geometry(epsilon: Fraction, limits: tuple[int, int], aim: int) -> Geometry:
-    """Return the geometry of least variance within limits, or nearly so and nearer to an aim.
+    """Return the geometry of least variance within limits, or a similar one nearer to an aim.
 
     Doubles are correctly rounded functions of exact fractions here, so that every device finds the
-    same geometry.
+    same geometry. `epsilon`: above 0; `limits`: the least and the largest number of points; `aim`:
+    the number of points preferred among the geometries within 3% of the least variance.
 
-    Parameters
-    ----------
-    epsilon, limits, aim
-        `limits`: the least and the largest number of points; `aim`: of the geometries within 3% of
-        the least variance, that with its number of points nearest.
-
-    Examples
-    --------
     >>> for epsilon in (1, 4):
     ...     tree = best_geometry(Fraction(epsilon), (2**13, 2**17), 2**15).space
     ...     row = best_geometry(Fraction(epsilon), (128, 2048), 1536).space

@@ -40,7 +40,7 @@ def row_constants(seed: int, rows: int) -> Words:
 
 
 def hash_constants(seed: int, index: NDArray[np.int64]) -> Words:
-    """Return the constants of these hash functions alone: a device needs that of one row.
+    """Return the constants of the hash functions of some indices; a device needs one.
 
     `seed`: as for :func:`row_constants`; `index`: from 0.
     """
@@ -55,14 +55,9 @@ def buckets_and_signs(
     The word of a key in a row is ``mix(key ^ constant)``; its first `bits` bits are the bucket, its
     last one is the sign, 1 for -1. Returns `buckets`; `negative`: whether the sign is -1.
 
-    Parameters
-    ----------
-    keys, constants, bits
-        `keys`, `constants`: of shapes that broadcast: (n,) and (n,), or (n, 1) and (rows,); `bits`:
-        0 to 63.
+    `keys`, `constants`: of shapes that broadcast: (n,) and (n,), or (n, 1) and (rows,); `bits`: 0
+    to 63.
 
-    Examples
-    --------
     >>> keys, rows = np.array([[1], [2]], dtype=np.uint64), row_constants(0, 4)
     >>> buckets, negative = buckets_and_signs(keys, rows, 6)
     >>> buckets.tolist(), negative.astype(int).tolist()

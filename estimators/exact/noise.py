@@ -92,13 +92,8 @@ class DiscreteLaplace:
     geometric number abs(z) - 1 are independent of each other and of the remainder, which is
     geometric with q^(2^m). A draw beyond the remainder's last cell starts again there.
 
-    Raises
-    ------
-    ValueError
-        If the rate is outside.
+    Raises ValueError if the rate is outside.
 
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> DiscreteLaplace(Fraction(1, 100)).draw(SeededBits(1), 5).tolist()
     [68, 109, 142, -27, 26]
@@ -121,7 +116,7 @@ class DiscreteLaplace:
         self._starts = ends[:-1]
         top = rate * 2**self.digits
         self.cells = max(1, int(LARGEST_EXPONENT / top))
-        """Values of the rest that have a cell of their own."""
+        """Values of the remainder that have a cell of their own."""
         self.remainder = Inversion(functools.partial(_geometric, top, self.cells, unbounded=True))
 
     def draw(self, bits: Bits, n: int) -> Integers:

@@ -39,7 +39,7 @@ LARGEST_COMPUTED_NUMBER = 9999
 ASYMPTOTIC_EPSILON = Fraction(28, 5)
 """The epsilon from which shapes are computed, not looked up."""
 LAST_SHAPE_EPSILON = Fraction(129, 10)
-"""The epsilon from which M and W stay as they are."""
+"""The epsilon from which M and W are constant."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,19 +48,15 @@ class WindowShape:
 
     `threshold`: T: a report is outside the window if a uniform 64-bit word is below T; `window`: W,
     at least 1 and below M; `z`: the numbers of the M symbols: antisymmetric, ascending, below 2^15
-    in size, and larger by W symbols than before (``z[s + W] > z[s]``). Window s = 0 to M - W
+    in size, each larger than the one W symbols before it. Window s = 0 to M - W
     consists of the symbols s to s + W - 1. Its input is the knot x_s = Z_s / Z_(M-W), where Z_s is
     the sum of the window's numbers. An input between two knots is rounded at random to one of them,
     without bias. A report j is the estimate y_j = z_j / c with c = (inside - outside) Z_(M-W):
     unbiased because the numbers sum to zero.
 
-    Raises
-    ------
-    ValueError
-        If the numbers are not as described, or T is not a probability between 0 and 1.
+    Raises ValueError if the numbers are not as described, or T is not a probability between 0 and
+    1.
 
-    Examples
-    --------
     >>> shape = shape_at(Fraction(1, 10))
     >>> shape.z, shape.window, round(float(shape.worst_variance), 2)
     ((-1, 1), 1, 400.67)
@@ -209,13 +205,8 @@ def shape_at(epsilon: Fraction, symbols: int = MOST_SYMBOLS) -> WindowShape:
     there on, numbers y_j = sin(w (j - (M-1)/2)) have nearly the same variance at every knot. Below
     0.42 a shape is two symbols: randomized response.
 
-    Raises
-    ------
-    ValueError
-        If `symbols` is not 64 to 255.
+    Raises ValueError if `symbols` is not 64 to 255.
 
-    Examples
-    --------
     >>> [(shape_at(Fraction(e)).symbols, shape_at(Fraction(e)).window) for e in (1, 6, 10, 20)]
     [(18, 8), (50, 8), (192, 8), (253, 4)]
     >>> shape_at(Fraction(10), 128).symbols

@@ -37,14 +37,9 @@ def bernoulli(
     then are the other 56 bits drawn. The result has the same law as a comparison of the whole word.
     The result has shape (n,) or (n, columns).
 
-    Parameters
-    ----------
-    bits, thresholds, level, columns
-        `thresholds`, shape (levels,); `level`, shape (n,): below `levels`; `columns`: the number of
-        coins for each row.
+    `thresholds`, shape (levels,); `level`, shape (n,): below `levels`; `columns`: the number of
+    coins for each row.
 
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> quarter = np.array([2**62], dtype=np.uint64)
     >>> int(bernoulli(SeededBits(1), quarter, np.zeros(10_000, dtype=np.uint8)).sum())
@@ -128,13 +123,8 @@ def bytes_below(bits: Bits, bound: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def uniform_other(bits: Bits, values: NDArray[Any], bound: Unsigned) -> Unsigned:
     """Draw integers uniform on [0, bound) without `values`, as in k-ary randomized response.
 
-    Parameters
-    ----------
-    bits, values, bound
-        `values`, shape (n,): in [0, bound); `bound`, shape (n,): at least 2.
+    `values`, shape (n,): in [0, bound); `bound`, shape (n,): at least 2.
 
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> uniform_other(SeededBits(1), np.array([0, 1]), np.full(2, 2, dtype=np.uint64))
     array([1, 0], dtype=uint32)
@@ -147,14 +137,8 @@ def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64
     """Draw unit vectors, uniform on the sphere up to the rounding of their random numbers.
 
     They are :func:`normal_numbers`, d for each vector, divided by the vector's length. The privacy
-    of a mechanism must not depend on their law. The result has shape (n, dimension).
+    of a mechanism must not depend on their law. The result has shape (n, `dimension`).
 
-    Parameters
-    ----------
-    bits, n, dimension
-
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> vectors = uniform_directions(SeededBits(1), 1000, 3)
     >>> bool(np.allclose((vectors**2).sum(axis=1), 1)), vectors.shape

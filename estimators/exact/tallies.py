@@ -11,16 +11,16 @@ from estimators.estimate import Counts
 from estimators.exact.randomness import Words
 
 MANY_ROWS, BLOCK_ROWS, LEFT_ROWS = 8_192, 65_536, 64
-"""From so many rows of bits on they are added as words, in blocks, but for the last few."""
+"""Rows of bits from which they are added as words, a block at a time, but for the last few."""
 
 BITS_UNPACKED_AT_A_TIME = 2**22
 """Bits that are unpacked at a time: a few megabytes."""
 
 MAX_BITWISE_BITS, MIN_BITWISE_NUMBERS = 4, 16_384
-"""So many numbers of so few bits are counted as bits, 64 in a word: measured two to three times as
-fast as np.bincount."""
+"""Numbers of at most so many bits, and at least so many of them, are counted as bits, 64 in a word:
+measured two to three times as fast as np.bincount."""
 MIN_BITWISE_PART = 256
-"""Parts of so many numbers on average are counted as bits, all of them together."""
+"""The mean size of parts from which all of them are counted together, as bits."""
 FIRST_BITS = np.packbits(np.tri(64, k=-1, dtype=np.uint8), axis=1).view(np.uint64)[:, 0]
 """Masks of the first 0, 1, ... 63 bits of a word, as np.packbits orders them."""
 DENSE_TABLE_FACTOR = 2
@@ -52,13 +52,8 @@ def tally_signs(
 
     The result has shape (levels, 2).
 
-    Parameters
-    ----------
-    level, levels, signs
-        `level`, shape (n,): all below `levels`; `signs`, shape (n,): zeros and ones.
+    `level`, shape (n,): all below `levels`; `signs`, shape (n,): zeros and ones.
 
-    Examples
-    --------
     >>> tally_signs(np.array([1, 0, 1]), 2, np.array([1, 1, 0], dtype=np.uint8))
     array([[0, 1],
            [1, 1]])
@@ -78,18 +73,11 @@ def tally_signs_by_part(
     signs: NDArray[np.integer[Any]],
     sizes: NDArray[np.int64],
 ) -> Counts | None:
-    """Return the same for each of several parts; None where counting them one by one is faster.
+    """Return :func:`tally_signs` of each part; None where counting them one by one is faster.
 
-    The result has shape (parts, levels, 2), or None.
+    The result has shape (parts, `levels`, 2), or None. `level`, `signs`, shape (n,): as for
+    :func:`tally_signs`; `sizes`, shape (parts,): of the consecutive parts; their sum is n.
 
-    Parameters
-    ----------
-    level, signs, levels, sizes
-        `level`, `signs`, shape (n,): as for :func:`tally_signs`; `sizes`, shape (parts,): of the
-        parts, one after the other; their sum is n.
-
-    Examples
-    --------
     >>> n = MIN_BITWISE_NUMBERS
     >>> level, signs = np.tile([0, 1], n // 2), np.ones(n, dtype=np.uint8)
     >>> tallies = tally_signs_by_part(level, 2, signs, np.array([n // 2, n // 2]))
@@ -111,14 +99,14 @@ def tally_signs_by_part(
     return np.stack(tallies, axis=-1).reshape(len(sizes), -1, 2)[:, :levels]
 
 
-def _ones_before(places: Counts, words: Words) -> Counts:
-    """Return how many ones are before each place in the bits of packed words.
+def _ones_before(positions: Counts, words: Words) -> Counts:
+    """Return how many ones are before each position in the bits of packed words.
 
-    `places`, shape (k,): from 0 to the number of bits; `words`: as :func:`_words` packs them.
+    `positions`, shape (k,): from 0 to the number of bits; `words`: as :func:`_words` packs them.
     """
     ones = np.zeros(len(words) + 1, dtype=np.int64)
     np.cumsum(np.bitwise_count(words), dtype=np.int64, out=ones[1:])
-    word, bit = np.divmod(places, 64)
+    word, bit = np.divmod(positions, 64)
     part = np.append(words, np.uint64(0))[word] & FIRST_BITS[bit]
     counts: Counts = ones[word] + np.bitwise_count(part)
     return counts
@@ -142,7 +130,7 @@ def _words(packed: NDArray[np.uint8]) -> Words:
 def _patterns(size: int, among: Words | None, planes: list[Words]) -> list[int]:
     """Count the patterns of bits, in the order of their numbers.
 
-    Count those of `size` numbers that `among` has a bit for; all if None.
+    Of `size` numbers, only those count that have a bit in `among`; all if it is None.
     """
     if not planes:
         return [size]
@@ -160,10 +148,7 @@ def count_symbols(
 ) -> None:
     """Add reported symbols to a table with columns (reports, reports of symbol 0, 1, ...).
 
-    Parameters
-    ----------
-    table : ndarray of int64, shape (levels, 1 + symbols)
-    level, symbols : ndarrays of integers, shape (n,)
+    `table`: int64, shape (levels, 1 + symbols); `level`, `symbols`, shape (n,).
     """
     levels, symbol_count = table.shape[0], table.shape[1] - 1
     size = levels * symbol_count

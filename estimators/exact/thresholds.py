@@ -27,13 +27,8 @@ def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
     after the term y^m/m! is below twice the next term. Squaring `halvings` times, rounded the same
     way, gives e^x.
 
-    Raises
-    ------
-    ValueError
-        If x is negative.
+    Raises ValueError if x is negative.
 
-    Examples
-    --------
     >>> lower, upper = exp_bounds(Fraction(1))
     >>> float(lower), upper - lower < Fraction(1, 2**200)
     (2.718281828459045, True)
@@ -78,19 +73,10 @@ def miss_threshold(epsilon: Fraction, set_size: int, complement_size: int) -> in
     result: in [1, 2^64 - 1]. Theorem 1 of docs/proofs/privacy.md, with W = `set_size` and M - W =
     `complement_size`.
 
-    Parameters
-    ----------
-    epsilon, set_size, complement_size
-        `epsilon`: above 0; `set_size`, `complement_size`: numbers of outputs, or numbers in the
-        same proportion; at least 1.
+    `epsilon`: above 0; `set_size`, `complement_size`: numbers of outputs, or numbers in the same
+    proportion; at least 1. Raises ValueError if epsilon is not above 0, or the probability of an
+    output inside is below 2^-40.
 
-    Raises
-    ------
-    ValueError
-        If epsilon is not above 0, or the probability of an output inside is below 2^-40.
-
-    Examples
-    --------
     >>> float(Fraction(miss_threshold(Fraction(1), 1, 9), WORD))  # 9 / (e + 9)
     0.768030683315926
     """

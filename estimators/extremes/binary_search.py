@@ -42,11 +42,11 @@ SHARE_ROUNDING = 1e-12  # in a share: above the rounding errors of double precis
 class Decision:
     """The question, the answers and the decision of one round.
 
-    `threshold`: the midpoint in the question, in the range's unit; `answers`, `yes`: Answers per
-    level, and the number of these that said "at or beyond it", as sent; `share`: the unbiased
-    estimate of the share of users at or beyond the threshold; 0 without an answer; `critical`: the
-    share from which on the search moves outwards; 1 without an answer; `outwards`: whether the
-    search decided that somebody is at or beyond the threshold.
+    `threshold`: the midpoint in the question, in the range's unit; `answers`, `yes`: per level, the
+    answers, and how many of them said "at or beyond", as sent; `share`: the unbiased estimate of
+    the share of users at or beyond the threshold; 0 without an answer; `critical`: the share from
+    which the search moves outwards; 1 without an answer; `outwards`: whether it decided that
+    somebody is at or beyond the threshold.
     """
 
     threshold: float
@@ -87,7 +87,7 @@ class Search:
     beta : float
         Probability that the certificate fails, over all rounds together.
     critical : {"law", "hoeffding", "paper"}
-        The estimated share from which on the search moves outwards: the quantile of the noise from
+        The estimated share from which the search moves outwards: the quantile of the noise from
         its own law (default); sqrt(h / (2 A2)) by Hoeffding's inequality, A2 = sum n_l a_l^2; or
         MIN's, two to three times that.
     log_term : float, optional
@@ -115,10 +115,10 @@ class Search:
     >>> round_of, bits = search.own_round(40_000, SeededBits(1)), SeededBits(2)
     >>> progress = Progress()
     >>> while not search.finished(progress):
-    ...     asked = round_of == len(progress.decisions)
-    ...     reports = search.answer(values[asked], level[asked], search.threshold(progress), bits)
+    ...     turn = round_of == len(progress.decisions)
+    ...     reports = search.answer(values[turn], level[turn], search.threshold(progress), bits)
     ...     statistic = search.zero()
-    ...     search.accumulate(statistic, level[asked], reports)
+    ...     search.accumulate(statistic, level[turn], reports)
     ...     progress = search.decide(progress, statistic)
     >>> search.interval(progress)
     (20.0, 24.0)
@@ -174,11 +174,11 @@ class Search:
         return self.randomizer.privacy_ratio(level) ** self._answers
 
     def is_private(self, level: int) -> bool:
-        """Return whether that is at most e^epsilon."""
+        """Return whether :meth:`privacy_ratio` is at most e^epsilon."""
         epsilon = self.randomizer.epsilons[level] * self._answers
         return self.privacy_ratio(level) <= exp_bounds(epsilon)[0]
 
-    # -- Where the search stands ------------------------------------------------------------------
+    # -- Progress ---------------------------------------------------------------------------------
 
     def finished(self, progress: Progress) -> bool:
         """Return whether all rounds have been decided."""
@@ -198,7 +198,7 @@ class Search:
         return (outer, inner) if self.kind == "minimum" else (inner, outer)
 
     def _point(self, index: int, parts: int) -> float:
-        """Return a point of the range that is place / parts of the way inwards."""
+        """Return the point of the range that is `index` / `parts` of the way inwards."""
         low, high = map(float, self.range)
         if self.kind == "maximum":
             low, high = high, low
@@ -220,17 +220,9 @@ class Search:
     def could_ask(self, number: int, threshold: float) -> bool:
         """Return whether a round can ask about a threshold, after any decisions before it.
 
-        It is the middle of one of the 2^(number - 1) intervals that the search can have reached. A
-        device answers no other question.
+        The threshold is the middle of one of the 2^(number - 1) intervals that the search can have
+        reached in round `number`, from 1 on. A device answers no other question.
 
-        Parameters
-        ----------
-        number : int
-            The round, from 1 on.
-        threshold : float
-
-        Examples
-        --------
         >>> search = Search(kind="minimum", range=(0, 64), levels=[1], rounds=3)
         >>> [search.could_ask(2, threshold) for threshold in (16, 48, 32, 17)]
         [True, True, False, False]
@@ -240,7 +232,7 @@ class Search:
         if not 1 <= number <= self.rounds:
             return False
         parts = 2 ** (number - 1)
-        first, stop = 0, parts  # of places, which go inwards: up in a minimum's range
+        first, stop = 0, parts  # of interval indices, which go inwards: up in a minimum's range
         while first < stop:
             index = (first + stop) // 2
             middle = self._middle(index, parts)
@@ -258,13 +250,8 @@ class Search:
     def own_round(self, users: int, bits: Bits | None = None) -> NDArray[np.int64]:
         """Draw the one round that each user answers, uniform from 0 to rounds - 1.
 
-        For ``split="users"``. A device stores its number, and answers that round only.
-
-        Parameters
-        ----------
-        users : int
-        bits : Bits, optional
-            The source of randomness; the operating system's by default.
+        For ``split="users"``. A device stores its number, and answers that round only. `bits`: the
+        source of randomness; the operating system's by default.
         """
         source = SystemBits() if bits is None else bits
         bound = np.full(users, self.rounds, dtype=np.uint64)
@@ -335,16 +322,10 @@ class Search:
         self.randomizer.accumulate(statistic.reshape(-1, 2), *answers)
 
     def decide(self, progress: Progress, statistic: Counts) -> Progress:
-        """Decide the open round from its answers.
+        """Decide the open round from its answers; the same answers always give the same decision.
 
-        The same statistic always gives the same decision.
-
-        Parameters
-        ----------
-        progress : Progress
-        statistic : ndarray of int64
-            The answers of this round alone. Without answers the search moves inwards: the
-            certificate holds, but the search may miss the extreme.
+        `statistic`: int64, the answers of this round alone. Without answers the search moves
+        inwards: the certificate holds, but the search may miss the extreme.
 
         Raises
         ------
@@ -375,12 +356,8 @@ class Search:
         return Progress((*progress.decisions, decision))
 
     def critical_share(self, answers: tuple[int, ...]) -> float:
-        """Return gamma: the share from which on a round moves outwards.
+        """Return gamma: the share from which a round moves outwards, given its numbers of answers.
 
-        It depends only on the numbers of answers.
-
-        Notes
-        -----
         Theorem 2 of docs/proofs/extremes.md.
         """
         return _critical_share(self.randomizer, self.critical, self._log_term, answers)

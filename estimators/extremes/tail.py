@@ -10,10 +10,10 @@ from estimators.estimate import Floats
 from estimators.extremes.binary_search import Progress, Search
 
 TRIED_ALPHAS = np.geomspace(0.1, 20, 160)
-LARGEST_SHARE = 0.5  # of what still counts as a tail
-MIN_TELLING_ROUNDS = 3  # rounds that tell, for an estimate
+LARGEST_SHARE = 0.5  # of users, that still counts as a tail
+MIN_TELLING_ROUNDS = 3  # informative rounds that an estimate needs
 CHI_SQUARE = 3.84  # its 95% quantile with one degree of freedom
-MAX_INTERVAL_RATIO = 4.0  # of the interval, as a ratio: beyond it nothing is told
+MAX_INTERVAL_RATIO = 4.0  # of the interval's ends: a wider one is no estimate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Tail:
     """The exponent alpha: near the extreme, the share within x of it is C x^alpha.
 
     A smaller alpha means more users near the extreme and a more exact search: its error falls like
-    n^(-1 / (2 alpha)). `alpha`, `lower`, `upper`: the likeliest exponent, and the range of those
+    n^(-1 / (2 alpha)). `alpha`: the likeliest exponent; `lower`, `upper`: the range of exponents
     that fit the rounds about as well.
     """
 
@@ -43,18 +43,18 @@ def tail(search: Search, progress: Progress) -> Tail | None:
     -----
     Least squares of the shares on C (t - m)_+^alpha over the thresholds t, with m, C and alpha
     free; the interval has the exponents whose best fit is within 3.84 of the best of all, in units
-    of the shares' variances. It is a description, not a bound: it assumes the normal law, and the
-    power law for shares below one half.
+    of the shares' variances. It is not a bound: it assumes normal errors, and the power law for
+    shares below one half.
 
     Examples
     --------
     >>> from estimators.extremes import Decision
     >>> search = Search(kind="minimum", range=(0, 1), levels=[1], rounds=6)
-    >>> places, cells = [0.5, 0.25, 0.125, 0.0625, 0.03125], []
-    >>> for place in places:
-    ...     cells.append(Decision(place, (10**8,), (0,), place**2, 0.001, place**2 > 0.001))
-    >>> found = tail(search, Progress(tuple(cells)))
-    >>> round(found.alpha, 1)
+    >>> decisions = [
+    ...     Decision(t, (10**8,), (0,), share=t**2, critical=0.001, outwards=t**2 > 0.001)
+    ...     for t in (0.5, 0.25, 0.125, 0.0625, 0.03125)
+    ... ]
+    >>> round(tail(search, Progress(tuple(decisions))).alpha, 1)
     2.0
     """
     decisions = [d for d in progress.decisions if any(d.answers)]

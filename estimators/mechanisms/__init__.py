@@ -93,15 +93,8 @@ def mechanisms_for(kind: str) -> dict[str, type[Mechanism]]:
 
 
 def mechanism_class(name: str, kind: str) -> type[Mechanism]:
-    """Return the mechanism with this name for a kind of metric.
+    """Return the mechanism with this name for a kind of metric; raise ValueError if there is none.
 
-    Raises
-    ------
-    ValueError
-        If there is none.
-
-    Examples
-    --------
     >>> mechanism_class("auto", "mean").__name__, mechanism_class("auto", "frequency").__name__
     ('AutoMean', 'AutoFrequency')
     """

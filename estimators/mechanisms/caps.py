@@ -33,10 +33,10 @@ CANDIDATE_COUNTS = (
     (Fraction("8.75"), 2048),
     (Fraction("9.75"), 4096),
 )
-"""From which epsilon on, how many candidates: so many that the variance of a report is at most 6%
-above the least that any mechanism has on the sphere, up to epsilon 10."""
+"""The least epsilon for each number of candidates: the variance of a report is at most 6% above the
+least of all mechanisms on the sphere, up to epsilon 10."""
 MAX_NORMAL_NUMBERS = 2**21
-"""Normal numbers that a device draws for one report: beyond it, it has fewer candidates."""
+"""Normal numbers that a device draws for one report; the number of candidates is halved to fit."""
 MAX_BYTE_DIMENSION = 1024  # coordinates up to which a report has a byte for each
 SIGNED_BYTE, SIGNED_WORD = 127, 2**14  # the grids of one and two bytes
 
@@ -170,7 +170,7 @@ class Caps(RankedDirections):
         return super().find_error(table)
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the same for a vector in the unit ball, treating the report as its direction.
+        """Return log likelihoods of a vector in the unit ball, taking the report as its direction.
 
         Rounding to the grid moves a score by less than sqrt(d) / g.
         """
@@ -223,11 +223,8 @@ def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=4096)
 def best_score(dimension: int, candidates: int, best_count: int) -> float:
-    """Return the mean sum of the W best scores: levels near each other ask for the same ones.
+    """Return the mean sum of the W best scores, for d, k and W; cached for levels near each other.
 
-    Parameters
-    ----------
-    dimension, candidates, best_count : int
-        d, k and W.
+    `dimension`, `candidates`, `best_count`: d, k and W.
     """
     return float(Candidates(dimension, candidates, best_count).best_scores()[-1])

@@ -233,13 +233,9 @@ class CountSketch(OutputSets, Differences):
         return value, scatter, sizes_by_level
 
     def supports(self, reports: Reports, level: int, key: Any) -> NDArray[np.bool_]:
-        """Return which reports have the key's symbol, in their row and with their r.
+        """Return which `reports`, shape (n,), have the key's symbol, in their row and with their r.
 
-        Parameters
-        ----------
-        reports, level, key
-            `reports`, shape (n,): of one level; `level`: its index; `key`: the 64-bit key of a
-            string.
+        `level`: the index of their level; `key`: the 64-bit key of a string.
         """
         cell, sign = np.divmod(reports.astype(np.int64), 2)
         row, bucket_at = np.divmod(cell, self.buckets)

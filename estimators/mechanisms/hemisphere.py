@@ -80,7 +80,7 @@ class Hemisphere(RankedDirections):
         return Directions(self.dimension, n, coefficient, contrast, 1 / self.grid)
 
     def _squares(self, table: Counts, used: NDArray[np.bool_]) -> Floats:
-        """Return B^2 / d, whatever the data, because they shift the law of u by an odd function.
+        """Return B^2 / d for any data, because they shift the law of u by an odd function.
 
         Rounding by one step adds at most B^2 / (4 g^2).
         """
@@ -88,7 +88,7 @@ class Hemisphere(RankedDirections):
         return (self.scale[used] ** 2 * mean_square)[:, None]
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the same for a vector in the unit ball, treating the report as its direction.
+        """Return log likelihoods of a vector in the unit ball, taking the report as its direction.
 
         Rounding to the grid can change a sign only if the inner product is nearly zero.
         """

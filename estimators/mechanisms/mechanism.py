@@ -29,9 +29,9 @@ Levels = NDArray[np.integer[Any]]
 Reports = NDArray[np.integer[Any]]
 
 REPORTS_AT_A_TIME = 16_384
-"""Reports of several batches that are added at once; larger batches are added one by one."""
+"""Reports of several batches that are added at once; a larger batch is added by itself."""
 MAX_LOOP_BYTES = 256
-"""Up to here Python's own loop over bytes is faster than an array."""
+"""Bytes up to which Python's loop over them is faster than an array."""
 
 
 def largest_byte(data: bytes) -> int:
@@ -199,7 +199,8 @@ class Mechanism(ABC):
         """Return the logarithm of each report's probability under one value, up to a constant.
 
         The constant may depend on the report and its level, never on the value. The difference for
-        two values is the log likelihood ratio, by which an attack orders reports.
+        two values is the log likelihood ratio, by which an attack orders reports. The result has
+        shape (n,).
 
         Parameters
         ----------
@@ -208,10 +209,6 @@ class Mechanism(ABC):
         level : int
         value
             In the mechanism's units: a number, a vector, a category's index or a key.
-
-        Returns
-        -------
-        ndarray of float64, shape (n,)
         """
 
     @abstractmethod
@@ -219,20 +216,14 @@ class Mechanism(ABC):
         """Return the least and the largest number that one report of each level can represent.
 
         An estimate is the weighted mean of such numbers, one for each report (and category or
-        coordinate), in the mechanism's units. They limit the effect of a fabricated report.
-
-        Returns
-        -------
-        lowest, highest : ndarray of float64, shape (levels,)
+        coordinate), in the mechanism's units. They limit the effect of a fabricated report. The
+        results have shape (levels,).
         """
 
     def report_weights(self, policy: str) -> Floats:
         """Return the weight of one report of each level, up to a common factor.
 
-        Parameters
-        ----------
-        policy : str
-            One of :data:`estimators.weights.WEIGHTINGS`.
+        `policy`: one of :data:`estimators.weights.WEIGHTINGS`.
         """
         return WEIGHTINGS[policy](self.facts)
 
@@ -307,12 +298,7 @@ class Mechanism(ABC):
     def check(self, levels: bytes, values: bytes) -> None:
         """Raise ReportError unless these bytes can be reports of this mechanism.
 
-        Parameters
-        ----------
-        levels : bytes
-            One level index per report.
-        values : bytes
-            The reports, `width` bytes each.
+        `levels`: one level index per report; `values`: the reports, `width` bytes each.
         """
         if len(values) != len(levels) * self.width:
             raise ReportError(
@@ -329,11 +315,8 @@ class Mechanism(ABC):
     def checked(self, level: ArrayLike, reports: ArrayLike) -> tuple[Levels, Reports]:
         """Return levels and reports as arrays of the types that they have on the wire.
 
-        Parameters
-        ----------
-        level : array_like of int, shape (n,)
-            Index of each report's level.
-        reports : array_like of integers, shape (n, *shape)
+        `level`, shape (n,): the index of each report's level; `reports`, shape (n, *shape):
+        integers.
 
         Raises
         ------

@@ -152,10 +152,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
     ) -> tuple[float, float]:
         """Return bounds on the mean: for a population, from the counts of symbols.
 
-        Parameters
-        ----------
-        table, law, mean, question, log_p, total
-            As in :meth:`.shared.means.ScalarMean.mean_limits`.
+        As in :meth:`.shared.means.ScalarMean.mean_limits`.
         """
         bets = self.bets(law, table)
         if bets is None or question.panes != 1 or question.target == "sample":

@@ -155,11 +155,8 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     def supports(self, reports: Reports, level: int, key: Any) -> NDArray[np.bool_]:
         """Return which reports lie on the hyperplane of the value's point in their group.
 
-        Parameters
-        ----------
-        reports, level, key
-            `reports`, shape (n,): of one level; `level`: its index; `key`, shape (3,): a value; or
-            a key alone: then only reports of whole strings can support it.
+        `reports` and the result, shape (n,): of one `level`; `key`, shape (3,): a value; or a key
+        alone, which only reports of whole strings can support.
         """
         value, layout = np.atleast_1d(np.asarray(key, dtype=np.uint64)), self.layout
         number, tree = reports.astype(np.int64), layout.trees[level]
@@ -216,12 +213,9 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     ) -> Discovery:
         """Return the strings that are frequent, without a list of strings to ask for.
 
-        Parameters
-        ----------
-        table, beta, keys_of, progress
-            `table`, shape (levels, columns); `beta`: with probability 1 - beta all strings that are
-            returned are held by somebody, and all their intervals hold; `keys_of`: the keys of
-            strings; `progress`: Is told the share of the work that is done.
+        `table`, shape (levels, columns); `beta`: with probability 1 - beta every returned string
+        has a holder, and all intervals hold; `keys_of`: returns the keys of strings; `progress`:
+        called with the share of the work that is done.
         """
         Question(beta=beta)  # a probability
         if not table[:, 0].any():

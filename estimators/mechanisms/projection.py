@@ -193,7 +193,7 @@ class Projection(SupportCounts):
         return agree
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return the values that a sign with and without agreement with the column represents."""
+        """Return the values of a sign that disagrees and of one that agrees with the column."""
         return self.flips.range() if self.random else super().report_range()
 
     def privacy_ratio(self, level: int) -> Fraction:
@@ -204,18 +204,11 @@ class Projection(SupportCounts):
 def suggested_rows(information: float, values: int, beta: float = 0.05) -> int:
     """Return how many rows of random signs suffice, by HLDP's Algorithm 5.
 
-    The result: m = ln(d + 1) ln(2 / beta) / gamma^2 with gamma^2 = ln(2 d / beta) / A2. (In the
-    paper, gamma lacks the root, which would give 1.1e9 in the example.) The bound on the bias is
-    then sqrt(A2 / m) times that on the noise, 0.64 in the example; more rows cost cells.
+    m = ln(d + 1) ln(2 / beta) / gamma^2 with gamma^2 = ln(2 d / beta) / A2. (In the paper, gamma
+    lacks the root, which would give 1.1e9 in the example.) The bound on the bias is then sqrt(A2 /
+    m) times that on the noise, 0.64 in the example. `information`: A2, the sum of tanh^2(epsilon /
+    2) over all reports; `values`: d, the number of values of interest; `beta`: failure probability.
 
-    Parameters
-    ----------
-    information, values, beta
-        `information`: A2, the sum of tanh^2(epsilon / 2) over all reports; `values`: d: the number
-        of values of interest; `beta`: failure probability.
-
-    Examples
-    --------
     >>> suggested_rows(1e5 * math.tanh(1 / 2) ** 2, 1000)
     51361
     """

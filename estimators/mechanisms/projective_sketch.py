@@ -127,12 +127,8 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
         return table[level, 1 : 1 + rows.symbols].reshape(rows.rows, rows.geometry.points)
 
     def supports(self, reports: Reports, level: int, key: Any) -> NDArray[np.bool_]:
-        """Return which reports lie on the hyperplane of the key's point in their row.
+        """Return which `reports` lie on the hyperplane of the key's point in their row, shape (n,).
 
-        Parameters
-        ----------
-        reports, level, key
-            `reports`, shape (n,): of one level; `level`: its index; `key`: the 64-bit key of a
-            string.
+        `level`: the index of their level; `key`: the 64-bit key of a string.
         """
         return self.hashed_rows[level].supports(reports.astype(np.int64), int(key))

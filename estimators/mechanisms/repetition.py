@@ -96,7 +96,7 @@ class Repetition(Mechanism):
         return [f"{r} x {self.repeated.name}" for r in self.repeats]
 
     def _used(self, level: Levels) -> Bools:
-        """Return which slots of a report are used, shape (n, slots)."""
+        """Return which slots of a report are in use, shape (n, slots)."""
         return np.arange(self.shape[0]) < self._repeats[level][:, None]
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
@@ -111,14 +111,14 @@ class Repetition(Mechanism):
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report that the repeated mechanism rejects, or bytes in an unused slot."""
         level = np.frombuffer(levels, dtype=np.uint8)
-        places = np.frombuffer(values, dtype=np.uint8).reshape(
+        slots = np.frombuffer(values, dtype=np.uint8).reshape(
             level.size, self.shape[0], self.repeated.width
         )
         used = self._used(level)
-        if (unused := places[~used]).any():
-            raise ReportError("bad_value", f"byte {unused.max()} in a place not used: expected 0")
+        if (unused := slots[~used]).any():
+            raise ReportError("bad_value", f"byte {unused.max()} in an unused slot: expected 0")
         times = self._repeats[level]
-        self.repeated.check_values(np.repeat(level, times).tobytes(), places[used].tobytes())
+        self.repeated.check_values(np.repeat(level, times).tobytes(), slots[used].tobytes())
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with the columns of the repeated mechanism; the first: users."""

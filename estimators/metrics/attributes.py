@@ -31,7 +31,7 @@ Attributes = tuple[tuple[str, str], ...]
 
 
 def check_attribute(name: str, values: Sequence[str]) -> None:
-    """Raise ValueError, with what was expected, unless an attribute can be declared so."""
+    """Raise ValueError, with what was expected, for an invalid declaration of an attribute."""
     check_name(name)
     if not values:
         raise ValueError("one value or more")
@@ -50,8 +50,8 @@ def check_attribute(name: str, values: Sequence[str]) -> None:
 class Slicing:
     """How a metric's reports are divided into slices: one value for each of its attributes.
 
-    A slice has a code: its values' places in mixed radix, the last attribute's counting by one.
-    An attribute's declared values have the first places, then `other`, then `none`.
+    A slice has a code: its values' indices in mixed radix, the last attribute's counting by one.
+    An attribute's declared values have the first indices, then `other`, then `none`.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Slicing:
 
     @functools.cached_property
     def code_cache(self) -> dict[bytes, int]:
-        """The codes of attributes as batches had them, for whoever reads batches to remember."""
+        """The codes of attributes by their bytes in a batch, for readers of batches to fill."""
         return {}
 
     @functools.cached_property
@@ -107,10 +107,7 @@ class Slicing:
         }
 
     def code(self, attributes: Mapping[str, str]) -> int:
-        """Return the code of the slice of a device; attributes that are not here do not matter.
-
-        `attributes`: the device's values by name, declared or not.
-        """
+        """Return the code of a device's slice, given its attributes by name, declared or not."""
         code = 0
         for (name, indices), size in zip(self._indices.items(), self.value_counts, strict=True):
             value = attributes.get(name)
@@ -127,21 +124,18 @@ class Slicing:
         return dict(reversed(values.items()))
 
     def words(self, name: str) -> tuple[str | None, ...]:
-        """Return the values of an attribute in the order of their places; None: `none`."""
+        """Return the values of an attribute in the order of their indices; None: `none`."""
         return (*self.attributes[name], OTHER_VALUE, None)
 
     def digits(self, codes: Codes) -> dict[str, Codes]:
-        """Return the place of each slice's value, by attribute.
-
-        `codes`, shape (n,). The result has shape (n,).
-        """
+        """Return the index of each slice's value, shape (n,), by attribute."""
         digits = dict(zip(self.attributes, np.unravel_index(codes, self.value_counts), strict=True))
         return {name: digit.astype(np.int64) for name, digit in digits.items()}
 
     def coarsen(self, attributes: Mapping[str, str]) -> Attributes:
-        """Return what a device may send of its attributes: declared values, or `other`.
+        """Return a device's declared values, sorted by attribute; `other` for values not declared.
 
-        Sorted by name. Attributes that the metric does not use are left out.
+        Attributes that the metric does not use are left out.
         """
         return tuple(
             (name, attributes[name] if attributes[name] in self._indices[name] else OTHER_VALUE)
@@ -151,18 +145,12 @@ class Slicing:
 
 
 def sent_attributes(slicing: Slicing | None, attributes: Mapping[str, str] | None) -> Attributes:
-    """Return what leaves a device of its attributes, after checking them.
+    """Return the attributes that a device sends, after checking them.
 
-    `slicing`: the metric's; None: nothing leaves; `attributes`: the device's values by name,
-    declared or not.
+    `slicing`: the metric's; None: nothing is sent; `attributes`: the device's values by name,
+    declared or not. Raises ValueError, with the value, if an attribute is not text or too long, or
+    if there are too many.
 
-    Raises
-    ------
-    ValueError
-        With the value, if something is no text or too long, or there are too many.
-
-    Examples
-    --------
     >>> slicing = Slicing({"version": ("1",), "country": ("DE", "FR")}, 3_600_000)
     >>> sent_attributes(slicing, {"version": "1", "country": "LI", "device": "phone"})
     (('country', 'other'), ('version', '1'))
@@ -198,14 +186,10 @@ def check_number(attributes: int) -> None:
 
 
 def check_sent(attributes: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return the attributes of a batch by name.
+    """Return the attributes of a batch by name; `attributes`: names and values as received.
 
-    `attributes`: names and values, as they came.
-
-    Raises
-    ------
-    ReportError
-        ``bad_attributes``: too many, a name twice, names that are not sorted, or a long text.
+    Raises ReportError (``bad_attributes``) for too many attributes, a repeated name, names that are
+    not sorted, or a long text.
     """
     check_number(len(attributes))
     for text in (text for pair in attributes for text in pair):
@@ -219,7 +203,7 @@ def check_sent(attributes: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def check_declared(attributes: Mapping[str, object], declared: Sequence[str]) -> None:
-    """Raise ValueError for the name of an attribute that is not among the known ones."""
+    """Raise ValueError for an attribute that is not declared."""
     for name in attributes:
         if name not in declared:
             raise ValueError(f"attribute {name!r}: expected {nearest(name, declared)}")

@@ -28,10 +28,10 @@ class Bins(Domain):
     """Numbers in `range`, of which only the bin is reported; others are clipped to it.
 
     `range`: the least and the largest value; `bins`: the number of bins, 2 to 4096; 256 by default;
-    `scale`: ``"linear"``: bins of equal width. ``"log"``: each is wider than the one before by the
-    same factor, as suits durations; the range must begin above 0; `edges`: Instead of these three:
-    the edges of all bins, ascending; `quantiles`: the quantiles that an answer has by default. They
-    do not affect reports.
+    `scale`: ``"linear"``: bins of equal width. ``"log"``: each is wider than the last by the same
+    factor, as suits durations; the range must begin above 0; `edges`: in place of these three, the
+    edges of all bins, ascending; `quantiles`: the quantiles of an answer by default, which do not
+    affect reports.
     """
 
     names: ClassVar[str] = "quantiles"
@@ -101,8 +101,8 @@ class Bins(Domain):
         >>> Bins(metric="m", range=(0, 10), bins=5).merged(2).limits
         array([ 0.,  4., 10.])
         """
-        places = merged_edge_indices(self.limits.size - 1, count)
-        return Bins(metric=self.metric, edges=self.limits[places].tolist())
+        indices = merged_edge_indices(self.limits.size - 1, count)
+        return Bins(metric=self.metric, edges=self.limits[indices].tolist())
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -121,7 +121,7 @@ class Bins(Domain):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The bins: a report has no more than the number of one."""
+        """The bins: a report is the index of one."""
         if self.edges is not None:
             return {"edges": self.limits.tolist()}
         steps = {} if self.scale == "linear" else {"scale": self.scale}
@@ -156,10 +156,7 @@ class Bins(Domain):
     def select(self, labels: Sequence[str | float] | None) -> tuple[tuple[str, ...], Keys | None]:
         """Return the names of quantiles, and the quantiles; those of the definition by default.
 
-        Raises
-        ------
-        ValueError
-            If one is no number between 0 and 1, or is there twice.
+        Raises ValueError unless they are distinct numbers between 0 and 1.
         """
         if labels is None:
             return self.labels, self._default_keys

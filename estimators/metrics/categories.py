@@ -27,7 +27,7 @@ CODE_KEYS = ("preset", "examples", "code")
 DISCOVERING_MECHANISM, ANSWERING_MECHANISM = "prefix_tree", "projective_sketch"
 """The mechanism that discovers strings, and that which only answers for them, by default."""
 SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
-"""Half of a character: what has one alone is not Unicode text."""
+"""A surrogate: a string with an unpaired one is not Unicode text."""
 OPEN_VOCABULARY = "open"
 """In place of categories: any string may be reported, and asked for."""
 EXPECTED_CATEGORIES = (
@@ -207,7 +207,7 @@ class Vocabulary(Categories):
         return np.array(keys, dtype=np.uint64)
 
     def _checked(self, values: Sequence[Any]) -> Sequence[str]:
-        """Return strings; raise ValueError if one of them is none, or is no Unicode text."""
+        """Return strings; raise ValueError for a value that is not a string of Unicode text."""
         strange, expected = [value for value in values if not isinstance(value, str)], "a string"
         if not strange:
             strange, expected = [*filter(SURROGATE_PATTERN.search, values)], "Unicode text"

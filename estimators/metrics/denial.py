@@ -1,7 +1,7 @@
 """Deny rules: strings that a device does not report, but another, public string in their place.
 
-A rule is a function of the string alone, and comes before the randomizer. So a report stays as
-private as its level says, whatever the rule is: nobody can tell a denied string from another one.
+A rule is a function of the string alone, and comes before the randomizer. So a report is as private
+as its level says, whatever the rule is: nobody can tell a denied string from another one.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class DenyRule:
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The rule's part of the canonical form of a definition: what it has, as for JSON."""
+        """The rule's part of the canonical form of a definition, as for JSON."""
         lists = {key: list(getattr(self, key)) for key in _RULE_KEYS[1:]}
         longest = {} if self.longer_than is None else {"longer_than": self.longer_than}
         return longest | {key: value for key, value in lists.items() if value}
@@ -178,9 +178,9 @@ space between two; addresses of pages with a query, or values in their fragment.
 
 
 def without_denied(values: NDArray[Any], rules: Iterable[Deny]) -> tuple[NDArray[Any], int]:
-    """Return strings with "other" in place of those that a rule denies, and how many there are.
+    """Return strings with "other" in place of denied ones, and the number of these.
 
-    `values`, shape (n,): what is no string stays as it is.
+    `values`, shape (n,): a value that is not a string stays as it is.
 
     >>> import numpy as np
     >>> without_denied(np.array(["/home", "a@b.org"]), [DenyRule(presets=["email"])])

@@ -25,28 +25,23 @@ Keys = NDArray[Any]
 
 
 def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
-    """Return values as new float64.
+    """Return values as a new array of float64.
 
-    Raises
-    ------
-    ValueError
-        With the metric's name, if a value is not a number.
+    Raises ValueError, with the metric's name, if a value is not a number.
 
-    Examples
-    --------
     >>> as_numbers(np.array([12, "fast"], dtype=object), "delay")
     Traceback (most recent call last):
     ValueError: value 'fast' of 'delay': expected a number; leave out what was not measured
     """
-    numbers_found = [] if values.dtype.kind in "biuf" else values.ravel().tolist()
-    invalid = [number for number in numbers_found if not isinstance(number, float | int)]
+    unchecked = [] if values.dtype.kind in "biuf" else values.ravel().tolist()
+    invalid = [number for number in unchecked if not isinstance(number, float | int)]
     if values.dtype.kind in "mM":  # as integers they would have lost their unit
         invalid = values.ravel()[:1].astype(str).tolist()
     if not invalid:
         try:
             numbers = values.astype(np.float64)
         except OverflowError:  # an integer that no float can be
-            invalid = [max(numbers_found, key=abs)]
+            invalid = [max(unchecked, key=abs)]
         else:
             invalid = numbers[np.isnan(numbers)].tolist()
     if invalid:
@@ -56,7 +51,7 @@ def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
 
 
 def _remedy(value: object) -> str:
-    """Return how to make a number, or a list of them, of what is none."""
+    """Return advice on how to convert a value to a number, or to a list of numbers."""
     if isinstance(value, Real | Decimal) and not isinstance(value, float | int):
         return ", as float() makes"
     is_many = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
@@ -99,10 +94,7 @@ class Domain(ABC):
     def of(cls, metric: str, keys: Mapping[str, Any]) -> Self:
         """Return the domain that a definition describes.
 
-        Raises
-        ------
-        DefinitionError
-            With the key, the value and what was expected.
+        Raises DefinitionError, with the key, the value and what was expected.
         """
         return cls(metric=metric, **keys)
 
@@ -119,7 +111,7 @@ class Domain(ABC):
     @property
     @abstractmethod
     def unit(self) -> tuple[float, float]:
-        """The value of a mechanism's 0, and the length of its 1."""
+        """The value at the mechanism's 0, and the length of its unit, in the metric's unit."""
 
     @property
     @abstractmethod
@@ -141,7 +133,7 @@ class Domain(ABC):
         """Return values in the mechanism's units; raise ValueError for an invalid one."""
 
     def as_array(self, values: ArrayLike) -> NDArray[Any]:
-        """Return an application's values as an array, whole; none may be masked."""
+        """Return an application's values as an array; raise ValueError for masked ones."""
         refuse_misread(values, f"values of {self.metric!r}")
         return np.asarray(values)
 
@@ -161,12 +153,8 @@ class Domain(ABC):
     def select(self, labels: Sequence[str | float] | None) -> tuple[tuple[str, ...], Keys | None]:
         """Return the names of an answer's numbers, and their indices or keys for the mechanism.
 
-        `labels`: the requested categories; None for all. Of a distribution, quantiles.
-
-        Raises
-        ------
-        ValueError
-            If there are no categories, or not these.
+        `labels`: the requested categories, or quantiles of a distribution; None for all. Raises
+        ValueError if some are not in the domain, or if it has no labels.
         """
         if labels is None:
             return self.labels, self._default_keys
@@ -245,10 +233,6 @@ class ValueRange(Domain):
         """The two ends, the higher one first."""
         low, high = self.range
         return high, low
-
-    def reported(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return what a device randomizes for values; only vocabularies replace some."""
-        return values
 
     def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return numbers within the interval."""
@@ -329,8 +313,8 @@ class Ball(Domain):
         vectors = as_numbers(values, self.metric)
         if not np.isfinite(vectors).all():
             odd = vectors[~np.isfinite(vectors)][0]
-            told = f"value {odd} of {self.metric!r}: expected finite numbers"
-            raise ValueError(f"{told}; leave out what was not measured")
+            message = f"value {odd} of {self.metric!r}: expected finite numbers"
+            raise ValueError(f"{message}; leave out what was not measured")
         if vectors.ndim != 2 or not vectors.size:
             return vectors
         # by its largest coordinate first: squares must not overflow

@@ -43,7 +43,7 @@ class Kind:
     ways : frozenset of Way
         The ways of collecting it, at most one for each kind of trust.
     mechanism : str
-        The mechanism where a definition names none; empty if it has to.
+        The default mechanism; empty if a definition must name one.
     """
 
     name: str
@@ -94,10 +94,7 @@ KINDS: PluginRegistry[Kind] = PluginRegistry(
 def kind_named(name: str) -> Kind:
     """Return a kind.
 
-    Raises
-    ------
-    ValueError
-        If there is none of this name.
+    Raises ValueError if there is none of this name.
     """
     if name not in KINDS:
         raise ValueError(nearest(name, KINDS))

@@ -25,9 +25,9 @@ METRIC_CLASSES: tuple[type[Metric], ...] = (LocalMetric, TrustedMetric, SearchMe
 TRUST_NAMES = ("local", "central")
 DURATION_KEYS = ("pane", "lateness", "retention", "round_time", "by_pane", "by_retention")
 FILE_TABLES = ("metrics", "attributes", "comparisons", "alarms")
-"""Of a file; the service alone reads the last two, which are about metrics."""
+"""The tables of a file; only the service reads the last two."""
 FREE_CHOICES = (("mechanism", "auto"),)
-"""What a definition says to leave a choice to its domain."""
+"""Keys and values with which a definition leaves a choice to its domain."""
 _NO_KEYS = ("name", "domain", "metric", "labels")
 """Fields of the classes that are no keys of a definition."""
 
@@ -110,12 +110,8 @@ def read_document(path: str | Path) -> dict[str, Any]:
 def metrics_of(document: dict[str, Any], source: str) -> dict[str, Metric]:
     """Return the metrics of a file of definitions, by name.
 
-    `document`: from :func:`read_document`; `source`: the file, for errors.
-
-    Raises
-    ------
-    DefinitionError
-        As :func:`load_metrics` does.
+    `document`: from :func:`read_document`; `source`: the file, for messages. Raises
+    DefinitionError, as :func:`load_metrics` does.
     """
     for key in document:
         if key not in FILE_TABLES:
@@ -190,8 +186,8 @@ def define(*, name: str, **definition: Any) -> Metric:
     >>> late.labels, late.pane_ms
     ((), 60000)
 
-    Quantiles, with bins of which each is wider than the one before by the same factor, and frequent
-    strings that nobody lists (of code words of at most `last` bits):
+    Quantiles, with bins that each are wider than the last by the same factor, and frequent strings
+    without a list of them (of code words of at most `last` bits):
 
     >>> wait = define(name="wait", kind="distribution", range=(1, 10_000), scale="log", unit="ms",
     ...               quantiles=[0.5, 0.95], levels=[1, 2, 4])
@@ -206,17 +202,10 @@ def define(*, name: str, **definition: Any) -> Metric:
 
 
 def read_definition(name: str, table: Any, source: str = "") -> Metric:
-    """Make a metric from its table in a file.
+    """Make a metric from the `table` of its `name` in a file.
 
-    Parameters
-    ----------
-    name, table, source
-        `source`: the file, for messages.
-
-    Raises
-    ------
-    DefinitionError
-        Naming the key, the value found and what was expected.
+    `source`: the file, for messages. Raises DefinitionError, naming the key, the value found and
+    what was expected.
     """
     try:
         return _metric(name, table)

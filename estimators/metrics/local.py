@@ -25,7 +25,7 @@ from estimators.question import Question
 
 HOUR_MS = 3_600_000
 MOST_SLICE_BYTES = 64 << 20
-"""Of the sums of all slices of one stretch."""
+"""Bytes of the sums of all slices of one `by_pane`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class LocalMetric(ReportedMetric):
         How long the sums of one `by_pane` are kept; like `retention` by default. Those of days are
         kept as long as `retention`.
     max_slices : int
-        The number of slices is refused above this.
+        A definition with more slices is refused.
 
     Examples
     --------
@@ -114,7 +114,7 @@ class LocalMetric(ReportedMetric):
         self._check_attributes()
 
     def _check_attributes(self) -> None:
-        """Reject attributes that are not declared, and a stretch that is not one of whole panes."""
+        """Reject attributes that are not declared, and a `by_pane` that is not of whole panes."""
         if self.by and self.memoized:
             self.refuse("by", "none for a memoized metric: they would help to link its answers")
         if len(set(self.by)) < len(self.by) or len(self.by) > MOST_ATTRIBUTES:
@@ -137,7 +137,7 @@ class LocalMetric(ReportedMetric):
         if not 1 <= self.max_slices <= MOST_SLICES:
             self.refuse("max_slices", f"1 to {MOST_SLICES}")
         if self.slicing.size > self.max_slices:
-            values = " x ".join(str(places) for places in self.slicing.value_counts)
+            values = " x ".join(str(count) for count in self.slicing.value_counts)
             expected = (
                 f"at most {self.max_slices} slices (max_slices), not {self.slicing.size} = "
                 f"{values}, each attribute with `other` and `none`"
@@ -178,7 +178,7 @@ class LocalMetric(ReportedMetric):
                 self.refuse("mechanism", expected)
 
     def _with(self, ability: str) -> str:
-        """Return the names of the mechanisms for this kind with some property."""
+        """Return the names of the mechanisms for this kind that have an ability."""
         mechanisms = mechanisms_for(self.kind)
         return ", ".join(
             name for name, mechanism in mechanisms.items() if getattr(mechanism, ability)
@@ -261,11 +261,10 @@ class LocalMetric(ReportedMetric):
         ----------
         statistic : ndarray of int64
         beta : float
-            The probability, at most, that some string is returned that none of the users in
-            question holds, or that some interval does not hold. It is for a number of reports that
-            is fixed in advance, as in a closed window.
+            An upper bound on the probability that some returned string has no holder, or that some
+            interval fails, for a number of reports that is fixed in advance, as in a closed window.
         progress : callable
-            Is told the share of the work that is done; what it raises ends the work.
+            Called with the share of the work that is done; an exception it raises ends the work.
 
         Returns
         -------

@@ -321,17 +321,9 @@ class Metric(ABC):
         return time_ms - time_ms % self.pane_ms
 
     def level_of(self, epsilons: ArrayLike) -> NDArray[np.uint8]:
-        """Return the index of the largest level that is at most each epsilon.
+        """Return the index of the largest level that is at most each epsilon; uint8, shape (n,).
 
         Rounding down never costs privacy.
-
-        Parameters
-        ----------
-        epsilons : array_like of float, shape (n,)
-
-        Returns
-        -------
-        ndarray of uint8, shape (n,)
 
         Raises
         ------
@@ -374,7 +366,7 @@ class Metric(ABC):
         Raises
         ------
         ValueError
-            If it is no statistic of this metric.
+            If it is not a statistic of this metric.
         """
         cells = len(self.levels) * self.randomizer.columns
         if statistic.dtype != np.int64 or statistic.shape != (cells,):

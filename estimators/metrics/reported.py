@@ -26,13 +26,14 @@ class ReportedMetric(Metric):
 
         Parameters
         ----------
-        values, level, bits
-            `values`, shape (n,); (n, dimension) for a vector mean: numbers for a mean (clipped to
-            the range); vectors for a vector mean (shortened to the radius); category names or
-            indices for a frequency, strings for an open vocabulary, of which "other" is reported in
-            place of those that the definition denies; `level`, shape (n,): indices into the
-            metric's levels, from :meth:`level_of`; `bits`: the source of randomness; the operating
-            system's by default.
+        values : array_like, shape (n,); (n, dimension) for a vector mean
+            Numbers for a mean (clipped to the range); vectors for a vector mean (shortened to the
+            radius); category names or indices for a frequency; strings for an open vocabulary,
+            where "other" replaces denied ones.
+        level : array_like of int, shape (n,)
+            Indices into the metric's levels, from :meth:`level_of`.
+        bits : Bits, optional
+            The source of randomness; the operating system's by default.
 
         Raises
         ------

@@ -91,7 +91,7 @@ class SearchMetric(Metric):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """How it is searched for."""
+        """The parameters of the search."""
         return {
             "rounds": self.rounds,
             "split": self.split,
@@ -101,7 +101,7 @@ class SearchMetric(Metric):
 
     @functools.cached_property
     def search(self) -> Search:
-        """How it is searched for."""
+        """The search with this metric's parameters."""
         assert isinstance(self.domain, ValueRange)  # noqa: S101
         return Search(
             kind=self.kind,

@@ -48,7 +48,7 @@ class TrustedMetric(ReportedMetric):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The fact that values are true."""
+        """The trust, which says that values are true."""
         return {"trust": self.trust}
 
     @explain_missing_scipy("a release")

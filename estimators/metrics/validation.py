@@ -19,7 +19,7 @@ from estimators.mechanisms import Mechanism
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,63}")
 LEVEL_DIGITS = 4
 LONGEST_DURATION = "2922000d"
-"""A time of today plus such a duration is not beyond what Redis and int64 hold."""
+"""Today's time plus this duration still fits into Redis and int64."""
 _IMPLICIT_PARAMETERS = ("self", "epsilons")
 """Parameters of mechanisms that no definition can set."""
 
@@ -69,16 +69,8 @@ def check_options(
 ) -> None:
     """Reject an option that a mechanism does not have, or that has another type.
 
-    Parameters
-    ----------
-    options, mechanism, parameters
-        `options`: as the definition has them; `mechanism`: whose options they are; `parameters`:
-        what the mechanism is given besides, from the domain.
-
-    Raises
-    ------
-    ValueError
-        With the option, and what was expected.
+    `options`: those of the definition; `mechanism`: the class that they are for; `parameters`: its
+    parameters from the domain. Raises ValueError with the option and what was expected.
     """
     allowed = inspect.signature(mechanism.__init__).parameters.keys() - {
         *_IMPLICIT_PARAMETERS,

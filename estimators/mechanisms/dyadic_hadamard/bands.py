@@ -20,9 +20,9 @@ from estimators.question import Question
 
 BAND_ROUNDS = 4
 COARSE_EDGES, COARSE_SHARE = 64, 0.8
-"""The multiples of B / 64 share so much of beta: the edges between are also bounded by these."""
+"""The multiples of B / 64 share this part of beta, and also bound the edges between them."""
 ONE_SHARE = 0.1
-"""Of beta, for the band within which the bounds of one number are searched for."""
+"""The share of beta for the band within which the bounds of one number are searched for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Band:
     """Limits of F at the B + 1 edges.
 
     `lower`, `upper`, shape (B + 1,): ascending; `crossed`: whether they crossed somewhere, so that
-    the reports contradict each other. Then these are the limits that hold without any report.
+    the reports contradict each other; they are then the limits without any report.
     """
 
     lower: Floats
@@ -54,10 +54,10 @@ class Scores:
     """The sum of the reports' weighted scores, at the inner edges of a tree.
 
     `height`, `bins`: h, and how many of the 2^h bins a value can be in; `estimate`, shape (B + 1,):
-    F, unbiased; `second`, shape (B - 1, h + 1): an upper bound on what the variance is, if all
-    users are in one shell: Q; `free`: whether the levels may have different distributions; then the
-    worst shell counts; `largest`, shape (B - 1,): a bound on one centred and weighted score: b;
-    `total`: the sum of the weights.
+    F, unbiased; `second`, shape (B - 1, h + 1): Q, an upper bound on the variance if all users are
+    in one shell; `free`: whether the levels may have different distributions, so that the worst
+    shell counts; `largest`, shape (B - 1,): b, a bound on one centred and weighted score; `total`:
+    the sum of the weights.
     """
 
     height: int
@@ -80,11 +80,8 @@ class Scores:
     ) -> Scores:
         """Return the scores of some reports.
 
-        Parameters
-        ----------
-        tables, counts, weights, estimate, bins, question
-            `tables`: of all levels of the metric; `counts`, shape (levels,); `weights`, shape
-            (levels,): the weight of one report; `estimate`, shape (B + 1,).
+        `tables`: of all levels of the metric, over `bins` bins; `counts`, shape (levels,);
+        `weights`, shape (levels,): the weight of one report; `estimate`, shape (B + 1,).
         """
         used = int((counts > 0).sum())
         free = used > 1 and not question.one_mean(used)
@@ -139,7 +136,7 @@ class Scores:
         return variance
 
     def trivial(self) -> Band:
-        """Return what is known without a report: F is 0 at the first edge and 1 at the last."""
+        """Return the band without reports: F is 0 at the first edge and 1 at the last."""
         edges = np.arange(self.estimate.size)
         return Band((edges >= self.bins).astype(np.float64), (edges > 0).astype(np.float64))
 
@@ -154,20 +151,15 @@ class Scores:
         return self.contradiction() if (lower > upper).any() else Band(lower, upper)
 
     def contradiction(self) -> Band:
-        """Return what is known where limits crossed: no distribution gives such reports."""
+        """Return the band after limits crossed: no distribution gives such reports."""
         return dataclasses.replace(self.trivial(), crossed=True)
 
 
 def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[Band, Floats]:
     """Return a band that holds at all edges at once, and the variances that it rests on.
 
-    Returns `band`; `variance`, shape (B - 1,): of the sum, at most; on the event that the band
-    holds.
-
-    Parameters
-    ----------
-    scores, question, beta
-        `beta`: the probability that the band fails, on either side.
+    Returns the band and the largest variance of the sum, shape (B - 1,), if the band holds; `beta`:
+    the probability that the band fails, on either side.
     """
     tails = _tails(scores, beta)
     band, variance = scores.trivial(), scores.variance(scores.trivial())
@@ -197,30 +189,24 @@ def deviations(
 ) -> Floats:
     """Return the half-widths at the inner edges; infinite where there is no tail.
 
-    Parameters
-    ----------
-    scores, question, variance, tails
-        `variance`, shape (B - 1,): of the sum, at most; `tails`: the failure probabilities of one
-        side, and the places they are for.
+    `variance`, shape (B - 1,): of the sum, at most; `tails`: the failure probabilities of one side,
+    with the edges that have them.
     """
     deviation: Callable[[Floats, float], Floats] = (
         anytime_deviation if question.bound == "anytime" else fixed_deviation
     )
     half_widths = np.full(variance.size, np.inf)
-    for tail, places in tails.items():
-        b = scores.largest[places]
-        half_widths[places] = b * deviation(variance[places] / b**2, tail) / scores.total
+    for tail, edges in tails.items():
+        b = scores.largest[edges]
+        half_widths[edges] = b * deviation(variance[edges] / b**2, tail) / scores.total
     return half_widths
 
 
 def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
     """Return the asymptotic band, for comparison: normal quantiles of plug-in variances.
 
-    Parameters
-    ----------
-    scores, masses, log_p
-        `masses`: of the nodes, at each depth; `log_p`: ln p, the failure probability of one side of
-        one limit.
+    `masses`: of the nodes, at each depth; `log_p`: ln p, the failure probability of one side of one
+    limit.
     """
     from scipy.special import ndtri_exp
 
@@ -252,7 +238,7 @@ class SingleNumberBounds:
         return Band(lower, upper)
 
     def quantile(self, q: float) -> tuple[int, int]:
-        """Return two edges between which a quantile is."""
+        """Return two edges that enclose a quantile."""
         first, last = quantile_edges(self.outer, q)
         if self.outer.crossed:
             return first, last
@@ -264,10 +250,10 @@ class SingleNumberBounds:
 
 
 def quantile_edges(band: Band, q: float) -> tuple[int, int]:
-    """Return the edges between which a quantile is, for all quantiles at once.
+    """Return the edges that enclose a quantile, for all quantiles at once.
 
-    The largest edge whose upper limit is below q, and the smallest one whose lower limit is at
-    least q.
+    They are the largest edge whose upper limit is below q, and the smallest one whose lower limit
+    is at least q.
     """
     first = int(np.searchsorted(band.upper, q, side="left")) - 1
     last = int(np.searchsorted(band.lower, q, side="left"))

@@ -49,7 +49,7 @@ class LevelConstants:
 
     @functools.cached_property
     def honest(self) -> float:
-        """The chance that a report is kept as it is, a."""
+        """The probability that a report is kept as it is, a."""
         return float(Fraction(self.threshold, WORD))
 
     @property
@@ -69,8 +69,8 @@ class LevelConstants:
     def collisions(self, depth: int) -> tuple[float, float]:
         """Return nu and nu2 at a depth.
 
-        The chance that a random hash maps a given nonzero difference to 0, and that it maps two
-        different ones to 0.
+        The probability that a random hash maps a given nonzero difference to 0, and that it maps
+        two different ones to 0.
         """
         return collisions(depth, self.block_bits, self.hash_bits)
 
@@ -92,12 +92,7 @@ class LevelConstants:
 
 @functools.lru_cache(maxsize=4096)
 def collisions(depth: int, block_bits: int, hash_bits: int) -> tuple[float, float]:
-    """Return nu and nu2, as :meth:`LevelConstants.collisions`.
-
-    Parameters
-    ----------
-    depth, block_bits, hash_bits : int
-    """
+    """Return :meth:`LevelConstants.collisions` at a `depth`, for `block_bits` and `hash_bits`."""
     free = depth - block_bits
     rows, missed = 2**free - 1, 2 ** (free - hash_bits) - 1
     both_missed = missed * (missed - 1) / (rows * (rows - 1)) if rows > 1 else 0.0
@@ -106,11 +101,9 @@ def collisions(depth: int, block_bits: int, hash_bits: int) -> tuple[float, floa
 
 @functools.lru_cache(maxsize=4096)
 def omega(depth: int, split: int, block_bits: int, hash_bits: int) -> float:
-    """Return the precision of one report without noise, as :meth:`LevelConstants.omega`.
+    """Return :meth:`LevelConstants.omega` at a `depth` and `split`, for a report without noise.
 
-    Parameters
-    ----------
-    depth, split, block_bits, hash_bits : int
+    `block_bits`, `hash_bits`: c and m.
     """
     if split >= depth:
         return 0.0
@@ -139,14 +132,9 @@ def split_costs(height: int) -> tuple[float, ...]:
 def depth_chances(height: int, block_bits: int, hash_bits: int) -> tuple[int, ...]:
     """Return the probabilities of the depths, times 2^16, with the least average variance of F.
 
-    By Lagrange: p_j is in proportion to (2^j - 2^c) (lam_(j-1) - lam_j).
+    By Lagrange: p_j is in proportion to (2^j - 2^c) (lam_(j-1) - lam_j). `height`, `block_bits`,
+    `hash_bits`: h, c and m.
 
-    Parameters
-    ----------
-    height, block_bits, hash_bits : int
-
-    Examples
-    --------
     >>> depth_chances(8, 0, 1)
     (0, 3945, 5917, 6900, 7383, 7585, 7537, 7019, 19250)
     """
@@ -180,17 +168,12 @@ def level_constants(epsilon: Fraction, height: int) -> LevelConstants:
 
     `epsilon`: above 0; `height`: h, 1 to 12: the tree has 2^h bins.
 
-    Raises
-    ------
-    ValueError
-        If the tree has no depth.
+    Raises ValueError if the tree has no depth.
 
-    Examples
-    --------
-    >>> found = level_constants(Fraction(2), 8)
-    >>> found.block_bits, found.hash_bits, found.chances
+    >>> constants = level_constants(Fraction(2), 8)
+    >>> constants.block_bits, constants.hash_bits, constants.chances
     (1, 2, (0, 0, 0, 12096, 7706, 8208, 8294, 7787, 21445))
-    >>> round(found.variance, 2)
+    >>> round(constants.variance, 2)
     4.33
     """
     best: LevelConstants | None = None
@@ -217,13 +200,8 @@ def keep_threshold(epsilon: Fraction, symbols: int) -> int:
     `epsilon`: above 0; `symbols`: q. The result: at least 1. A replaced report is uniform over all
     q symbols. Theorem 1 of docs/proofs/privacy.md.
 
-    Raises
-    ------
-    ValueError
-        If epsilon is so small that no report would be kept.
+    Raises ValueError if epsilon is so small that no report would be kept.
 
-    Examples
-    --------
     >>> keep_threshold(Fraction(1), 4) / 2**64  # (e - 1) / (e + 3)
     0.30048918189156226
     """

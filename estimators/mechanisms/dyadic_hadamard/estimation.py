@@ -33,10 +33,10 @@ from estimators.question import Question
 
 CENTRE_COUNT = 17
 COMPARED_DEPTHS = 3
-"""The Haar sums of depths below this are compared between levels: 7 of them."""
+"""The Haar sums of lower depths, 7 of them, test whether the levels agree."""
 
 Limits = Callable[[float], tuple[int, int]]
-"""From q to two edges between which its quantile is."""
+"""Maps q to two edges that enclose its quantile."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,11 +70,8 @@ def read_distribution(
 ) -> BinDistribution:
     """Return the distribution from a statistic's table.
 
-    Parameters
-    ----------
-    tree, table, weights, question
-        `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report;
-        `question`: its `asked` has the quantiles; none by default.
+    `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report;
+    `question`: its `asked` has the quantiles; none by default.
     """
     counts, bins = table[:, 0], tree.bins
     quantile_levels = np.zeros(0) if question.asked is None else question.asked
@@ -109,10 +106,7 @@ def scores_of(
 ) -> Scores | None:
     """Return the scores of a statistic's reports; None without reports.
 
-    Parameters
-    ----------
-    tree, table, weights, question
-        `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report.
+    `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report.
     """
     counts = table[:, 0]
     if not counts.any():
@@ -121,24 +115,20 @@ def scores_of(
 
 
 def worst_scores(
-    tree: TreeConstants, table: Counts, weights: Floats, places: NDArray[np.intp]
+    tree: TreeConstants, table: Counts, weights: Floats, edges: NDArray[np.intp]
 ) -> tuple[Floats, Floats, Floats]:
     """Return F at some edges, and bounds of its scores that no data can exceed, each of shape (k,).
 
     Returns `value`: F, unbiased; `largest`: the largest weighted and centred score, in absolute
     value; `variance`: of the sum, at most; it depends on the numbers of reports alone.
 
-    Parameters
-    ----------
-    tree, table, weights, places
-        `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report; with
-        the numbers of reports they add up to 1; `places`, shape (k,): of inner edges among all
-        edges.
+    `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report; with the
+    numbers of reports they add up to 1; `edges`, shape (k,): of inner edges among all edges.
     """
     used = np.where(weights[:, None] > 0, table, 0)
-    value = cumulated(masses(_pooled(tree, used, weights)[1])[-1])[places]
-    inner = places - 1
-    largest, variance = np.zeros(places.size), np.zeros(places.size)
+    value = cumulated(masses(_pooled(tree, used, weights)[1])[-1])[edges]
+    inner = edges - 1
+    largest, variance = np.zeros(edges.size), np.zeros(edges.size)
     for scores, count, weight in zip(tree.tables, used[:, 0], weights.tolist(), strict=True):
         if weight > 0:
             largest = np.maximum(largest, weight * scores.centred[inner])
@@ -236,13 +226,10 @@ def _halves(clipped: Tree) -> Tree:
 def heterogeneity(
     levels: tuple[LevelConstants, ...], counts: Counts, sums: dict[int, Tree]
 ) -> float | None:
-    """Return the p-value of the hypothesis that all levels have the same distribution.
+    """Return the p-value of the hypothesis that all `levels` have the same distribution.
 
-    Parameters
-    ----------
-    levels, counts, sums
-        `counts`, shape (levels,); `sums`: the Haar sums of each level with reports, times its
-        number of reports.
+    `counts`, shape (levels,); `sums`: the Haar sums of each level with reports, times its number of
+    reports.
     """
     splits, used = min(COMPARED_DEPTHS, levels[0].height), [*sums]
     bounds = [haar_bounds(levels[row], splits) for row in used]

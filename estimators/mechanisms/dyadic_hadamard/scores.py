@@ -36,16 +36,11 @@ class ScoreTables:
 
 
 def path_weights(height: int) -> tuple[Floats, Floats]:
-    """Return how much the Haar sum of each split on the path of an edge counts in F there.
+    """Return the weight in F, at each edge, of the Haar sum of each split on the edge's path.
 
     Returns `weights`, shape (B - 1, h): w_i(t) = min(o, s - o) / s for the node at depth i that has
     t, s bins wide, o = t mod s; `signs`, shape (B - 1, h): 1 where t is in that node's left child,
-    else -1.
-
-    Parameters
-    ----------
-    height : int
-        h.
+    else -1. `height` is h.
     """
     edges = np.arange(1, 1 << height)[:, None]
     size = 1 << (height - np.arange(height))
@@ -133,13 +128,8 @@ def _fine_range(
 def haar_moments(level: LevelConstants, masses: list[Floats], splits: int) -> list[Floats]:
     """Return E[d^2] of what one report adds to each Haar sum, for users with these masses.
 
-    The result has shape (2^i,) for the split i.
-
-    Parameters
-    ----------
-    level, masses, splits
-        `masses`: the share of the users in each node, at each depth; `splits`: for the Haar sums of
-        depths 0 to `splits` - 1.
+    `masses`: the share of the users in each node, at each depth; `splits`: for the Haar sums of
+    depths 0 to `splits` - 1. The result has shape (2^i,) for the split i.
     """
     checkpoint()
     a, q, blocks = level.honest, level.symbols, level.block_bits
@@ -165,9 +155,9 @@ def haar_moments(level: LevelConstants, masses: list[Floats], splits: int) -> li
 
 @functools.lru_cache(maxsize=256)
 def haar_bounds(level: LevelConstants, splits: int) -> tuple[list[Floats], list[Floats]]:
-    """Return at most E[d^2] and abs(d) of what one report adds to each Haar sum.
+    """Return upper bounds on E[d^2] and abs(d) of what one report adds to each Haar sum.
 
-    Whatever the users' values are: the second moment grows with a node's share, which is at most 1.
+    They hold for any values: the second moment grows with a node's share, which is at most 1.
     `splits`: for the Haar sums of depths 0 to `splits` - 1. The result has shape (2^i,) for the
     split i.
     """

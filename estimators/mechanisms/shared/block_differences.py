@@ -52,12 +52,8 @@ class Differences(SupportReports):
     def law(self, counts: Counts, shares: Floats, question: Question) -> DifferenceLaw:
         """Return the law of the weighted mean of unbiased reports; some count is above zero.
 
-        Parameters
-        ----------
-        counts, shares, question
-            `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): each
-            level's share of the weights; the sum is 1; `question`: the question, which determines
-            the assumptions.
+        `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): their weights,
+        which sum to 1. The `question` determines the assumptions.
         """
         used = counts > 0
         n, contrast = counts[used], self.contrast[used]
@@ -141,7 +137,7 @@ class BlockDifferences(ReportedSymbols, Differences):
 
     @abstractmethod
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
-        """Return the same from the symbols of levels with this number of blocks."""
+        """Return :meth:`differences` of levels with this number of blocks, from their symbols."""
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the frequency of every category, with bounds that hold for all at once."""
@@ -165,11 +161,8 @@ class BlockDifferences(ReportedSymbols, Differences):
 def even_variance(categories: int, blocks: int, p_holder: Fraction, p_else: Fraction) -> Fraction:
     """Return the variance of a report if all frequencies are 1/k, averaged over categories.
 
-    Parameters
-    ----------
-    categories, blocks, p_holder, p_else
-        `categories`: k; `blocks`: the number of blocks; the categories are spread over them as
-        evenly as possible; `p_holder`, `p_else`: p and u, as in :class:`BlockDifferences`.
+    `categories`: k, spread over the `blocks` as evenly as possible; `p_holder`, `p_else`: p and u,
+    as in :class:`BlockDifferences`.
     """
     small, larger = divmod(categories, blocks)
     squares = larger * (small + 1) ** 2 + (blocks - larger) * small**2

@@ -49,7 +49,7 @@ class SupportCounts(SupportReports):
         return table[:, 1:]
 
     def support_of(self, table: Counts, selected: NDArray[Any] | None) -> Counts:
-        """Return the same for the requested categories; for all of them if None."""
+        """Return how many reports support each selected category; all categories if None."""
         support = self.support(table)
         return support if selected is None else support[:, selected]
 

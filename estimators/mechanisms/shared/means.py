@@ -31,14 +31,9 @@ class ScalarMean(Mechanism):
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
         """Return the law of the weighted mean of unbiased reports; some count is above zero.
 
-        Without a question, it is the law for users from one population.
-
-        Parameters
-        ----------
-        counts, shares, question
-            `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): each
-            level's share of the weights; the sum is 1; `question`: the question, which determines
-            the assumptions.
+        `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): their weights,
+        which sum to 1. The `question` determines the assumptions: without one, users come from one
+        population.
         """
 
     def noise(self, law: Law, counts: Counts) -> Noise | None:
@@ -55,13 +50,9 @@ class ScalarMean(Mechanism):
     ) -> tuple[float, float]:
         """Return bounds on the mean, each of which fails with probability p.
 
-        By default, those of the law of the estimate, which is all that is used of the table.
-
-        Parameters
-        ----------
-        table, law, mean, question, log_p, total
-            `table`, shape (levels, columns); `law`: from :meth:`law`, for this question; `mean`:
-            the estimate; `log_p`: ln p; `total`: from :func:`estimators.weights.total_weight`.
+        By default, those of the law of the estimate, which use nothing else of the table. `table`,
+        shape (levels, columns); `law`: from :meth:`law`, for this question; `mean`: the estimate;
+        `log_p`: ln p; `total`: from :func:`estimators.weights.total_weight`.
         """
         noise = self.noise(law, table[:, 0])
         lower, upper = limits(law, np.array([mean]), question, log_p, total, noise)

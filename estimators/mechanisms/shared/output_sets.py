@@ -26,7 +26,7 @@ class OutputSets(Mechanism):
         set_sizes: Iterable[int],
         complement_sizes: Iterable[int],
     ) -> list[Fraction]:
-        """Set the thresholds for these numbers of outputs; return each level's chance of a miss."""
+        """Set the thresholds for these numbers of outputs; return the probabilities of a miss."""
         self._outputs = list(zip(set_sizes, complement_sizes, strict=True))
         self.misses = [
             miss_threshold(e, *outputs) for e, outputs in zip(epsilons, self._outputs, strict=True)

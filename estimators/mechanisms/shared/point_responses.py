@@ -22,7 +22,7 @@ class PointResponses(OutputSets):
     """
 
     def _set_spaces(self, epsilons: Sequence[Fraction], spaces: Sequence[DifferenceSet]) -> None:
-        """Set the thresholds for a space each, one for each level or for each of its parts."""
+        """Set the thresholds of the spaces, one for each level or for each of its parts."""
         self._spaces = list(spaces)
         self._sizes = np.array([space.size for space in spaces], dtype=np.int64)
         self._points = np.array([space.points for space in spaces], dtype=np.int64)

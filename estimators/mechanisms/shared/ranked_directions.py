@@ -40,7 +40,7 @@ class RankedDirections(Mechanism):
     The base of `caps` and of `hemisphere`, which has k = 2 and W = 1. `epsilons`: the privacy
     levels, ascending; `dimension`: d, at least 1; `grid`: g, at most 2^24; `sets`: k and W of each
     level; k is even and W at most k / 2. `misses`: T, per level: the report is none of the best W
-    if a word is below T; `best_chances`, `other_chances`: the chance of each of the best W
+    if a word is below T; `best_chances`, `other_chances`: the probability of each of the best W
     candidates, and of each of the others, per level.
     """
 
@@ -186,11 +186,8 @@ class RankedDirections(Mechanism):
     ) -> tuple[Floats, VectorLaw, float]:
         """Return the mean vector in the unit ball, the law of its error, and what rounding adds.
 
-        Parameters
-        ----------
-        table, shares, one_law
-            `table`, shape (levels, columns): with reports; `shares`, shape (levels,); `one_law`:
-            whether the values of all levels have the same mean.
+        `table`, shape (levels, columns): with reports; `shares`, shape (levels,); `one_law`:
+        whether the values of all levels have the same mean.
         """
         used = table[:, 0] > 0
         n = table[used, 0].astype(np.float64)

@@ -17,9 +17,9 @@ class ReportedSigns:
     """Signs that are +1 with probability p for holders of +1, and q for others.
 
     A sign that represents a value theta in [-1, 1], or a frequency f = (1 + theta) / 2, has mean (p
-    + q - 1) + (p - q) theta. `p`, `q`: per level, as exact fractions from the integer thresholds; p
-    > q. `exact`: p and q, per level; `p`, `q`, shape (levels,); `contrast`, shape (levels,): a = p
-    - q; `offset`, shape (levels,), or None: o = p + q - 1; None where it is zero at every level.
+    + q - 1) + (p - q) theta. `exact`: p and q of each level, as fractions from the integer
+    thresholds; p > q; `p`, `q`, shape (levels,); `contrast`, shape (levels,): a = p - q; `offset`,
+    shape (levels,), or None: o = p + q - 1; None where it is zero at every level.
     """
 
     def __init__(self, p: Sequence[Fraction], q: Sequence[Fraction]) -> None:
@@ -33,9 +33,8 @@ class ReportedSigns:
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
         """Return the law of the weighted mean of unbiased signs; some count is above zero.
 
-        Without a question, it is the law for users from one population.
-
-        Parameters are as in :meth:`estimators.mechanisms.shared.means.ScalarMean.law`.
+        As for :meth:`estimators.mechanisms.shared.means.ScalarMean.law`, with its `counts` and
+        `shares`.
         """
         used, question = counts > 0, question or Question()
         n, contrast = counts[used].astype(np.float64), self.contrast[used]
@@ -45,16 +44,10 @@ class ReportedSigns:
         return Law(n, coefficient, contrast, free=free, offset=self.offset[used])
 
     def mean(self, counts: Counts, shares: Floats, ones: Counts) -> Floats:
-        """Return the weighted mean of unbiased signs, in [-1, 1] plus noise.
+        """Return the weighted mean of unbiased signs, in [-1, 1] plus noise, shape (k,).
 
-        The result has shape (k,).
-
-        Parameters
-        ----------
-        counts, shares, ones
-            `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
-            levels without reports; `ones`, shape (levels, k): how many of the reported signs were
-            +1.
+        `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
+        levels without reports; `ones`, shape (levels, k): how many of the reported signs were +1.
         """
         return shares @ self.means(counts, ones)
 

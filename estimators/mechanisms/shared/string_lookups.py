@@ -31,9 +31,9 @@ MAX_TESTED_STRINGS = 64
 
 
 class StringLookups(SupportReports):
-    """A mechanism with rows of hashed points, of which any string can be asked for.
+    """A mechanism that answers for any string from rows of hashed points.
 
-    `hashed_rows`: per level; `signs`: p and q per level: the chance that a report lies on the
+    `hashed_rows`: per level; `signs`: p and q per level: the probability that a report lies on the
     hyperplane of its string's point, and on that of another point.
     """
 
@@ -47,7 +47,7 @@ class StringLookups(SupportReports):
         self.signs = ReportedSigns([g.p for g in geometries], [g.q for g in geometries])
         self.facts = LevelFacts.of(self.epsilons, np.array([g.variance for g in geometries]))
         self._chance = 1 / np.array([g.points for g in geometries])
-        """The chance that another string has a string's point in a row, per level."""
+        """The probability that another string has a string's point in a row, per level."""
 
     @abstractmethod
     def row_counts(self, table: Counts, level: int) -> Counts:
@@ -88,11 +88,8 @@ class StringLookups(SupportReports):
     def estimate_support(self, counts: Counts, support: Counts, question: Question) -> Estimate:
         """Estimate the frequencies of strings that have this support.
 
-        Parameters
-        ----------
-        counts, support, question
-            `counts`, shape (levels,): reports that name a row; some above zero; `support`, shape
-            (levels, k).
+        `counts`, shape (levels,): reports that name a row; some above zero; `support`, shape
+        (levels, k).
         """
         shares = level_weights(question.weights, counts, self.facts)
         bounds = self.limits(counts, shares, support, question, question.log_p(support.shape[1]))
@@ -111,18 +108,15 @@ class StringLookups(SupportReports):
     ) -> tuple[Floats, Floats]:
         """Return bounds on the frequencies of strings with this support.
 
-        Noise and collisions have half of p each; above, noise has all of it if no level can be
-        certain of collisions: no level in use, or for all times at once none that may come. If
+        Noise and collisions have half of p each. For the upper bound, noise has all of it if
+        collisions cannot be certain at any level in use (for all times at once, at any level). If
         users have values of their own, the mean over them is f + b with 0 <= b <= (1 - f) B, B the
         largest level's collisions; for all times at once the collisions of the k-th user are
         bounded at p / (k (k + 1)).
 
-        Parameters
-        ----------
-        counts, shares, support, question, log_p
-            `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
-            levels without reports; `support`, shape (levels, k); `log_p`: ln p, the failure
-            probability of one side of one string's interval.
+        `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
+        levels without reports; `support`, shape (levels, k); `log_p`: ln p, the failure probability
+        of one side of one string's interval.
         """
         policy, free = question.weights, not question.one_mean(int(np.count_nonzero(counts)))
         total, half = total_weight(policy, counts, self.facts), log_p - math.log(2)
@@ -133,7 +127,7 @@ class StringLookups(SupportReports):
         log_collision = collision_log_p(log_p, len(tables))
 
         def side(crowd: Floats, log_noise: float, end: int) -> Floats:
-            """Return one end of the intervals for f, if a level's collisions are a known share."""
+            """Return one end of the intervals for f, given a level's share of collisions."""
             signs = self._crowded(crowd)
             law = signs.law(counts, shares, question)
             mean = signs.mean(counts, shares, support)

@@ -19,13 +19,9 @@ class SupportReports(Mechanism):
 
     @abstractmethod
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
-        """Return which of a level's reports support a category, shape (n,).
+        """Return which `reports`, n rows of one level, support a category, shape (n,).
 
-        Parameters
-        ----------
-        reports, level, category
-            `reports`, n rows: of one level; `level`: its index; `category`: an index, or the 64-bit
-            key of a string.
+        `level`: its index; `category`: an index, or the 64-bit key of a string.
         """
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:

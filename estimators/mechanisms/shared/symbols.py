@@ -58,15 +58,7 @@ class ReportedSymbols(Mechanism):
 def check_symbols(values: bytes, dtype: np.dtype[np.integer[Any]], symbols: int) -> None:
     """Reject a report that is none of the symbols 0 to `symbols` - 1.
 
-    Parameters
-    ----------
-    values, dtype, symbols
-        `values`: the reports; `dtype`: of a report; `symbols`: how many there are.
-
-    Raises
-    ------
-    ReportError
-        With the reason ``bad_value``.
+    `values`: the reports, of type `dtype`. Raises ReportError, with the reason ``bad_value``.
     """
     reports = np.frombuffer(values, dtype=dtype)
     if reports.size and reports.max() >= symbols:
@@ -76,10 +68,7 @@ def check_symbols(values: bytes, dtype: np.dtype[np.integer[Any]], symbols: int)
 def index_dtype(symbols: int) -> np.dtype[np.integer[Any]]:
     """Return the smallest unsigned little-endian integer for indices below `symbols`.
 
-    Raises
-    ------
-    ValueError
-        If four bytes are too few.
+    Raises ValueError if it needs more than four bytes.
     """
     if symbols > 2**32:
         raise ValueError(f"{symbols} categories: expected at most 2^32")

@@ -189,7 +189,7 @@ def test_p_values_of_absent_strings_are_at_most_nominal() -> None:
     rows = RowPopulations.of(tree.layout, metric.table(statistic))
     peeled = metric.domain.to_unit(np.array(CODES[:2]))[:, 0]
     rows.peel(rows.points(peeled), np.array([0.5, 0.02]))
-    assert sum(t.mean(axis=1).sum() for t in rows.tables) == pytest.approx(-0.52 * rows.left)
+    assert sum(t.mean(1).sum() for t in rows.tables) == pytest.approx(-0.52 * rows.peeling_bias)
     tail = TailBound(rows.tables, rows.information)
     keys = np.random.default_rng(5).integers(0, 2**64, 100_000, dtype=np.uint64)
     parts = [rows.values(rows.points(part)).sum(axis=1) for part in np.split(keys, 50)]
