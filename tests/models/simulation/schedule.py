@@ -16,7 +16,7 @@ from aggregator.counting import assignment, backoff, committer
 from aggregator.counting import worker as worker_module
 from aggregator.counting.worker import Worker
 from aggregator.kafka import worker_clients
-from aggregator.storage import id_chunks
+from aggregator.storage import commit
 from aggregator.storage.progress import TORN
 from aggregator.storage.store import Store
 from tests.models.simulation.clients import ConsumerModel, InspectorModel, ProducerModel, unreadable
@@ -257,7 +257,7 @@ class Schedule:
             patch.object(committer, "random", world.rng),
             patch.object(worker_module, "SLICE_MESSAGES", self.slice_messages),
             patch.object(worker_module, "MANY_PANES", self.many_panes),
-            patch.object(id_chunks, "CHUNK_IDS", CHUNK_IDS),
+            patch.object(commit, "CHUNK_IDS", CHUNK_IDS),
         ):
             try:
                 self._run()
