@@ -93,12 +93,8 @@ def _due_definitions(
             continue
         counted = marks[key.question].arrived if key.question in marks else now
         for pane in (key, *rollups(metric, key)):
-            if (width := width_ms(pane.grain, metric)) is None:
-                continue
-            away, end = (
-                min(MAX_ABSENCE_MS, retention_ms(pane.grain, metric) or MAX_ABSENCE_MS),
-                pane.start + width,
-            )
+            away = min(MAX_ABSENCE_MS, retention_ms(pane.grain, metric) or MAX_ABSENCE_MS)
+            end = pane.start + width_ms(pane.grain, metric)
             if max(end + metric.lateness_ms, counted) + away <= now:
                 name = metric_key(metric.name, metric.revision)
                 _, ends = due.setdefault(name, (metric, {}))

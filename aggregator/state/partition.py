@@ -173,7 +173,7 @@ class Partition:
         `codes` has shape (n,), `rows` shape (n, cells).
         """
         metric = self.panes[key].metric
-        start = key.start - key.start % (width_ms(SLICES, metric) or 1)
+        start = key.start - key.start % width_ms(SLICES, metric)
         for chunk, chunk_positions, chunk_rows in by_chunk(metric, codes, rows):
             table = self._changed_pane(PaneKey(SLICES, slices_key(metric, chunk), start), metric)
             table.statistic[chunk_positions] += chunk_rows
@@ -189,10 +189,8 @@ class Partition:
 
     def _note_end(self, key: PaneKey, pane: Pane) -> None:
         """Note the end of a new pane."""
-        width = width_ms(key.grain, pane.metric)
-        if width is not None:
-            earliest_end = self._ends.get(key.question, key.start + width)
-            self._ends[key.question] = min(earliest_end, key.start + width)
+        end = key.start + width_ms(key.grain, pane.metric)
+        self._ends[key.question] = min(end, self._ends.get(key.question, end))
 
     def _close_due_panes(self, questions: Collection[str]) -> None:
         """Close the panes that the watermark has passed, and add them to the coarse ones.
@@ -224,10 +222,8 @@ class Partition:
 
     def _is_over(self, key: PaneKey, pane: Pane) -> bool:
         """Return whether an open pane is due to be closed."""
-        width = width_ms(key.grain, pane.metric)
-        if width is None or pane.closed:
-            return False
-        return key.start + width <= self.watermarks[key.question].closed
+        end = key.start + width_ms(key.grain, pane.metric)
+        return not pane.closed and end <= self.watermarks[key.question].closed
 
     def mark_committed(self) -> dict[PaneKey, Pane]:
         """Mark the state as committed; evict and return the closed panes."""

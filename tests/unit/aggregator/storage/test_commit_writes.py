@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aggregator.config.settings import Aggregate
-from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
+from aggregator.counting.takeover import acquire_partition
 from aggregator.errors import CommitTooLarge
 from aggregator.state.batch_ids import BatchIds
 from aggregator.state.pane import Pane
@@ -70,7 +70,7 @@ def test_a_commit_that_redis_would_not_take_is_refused_before_anything_is_writte
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit, "MAX_SCRIPT_ARGUMENTS", 100)
-    owned = acquire_partition(store, 0, "one", Log(lambda: (0, 20)), "", METRICS, Aggregate())
+    owned = acquire_partition(store, 0, "one", Log(lambda: (0, 20)), METRICS, Aggregate())
     messages = (batch(DELAY, [1.0], seed=at, time_ms=EPOCH + at * 3_600_000) for at in range(20))
     owned.state.count(log(*messages))
     with pytest.raises(CommitTooLarge, match="wider panes") as refused:
