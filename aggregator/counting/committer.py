@@ -66,8 +66,7 @@ class Committer:
         """
         with self._trace.step("check", any(owned.state.unsaved for owned in partitions)):
             limit_memory(partitions, self._settings.memory)
-            self._check_topic(partitions)
-            self._check_eviction(partitions)
+            self._check_servers(partitions)
             if total := self._clients.partitions():  # readers check that no partition is missing
                 for owned in partitions:
                     owned.facts["partitions"] = total
@@ -78,7 +77,7 @@ class Committer:
 
     def commit_revoked(self, partitions: Collection[AssignedPartition]) -> None:
         """Commit partitions that are about to be revoked."""
-        self._check_topic(partitions)
+        self._check_servers(partitions)
         for owned in partitions:
             self._commit(owned)
 
@@ -86,31 +85,20 @@ class Committer:
         """Check Redis before the next commit: after an outage it may be another one."""
         self._eviction.recheck()
 
-    # -- Checks -------------------------------------------------------------------------------
+    def _check_servers(self, partitions: Collection[AssignedPartition]) -> None:
+        """Fence counting partitions whose topic was recreated, as Kafka's client silently goes on.
 
-    def _check_topic(self, partitions: Collection[AssignedPartition]) -> None:
-        """Fence partitions, before their commit, if the topic was recreated or is compacted.
-
-        Kafka's client silently goes on in a recreated topic.
+        Halt them if the topic is compacted, or if Redis may evict keys.
         """
         counting = [owned for owned in partitions if owned.is_counting]
         if not counting:
             return
-        identity, compacted = self._clients.topic_id(), self._clients.compaction()
+        topic_id, excess = self._clients.topic_id(), self._clients.compaction() or self._eviction()
         for owned in counting:
-            if compacted:
-                owned.refuse(compacted)
-            elif is_another(str(owned.facts.get("topic_id", "")), identity):
+            if excess:
+                owned.refuse(excess)
+            elif is_another(str(owned.facts.get("topic_id", "")), topic_id):
                 owned.fence()
-
-    def _check_eviction(self, partitions: Collection[AssignedPartition]) -> None:
-        """Halt counting partitions if Redis may evict their keys."""
-        counting = [owned for owned in partitions if owned.is_counting]
-        if counting and (why := self._eviction()):
-            for owned in counting:
-                owned.refuse(why)
-
-    # -- One partition ------------------------------------------------------------------------
 
     def _commit(self, owned: AssignedPartition) -> None:
         """Write a partition's sums and next offset, or drop them if it is fenced.

@@ -79,17 +79,10 @@ def acquire_partition(
     except (OtherGroup, OtherDeployment, OtherCluster, StateUnreadable) as error:
         if not isinstance(error, OtherGroup):
             store.partition.halt(number, str(error))
-        return AssignedPartition(
-            number,
-            0,
-            Partition(metrics, future_ms),
-            TORN,
-            {},
-            settings,
-            clock,
-            halted=str(error),
-            excess=excess,
-        )
+        nothing = Partition(metrics, future_ms)
+        owned = AssignedPartition(number, 0, nothing, TORN, {}, settings, clock, excess=excess)
+        owned.halted = str(error)
+        return owned
     topic_id = log.topic_id or snapshot.owner.get("topic_id", "")
     facts |= {"topic_id": topic_id, UNUSABLE_FIELD: ""}
     facts |= {
@@ -131,20 +124,13 @@ def acquire_partition(
         state.drop_panes()
     else:
         facts |= _store_definitions(store, snapshot.owner | facts, state, settings)
-    return AssignedPartition(
-        number=number,
-        epoch=int(snapshot.owner["epoch"]),
-        state=state,
-        committed=snapshot.next_offset,
-        facts=facts,
-        settings=settings,
-        clock=clock,
-        begin=begin,
-        measured=Measurements.stored(snapshot.owner),
-        refused=RejectionWindow.stored(snapshot.owner),
-        halted=halted,
-        excess=excess,
+    epoch, committed = int(snapshot.owner["epoch"]), snapshot.next_offset
+    owned = AssignedPartition(
+        number, epoch, state, committed, facts, settings, clock, begin, halted=halted, excess=excess
     )
+    owned.measured = Measurements.stored(snapshot.owner)
+    owned.refused = RejectionWindow.stored(snapshot.owner)
+    return owned
 
 
 def _store_definitions(
