@@ -25,6 +25,7 @@ from aggregator.state import definition_history
 from aggregator.state.definition_history import CountingDefinitions, counting_rules
 from aggregator.state.partition import Partition
 from aggregator.storage.progress import TORN, UNSET
+from aggregator.storage.snapshot import Snapshot
 from aggregator.storage.store import Store
 from estimators import Metric
 from estimators.durations import milliseconds
@@ -83,54 +84,52 @@ def acquire_partition(
         owned = AssignedPartition(number, 0, nothing, TORN, {}, settings, clock, excess=excess)
         owned.halted = str(error)
         return owned
-    topic_id = log.topic_id or snapshot.owner.get("topic_id", "")
-    facts |= {"topic_id": topic_id, UNUSABLE_FIELD: ""}
-    facts |= {
-        key: snapshot.owner[key]
-        for key in ("gap", VANISHED_FIELD, SKIPPED_FIELD)
-        if key in snapshot.owner
-    }
-    begin = int(snapshot.owner.get("begin", 0))
-    halted = ""
-    if snapshot.next_offset == TORN:
-        halted = snapshot.owner.get("halted") or (
+    owner, committed = snapshot.owner, snapshot.next_offset
+    facts |= {"topic_id": log.topic_id or owner.get("topic_id", ""), UNUSABLE_FIELD: ""}
+    facts |= {key: owner[key] for key in ("gap", VANISHED_FIELD, SKIPPED_FIELD) if key in owner}
+    if committed == TORN:
+        halted = owner.get("halted") or (
             "a commit was applied only in part, so the sums in Redis cannot be trusted. Run "
             f"`{recount_command(f'{store.topic}:{number}')}` to count the partition again from its "
             "log"
         )
     else:
-        low, high = log.range()
-        problem = find_break(snapshot, log, low, high, topic_id)
-        if problem is not None and settings.on_gap != "skip":
-            state.next_offset = snapshot.next_offset
-            facts["topic_id"] = snapshot.owner.get("topic_id", "")
-            halted = f"{problem.reason}. {GAP_REMEDIES[snapshot.next_offset == UNSET]}"
-        elif problem is not None:
-            facts["gap"] = int(snapshot.owner.get("gap", 0)) + problem.missing
-            if problem.vanished:
-                facts[VANISHED_FIELD] = (
-                    int(snapshot.owner.get(VANISHED_FIELD, 0)) + problem.vanished
-                )
-            facts["last"] = ""  # the next message that is counted will be the last
-            if is_another(snapshot.owner.get("topic_id", ""), topic_id):
-                facts[SKIPPED_FIELD], facts["begin"] = "", low
-                begin = low
-                facts |= definition_history.cleared_history(snapshot.owner)
-            state.next_offset = problem.resume
-        if snapshot.next_offset == UNSET and not halted:
-            facts["begin"] = begin = state.next_offset = low
+        halted = _find_position(state, facts, snapshot, log, settings.on_gap)
     halted = halted or excess
     if halted:
         state.drop_panes()
     else:
-        facts |= _store_definitions(store, snapshot.owner | facts, state, settings)
-    epoch, committed = int(snapshot.owner["epoch"]), snapshot.next_offset
+        facts |= _store_definitions(store, owner | facts, state, settings)
     owned = AssignedPartition(
-        number, epoch, state, committed, facts, settings, clock, begin, halted=halted, excess=excess
+        number, int(owner["epoch"]), state, committed, facts, settings, clock, excess=excess
     )
-    owned.measured = Measurements.stored(snapshot.owner)
-    owned.refused = RejectionWindow.stored(snapshot.owner)
+    owned.begin, owned.halted = int(facts.get("begin", owner.get("begin", 0))), halted
+    owned.measured, owned.refused = Measurements.stored(owner), RejectionWindow.stored(owner)
     return owned
+
+
+def _find_position(
+    state: Partition, facts: dict[str, str | int], snapshot: Snapshot, log: Log, on_gap: str
+) -> str:
+    """Set where counting continues, with facts of what is lost; return why it must not, or ""."""
+    owner, topic_id, (low, high) = snapshot.owner, str(facts["topic_id"]), log.range()
+    problem = find_break(snapshot, log, low, high, topic_id)
+    if problem is not None and on_gap != "skip":
+        state.next_offset = snapshot.next_offset
+        facts["topic_id"] = owner.get("topic_id", "")
+        return f"{problem.reason}. {GAP_REMEDIES[snapshot.next_offset == UNSET]}"
+    if problem is not None:
+        facts["gap"] = int(owner.get("gap", 0)) + problem.missing
+        if problem.vanished:
+            facts[VANISHED_FIELD] = int(owner.get(VANISHED_FIELD, 0)) + problem.vanished
+        facts["last"] = ""  # the next message that is counted will be the last
+        if is_another(owner.get("topic_id", ""), topic_id):
+            facts[SKIPPED_FIELD], facts["begin"] = "", low
+            facts |= definition_history.cleared_history(owner)
+        state.next_offset = problem.resume
+    if snapshot.next_offset == UNSET:
+        facts["begin"] = state.next_offset = low
+    return ""
 
 
 def _store_definitions(
