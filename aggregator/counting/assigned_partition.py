@@ -1,49 +1,45 @@
-"""A partition that a worker owns: its state and position, and how a worker takes it over."""
+"""A partition that a worker owns: its state, what stops it, and its commit."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import structlog
+
 from aggregator.clock import SYSTEM, Clock
-from aggregator.config.live_metrics import UNUSABLE_FIELD
+from aggregator.config.setting_checks import parse_place
 from aggregator.config.settings import Aggregate
-from aggregator.counting.continuity import (
-    VANISHED_FIELD,
-    KnownProgress,
-    Log,
-    Mark,
-    find_break,
-    is_another,
-)
+from aggregator.counting.continuity import VANISHED_FIELD, KnownProgress, Mark
 from aggregator.counting.measurements import Measurements
 from aggregator.counting.rejection_limits import RejectionWindow
-from aggregator.counting.retirement import retire_panes
-from aggregator.errors import (
-    OtherCluster,
-    OtherDeployment,
-    OtherGroup,
-    StateUnreadable,
-    recount_command,
-)
+from aggregator.counting.watchdog import Watchdog
 from aggregator.kafka.headers import message_bytes
-from aggregator.kafka.obstacles import SKIPPED_FIELD, Obstacle, Trouble
-from aggregator.state import definition_history
+from aggregator.kafka.obstacles import SKIPPED_FIELD, Obstacle, Probe, Stall, Trouble
+from aggregator.kafka.worker_clients import QUEUE_SHARE
 from aggregator.state.decoder import Rejection
-from aggregator.state.definition_history import CountingDefinitions, counting_rules
 from aggregator.state.partition import Partition
-from aggregator.storage.progress import TORN, UNSET
+from aggregator.state.slice_tables import empty_chunk
+from aggregator.storage.progress import TORN
 from aggregator.storage.store import Store
 from estimators import Metric
-from estimators.durations import milliseconds
+from producers.kafka.kafka_errors import describe_kafka_error
 
-GAP_REMEDIES = (
-    "Bring the log back, or accept the loss with `dither aggregate --set aggregate.on_gap=skip`",
-    "Restore Redis from a backup, or accept the loss and count the rest of the log with "
-    "`dither aggregate --set aggregate.on_gap=skip`",
-)
-"""For a Redis that has the partition's sums, and for one that does not."""
+SLICE_MESSAGES, MANY_PANES, PANE_KEYS = 16_000, 10_000, 7
+"""Messages are counted in slices; after so many changed panes a commit comes before the next slice.
+
+Three panes a message (its own, an hour and a day) of 15 words each, and a message key of 2 words,
+then fit into a commit: seven changed keys are as many words as a pane."""
+CHANGED_SHARE = 8
+"""Changes take at most an eighth of `aggregate.memory`, or a quarter with the last slice."""
+PIECE_BYTES = 8_000_000
+"""Bytes of messages counted together, whose memory is a multiple of it."""
+DEFECT_NOTICE = "this is a defect of Dither: report it with the worker's log"
+
+log = structlog.get_logger("dither.worker")
 
 
 @dataclasses.dataclass
@@ -55,6 +51,8 @@ class AssignedPartition:
     state: Partition
     committed: int  # the next offset in the store
     facts: dict[str, str | int]  # what else the store shall know, such as `begin`, `gap` and `last`
+    settings: Aggregate = dataclasses.field(default_factory=Aggregate)
+    clock: Clock = SYSTEM
     begin: int = 0  # the first counted offset
     measured: Measurements = dataclasses.field(default_factory=Measurements)  # over all owners
     halted: str = ""  # why nothing is counted, for a person to act on; or empty
@@ -68,7 +66,7 @@ class AssignedPartition:
     # Recent rejections.
     refused: RejectionWindow = dataclasses.field(default_factory=RejectionWindow)
     excess: str = ""  # the limit that was reached, so that it halts when acquired again
-    must_seek: bool = False  # whether a seek to the next offset failed
+    must_seek: bool = False  # whether the client must be set to the next offset
     trouble: Trouble = dataclasses.field(default_factory=Trouble)
     _expects: bool = True
     _last: Any = None
@@ -105,8 +103,79 @@ class AssignedPartition:
         """About the memory of the open panes and of uncommitted rejections, in bytes."""
         return self.state.open_bytes + self.refused_bytes
 
-    def count(self, messages: Sequence[Any], settings: Aggregate) -> list[Rejection]:
-        """Count messages; return the rejections, which become dead letters at the next commit.
+    @property
+    def is_filled(self) -> bool:
+        """Whether the changes must be committed before more is counted."""
+        panes = len(self.state.changed) + self.state.changed_keys // PANE_KEYS
+        return (
+            panes > MANY_PANES or self.state.changed_bytes > self.settings.memory // CHANGED_SHARE
+        )
+
+    @functools.cached_property
+    def slice_messages(self) -> int:
+        """How many messages are counted between two checks of the changes.
+
+        Each may open a pane, and a chunk of slices, of the metric with the largest ones.
+        """
+        largest = max(map(_opened_bytes, self.state.metrics.values()), default=1)
+        return max(1, min(SLICE_MESSAGES, self.settings.memory // CHANGED_SHARE // largest))
+
+    # -- Counting -----------------------------------------------------------------------------
+
+    def take(self, messages: Sequence[Any], watchdog: Watchdog) -> bool:
+        """Count messages in log order; return whether all were counted.
+
+        The others are fetched again. After many changes that is after the next commit. Messages
+        that fail together are dropped, and then counted one by one until one fails alone; the
+        partition stands before it.
+        """
+        for first in range(0, len(messages), self.slice_messages):
+            if self.is_filled:
+                self.must_seek = True
+                return False
+            part = messages[first : first + self.slice_messages]
+            watchdog.enter("counting", self.number, part[0].offset())
+            for piece in _pieces(part, self.trouble):
+                if not self._take_piece(piece):
+                    return False
+            trouble = self.trouble
+            if trouble.stall is not None or 0 <= trouble.suspect_until < self.state.next_offset:
+                self.trouble = Trouble(culprit=trouble.culprit)
+        return True
+
+    def follows(self, first: int, last: int) -> bool:
+        """Return whether messages may be counted; have them fetched again if they begin too late.
+
+        Offsets have gaps (transactions, compaction). Only a second fetch from the expected offset
+        tells such a gap from messages that were queued for an earlier assignment.
+        """
+        if not self.is_counting or not self._expects or last < self.state.next_offset:
+            return self.is_counting
+        self._expects = False
+        has_jumped = first > self.state.next_offset
+        self.must_seek |= has_jumped
+        return not has_jumped
+
+    def _take_piece(self, piece: Sequence[Any]) -> bool:
+        first, last, culprit = piece[0].offset(), piece[-1].offset(), self.trouble.culprit
+        if culprit is not None and self.state.next_offset <= culprit.first == first:
+            if self._skip_named(culprit):
+                return True
+            self._halt_before(culprit)
+            self.trouble.is_blocked = True
+            return False
+        try:
+            self._add(piece)
+        except Exception as error:
+            self._drop_failed(first, last, error)
+            return False
+        if self.excess:
+            self.fence()  # drop it; the next acquisition halts it
+            return False
+        return True
+
+    def _add(self, messages: Sequence[Any]) -> None:
+        """Count messages; their rejections become dead letters at the next commit.
 
         If a limit is reached, `excess` names it: the uncommitted state must then be dropped.
         """
@@ -121,30 +190,89 @@ class AssignedPartition:
             index = {message.offset(): i for i, message in enumerate(fresh)}
             refused = [(index.get(r.message.offset(), 0), r.reason) for r in rejections]
         if passed:
-            self.excess = self.refused.add(self.state.arrivals[arrivals_before:], refused, settings)
+            arrived = self.state.arrivals[arrivals_before:]
+            self.excess = self.refused.add(arrived, refused, self.settings)
         self.rejections += rejections
         for rejection in rejections:
             self.refused_bytes += message_bytes(rejection.message)
             self.measured = self.measured.with_refusal(rejection.reason)
-        return rejections
-
-    def has_jumped(self, first: int, last: int) -> bool:
-        """Return whether the first messages after a takeover begin too late.
-
-        Offsets have gaps (transactions, compaction). Only a second fetch from the expected offset
-        tells such a gap from messages that were queued for an earlier assignment.
-        """
-        if not self._expects or last < self.state.next_offset:
-            return False
-        self._expects = False
-        return first > self.state.next_offset
 
     def recheck_offset(self) -> None:
         """Check the offset of the next message again."""
         self._expects = True
 
-    def skip_obstacle(self, obstacle: Obstacle) -> None:
-        """Continue after an obstacle; the next commit stores which offsets were skipped."""
+    # -- What stops it ------------------------------------------------------------------------
+
+    def _drop_failed(self, first: int, last: int, error: Exception) -> None:
+        """Drop the uncommitted state, and narrow the search for the failing message."""
+        log_fields = {"partition": self.number, "first": first, "last": last}
+        log.error("counting failed", **log_fields, stack=_stack(error))
+        if first == last <= self.trouble.suspect_until:
+            why = f"checking it fails ({type(error).__name__}); {DEFECT_NOTICE}"
+            self.trouble.culprit = Obstacle(first, first, why)
+        self.trouble.suspect_until = max(self.trouble.suspect_until, last)
+        self.fence()
+
+    def fence(self, seconds: float = 0.0) -> None:
+        """Stop counting for some time, after which the state is read again."""
+        self.is_fenced, self.retry_at = True, self.clock.monotonic() + seconds
+        self.state.drop_panes()
+
+    def refuse(self, excess: str) -> None:
+        """Stop counting because of a limit; the next acquisition halts it."""
+        self.excess = excess
+        self.fence()
+
+    def block_unsendable(self, rejection: Rejection, error: Exception) -> None:
+        """Stop before a message that can neither be counted nor become a dead letter.
+
+        Parameters
+        ----------
+        rejection : Rejection
+        error : Exception
+            What the dead letter raised.
+        """
+        offset = rejection.message.offset()
+        log.error("dead letter failed", partition=self.number, offset=offset, stack=_stack(error))
+        why = f"its dead letter cannot be made ({type(error).__name__}); {DEFECT_NOTICE}"
+        self.trouble.culprit = Obstacle(offset, offset, why)
+        self.fence()
+
+    def note_stall(self, message: Any, start_probe: Callable[[int, int], Probe]) -> None:
+        """Note an unreadable offset: skip it if the settings name it, halt before it if it lasts.
+
+        Parameters
+        ----------
+        message : Message
+            With the error.
+        start_probe : callable
+            Starts the search for the end of a record batch, given partition and first offset.
+        """
+        trouble, now = self.trouble, self.clock.monotonic()
+        at, base = self.state.next_offset, message.offset()
+        stall = trouble.stall
+        if stall is None or (stall.at, stall.base) != (at, base):
+            why = f"Kafka's client cannot read it ({describe_kafka_error(message.error())})"
+            stall = trouble.stall = Stall(at, base, why, now)
+            trouble.probe = None
+            log.warning("kafka error", partition=self.number, offset=base, error=why)
+        stall.times += 1
+        is_listed = any(parse_place(text)[0] == self.number for text in self.settings.skip)
+        if not (is_listed or stall.is_lasting(now)):
+            return
+        probe = trouble.probe
+        if probe is None or (probe.is_over and probe.last is None):
+            probe = trouble.probe = start_probe(self.number, base)
+        obstacle = Obstacle(max(base, at), probe.last, stall.why)
+        if probe.last is not None and self._skip_named(obstacle):
+            self.must_seek = True
+        elif stall.is_lasting(now):
+            self._halt_before(obstacle)
+
+    def _skip_named(self, obstacle: Obstacle) -> bool:
+        """Skip an obstacle if the settings name it; the next commit stores its offsets."""
+        if not obstacle.is_skippable(self.number, self.settings.skip):
+            return False
         following = obstacle.end + 1
         self.facts["gap"] = int(self.facts.get("gap", 0)) + following - obstacle.first
         passed = f"{obstacle.first}-{obstacle.end}"
@@ -152,13 +280,19 @@ class AssignedPartition:
         self.state.next_offset = following
         self.trouble = Trouble()
         self.recheck_offset()
+        log_fields = {"first": obstacle.first, "last": obstacle.last, "reason": obstacle.why}
+        log.warning("skipped", partition=self.number, **log_fields)
+        return True
 
-    def fence(self, retry_at: float) -> None:
-        """Stop counting until `retry_at` (monotonic seconds), when the state is read again."""
-        self.is_fenced, self.retry_at = True, retry_at
-        self.state.drop_panes()
+    def _halt_before(self, obstacle: Obstacle) -> None:
+        reason = obstacle.reason(self.number)
+        if reason != self.trouble.shown:
+            log.error("halted", partition=self.number, reason=reason)
+        self.trouble.shown = reason
 
-    def commit(self, store: Store, high: int, clock: Clock = SYSTEM) -> int:
+    # -- Committing ---------------------------------------------------------------------------
+
+    def commit(self, store: Store, high: int) -> int:
         """Write everything counted so far; return the written bytes.
 
         Parameters
@@ -166,11 +300,10 @@ class AssignedPartition:
         store : Store
         high : int
             The end of the partition's log, from which readers derive the lag.
-        clock : Clock
         """
         if self.is_unreadable:
             return 0
-        now = clock.now_ms()
+        now = self.clock.now_ms()
         if self._last is not None:
             self.facts["last"], self._last = str(Mark.of(self._last)), None
         measured = self.measured.with_arrivals(self.state.arrivals, now)
@@ -185,117 +318,58 @@ class AssignedPartition:
         return written or 0
 
 
-def acquire_partition(
-    store: Store,
-    number: int,
-    worker: str,
-    log: Log,
-    topic_id: str,
-    metrics: Mapping[str, Metric],
-    settings: Aggregate,
-    excess: str = "",
-    origin: Callable[[], dict[str, str | int]] = dict,
-) -> AssignedPartition:
-    """Take a partition over and decide where counting continues.
+def limit_memory(partitions: Iterable[AssignedPartition], memory: int) -> None:
+    """Halt the partitions with the largest open panes until the others fit.
 
     Parameters
     ----------
-    store : Store
-    number : int
-    worker : str
-        Name of this worker, for people.
-    log : Log
-    topic_id : str
-        Kafka's id of the topic; empty if unknown.
-    metrics : mapping of str to Metric
-    settings : Aggregate
-    excess : str
-        The limit that was reached, so that the partition must not be counted; or empty.
-    origin : callable
-        Returns the owner's facts of its origin, or refuses the partition; see
-        :class:`aggregator.counting.origin.OriginCheck`.
-
-    Returns
-    -------
-    AssignedPartition
-        Halted, with the reason and without panes, if there is an excess, if the log lacks the next
-        messages and ``on_gap = "stop"``, or if the stored state is unusable.
+    partitions : iterable of AssignedPartition
+        All partitions of a worker.
+    memory : int
+        `aggregate.memory`, in bytes.
     """
-    future_ms, past_ms = milliseconds(settings.future), milliseconds(settings.past)
-    counted: Mapping[str, Metric] = {} if excess else metrics
-    try:
-        facts = origin()
-        snapshot = store.partition.acquire(number, worker, settings.group, counted)
-        if not excess and retire_panes(store, number, worker, settings.group, snapshot, metrics):
-            snapshot = store.partition.acquire(number, worker, settings.group, counted)
-        state = snapshot.partition(counted, future_ms, past_ms)
-    except (OtherGroup, OtherDeployment, OtherCluster, StateUnreadable) as error:
-        if not isinstance(error, OtherGroup):
-            store.partition.halt(number, str(error))
-        return AssignedPartition(
-            number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error), excess=excess
+    allowed = memory * (QUEUE_SHARE - 1) // QUEUE_SHARE
+    counting = [owned for owned in partitions if not (owned.is_fenced or owned.halted)]
+    counting.sort(key=lambda owned: owned.open_bytes)
+    while (total := sum(owned.open_bytes for owned in counting)) > allowed:
+        counting.pop().refuse(
+            f"the open panes of this worker take {total >> 20} MB, and aggregate.memory "
+            f"leaves {allowed >> 20} MB for them. Start more workers, send larger batches, "
+            "give the metric narrower panes or a shorter lateness, or allow more memory; "
+            "then restart the workers"
         )
-    topic_id = topic_id or snapshot.owner.get("topic_id", "")
-    facts |= {"topic_id": topic_id, UNUSABLE_FIELD: ""}
-    facts |= {
-        key: snapshot.owner[key]
-        for key in ("gap", VANISHED_FIELD, SKIPPED_FIELD)
-        if key in snapshot.owner
-    }
-    begin = int(snapshot.owner.get("begin", 0))
-    halted = ""
-    if snapshot.next_offset == TORN:
-        halted = snapshot.owner.get("halted") or (
-            "a commit was applied only in part, so the sums in Redis cannot be trusted. Run "
-            f"`{recount_command(f'{store.topic}:{number}')}` to count the partition again from its "
-            "log"
-        )
-    else:
-        low, high = log.range()
-        problem = find_break(snapshot, log, low, high, topic_id)
-        if problem is not None and settings.on_gap != "skip":
-            state.next_offset = snapshot.next_offset
-            facts["topic_id"] = snapshot.owner.get("topic_id", "")
-            halted = f"{problem.reason}. {GAP_REMEDIES[snapshot.next_offset == UNSET]}"
-        elif problem is not None:
-            facts["gap"] = int(snapshot.owner.get("gap", 0)) + problem.missing
-            if problem.vanished:
-                facts[VANISHED_FIELD] = (
-                    int(snapshot.owner.get(VANISHED_FIELD, 0)) + problem.vanished
-                )
-            facts["last"] = ""  # the next message that is counted will be the last
-            if is_another(snapshot.owner.get("topic_id", ""), topic_id):
-                facts[SKIPPED_FIELD], facts["begin"] = "", low
-                begin = low
-                facts |= definition_history.cleared_history(snapshot.owner)
-            state.next_offset = problem.resume
-        if snapshot.next_offset == UNSET and not halted:
-            facts["begin"] = begin = state.next_offset = low
-    halted = halted or excess
-    if halted:
-        state.drop_panes()
-    else:
-        facts |= _store_definitions(store, snapshot.owner | facts, state, settings)
-    return AssignedPartition(
-        number=number,
-        epoch=int(snapshot.owner["epoch"]),
-        state=state,
-        committed=snapshot.next_offset,
-        facts=facts,
-        begin=begin,
-        measured=Measurements.stored(snapshot.owner),
-        refused=RejectionWindow.stored(snapshot.owner),
-        halted=halted,
-        excess=excess,
-    )
 
 
-def _store_definitions(
-    store: Store, owner: Mapping[str, Any], state: Partition, settings: Aggregate
-) -> dict[str, str]:
-    """Store new definitions; return their facts for the next commit."""
-    definitions = CountingDefinitions(state.metrics, counting_rules(settings))
-    facts = definition_history.changed_definitions(owner, state.next_offset, definitions.digest)
-    if facts:
-        store.registry.store_definitions(definitions.digest, definitions.encode())
-    return facts
+def _opened_bytes(metric: Metric) -> int:
+    """Return the size of the statistics that one message opens at most."""
+    chunk = 0 if metric.slicing is None else empty_chunk(metric).nbytes
+    return metric.zero().nbytes + chunk
+
+
+def _stack(error: Exception) -> str:
+    """Return the stack of an error without values, which may be personal."""
+    lines = traceback.format_tb(error.__traceback__)
+    return "".join([*lines, type(error).__name__])
+
+
+def _pieces(messages: Sequence[Any], trouble: Trouble) -> Iterator[Sequence[Any]]:
+    """Yield messages in pieces that are counted together; suspects are alone."""
+    wall = trouble.culprit.first if trouble.culprit else -1
+    is_suspect = messages[0].offset() <= max(trouble.suspect_until, wall)
+    if not is_suspect and sum(map(len, messages)) <= PIECE_BYTES:
+        yield messages
+        return
+    piece: list[Any] = []
+    size = 0
+    for message in messages:
+        alone = message.offset() <= trouble.suspect_until or message.offset() == wall
+        if piece and (alone or size + len(message) > PIECE_BYTES):
+            yield piece
+            piece, size = [], 0
+        piece.append(message)
+        size += len(message)
+        if alone:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping
 
@@ -10,11 +11,11 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from aggregator.clock import Clock
 from aggregator.config.settings import Settings
-from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
+from aggregator.counting.assigned_partition import AssignedPartition, limit_memory
 from aggregator.counting.backoff import TRANSIENT_ERRORS, Backoff
 from aggregator.counting.log_inspector import LogInspector
-from aggregator.counting.memory_limit import limit_memory
 from aggregator.counting.origin import OriginCheck
+from aggregator.counting.takeover import acquire_partition
 from aggregator.counting.watchdog import Watchdog
 from aggregator.errors import OwnsNothing
 from aggregator.kafka import worker_clients
@@ -36,10 +37,8 @@ class Assignment:
     ----------
     worker : str
         Shown as the owner of its partitions.
-    definitions : callable
-        Returns the metrics that are counted now.
-    commit : callable
-        Commits partitions that are about to be revoked.
+    metrics : mapping of str to Metric
+        The definitions by which partitions are acquired; they may be replaced.
     """
 
     def __init__(
@@ -47,27 +46,27 @@ class Assignment:
         settings: Settings,
         store: Store,
         worker: str,
+        metrics: Mapping[str, Metric],
         clients: worker_clients.WorkerClients,
-        definitions: Callable[[], Mapping[str, Metric]],
-        commit: Callable[[Collection[AssignedPartition]], None],
-        backoff: Backoff,
         watchdog: Watchdog,
         clock: Clock,
     ) -> None:
         self.owned: dict[int, AssignedPartition] = {}
+        self.metrics, self.backoff = metrics, Backoff(clock)
         self._settings, self._store, self._worker = settings.aggregate, store, worker
         self._topic, self._topic_id = settings.topics.reports, clients.topic_id
-        self._consumer, self._definitions, self._commit = clients.consumer, definitions, commit
+        self._consumer = clients.consumer
         self._inspector = LogInspector(clients.inspector, settings, clock.monotonic)
         self._origins = OriginCheck(store, self._inspector, settings.aggregate, clock)
-        self._backoff, self._watchdog, self._clock = backoff, watchdog, clock
+        self._watchdog, self._clock = watchdog, clock
         self._pending: set[int] = set()  # assigned by the group, while the store was away
         self._partitions, self._unowned = clients.partitions, clients.unowned
         self._look_at = float("inf")
         self._is_idle = self._has_rejoined = False
 
-    def subscribe(self) -> None:
-        """Join the group."""
+    def subscribe(self, commit: Callable[[Collection[AssignedPartition]], None]) -> None:
+        """Join the group; `commit` is called with partitions that are about to be revoked."""
+        self._commit = commit
         self._consumer.subscribe(
             [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
@@ -102,7 +101,7 @@ class Assignment:
                 "owns no partitions, joining the group again", partitions_without_owner=unowned
             )
             self._consumer.unsubscribe()
-            self.subscribe()
+            self.subscribe(self._commit)
             self._has_rejoined = True
         elif unowned is not None and not self._is_idle:
             log.info("owns no partitions, all have owners", partitions=total)
@@ -145,7 +144,7 @@ class Assignment:
         if self.owned and self._origins.finds_rival():
             for owned in self.owned.values():
                 if owned.is_counting:
-                    owned.fence(self._clock.monotonic())
+                    owned.fence()
 
     def pause(self, numbers: Collection[int]) -> None:
         """Stop fetching these partitions for now."""
@@ -161,6 +160,7 @@ class Assignment:
     def seek(self, owned: AssignedPartition) -> None:
         """Fetch a partition from its next offset."""
         position = TopicPartition(self._topic, owned.number, owned.position)
+        # An idle partition has no message that shows a wrong position: a failed seek is repeated.
         try:
             self._consumer.seek(position)
         except KafkaException as error:
@@ -170,8 +170,8 @@ class Assignment:
         else:
             owned.must_seek = False
 
-    def seek_again(self) -> None:
-        """Repeat failed seeks, as an idle partition has no message that shows a wrong position."""
+    def seek_due(self) -> None:
+        """Fetch from their next offsets the partitions whose fetches are elsewhere."""
         for owned in self.owned.values():
             if owned.must_seek and owned.is_counting:
                 self.seek(owned)
@@ -182,7 +182,7 @@ class Assignment:
         try:
             self.acquire_pending()
         except TRANSIENT_ERRORS as error:
-            self._backoff.fail(error)
+            self.backoff.fail(error)
         if partitions:
             log.info("assigned", partitions=[p.partition for p in partitions])
 
@@ -191,7 +191,7 @@ class Assignment:
         try:
             self._commit([self.owned[n] for n in numbers if n in self.owned])
         except TRANSIENT_ERRORS as error:
-            self._backoff.fail(error)
+            self.backoff.fail(error)
             log.warning("revoked uncommitted", partitions=numbers)  # they will be read again
         self._drop(partitions)
         if partitions:
@@ -215,23 +215,21 @@ class Assignment:
             self._store,
             number,
             self._worker,
-            self._inspector.log(number, previous.progress if previous else ()),
-            self._topic_id(),
-            self._definitions(),
+            dataclasses.replace(
+                self._inspector.log(number, previous.progress if previous else ()),
+                topic_id=self._topic_id(),
+                origin=functools.partial(self._origins.check, number),
+            ),
+            self.metrics,
             self._settings,
-            excess=previous.excess if previous else "",
-            origin=functools.partial(self._origins.check, number),
+            previous.excess if previous else "",
+            self._clock,
         )
         if owned.halted and (previous is None or previous.halted != owned.halted):
             log.error("halted", partition=number, reason=owned.halted)
         if owned.is_unreadable:
-            owned.fence(self._clock.monotonic() + UNREADABLE_RETRY_SECONDS)
-        other_partitions = [
-            other_partition
-            for other_partition in self.owned.values()
-            if other_partition is not previous
-        ]
-        limit_memory([*other_partitions, owned], self._settings.memory, self._clock.monotonic())
+            owned.fence(UNREADABLE_RETRY_SECONDS)
+        limit_memory((self.owned | {number: owned}).values(), self._settings.memory)
         return owned
 
     def _reacquire(self, owned: AssignedPartition) -> None:

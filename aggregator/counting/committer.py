@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 import structlog
 from confluent_kafka import KafkaException, TopicPartition
 
 from aggregator.clock import Clock
 from aggregator.config.settings import Settings
-from aggregator.counting.assigned_partition import AssignedPartition
+from aggregator.counting.assigned_partition import AssignedPartition, limit_memory
 from aggregator.counting.continuity import is_another
-from aggregator.counting.isolation import Isolator
-from aggregator.counting.memory_limit import limit_memory
 from aggregator.counting.watchdog import Watchdog
 from aggregator.dead_letters.writer import DeadLetters
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
@@ -44,36 +42,42 @@ class Committer:
         settings: Settings,
         store: Store,
         clients: worker_clients.WorkerClients,
-        definitions: Callable[[], Mapping[str, Metric]],
-        isolator: Isolator,
         watchdog: Watchdog,
         clock: Clock,
         trace: CommitTrace,
     ) -> None:
         self._settings, self._topic = settings.aggregate, settings.topics.reports
-        self._store, self._clients, self._definitions = store, clients, definitions
+        self._store, self._clients = store, clients
         self._dead_letters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
         self._eviction = EvictionWatch(store.client, clock.monotonic)
-        self._isolator, self._watchdog, self._clock = isolator, watchdog, clock
+        self._watchdog, self._clock = watchdog, clock
         self._keep_at, self._trace = float("-inf"), trace
 
-    def commit_all(self, partitions: Collection[AssignedPartition]) -> None:
-        """Check the preconditions of a commit, then commit all owned partitions."""
+    def commit_all(
+        self, partitions: Collection[AssignedPartition], metrics: Mapping[str, Metric]
+    ) -> None:
+        """Check the preconditions of a commit, then commit all owned partitions.
+
+        Parameters
+        ----------
+        partitions : collection of AssignedPartition
+        metrics : mapping of str to Metric
+            The definitions in force.
+        """
         with self._trace.step("check", any(owned.state.unsaved for owned in partitions)):
-            limit_memory(partitions, self._settings.memory, self._clock.monotonic())
-            self._check_topic(partitions)
-            self._check_eviction(partitions)
+            limit_memory(partitions, self._settings.memory)
+            self._check_servers(partitions)
             if total := self._clients.partitions():  # readers check that no partition is missing
                 for owned in partitions:
                     owned.facts["partitions"] = total
         for owned in partitions:
             self._commit(owned)
         if partitions:
-            self._store_definitions()
+            self._store_definitions(metrics)
 
     def commit_revoked(self, partitions: Collection[AssignedPartition]) -> None:
         """Commit partitions that are about to be revoked."""
-        self._check_topic(partitions)
+        self._check_servers(partitions)
         for owned in partitions:
             self._commit(owned)
 
@@ -81,32 +85,20 @@ class Committer:
         """Check Redis before the next commit: after an outage it may be another one."""
         self._eviction.recheck()
 
-    # -- Checks -------------------------------------------------------------------------------
+    def _check_servers(self, partitions: Collection[AssignedPartition]) -> None:
+        """Fence counting partitions whose topic was recreated, as Kafka's client silently goes on.
 
-    def _check_topic(self, partitions: Collection[AssignedPartition]) -> None:
-        """Fence partitions, before their commit, if the topic was recreated or is compacted.
-
-        Kafka's client silently goes on in a recreated topic.
+        Halt them if the topic is compacted, or if Redis may evict keys.
         """
         counting = [owned for owned in partitions if owned.is_counting]
         if not counting:
             return
-        identity, compacted = self._clients.topic_id(), self._clients.compaction()
+        topic_id, excess = self._clients.topic_id(), self._clients.compaction() or self._eviction()
         for owned in counting:
-            if compacted:
-                owned.excess = compacted
-            if compacted or is_another(str(owned.facts.get("topic_id", "")), identity):
-                owned.fence(self._clock.monotonic())
-
-    def _check_eviction(self, partitions: Collection[AssignedPartition]) -> None:
-        """Halt counting partitions if Redis may evict their keys."""
-        counting = [owned for owned in partitions if owned.is_counting]
-        if counting and (why := self._eviction()):
-            for owned in counting:
-                owned.excess = why
-                owned.fence(self._clock.monotonic())
-
-    # -- One partition ------------------------------------------------------------------------
+            if excess:
+                owned.refuse(excess)
+            elif is_another(str(owned.facts.get("topic_id", "")), topic_id):
+                owned.fence()
 
     def _commit(self, owned: AssignedPartition) -> None:
         """Write a partition's sums and next offset, or drop them if it is fenced.
@@ -136,7 +128,7 @@ class Committer:
         self._watchdog.enter("committing", owned.number, owned.state.next_offset)
         started = self._clock.monotonic()
         try:
-            written = owned.commit(self._store, self._log_end(owned), self._clock)
+            written = owned.commit(self._store, self._log_end(owned))
         except Fenced as fence:
             span.note("fenced")
             self._fence(owned, fence)
@@ -145,7 +137,7 @@ class Committer:
             if isinstance(error, CommitTooLarge):
                 owned.excess = str(error)
             span.note("halted")
-            owned.fence(self._clock.monotonic())
+            owned.fence()
             return None
         seconds = self._clock.monotonic() - started
         owned.measured = owned.measured.with_commit(seconds, written)
@@ -173,7 +165,7 @@ class Committer:
                 try:
                     self._dead_letters.enqueue(rejection)
                 except Exception as error:
-                    self._isolator.block_unsendable(owned, rejection, error)
+                    owned.block_unsendable(rejection, error)
                     return False
             owned.rejections, owned.refused_bytes = [], 0
         self._watchdog.enter("sending dead letters", owned.number)
@@ -206,13 +198,13 @@ class Committer:
         if fence.has_other_owner:
             pause = random.uniform(1, 2) * 2 ** min(owned.fences, MAX_FENCE_DOUBLINGS)  # noqa: S311
             owned.fences += 1
-        owned.fence(self._clock.monotonic() + pause)
+        owned.fence(pause)
 
-    def _store_definitions(self) -> None:
+    def _store_definitions(self, metrics: Mapping[str, Metric]) -> None:
         """Store the definitions in force, for `dither verify`."""
         if self._clock.monotonic() < self._keep_at:
             return
-        definitions = CountingDefinitions(self._definitions(), counting_rules(self._settings))
+        definitions = CountingDefinitions(metrics, counting_rules(self._settings))
         try:
             self._store.registry.store_definitions(definitions.digest, definitions.encode())
         except StateUnreadable as error:  # counting goes on

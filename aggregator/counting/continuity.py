@@ -100,13 +100,17 @@ class KnownProgress:
 
 @dataclasses.dataclass(frozen=True)
 class Log:
-    """Queries about a partition's log."""
+    """A partition's log, and queries about it."""
 
     range: Callable[[], tuple[int, int]]  # returns its first and its next offset
     # Returns the first message from an offset on.
     mark: Callable[[int], Mark | None] = lambda _: None
     # Returns what others than Redis remember.
     known_progress: Callable[[], tuple[KnownProgress, ...]] = lambda: ()
+    topic_id: str = ""  # Kafka's; empty if unknown
+    # Returns the owner's facts of the log's origin, or refuses the partition; see
+    # :class:`aggregator.counting.origin.OriginCheck`.
+    origin: Callable[[], dict[str, str | int]] = dict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,32 +178,33 @@ def _find_forgotten(
 def _find_truncation(snapshot: Snapshot, log: Log, low: int, high: int) -> Break | None:
     """Return where a log was truncated below the next offset, even if it has grown since."""
     following, last = snapshot.next_offset, Mark.parse(snapshot.owner.get("last", ""))
-    if following <= high and (last is None or last.offset < low or log.mark(last.offset) == last):
-        return None
-    end = min(following, high)
-    fork = _find_fork(log, last.epoch, low, end) if last is not None and last.epoch >= 0 else end
     if following > high:
         reason = f"the log ends at {high}, before the counted {following}: it was truncated"
+        fork = _find_fork(log, last, low, high)
         return Break(reason, fork, following - fork, following - fork)
-    assert last is not None  # noqa: S101
+    if last is None or last.offset < low or log.mark(last.offset) == last:
+        return None
     reason = f"the log was truncated and written again: another message is at offset {last.offset}"
+    fork = _find_fork(log, last, low, following)
     if fork <= last.offset:
         lost = following - fork
         return Break(f"{reason} since offset {fork}", fork, lost, lost)
     return Break(reason, following, following - low, following - low)
 
 
-def _find_fork(log: Log, epoch: int, low: int, end: int) -> int:
-    """Return the first offset with messages of a later epoch; `end` if there is none.
+def _find_fork(log: Log, last: Mark | None, low: int, end: int) -> int:
+    """Return the first offset whose message is of a later epoch than `last`; `end` if none is.
 
     Epochs never fall in a log, so a bisection finds it.
     """
-    first, last = low, end
-    while first < last:
-        middle = (first + last) // 2
+    if last is None or last.epoch < 0:
+        return end
+    first, fork = low, end
+    while first < fork:
+        middle = (first + fork) // 2
         mark = log.mark(middle)
-        if mark is None or mark.offset >= last or mark.epoch > epoch:
-            last = middle
+        if mark is None or mark.offset >= fork or mark.epoch > last.epoch:
+            fork = middle
         else:
             first = mark.offset + 1
     return first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -51,10 +51,8 @@ class LogInspector:
 
     def cluster_topic(self) -> ClusterTopic:
         """Return the cluster and the partitions of the reports topic."""
-        try:
+        with self._answers():
             metadata = self._consumer.current.list_topics(self._topic, clients.ANSWER_SECONDS)
-        except KafkaException as error:
-            raise self._unreachable(error.args[0]) from None
         return ClusterTopic(
             metadata.cluster_id or "", sorted(metadata.topics[self._topic].partitions)
         )
@@ -64,10 +62,8 @@ class LogInspector:
         if not numbers:
             return {}
         positions = [TopicPartition(self._topic, number) for number in numbers]
-        try:
+        with self._answers():
             committed = self._consumer.current.committed(positions, timeout=clients.ANSWER_SECONDS)
-        except KafkaException as error:
-            raise self._unreachable(error.args[0]) from None
         progress_by_partition = {}
         for position in committed:
             if position.error is not None:
@@ -82,12 +78,10 @@ class LogInspector:
 
     def _range(self, number: int) -> tuple[int, int]:
         position = TopicPartition(self._topic, number)
-        try:
+        with self._answers():
             return self._consumer.current.get_watermark_offsets(
                 position, timeout=clients.ANSWER_SECONDS
             )
-        except KafkaException as error:
-            raise self._unreachable(error.args[0]) from None
 
     def _mark(self, number: int, offset: int) -> Mark | None:
         position = TopicPartition(self._topic, number, offset)
@@ -106,6 +100,14 @@ class LogInspector:
             with contextlib.suppress(KafkaException):
                 consumer.incremental_unassign([TopicPartition(self._topic, number)])
         raise self._unreachable(last)
+
+    @contextlib.contextmanager
+    def _answers(self) -> Iterator[None]:
+        """Raise BrokerUnreachable if a question fails."""
+        try:
+            yield
+        except KafkaException as error:
+            raise self._unreachable(error.args[0]) from None
 
     def _unreachable(self, error: KafkaError | None) -> BrokerUnreachable:
         if error is not None and error.code() in topic_admin.NO_TOPIC_CODES:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Self
@@ -43,12 +42,6 @@ class Histogram(msgspec.Struct, frozen=True):
     def fits(self, buckets: Buckets) -> bool:
         """Return whether it has these buckets, as the stored one may have others."""
         return len(self.counts) == len(buckets) + 1
-
-    def with_observation(self, buckets: Buckets, seconds: float) -> Self:
-        """Return the histogram with another observation."""
-        bucket = bisect_left(buckets, seconds)
-        head, tail = self.counts[:bucket], self.counts[bucket + 1 :]
-        return type(self)((*head, self.counts[bucket] + 1, *tail), self.seconds + seconds)
 
     def with_observations(self, buckets: Buckets, seconds: NDArray[np.float64]) -> Self:
         """Return the histogram with more observations."""
@@ -108,7 +101,7 @@ class Measurements(msgspec.Struct, frozen=True):
 
     def with_commit(self, seconds: float, size: int) -> Measurements:
         """Return the measurements after a commit; the next commit stores them."""
-        commits = self.commits.with_observation(COMMIT_BUCKETS, seconds)
+        commits = self.commits.with_observations(COMMIT_BUCKETS, np.array([seconds]))
         return msgspec.structs.replace(self, commits=commits, commit_bytes=self.commit_bytes + size)
 
     def with_arrivals(self, arrivals: array[int], now: int) -> Measurements:

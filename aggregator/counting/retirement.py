@@ -11,6 +11,7 @@ The log does not determine that time, so the owner's hash has the offset at whic
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 
 import structlog
@@ -93,12 +94,8 @@ def _due_definitions(
             continue
         counted = marks[key.question].arrived if key.question in marks else now
         for pane in (key, *rollups(metric, key)):
-            if (width := width_ms(pane.grain, metric)) is None:
-                continue
-            away, end = (
-                min(MAX_ABSENCE_MS, retention_ms(pane.grain, metric) or MAX_ABSENCE_MS),
-                pane.start + width,
-            )
+            away = min(MAX_ABSENCE_MS, retention_ms(pane.grain, metric) or MAX_ABSENCE_MS)
+            end = pane.start + width_ms(pane.grain, metric)
             if max(end + metric.lateness_ms, counted) + away <= now:
                 name = metric_key(metric.name, metric.revision)
                 _, ends = due.setdefault(name, (metric, {}))
@@ -115,13 +112,9 @@ def _latest_definition(tables: Sequence[Mapping[str, Metric]], key: str) -> Metr
 def _tables(store: Store, snapshot: Snapshot) -> list[Mapping[str, Metric]]:
     """Return the known definitions that were in force, the last ones first."""
     documents, tables = store.registry.definitions(), []
-    for digest in dict.fromkeys(
-        digest for _, digest in reversed(definitions_by_offset(snapshot.owner))
-    ):
-        try:
-            tables.append(CountingDefinitions.decode(documents[digest]).metrics)
-        except (KeyError, ValueError):
-            continue
+    for _, digest in reversed(definitions_by_offset(snapshot.owner)):
+        with contextlib.suppress(KeyError, ValueError):
+            tables.append(CountingDefinitions.decode(documents.pop(digest)).metrics)
     return tables
 
 

@@ -14,17 +14,13 @@ from confluent_kafka import KafkaError
 from aggregator.clock import SYSTEM, Clock
 from aggregator.config.live_metrics import UNUSABLE_FIELD, LiveMetrics, current
 from aggregator.config.settings import Settings
-from aggregator.counting.assigned_partition import AssignedPartition
 from aggregator.counting.assignment import Assignment
-from aggregator.counting.backoff import TRANSIENT_ERRORS, Backoff
+from aggregator.counting.backoff import TRANSIENT_ERRORS
 from aggregator.counting.committer import Committer
-from aggregator.counting.isolation import Isolator
 from aggregator.counting.watchdog import Watchdog
 from aggregator.errors import ConsumerEnded
 from aggregator.kafka import worker_clients
 from aggregator.kafka.obstacles import is_of_data
-from aggregator.state.partition import Partition
-from aggregator.state.slice_tables import empty_chunk
 from aggregator.storage.store import Store
 from aggregator.tracing.commit_trace import CommitTrace
 from aggregator.tracing.spans import Span, Tracer
@@ -38,14 +34,6 @@ OTHER_DEFINITIONS = frozenset({"unknown_metric", "wrong_revision"})
 """Reasons to reload the definitions before a message becomes a dead letter."""
 OUT_OF_LOG = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
 """The log has changed: it is inspected before anything more is counted."""
-
-SLICE_MESSAGES, MANY_PANES, PANE_KEYS = 16_000, 10_000, 7
-"""Messages are counted in slices; after so many changed panes a commit comes before the next slice.
-
-Three panes a message (its own, an hour and a day) of 15 words each, and a message key of 2 words,
-then fit into a commit: seven changed keys are as many words as a pane."""
-CHANGED_SHARE = 8
-"""Changes take at most an eighth of `aggregate.memory`, or a quarter with the last slice."""
 
 log = structlog.get_logger("dither.worker")
 
@@ -81,45 +69,24 @@ class Worker:
         self.metrics, self.store, self.name = metrics, store, name
         self.topic, self._settings = settings.topics.reports, settings.aggregate
         self._instance = str(settings.kafka.get(worker_clients.INSTANCE_PROPERTY, ""))
-        self._defined = current(metrics)
-        self._slice = slice_messages(self._defined, self._settings.memory)
         self._stopping = False  # no Event: its lock is not safe in a signal handler
         self._leave_by = float("inf")
         self._interval = milliseconds(self._settings.commit_interval) / 1000
         self._clock = clock
         self._next_commit = clock.monotonic() + self._interval
         clients = clients or worker_clients.WorkerClients.of(settings)
-        self._consumer = clients.consumer
-        self._isolator = Isolator(self._settings, clock, clients.probe)
-        self._backoff = Backoff(clock)
+        self._consumer, self._start_probe = clients.consumer, clients.probe
         stuck_seconds, exit_seconds = (
             milliseconds(text) / 1000
             for text in (self._settings.stuck_after, self._settings.stuck_exit)
         )
         self._watchdog = Watchdog(stuck_seconds, exit_seconds, self._report_stuck, end)
         self._trace = CommitTrace(tracer or Tracer(), self.topic)
-        self._committer = Committer(
-            settings,
-            store,
-            clients,
-            self._definitions,
-            self._isolator,
-            self._watchdog,
-            clock,
-            self._trace,
-        )
+        self._committer = Committer(settings, store, clients, self._watchdog, clock, self._trace)
         self._assignment = Assignment(
-            settings,
-            store,
-            name,
-            clients,
-            self._definitions,
-            self._committer.commit_revoked,
-            self._backoff,
-            self._watchdog,
-            clock,
+            settings, store, name, current(metrics), clients, self._watchdog, clock
         )
-        self.owned = self._assignment.owned
+        self.owned, self._backoff = self._assignment.owned, self._assignment.backoff
 
     def stop(self) -> None:
         """Ask the worker to drain, commit and leave; safe in a signal handler."""
@@ -132,7 +99,7 @@ class Worker:
 
     def run(self) -> None:
         """Count until :meth:`stop`; then commit and leave the group."""
-        self._assignment.subscribe()
+        self._assignment.subscribe(self._committer.commit_revoked)
         log.info("started", worker=self.name, topic=self.topic, metrics=len(self.metrics))
         with self._watchdog:
             try:
@@ -147,17 +114,13 @@ class Worker:
                 self._assignment.close()
                 log.info("stopped", worker=self.name)
 
-    def _definitions(self) -> Mapping[str, Metric]:
-        """Return the metrics that are counted now."""
-        return self._defined
-
     def _step(self) -> None:
         self._watchdog.enter("consuming")
         next_look = self._backoff.retry_at if self._backoff.is_waiting else self._next_commit
         patience = max(0.0, next_look - self._clock.monotonic())
         fetch = self._trace.begin("fetch")
-        self._count(worker_clients.gather(self._consumer, min(patience, 1.0)), fetch)
-        self._assignment.seek_again()
+        self._handle_events(worker_clients.gather(self._consumer, min(patience, 1.0)), fetch)
+        self._assignment.seek_due()
         self._assignment.rejoin_if_idle()
         if self._backoff.is_due:
             self._sync()
@@ -184,7 +147,7 @@ class Worker:
 
     def _commit_all(self) -> None:
         with self._trace.committing():
-            self._committer.commit_all(list(self.owned.values()))
+            self._committer.commit_all(list(self.owned.values()), self._assignment.metrics)
         self._next_commit = _next_commit_time(
             self._next_commit, self._clock.monotonic(), self._interval
         )
@@ -196,7 +159,7 @@ class Worker:
             sum(owned.state.unsaved for owned in partitions) >= settings.commit_reports
             or sum(owned.refused_bytes for owned in partitions) * worker_clients.QUEUE_SHARE
             >= settings.memory
-            or any(is_filled(owned.state, self._settings.memory) for owned in partitions)
+            or any(owned.is_filled for owned in partitions)
         )
 
     def _leave(self) -> None:
@@ -219,46 +182,33 @@ class Worker:
         with contextlib.suppress(redis.RedisError):
             self.store.registry.note_stuck(self.name, step, seconds, self._clock.now_ms())
 
-    def _count(self, events: Sequence[Any], fetch: Span) -> None:
+    def _handle_events(self, events: Sequence[Any], fetch: Span) -> None:
         messages, ends, errors = worker_clients.sort_events(events)
         for event in errors:
             self._handle_error(event)
         if messages:
             self._trace.end_fetch(fetch, len(events) - len(errors))
         with self._trace.step("count", bool(messages)):
-            for number, batch in messages.items():
-                if not self._is_expected(number, batch[0].offset(), batch[-1].offset()):
-                    ends.pop(number, None)
-                    continue
-                if not self._count_batch(self.owned[number], batch):
+            for number, fetched in messages.items():
+                if not self._hand_over(number, fetched):
                     ends.pop(number, None)
         for number, end in ends.items():
-            if self._is_expected(number, end, end):
+            if number in self.owned and self.owned[number].follows(end, end):
                 self.owned[number].state.advance_to(end)
 
-    def _count_batch(self, owned: AssignedPartition, batch: Sequence[Any]) -> bool:
-        """Count the messages of a partition; return whether all were counted.
-
-        The others are fetched again after the changed panes are committed.
-        """
-        for first in range(0, len(batch), self._slice):
-            if is_filled(owned.state, self._settings.memory):
-                self._assignment.seek(owned)
-                return False
-            part = batch[first : first + self._slice]
-            self._watchdog.enter("counting", owned.number, part[0].offset())
-            rejections_before = len(owned.rejections)
-            is_counted = self._isolator.count(owned, part)
-            if any(
-                rejection.reason in OTHER_DEFINITIONS
-                for rejection in owned.rejections[rejections_before:]
-            ):
-                self._refresh_definitions()
-            if not is_counted and owned.trouble.is_blocked:
-                self._assignment.pause([owned.number])
-            if not is_counted or owned.is_fenced:
-                return False
-        return True
+    def _hand_over(self, number: int, messages: Sequence[Any]) -> bool:
+        """Give a partition its messages; return whether all were counted."""
+        owned = self.owned.get(number)
+        if owned is None or not owned.follows(messages[0].offset(), messages[-1].offset()):
+            return False
+        rejections_before = len(owned.rejections)
+        is_counted = owned.take(messages, self._watchdog)
+        rejections = owned.rejections[rejections_before:]
+        if any(rejection.reason in OTHER_DEFINITIONS for rejection in rejections):
+            self._refresh_definitions()
+        if owned.trouble.is_blocked:
+            self._assignment.pause([number])
+        return is_counted and not owned.is_fenced
 
     def _refresh_definitions(self) -> None:
         """If the definitions changed, continue from the last commit by the new ones."""
@@ -266,37 +216,23 @@ class Worker:
             self.metrics.refresh()
             for owned in self.owned.values():
                 owned.facts[UNUSABLE_FIELD] = self.metrics.unusable
-        if current(self.metrics) is self._defined:
+        if current(self.metrics) is self._assignment.metrics:
             return
-        self._defined = current(self.metrics)
-        self._slice = slice_messages(self._defined, self._settings.memory)
+        self._assignment.metrics = current(self.metrics)
         for owned in self.owned.values():
             if owned.is_counting or owned.excess:
-                owned.excess = ""
-                owned.fence(self._clock.monotonic())
-
-    def _is_expected(self, number: int, first: int, last: int) -> bool:
-        """Return whether a partition's messages may be counted; seek it if they jumped."""
-        owned = self.owned.get(number)
-        if owned is None or not owned.is_counting:
-            return False
-        if owned.has_jumped(first, last):
-            self._assignment.seek(owned)
-            return False
-        return True
+                owned.refuse("")
 
     def _handle_error(self, message: Any) -> None:
         error, number = message.error(), message.partition()
         if error.code() in OUT_OF_LOG and number in self.owned:
-            owned = self.owned[number]
-            if owned.is_counting:
-                owned.fence(self._clock.monotonic())
+            if self.owned[number].is_counting:
+                self.owned[number].fence()
         elif error.fatal() or error.code() == KafkaError._FATAL:
             raise ConsumerEnded(without_secrets(error.str()), self._instance)
         elif number in self.owned and is_of_data(error, message.offset()):
-            owned = self.owned[number]
-            if owned.is_counting and self._isolator.skip_stall(owned, message):
-                self._assignment.seek(owned)
+            if self.owned[number].is_counting:
+                self.owned[number].note_stall(message, self._start_probe)
         elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT):
             why = describe_kafka_error(error, message.topic())
             log.warning("kafka error", partition=number, error=why)
@@ -316,27 +252,3 @@ def _next_commit_time(due: float, now: float, interval: float) -> float:
     10.25
     """
     return max(min(due, now) + interval, now + interval / 2)
-
-
-def is_filled(state: Partition, memory: int) -> bool:
-    """Return whether the changes of a partition must be committed before more is counted."""
-    panes = len(state.changed) + state.changed_keys // PANE_KEYS
-    return panes > MANY_PANES or state.changed_bytes > memory // CHANGED_SHARE
-
-
-def slice_messages(metrics: Mapping[str, Metric], memory: int) -> int:
-    """Return how many messages are counted between two checks of the changes.
-
-    Each may open a pane, and a chunk of slices, of the metric with the largest ones.
-
-    >>> slice_messages({}, 2**31)
-    16000
-    """
-    largest = max(map(_opened_bytes, metrics.values()), default=1)
-    return max(1, min(SLICE_MESSAGES, memory // CHANGED_SHARE // largest))
-
-
-def _opened_bytes(metric: Metric) -> int:
-    """Return the size of the statistics that one message opens at most."""
-    chunk = 0 if metric.slicing is None else empty_chunk(metric).nbytes
-    return metric.zero().nbytes + chunk

@@ -18,17 +18,16 @@ import dataclasses
 import enum
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.state.batch_ids import BatchIds
-from aggregator.state.decoded_batches import DecodedBatches
-from aggregator.state.decoder import Message
+from aggregator.state.decoder import DecodedBatches
+from aggregator.state.layout import Integers
 from aggregator.state.pane import Pane, Uses
 from aggregator.state.pane_keys import PaneKey
-from aggregator.state.rows import Integers, RowIndices, by_start, distinct
 from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.timestamps import LAST_MS, format_time
 from estimators import Metric, ReportError
@@ -52,6 +51,7 @@ class Rule(enum.IntEnum):
 
 
 Bools = NDArray[np.bool_]
+RowIndices = NDArray[np.intp]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +76,6 @@ def digest(key: bytes | None) -> bytes:
 def admit(
     metric: Metric,
     batches: DecodedBatches,
-    messages: Sequence[Message],
-    arrived: Integers,
     limits: TimeLimits,
     watermark: Watermark,
     panes: Mapping[PaneKey, Pane],
@@ -90,10 +88,6 @@ def admit(
     metric : Metric
     batches : DecodedBatches
         Of this metric alone.
-    messages : sequence of Message
-        Those to which `batches.index` refers.
-    arrived : ndarray of int64
-        Their Kafka timestamps, in ms.
     limits : TimeLimits
     watermark : Watermark
         After all earlier batches.
@@ -103,14 +97,13 @@ def admit(
         The key of the metric, or of its round, in `panes`.
     """
     watermark.close(metric)  # it may have less lateness than before, or be held open no longer
-    admission = BatchAdmission(metric, batches, arrived[batches.index], limits, watermark)
+    admission = BatchAdmission(metric, batches, limits, watermark)
     admission.open_panes(panes, key)
     admission.apply_time_limits()
     if metric.max_key_reports is None:
         admission.apply_all_at_once()
     else:
-        keys = [digest(messages[i].key()) for i in batches.index.tolist()]
-        admission.apply_in_turn(keys, metric.max_key_reports)
+        admission.apply_in_turn(metric.max_key_reports)
     watermark.close(metric)
     admission.set_admitted()
     return admission
@@ -134,19 +127,14 @@ class BatchAdmission:
     """
 
     def __init__(
-        self,
-        metric: Metric,
-        batches: DecodedBatches,
-        kafka_ms: Integers,
-        limits: TimeLimits,
-        watermark: Watermark,
+        self, metric: Metric, batches: DecodedBatches, limits: TimeLimits, watermark: Watermark
     ) -> None:
-        self.metric, self.batches, self.kafka_ms = metric, batches, kafka_ms
+        self.metric, self.batches, self.kafka_ms = metric, batches, batches.kafka_ms
         self.limits, self.watermark = limits, watermark
-        self.time = np.where(batches.time_ms == 0, kafka_ms, batches.time_ms)
+        self.time = np.where(batches.time_ms == 0, self.kafka_ms, batches.time_ms)
         self.start = self.time - self.time % metric.pane_ms
-        self.reached = np.minimum(self.time, kafka_ms)
-        self.is_heartbeat = batches.are_heartbeats()
+        self.reached = np.minimum(self.time, self.kafka_ms)
+        self.is_heartbeat = batches.sizes == 0
         self.rule = np.zeros(len(self.time), dtype=np.uint8)
         self.detail: dict[int, int] = {}
         self.counted_ids: dict[int, BatchIds] = {}
@@ -155,7 +143,7 @@ class BatchAdmission:
 
     def open_panes(self, panes: Mapping[PaneKey, Pane], key: str) -> None:
         """Load the counted ids and uses of the batches' open panes."""
-        for begin in distinct(self.start):
+        for begin in _distinct(self.start):
             if pane := panes.get(PaneKey("pane", key, begin)):
                 self.counted_ids[begin], self.used[begin] = pane.batch_ids, pane.used
 
@@ -184,7 +172,7 @@ class BatchAdmission:
         self.rule[repeated] = Rule.DUPLICATE
         self.rule[late] = Rule.LATE
 
-    def apply_in_turn(self, keys: Sequence[bytes], limit: int) -> None:
+    def apply_in_turn(self, limit: int) -> None:
         """Apply them batch by batch, as a key's limit depends on which of its batches counted.
 
         A batch is counted whole or not at all. A batch over the limit leaves no trace: it moves no
@@ -193,14 +181,15 @@ class BatchAdmission:
         metric, watermark, batches = self.metric, self.watermark, self.batches
         was_counted = self._find_counted()
         counted_now: defaultdict[int, set[bytes]] = defaultdict(set)
-        for row, (begin, key, identity) in enumerate(
-            zip(self.start.tolist(), keys, batches.ids.tolist(), strict=True)
+        for row, (begin, identity) in enumerate(
+            zip(self.start.tolist(), batches.ids.tolist(), strict=True)
         ):
             if self.rule[row]:
                 continue
             if not self.is_heartbeat[row]:
+                key = digest(batches.message(row).key())
                 counted = self.uses[begin].get(key, self.used.get(begin, {}).get(key, 0))
-                reports = counted + batches.size(row)
+                reports = counted + int(batches.sizes[row])
                 if begin + metric.pane_ms <= watermark.closed:
                     self.rule[row], self.detail[row] = Rule.LATE, watermark.time
                 elif was_counted[row] or identity in counted_now[begin]:
@@ -213,6 +202,10 @@ class BatchAdmission:
                 counted_now[begin].add(identity)
             watermark.advance(int(self.reached[row]))
             watermark.close(metric)
+
+    def admitted_by_pane(self) -> list[tuple[int, RowIndices]]:
+        """Return the counted rows of each pane, by its start in ms."""
+        return _by_start(self.start[self.admitted], self.admitted)
 
     def errors_by_row(self) -> dict[int, ReportError]:
         """Return the errors of refused batches by row, ascending."""
@@ -237,7 +230,7 @@ class BatchAdmission:
         if metric.hold_open or not open_still.any():
             return late
         latest = max(watermark.latest, int(self.reached[moving].max(initial=NO_TIME)))
-        for begin in distinct(start[open_still]):
+        for begin in _distinct(start[open_still]):
             close = begin + metric.pane_ms + metric.lateness_ms
             rows = np.flatnonzero(moving & ~late)
             confirming_index = (
@@ -253,14 +246,14 @@ class BatchAdmission:
         """Return which batches were counted in their panes, or are repeated among these."""
         repeated = np.zeros(len(self.rule), dtype=np.bool_)
         rows = np.flatnonzero(timely)
-        for begin, pane_rows in by_start(self.start[rows], rows):
+        for begin, pane_rows in _by_start(self.start[rows], rows):
             repeated[pane_rows] = self._ids(begin).find_repeats(self.batches.ids[pane_rows])
         return repeated
 
     def _find_counted(self) -> Bools:
         """Return which batches were already counted in their panes."""
         counted = np.zeros(len(self.rule), dtype=np.bool_)
-        for begin, rows in by_start(self.start, np.arange(len(self.rule))):
+        for begin, rows in _by_start(self.start, np.arange(len(self.rule))):
             counted[rows] = self._ids(begin).contains(self.batches.ids[rows])
         return counted
 
@@ -306,7 +299,24 @@ class BatchAdmission:
             return ReportError("duplicate", f"batch {identity} was counted before")
         return ReportError(
             "over_limit",
-            f"{self.batches.size(row)} more reports of a key that has {self.detail[row]} in the "
+            f"{self.batches.sizes[row]} more reports of a key that has {self.detail[row]} in the "
             f"pane that begins at {begin}: {metric.name} allows {metric.max_key_reports} "
             "(max_key_reports)",
         )
+
+
+def _by_start(start: Integers, rows: RowIndices) -> list[tuple[int, RowIndices]]:
+    """Return the rows of each start, in order; mostly there is one start."""
+    if start.size and (start == start[0]).all():
+        return [(int(start[0]), rows)]
+    order = np.argsort(start, kind="stable")
+    first = np.flatnonzero(np.diff(start[order], prepend=-1))
+    starts = start[order][first].tolist()
+    return list(zip(starts, np.split(rows[order], first[1:]), strict=False))
+
+
+def _distinct(times: Integers) -> list[int]:
+    """Return the distinct times, ascending; mostly there is one."""
+    if times.size and (times == times[0]).all():
+        return [int(times[0])]
+    return sorted(set(times.tolist()))

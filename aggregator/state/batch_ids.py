@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.state.id_table import ID_SCRAMBLER, Bools, IdTable
+from aggregator.state.id_table import ID_SCRAMBLER, Bools, IdTable, Scrambled
 from producers.wire.batch import BATCH_ID_BYTES
 
 Ids = NDArray[np.void]
@@ -94,20 +94,21 @@ class BatchIds:
         """Add different ids that are not in the set."""
         if len(self._raw_ids) // BATCH_ID_BYTES + ids.size <= MAX_RAW_IDS:
             self._raw_ids += ids.tobytes()
-            return
-        if self._table is None:
-            self._table = IdTable()
-        self._table.add(ID_SCRAMBLER.scramble(np.concatenate([as_ids(self._raw_ids), ids])))
-        self._raw_ids = b""
+        else:
+            self._fill_table(ids, IdTable.add)
 
     def load(self, ids: Ids) -> None:
         """Add stored ids, best many at a time, without checking for repeated ones."""
         if self._table is None and len(self._raw_ids) // BATCH_ID_BYTES + ids.size <= MAX_RAW_IDS:
             self._raw_ids += ids.tobytes()
-            return
+        else:
+            self._fill_table(ids, IdTable.merge)
+
+    def _fill_table(self, ids: Ids, put: Callable[[IdTable, Scrambled], None]) -> None:
+        """Put these ids, and those that are plain bytes, into the table."""
         if self._table is None:
             self._table = IdTable()
-        self._table.load(ID_SCRAMBLER.scramble(np.concatenate([as_ids(self._raw_ids), ids])))
+        put(self._table, ID_SCRAMBLER.scramble(np.concatenate([as_ids(self._raw_ids), ids])))
         self._raw_ids = b""
 
     def has_repeats(self) -> bool:

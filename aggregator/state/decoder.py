@@ -11,15 +11,19 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.state.batch_ids import as_ids
-from aggregator.state.decoded_batches import BatchRows, DecodedBatches, ParsedRows
-from aggregator.state.layout import MAX_LAYOUT_TIME_MS, MIN_LAYOUT_TIME_MS, BatchLayout
-from aggregator.state.rows import Integers
+from aggregator.state.layout import (
+    MAX_LAYOUT_TIME_MS,
+    MIN_LAYOUT_TIME_MS,
+    BatchLayout,
+    BatchRows,
+    Integers,
+)
 from estimators import Metric, ReportError
 from producers.wire.batch import attributes_of, check_batch, parse_batch
 from producers.wire.framing import INDEXES_OFFSET, LONGEST_FRAME, MAGIC_BYTE, MESSAGE_INDEXES
@@ -71,6 +75,63 @@ class Rejection:
     reports: int = 1  # number of refused reports, at least 1
 
 
+class ReportColumns(NamedTuple):
+    """The reports of some batches, batch after batch."""
+
+    levels: bytes
+    values: bytes
+    sizes: Integers  # the number of reports in each batch
+    codes: Integers | None  # the slice of each batch; None without slices
+
+
+class DecodedBatches:
+    """The batches of one metric in a stretch of a log, a row each, in the log's order.
+
+    Attributes
+    ----------
+    kafka_ms, time_ms : ndarray of int64
+        Kafka's timestamps, and the event times in the batches, or 0.
+    ids : ndarray of 16 bytes
+    sizes : ndarray of int64
+        The numbers of reports; 0 for a heartbeat.
+    """
+
+    def __init__(
+        self, messages: Sequence[Message], arrived: Integers, blocks: Sequence[BatchRows]
+    ) -> None:
+        index = np.concatenate([block.message_index for block in blocks])
+        sizes = np.concatenate([block.sizes for block in blocks])
+        codes = [block.codes for block in blocks if block.codes is not None]
+        self._order = np.argsort(index, kind="stable")
+        self._index, self._messages = index[self._order], messages
+        self._reports = ReportColumns(
+            b"".join([block.levels for block in blocks]),
+            b"".join([block.values for block in blocks]),
+            sizes,
+            np.concatenate(codes) if codes else None,
+        )
+        self.kafka_ms, self.sizes = arrived[self._index], sizes[self._order]
+        self.time_ms = np.concatenate([block.time_ms for block in blocks])[self._order]
+        self.ids = np.concatenate([block.ids for block in blocks])[self._order]
+
+    def message(self, row: int) -> Message:
+        """Return the message of a batch."""
+        return self._messages[int(self._index[row])]
+
+    def reports(self, rows: NDArray[np.intp]) -> ReportColumns:
+        """Return the reports of some batches, which may be in another order."""
+        levels, values, sizes, codes = self._reports
+        if rows.size == sizes.size:
+            return self._reports
+        positions = np.sort(self._order[rows])
+        return ReportColumns(
+            _select(levels, sizes, positions),
+            _select(values, sizes * (len(values) // len(levels)), positions),
+            sizes[positions],
+            None if codes is None else codes[positions],
+        )
+
+
 class Decoder:
     """Decodes batches of the given metrics."""
 
@@ -79,9 +140,12 @@ class Decoder:
         self._layouts: dict[tuple[bytes, int], BatchLayout] = {}
 
     def decode(
-        self, messages: Sequence[Message]
+        self, messages: Sequence[Message], arrived: Integers
     ) -> tuple[dict[MetricRound, DecodedBatches], list[Rejection]]:
-        """Return the batches of each metric and round, and a rejection per bad message."""
+        """Return the batches of each metric and round, and a rejection per bad message.
+
+        `arrived` are Kafka's timestamps of the messages, in ms.
+        """
         payloads = [message.value() for message in messages]
         rows: defaultdict[MetricRound, list[BatchRows]] = defaultdict(list)
         unread = self._read_matrices(payloads, rows)
@@ -98,11 +162,21 @@ class Decoder:
                 parsed[batch.metric, batch.round].append((index, batch))
         for question, indexed_batches in parsed.items():
             indices, batches = zip(*indexed_batches, strict=True)
-            times = np.array([batch.time_ms for batch in batches], dtype=np.int64)
-            ids = as_ids(batch.batch_id for batch in batches)
-            codes = self._read_codes(question[0], batches)
-            rows[question].append(ParsedRows(np.array(indices), times, ids, codes, list(batches)))
-        return {question: DecodedBatches(blocks) for question, blocks in rows.items()}, rejections
+            rows[question].append(
+                BatchRows(
+                    np.array(indices),
+                    np.array([batch.time_ms for batch in batches], dtype=np.int64),
+                    as_ids(batch.batch_id for batch in batches),
+                    np.array([len(batch.levels) for batch in batches], dtype=np.int64),
+                    self._read_codes(question[0], batches),
+                    b"".join([batch.levels for batch in batches]),
+                    b"".join([batch.values for batch in batches]),
+                )
+            )
+        decoded = {
+            question: DecodedBatches(messages, arrived, blocks) for question, blocks in rows.items()
+        }
+        return decoded, rejections
 
     def _read_codes(self, metric: str, batches: Sequence[ReportBatch]) -> Integers | None:
         """Return the slice of each batch; None for a metric without slices."""
@@ -195,6 +269,16 @@ class Decoder:
             return Rejection(message, error.reason, error.detail)
         name = batch.metric if batch.metric in self.metrics else ""
         return Rejection(message, error.reason, error.detail, name, max(1, len(batch.levels)))
+
+
+def _select(data: bytes, row_bytes: Integers, positions: NDArray[np.intp]) -> bytes:
+    """Return the bytes of some rows, ascending, given the number of bytes of each row."""
+    array = np.frombuffer(data, dtype=np.uint8)
+    if (row_bytes == row_bytes[0]).all():  # several times as fast
+        return array.reshape(row_bytes.size, -1)[positions].tobytes()
+    is_selected = np.zeros(row_bytes.size, dtype=np.bool_)
+    is_selected[positions] = True
+    return array[np.repeat(is_selected, row_bytes)].tobytes()
 
 
 def _by_length(payloads: Sequence[bytes | None]) -> Iterable[NDArray[np.intp]]:

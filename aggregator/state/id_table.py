@@ -78,7 +78,7 @@ class IdTable:
         self._marks = np.zeros(MAX_WINDOW_IDS, dtype=np.uint8)  # of the run, and room for a window
         self._starts = np.zeros(0, dtype=np.uint32)
         self._windows: NDArray[np.uint8] | None = None
-        self._open_buckets()
+        self._allocate_buckets(0)
 
     def __len__(self) -> int:
         return self._rank.size + self._fresh
@@ -105,11 +105,7 @@ class IdTable:
     def add(self, ids: Scrambled) -> None:
         """Add different ids that are not in the set."""
         if not self._put_into_buckets(ids):
-            self._merge(ids)
-
-    def load(self, ids: Scrambled) -> None:
-        """Add many ids without checking for repeated ones; see :meth:`has_repeats`."""
-        self._merge(ids)
+            self.merge(ids)
 
     def has_repeats(self) -> bool:
         """Return whether an id was loaded twice."""
@@ -176,10 +172,10 @@ class IdTable:
         for row in np.flatnonzero(last > first).tolist():
             is_present[row] |= bool((self._tail[first[row] : last[row]] == ids.tail[row]).any())
 
-    def _merge(self, ids: Scrambled) -> None:
-        """Merge ids, and all ids in buckets, into the run."""
+    def merge(self, ids: Scrambled) -> None:
+        """Merge ids, and all ids in buckets, into the run; see :meth:`has_repeats`."""
         fresh = self._bucket_ids()
-        self._close_buckets()
+        self._allocate_buckets(0)
         rank, tail = (np.concatenate(pair) for pair in zip(fresh, ids, strict=True))
         del fresh
         order = np.argsort(rank)
@@ -211,17 +207,11 @@ class IdTable:
                 break
         self._marks[self._rank.size :] = 0
         del rank, tail
-        self._open_buckets()
+        self._allocate_buckets(self._rank.size // IDS_PER_BUCKET)
 
     # -- The buckets ----------------------------------------------------------------------------
 
-    def _open_buckets(self) -> None:
-        self._allocate(self._rank.size // IDS_PER_BUCKET)
-
-    def _close_buckets(self) -> None:
-        self._allocate(0)
-
-    def _allocate(self, buckets: int) -> None:
+    def _allocate_buckets(self, buckets: int) -> None:
         self._buckets, self._fresh = np.uint64(buckets), 0
         self._filled = np.zeros(buckets, dtype=np.uint8)
         self._bucket_marks = np.zeros((buckets, BUCKET_IDS), dtype=np.uint16)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.state.batch_ids import ID_DTYPE
-from aggregator.state.decoded_batches import BatchRows, MatrixRows
-from aggregator.state.rows import Integers
+from aggregator.state.batch_ids import ID_DTYPE, Ids
 from estimators import Metric, ReportError
 from producers.wire.batch import BATCH_ID_BYTES, attributes_of, parse_bare_batch
 from producers.wire.reports_pb2 import ReportBatch
@@ -21,6 +20,20 @@ MIN_LAYOUT_TIME_MS, MAX_LAYOUT_TIME_MS = 1 << 7 * (TIME_BYTES - 1), (1 << 7 * TI
 MAX_CACHED_ATTRIBUTES = 4_096
 """Cached slices by the bytes of their attributes."""
 VARINT_FACTORS = 1 << 7 * np.arange(TIME_BYTES, dtype=np.int64)
+
+Integers = NDArray[np.int64]
+
+
+class BatchRows(NamedTuple):
+    """Batches of one metric, a row each, with reports that its mechanism can have made."""
+
+    message_index: Integers  # of each row's message, ascending
+    time_ms: Integers  # the event time in the batch, or 0
+    ids: Ids  # 16 bytes each
+    sizes: Integers  # the number of reports
+    codes: Integers | None  # the slice of each row; None without slices
+    levels: bytes  # of all reports, row after row
+    values: bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +113,8 @@ class BatchLayout:
             return None
         ids = np.ascontiguousarray(matrix[:, self.ids]).view(ID_DTYPE)[:, 0]
         time_ms = (matrix[:, self.times] & (VARINT_MORE - 1)) @ VARINT_FACTORS
-        return MatrixRows(index, time_ms, ids, codes, levels, values)
+        sizes = np.full(len(index), self.levels.stop - self.levels.start)
+        return BatchRows(index, time_ms, ids, sizes, codes, levels, values)
 
     def _read_codes(self, attributes: NDArray[np.uint8]) -> Integers | None:
         """Return the slice of each row, or None; raise ReportError for invalid attributes."""

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.state.batch_ids import BatchIds
-from aggregator.state.decoded_batches import DecodedBatches, ReportColumns
-from aggregator.state.rows import Integers
+from aggregator.state.decoder import DecodedBatches
+from aggregator.state.layout import Integers
 from aggregator.state.slice_tables import encode_chunk
 from estimators import Metric
 from estimators.estimate import Counts
@@ -39,13 +39,17 @@ class Pane:
     # Keys with another number in the store.
     unsaved_keys: set[bytes] = dataclasses.field(default_factory=set)
     closed: bool = False  # since the last commit
-    # Batches put aside for `settle`.
-    waiting: list[ReportColumns] = dataclasses.field(default_factory=list)
     unchunked: int = 0  # number of ids that the store has in one value
     committed_bytes: int = 0  # `nbytes` at the last commit
 
-    def add(self, batches: DecodedBatches, rows: NDArray[np.intp], uses: Uses) -> None:
-        """Add the ids of admitted batches; put their reports aside for :meth:`settle`.
+    def add(
+        self,
+        batches: DecodedBatches,
+        rows: NDArray[np.intp],
+        uses: Uses,
+        add_to_slices: Callable[[Integers, Counts], None],
+    ) -> int:
+        """Add admitted batches; return the number of their reports.
 
         Parameters
         ----------
@@ -54,35 +58,27 @@ class Pane:
             The admitted rows of this pane.
         uses : Uses
             The new numbers of reports of their keys.
+        add_to_slices : callable
+            Called with the codes and the statistics of a metric's slices, which sum to what is
+            added to the pane.
         """
         ids = batches.ids if rows.size == batches.ids.size else batches.ids[rows]
         self.batch_ids.add(ids)
         self.unsaved.append(ids.tobytes())
-        self.waiting += batches.columns(rows)
         self.used.update(uses)
         self.unsaved_keys.update(uses)
-
-    def settle(self, add_to_slices: Callable[[Integers, Counts], None]) -> int:
-        """Add all batches put aside to the statistic; return the number of their reports.
-
-        `add_to_slices` is called with the codes and the statistics of a metric's slices; these sum
-        to what is added to the pane.
-        """
-        decode, waiting = self.metric.randomizer.decode, self.waiting
-        self.waiting = []
-        if self.metric.slicing is None:
-            levels = _levels(_joined([part.levels for part in waiting]))
-            reports = decode(_joined([part.values for part in waiting]))
+        level_bytes, values, sizes, codes = batches.reports(rows)
+        levels = np.frombuffer(level_bytes, dtype=np.uint8)
+        reports = self.metric.randomizer.decode(values)
+        if codes is None:
             self.metric.accumulate_checked(self.statistic, levels, reports)
-            return len(levels)
-        for part in waiting:
-            codes, rows = np.unique(part.codes, return_inverse=True)
-            slice_sums = np.zeros((codes.size, self.statistic.size), dtype=np.int64)
-            levels, reports = _levels(part.levels), decode(part.values)
-            self.metric.accumulate_slices(slice_sums, rows, part.sizes, levels, reports)
+        else:
+            slices, rows_by_slice = np.unique(codes, return_inverse=True)
+            slice_sums = np.zeros((slices.size, self.statistic.size), dtype=np.int64)
+            self.metric.accumulate_slices(slice_sums, rows_by_slice, sizes, levels, reports)
             self.statistic += slice_sums.sum(axis=0)
-            add_to_slices(codes, slice_sums)
-        return sum(len(part.levels) for part in waiting)
+            add_to_slices(slices, slice_sums)
+        return len(levels)
 
     @property
     def nbytes(self) -> int:
@@ -103,12 +99,3 @@ class Pane:
         if chunk is not None:
             return encode_chunk(chunk, self.statistic)
         return self.statistic.astype("<i8", copy=False).data.cast("B")  # not copied
-
-
-def _levels(data: bytes) -> NDArray[np.uint8]:
-    return np.frombuffer(data, dtype=np.uint8)
-
-
-def _joined(parts: list[bytes]) -> bytes:
-    """Return the parts as one; a single part is not copied."""
-    return parts[0] if len(parts) == 1 else b"".join(parts)

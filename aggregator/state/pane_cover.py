@@ -62,8 +62,6 @@ def spans(
         yield PaneSpan(grain, start, end)
         return
     width, finest = width_ms(grain, metric), width_ms(grains[-1], metric)
-    assert width is not None  # noqa: S101
-    assert finest is not None  # noqa: S101
     last = (closed_ms if end is None else min(end, closed_ms)) // width * width
     first = None if start is None else -(-start // width) * width
     exists = finest < width and width % finest == 0

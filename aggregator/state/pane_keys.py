@@ -10,6 +10,7 @@ from estimators import Metric, SearchMetric
 
 GRAINS_MS = {"hour": 3_600_000, "day": 86_400_000}
 """Widths of the coarse panes that sum closed ones, so that a long window is few reads."""
+FOREVER_MS = 2**62
 SLICES, SLICES_DAY, SLICES_TOTAL = "slices", "slices-day", "slices-total"
 """The grains of slice tables: the metric's own `by_pane`, days, and the total of closed tables."""
 GRAINS = ("pane", *GRAINS_MS, "total", SLICES, SLICES_DAY, SLICES_TOTAL)
@@ -105,7 +106,7 @@ def rollups(metric: Metric, key: PaneKey) -> list[PaneKey]:
         coarser = {}
     if key.grain == SLICES:
         coarser = {SLICES_DAY: GRAINS_MS["day"]}
-    pane_width_ms = width_ms(key.grain, metric) or 0
+    pane_width_ms = width_ms(key.grain, metric)
     return [
         *(
             PaneKey(grain, key.metric, key.start - key.start % width)
@@ -116,11 +117,13 @@ def rollups(metric: Metric, key: PaneKey) -> list[PaneKey]:
     ]
 
 
-def width_ms(grain: str, metric: Metric) -> int | None:
-    """Return a grain's width in ms; None for totals, which never end."""
+def width_ms(grain: str, metric: Metric) -> int:
+    """Return a grain's width in ms; that of totals, which never end, is `FOREVER_MS`."""
     if grain == SLICES and metric.slicing is not None:
         return metric.slicing.pane_ms
-    return metric.pane_ms if grain == "pane" else GRAINS_MS.get(grain.removeprefix("slices-"))
+    if grain == "pane":
+        return metric.pane_ms
+    return GRAINS_MS.get(grain.removeprefix("slices-"), FOREVER_MS)
 
 
 def retention_ms(grain: str, metric: Metric) -> int | None:

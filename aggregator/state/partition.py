@@ -6,18 +6,18 @@ however they were polled; `dither verify` relies on it.
 
 from __future__ import annotations
 
+import functools
 from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
 from aggregator.state.admission import ANY_AGE, TimeLimits, admit
-from aggregator.state.decoded_batches import DecodedBatches
-from aggregator.state.decoder import Decoder, Message, Rejection
+from aggregator.state.decoder import DecodedBatches, Decoder, Message, Rejection
+from aggregator.state.layout import Integers
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import SLICES, PaneKey, counted_keys, rollups, slices_key, width_ms
-from aggregator.state.rows import Integers, by_start
 from aggregator.state.slice_tables import by_chunk, empty_chunk
 from aggregator.state.watermark import Watermark
 from estimators import Metric
@@ -58,7 +58,6 @@ class Partition:
         self.panes: dict[PaneKey, Pane] = {}
         self.watermarks: defaultdict[str, Watermark] = defaultdict(Watermark)
         self.counts: defaultdict[str, int] = defaultdict(int)
-        self._waiting: dict[PaneKey, Pane] = {}
         self.changed: dict[PaneKey, Pane] = {}
         self._ends: dict[str, int] = {}
         self._committed_bytes = 0
@@ -73,7 +72,7 @@ class Partition:
 
     def drop_panes(self) -> None:
         """Drop all panes, as nothing more is counted here."""
-        self.panes, self.changed, self._waiting = {}, {}, {}
+        self.panes, self.changed = {}, {}
         self._committed_bytes = 0
 
     def count(self, messages: Iterable[Message]) -> list[Rejection]:
@@ -81,22 +80,16 @@ class Partition:
         fresh = self._fresh(list(messages))
         if not fresh:
             return []
-        batches_by_question, rejections = self._decoder.decode(fresh)
         stamps = [message.timestamp()[1] for message in fresh]
         arrived = np.fromiter(stamps, np.int64, len(fresh))
         self.arrivals.frombytes(arrived.tobytes())
+        batches_by_question, rejections = self._decoder.decode(fresh, arrived)
         for (name, number), batches in batches_by_question.items():
             question = self._question(name, number)
-            rejections += self._add_batches(self.metrics[name], question, batches, fresh, arrived)
+            rejections += self._add_batches(self.metrics[name], question, batches)
         for rejection in rejections:
             self.counts[f"{rejection.reason}:{rejection.metric}"] += rejection.reports
             self.unsaved += rejection.reports
-        for key, pane in self._waiting.items():
-            counted = pane.settle(lambda *rows, key=key: self._add_to_slices(key, *rows))
-            self.changed[key] = pane
-            self.counts[f"accepted:{pane.metric.name}"] += counted
-            self.unsaved += counted
-        self._waiting.clear()
         self.next_offset = fresh[-1].offset() + 1
         self._close_due_panes({self._question(*question) for question in batches_by_question})
         shown = [rejection for rejection in rejections if rejection.reason != "duplicate"]
@@ -148,42 +141,28 @@ class Partition:
                 following = offset + 1
         return fresh
 
-    def _add_batches(
-        self,
-        metric: Metric,
-        name: str,
-        batches: DecodedBatches,
-        messages: Sequence[Message],
-        arrived: Integers,
-    ) -> list[Rejection]:
+    def _add_batches(self, metric: Metric, name: str, batches: DecodedBatches) -> list[Rejection]:
         """Add a metric's batches to the panes of the key `name`; return the refused ones."""
-        admission = admit(
-            metric,
-            batches,
-            messages,
-            arrived,
-            self._limits,
-            self.watermarks[name],
-            self.panes,
-            name,
-        )
-        admitted = admission.admitted
-        for begin, pane_rows in by_start(admission.start[admitted], admitted):
+        admission = admit(metric, batches, self._limits, self.watermarks[name], self.panes, name)
+        for begin, rows in admission.admitted_by_pane():
             key = PaneKey("pane", name, begin)
             pane = self.panes.get(key)
             if pane is None:
-                first = messages[batches.index[pane_rows[0]]].offset()
+                first = batches.message(rows[0]).offset()
                 pane = self.panes[key] = Pane(metric, first, metric.zero())
                 self._note_end(key, pane)
-            pane.add(batches, pane_rows, admission.uses.get(begin, {}))
-            self._waiting[key] = pane
+            add_to_slices = functools.partial(self._add_to_slices, key)
+            counted = pane.add(batches, rows, admission.uses.get(begin, {}), add_to_slices)
+            self.changed[key] = pane
+            self.counts[f"accepted:{metric.name}"] += counted
+            self.unsaved += counted
         return [
             Rejection(
-                messages[batches.index[row]],
+                batches.message(row),
                 error.reason,
                 error.detail,
                 metric.name,
-                max(1, batches.size(row)),
+                max(1, int(batches.sizes[row])),
             )
             for row, error in admission.errors_by_row().items()
         ]
@@ -194,7 +173,7 @@ class Partition:
         `codes` has shape (n,), `rows` shape (n, cells).
         """
         metric = self.panes[key].metric
-        start = key.start - key.start % (width_ms(SLICES, metric) or 1)
+        start = key.start - key.start % width_ms(SLICES, metric)
         for chunk, chunk_positions, chunk_rows in by_chunk(metric, codes, rows):
             table = self._changed_pane(PaneKey(SLICES, slices_key(metric, chunk), start), metric)
             table.statistic[chunk_positions] += chunk_rows
@@ -210,10 +189,8 @@ class Partition:
 
     def _note_end(self, key: PaneKey, pane: Pane) -> None:
         """Note the end of a new pane."""
-        width = width_ms(key.grain, pane.metric)
-        if width is not None:
-            earliest_end = self._ends.get(key.question, key.start + width)
-            self._ends[key.question] = min(earliest_end, key.start + width)
+        end = key.start + width_ms(key.grain, pane.metric)
+        self._ends[key.question] = min(end, self._ends.get(key.question, end))
 
     def _close_due_panes(self, questions: Collection[str]) -> None:
         """Close the panes that the watermark has passed, and add them to the coarse ones.
@@ -245,10 +222,8 @@ class Partition:
 
     def _is_over(self, key: PaneKey, pane: Pane) -> bool:
         """Return whether an open pane is due to be closed."""
-        width = width_ms(key.grain, pane.metric)
-        if width is None or pane.closed:
-            return False
-        return key.start + width <= self.watermarks[key.question].closed
+        end = key.start + width_ms(key.grain, pane.metric)
+        return not pane.closed and end <= self.watermarks[key.question].closed
 
     def mark_committed(self) -> dict[PaneKey, Pane]:
         """Mark the state as committed; evict and return the closed panes."""

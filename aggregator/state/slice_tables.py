@@ -12,8 +12,8 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
-from aggregator.state.rows import Integers
 from estimators import Metric
 from estimators.estimate import Counts
 
@@ -21,6 +21,9 @@ CHUNK_BYTES = 65_000
 """A chunk's rows at their widest; Redis stores up to 64 KiB, header included, without waste."""
 CODE_BYTES = 4
 INTEGER_WIDTHS = (1, 2, 4, 8)
+
+Codes = NDArray[np.int64]
+"""The numbers of slices."""
 
 
 def chunk_rows(metric: Metric) -> int:
@@ -34,9 +37,7 @@ def empty_chunk(metric: Metric) -> Counts:
     return np.zeros((chunk_rows(metric), metric.zero().size), dtype=np.int64)
 
 
-def by_chunk(
-    metric: Metric, codes: Integers, rows: Counts
-) -> Iterator[tuple[int, Integers, Counts]]:
+def by_chunk(metric: Metric, codes: Codes, rows: Counts) -> Iterator[tuple[int, Codes, Counts]]:
     """Yield the number of each chunk, the positions in it, and their rows.
 
     Parameters
@@ -64,7 +65,7 @@ def encode_chunk(number: int, statistics: Counts) -> bytes:
     return bytes([width]) + stored.tobytes()
 
 
-def decode_rows(value: bytes, cells: int) -> tuple[Integers, Counts]:
+def decode_rows(value: bytes, cells: int) -> tuple[Codes, Counts]:
     """Return the codes and the statistics, of `cells` each, of a stored chunk.
 
     Raises

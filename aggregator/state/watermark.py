@@ -11,8 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from aggregator.state.rows import Integers
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from estimators import Metric
@@ -23,6 +22,8 @@ CONFIRMING_BATCHES = 8
 RECENT_BATCHES = 32
 """The last counted batches of the metric among which these must be."""
 
+Times = NDArray[np.int64]
+"""Event times in ms, or positions of batches."""
 Ahead = tuple[tuple[int, int], ...]
 """Age and time of batches: the number of later batches, and the reached event time in ms."""
 
@@ -63,7 +64,7 @@ class Watermark:
                 ahead = [age_and_time for age_and_time in ahead if age_and_time[1] > self.time]
         self.ahead = tuple(ahead)
 
-    def advance_all(self, reached: Integers) -> None:
+    def advance_all(self, reached: Times) -> None:
         """Note the event times that the next counted batches reached, in order."""
         if reached.size < MIN_VECTOR_BATCHES:
             for time in reached.tolist():
@@ -76,7 +77,7 @@ class Watermark:
         ahead = zip(places[is_ahead].tolist(), times[is_ahead].tolist(), strict=True)
         self.ahead = tuple((last - position, time) for position, time in ahead)
 
-    def confirming_index(self, time: int, reached: Integers) -> int | None:
+    def confirming_index(self, time: int, reached: Times) -> int | None:
         """Return the index of the next batch at which it reaches `time`; None: none; -1: it has."""
         if self.time >= time:
             return -1
@@ -85,7 +86,7 @@ class Watermark:
         places, times = self._batches_ahead(reached)
         return _confirming_position(places, times, time)
 
-    def times_along(self, reached: Integers) -> Integers:
+    def times_along(self, reached: Times) -> Times:
         """Return its time before each of the next counted batches, and after the last."""
         recent = np.full(RECENT_BATCHES, NO_TIME, dtype=np.int64)
         for age, time in self.ahead:
@@ -101,7 +102,7 @@ class Watermark:
         if not metric.hold_open:
             self.closed = max(self.closed, self.time - metric.lateness_ms)
 
-    def _batches_ahead(self, reached: Integers) -> tuple[Integers, Integers]:
+    def _batches_ahead(self, reached: Times) -> tuple[Times, Times]:
         """Return the indices and times of batches ahead of `time`; earlier batches are < 0."""
         places = np.flatnonzero(reached > self.time)
         times = reached[places]
@@ -116,7 +117,7 @@ MIN_VECTOR_BATCHES = 16
 """Batches from which on they are vectorized."""
 
 
-def _confirming_position(places: Integers, times: Integers, time: int) -> int | None:
+def _confirming_position(places: Times, times: Times, time: int) -> int | None:
     """Return the position at which enough batches within the window have reached a time."""
     reached_positions = places[times >= time]
     more = CONFIRMING_BATCHES - 1
@@ -124,7 +125,7 @@ def _confirming_position(places: Integers, times: Integers, time: int) -> int | 
     return int(reached_positions[more + enough[0]]) if enough.size else None
 
 
-def _latest_confirmed(places: Integers, times: Integers) -> int:
+def _latest_confirmed(places: Times, times: Times) -> int:
     """Return the latest confirmed time at any of these positions; NO_TIME if none is."""
     if times.size < CONFIRMING_BATCHES:
         return NO_TIME

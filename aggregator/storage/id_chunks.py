@@ -1,8 +1,7 @@
-"""Stores the ids of a pane's batches in Redis, in chunks to which commits append.
+"""Reads the ids of a pane's batches from Redis.
 
-A chunk has :data:`CHUNK_IDS` ids, one behind the other; the hash ``P:ids`` has the number of ids in
-the chunks of each open pane. So no command copies or frees much, and a commit writes only new ids.
-A pane may also have ids in one value, ``P:seen:PANE``; they are read, and deleted with the pane.
+They are in chunks to which commits append (:mod:`aggregator.storage.commit`); a pane may also have
+ids in one value, ``P:seen:PANE``.
 """
 
 from __future__ import annotations
@@ -12,13 +11,10 @@ from typing import Any, NamedTuple
 
 from aggregator.errors import StateUnreadable
 from aggregator.state.batch_ids import BatchIds, as_ids
-from aggregator.state.pane import Pane
-from aggregator.state.pane_keys import PaneKey
 from aggregator.storage.commands import Command
+from aggregator.storage.commit import chunks
 from producers.wire.batch import BATCH_ID_BYTES
 
-CHUNK_IDS = 4_000
-"""With Redis's own header just below 64 KiB; a larger value takes 80 KiB."""
 PIECE_BYTES = 2**20
 """Read by one command of a value with all ids; a whole number of ids."""
 ROUND_BYTES = 2**22
@@ -28,7 +24,6 @@ MERGE_DIVISOR = 5
 """A fifth of the present ids is sorted, and merged into them, at a time."""
 MAX_PANE_IDS = 2**48
 EXPECTED_IDS = f"batch ids of {BATCH_ID_BYTES} bytes, each once"
-CHUNK_PADDING = b"\0"
 
 
 class OpenPane(NamedTuple):
@@ -47,47 +42,6 @@ class StoredIds(NamedTuple):
     ids: BatchIds
     unchunked: int  # number of ids in one value
     gone: str  # the key of missing ids
-
-
-def chunk_keys(prefix: str, key: PaneKey | str, ids: int) -> list[str]:
-    """Return the keys of the chunks of so many ids.
-
-    Parameters
-    ----------
-    prefix : str
-    key : PaneKey or str
-    ids : int
-
-    Examples
-    --------
-    >>> chunk_keys("{p}", "pane:delay:0", 4_001)
-    ['{p}:seen:pane:delay:0:0', '{p}:seen:pane:delay:0:1']
-    """
-    return [f"{prefix}:seen:{key}:{number}" for number in range(-(-ids // CHUNK_IDS))]
-
-
-def id_commands(prefix: str, key: PaneKey, pane: Pane) -> Iterator[list[Any]]:
-    """Yield the commands that append an open pane's new ids to its chunks.
-
-    A chunk after the first gets its full size at once, as a growing value takes twice its size.
-
-    Parameters
-    ----------
-    prefix : str
-    key : PaneKey
-    pane : Pane
-    """
-    data = memoryview(b"".join(pane.unsaved))
-    position = pane.saved_ids
-    while data:
-        number, position_in_chunk = divmod(position, CHUNK_IDS)
-        piece = data[: (CHUNK_IDS - position_in_chunk) * BATCH_ID_BYTES]
-        ids = len(piece) // BATCH_ID_BYTES
-        chunk = f"{prefix}:seen:{key}:{number}"
-        if number and not position_in_chunk and ids < CHUNK_IDS:
-            yield ["SETRANGE", chunk, CHUNK_IDS * BATCH_ID_BYTES - 1, CHUNK_PADDING]
-        yield ["SETRANGE", chunk, position_in_chunk * BATCH_ID_BYTES, piece]
-        data, position = data[len(piece) :], position + ids
 
 
 def read_ids(
@@ -162,8 +116,8 @@ def _reads(prefix: str, panes: Sequence[OpenPane]) -> Iterator[_Read]:
         for first in range(0, pane.unchunked, PIECE_BYTES):
             end = min(first + PIECE_BYTES, pane.unchunked)
             yield _Read(number, ("GETRANGE", f"{prefix}:seen:{key}", first, end - 1), end - first)
-        for index, chunk in enumerate(chunk_keys(prefix, key, pane.chunked)):
-            size = min(CHUNK_IDS, pane.chunked - index * CHUNK_IDS) * BATCH_ID_BYTES
+        for chunk, ids in chunks(prefix, key, pane.chunked):
+            size = ids * BATCH_ID_BYTES
             yield _Read(number, ("GETRANGE", chunk, 0, size - 1), size)
 
 

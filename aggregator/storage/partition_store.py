@@ -1,48 +1,34 @@
-"""A partition's state in Redis, for its owner: takeover, commit, halt."""
+"""A partition's state in Redis, for its owner: takeover, and what it reads then."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import redis
 
-from aggregator.errors import CommitTooLarge, Fenced, OtherGroup, PartialCommit, StateUnreadable
+from aggregator.errors import OtherGroup, StateUnreadable
 from aggregator.state.pane_keys import counted_metric
-from aggregator.state.partition import Partition
 from aggregator.storage import consistent_read, parsing
 from aggregator.storage.commands import Command, Commands, script
-from aggregator.storage.commit_writes import MAX_SCRIPT_ARGUMENTS, commit_commands, keys_of
+from aggregator.storage.commit import TYPES_BY_KEY, PartitionWriter
 from aggregator.storage.id_chunks import read_ids
 from aggregator.storage.progress import TORN
-from aggregator.storage.redis_keys import partitions_key, tag
+from aggregator.storage.redis_keys import tag
 from aggregator.storage.snapshot import Snapshot, open_panes, pairs, read_panes
 from estimators import Metric
 
 MAX_SNAPSHOT_ATTEMPTS = 3
 """Attempts to read a partition while a Redis Cluster moves its panes."""
-TYPES_BY_KEY = {
-    b"owner": b"hash",
-    b"watermarks": b"hash",
-    b"counts": b"hash",
-    b"open": b"set",
-    b"sizes": b"hash",
-    b"ids": b"hash",
-}
-"""The types of the keys without which a partition cannot be read."""
 TOKEN_BYTES = 8
 
 
-class PartitionStore:
+class PartitionStore(PartitionWriter):
     """Reads and writes the state of partitions atomically."""
 
     def __init__(self, commands: Commands, topic: str) -> None:
-        self._commands, self._topic = commands, topic
-        self._tokens: dict[int, tuple[int, str]] = {}  # by partition: epoch, token
+        super().__init__(commands, topic)
         self._snapshot = commands.client.register_script(script("snapshot"))
-        self._commit = commands.client.register_script(script("commit"))
 
     def acquire(
         self,
@@ -71,7 +57,7 @@ class PartitionStore:
         StateUnreadable
             If counting cannot continue from the stored state.
         """
-        self._register(partition)
+        self._commands.ask([("SADD", self._partitions_key, partition)])  # readers look at it
         token = os.urandom(TOKEN_BYTES).hex()
         snapshot = self._take_over(partition, worker, token, group, metrics)
         self._tokens[partition] = int(snapshot.owner["epoch"]), token
@@ -123,81 +109,6 @@ class PartitionStore:
                 raise _missing_part_error(snapshot)  # else a pane may have closed meanwhile
         raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
 
-    def commit(
-        self,
-        number: int,
-        epoch: int,
-        expected: int,
-        partition: Partition,
-        facts: Mapping[str, str | int],
-    ) -> int | None:
-        """Write a partition's changes and its next offset, all or nothing.
-
-        Parameters
-        ----------
-        number : int
-        epoch : int
-            From :meth:`acquire`.
-        expected : int
-            The stored next offset on which this state was built.
-        partition : Partition
-            It is marked as committed afterwards.
-        facts : mapping
-            Further fields of the owner's hash, for people and readers.
-
-        Returns
-        -------
-        int or None
-            Written bytes of panes and batch ids; None if this commit was made before, and its reply
-            was lost: then nothing was written now.
-
-        Raises
-        ------
-        Fenced
-            If the stored state is not the expected one. Nothing was written.
-        PartialCommit
-            If a write failed after others were made.
-        CommitTooLarge
-            If Redis would not take it in one call. Nothing was written.
-        StateUnreadable
-            If a key to which this commit adds has lost members. Nothing was written.
-        """
-        prefix = tag(self._topic, number)
-        owner, name = f"{prefix}:owner", f"{self._topic}:{number}"
-        acquired_epoch, token = self._tokens.get(number, (epoch, ""))
-        words: list[Any] = [epoch, expected, partition.next_offset]
-        words.append(token if acquired_epoch == epoch else "")
-        mark = f"{prefix}:committed"
-        words += [5, "SET", mark, 1, "PX", parsing.LAST_COMMIT_MS]
-        keys = {owner: None, f"{prefix}:sizes": None, mark: None}
-        for command in commit_commands(prefix, partition, facts):
-            words += [len(command), *command]
-            keys.update(dict.fromkeys(keys_of(command)))
-        if len(keys) + len(words) > MAX_SCRIPT_ARGUMENTS:
-            raise CommitTooLarge(name, len(partition.changed), partition.changed_keys)
-        self._register(number)  # a Redis Cluster may have lost that, and nothing else
-        try:
-            outcome, stored_epoch, detail = self._commit([*keys], words)
-        except redis.ResponseError as error:
-            raise self._diagnose(prefix, error) from None
-        if outcome == b"gone":
-            size, _, expected_size = detail.partition(b":")
-            raise consistent_read.loss_error(
-                stored_epoch.decode(errors="replace"), size, expected_size
-            )
-        if outcome == b"torn":
-            torn = PartialCommit(name, epoch, expected, detail.decode(errors="replace"), prefix)
-            self.halt(number, str(torn))
-            raise torn
-        if outcome == b"fenced":
-            now = parsing.integer(f"{owner}, field epoch", stored_epoch, 0)
-            following = parsing.integer(f"{owner}, field next", detail, TORN)
-            raise Fenced(name, epoch, now, expected, following)
-        partition.mark_committed()
-        if outcome == b"known":
-            return None
-        return sum(len(word) for word in words if isinstance(word, bytes | memoryview))
-
     def deployments(self, partitions: Sequence[int]) -> set[str]:
         """Return the names of the deployments that counted these partitions here."""
         replies = self._commands.replies(
@@ -205,17 +116,6 @@ class PartitionStore:
         )
         readable = [reply[0] for reply in replies if not isinstance(reply, StateUnreadable)]
         return {name.decode(errors="replace") for name in readable if name}
-
-    def halt(self, partition: int, reason: str) -> None:
-        """Store why a partition is not counted, if Redis allows it."""
-        with contextlib.suppress(redis.RedisError):
-            self._register(partition)
-            self._commands.client.hset(f"{tag(self._topic, partition)}:owner", "halted", reason)
-
-    def _register(self, partition: int) -> None:
-        """Add a partition to the set that readers look at."""
-        key = partitions_key(self._topic)
-        self._commands.ask([("SADD", key, partition)])
 
     def _take_over(
         self,
@@ -266,24 +166,6 @@ class PartitionStore:
         if existing == 2 and self._commands.ask([("TYPE", key)]) == [b"string"]:
             return self._commands.ask([("STRLEN", key)]) != [0]  # an empty value is damaged
         return bool(existing == 2)
-
-    def _diagnose(self, prefix: str, error: redis.ResponseError) -> Exception:
-        """Return the error that names the key at which a script failed."""
-        if "not an integer" in str(error):
-            return StateUnreadable(f"{prefix}:owner, field epoch", str(error), "a whole number")
-        if "WRONGTYPE" not in str(error):
-            return error
-        types = {f"{prefix}:{name.decode()}": kind for name, kind in TYPES_BY_KEY.items()}
-        with contextlib.suppress(redis.ResponseError):
-            for member in self._commands.members(f"{prefix}:open"):
-                name = member.rpartition(b":")[0].decode(errors="replace")
-                types |= {f"{prefix}:{name}": b"string", f"{prefix}:seen:{name}": b"string"}
-                types[f"{prefix}:keys:{name}"] = b"hash"
-        for key, kind in types.items():
-            (key_type,) = self._commands.ask([("TYPE", key)])
-            if key_type not in (kind, b"none"):
-                return StateUnreadable(key, f"a {key_type.decode()}", f"a {kind.decode()}")
-        return error
 
 
 def _uncounted(

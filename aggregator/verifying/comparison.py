@@ -214,9 +214,8 @@ class PartitionComparison:
     def _is_open(self, key: PaneKey) -> bool:
         """Return whether a pane cannot be closed yet, so that none of its reports was late."""
         mark = self._snapshot.watermarks.get(key.question)
-        metric = self._panes[key].metric
-        width = width_ms(key.grain, metric)
-        return mark is None or width is None or key.start + width > mark.closed
+        end = key.start + width_ms(key.grain, self._panes[key].metric)
+        return mark is None or end > mark.closed
 
     def _compare_owner(self) -> None:
         """Compare the owner's facts of the log, and the mark of the last commit."""

@@ -23,8 +23,6 @@ MIN_BITWISE_PART = 256
 """The mean size of parts from which all of them are counted together, as bits."""
 FIRST_BITS = np.packbits(np.tri(64, k=-1, dtype=np.uint8), axis=1).view(np.uint64)[:, 0]
 """Masks of the first 0, 1, ... 63 bits of a word, as np.packbits orders them."""
-DENSE_TABLE_FACTOR = 2
-"""np.bincount makes a whole table: worth it from half a report a cell on."""
 NUMBERS_COUNTED_AT_A_TIME = 65_536
 """np.bincount widens its input to eight bytes a number: of a chunk they stay in the cache."""
 
@@ -141,30 +139,6 @@ def _patterns(size: int, among: Words | None, planes: list[Words]) -> list[int]:
         return [size - number, number]
     zeros = ~plane if among is None else among ^ ones
     return _patterns(size - number, zeros, lower_planes) + _patterns(number, ones, lower_planes)
-
-
-def count_symbols(
-    table: Counts, level: NDArray[np.integer[Any]], symbols: NDArray[np.integer[Any]]
-) -> None:
-    """Add reported symbols to a table with columns (reports, reports of symbol 0, 1, ...).
-
-    `table`: int64, shape (levels, 1 + symbols); `level`, `symbols`, shape (n,).
-    """
-    levels, symbol_count = table.shape[0], table.shape[1] - 1
-    size = levels * symbol_count
-    if symbols.size * DENSE_TABLE_FACTOR < size:
-        np.add.at(table[:, 0], level, 1)
-        np.add.at(table, (level, symbols.astype(np.intp) + 1), 1)
-        return
-    narrow = np.uint16 if size < 2**16 else np.uint32 if size < 2**32 else np.uint64
-    counts, step = np.zeros(size, dtype=np.int64), max(NUMBERS_COUNTED_AT_A_TIME, size)
-    for start in range(0, symbols.size, step):
-        chunk = slice(start, start + step)
-        cells = np.multiply(level[chunk], symbol_count, dtype=narrow, casting="unsafe")
-        np.add(cells, symbols[chunk], out=cells, casting="unsafe")
-        counts += np.bincount(cells, minlength=size)
-    table[:, 0] += counts.reshape(levels, symbol_count).sum(axis=1)
-    table[:, 1:] += counts.reshape(levels, symbol_count)
 
 
 def sum_bits(rows: NDArray[np.uint8], columns: int) -> Counts:

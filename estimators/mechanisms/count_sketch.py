@@ -18,13 +18,12 @@ from estimators.exact import hadamard
 from estimators.exact.hashing import buckets_and_signs, hash_constants, row_constants
 from estimators.exact.randomness import Bits, Words
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
-from estimators.exact.tallies import count_symbols
 from estimators.exact.thresholds import WORD, at_exp
 from estimators.limits import LARGEST_TABLE
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.block_differences import Differences
 from estimators.mechanisms.shared.output_sets import OutputSets
-from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
+from estimators.mechanisms.shared.symbols import check_symbols, count_symbols, index_dtype
 from estimators.question import Question
 from estimators.weights import LevelFacts
 

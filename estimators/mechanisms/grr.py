@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from estimators.estimate import Counts
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_other
-from estimators.exact.tallies import count_symbols
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.output_sets import OutputSets
 from estimators.mechanisms.shared.signs import ReportedSigns
-from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
+from estimators.mechanisms.shared.symbols import check_symbols, count_symbols, index_dtype
 
 
 class Grr(OutputSets, SupportCounts):

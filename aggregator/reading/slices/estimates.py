@@ -27,8 +27,7 @@ from aggregator.reading.query import Query
 from aggregator.reading.window import SliceSums, Window
 from aggregator.state.definition_history import CountingDefinitions
 from aggregator.state.pane_keys import SLICES, SLICES_DAY, PaneKey, metric_key, retention_ms
-from aggregator.state.rows import Integers
-from aggregator.state.slice_tables import CHUNK_BYTES, decode_rows
+from aggregator.state.slice_tables import CHUNK_BYTES, Codes, decode_rows
 from aggregator.storage.pane_index import Total
 from aggregator.storage.redis_keys import tag
 from aggregator.timestamps import iso
@@ -223,7 +222,7 @@ class SliceTables:
             return True
         return self._store.panes.has_expiring(number, pane.metric)
 
-    def _merged(self, values: Iterable[tuple[str, bytes]]) -> tuple[str, Integers, Counts]:
+    def _merged(self, values: Iterable[tuple[str, bytes]]) -> tuple[str, Codes, Counts]:
         """Return a chunk's last Redis key, and the codes and sums of its slices."""
         cells, redis_key = self._metric.zero().size, ""
         codes, sums = np.zeros(0, dtype=np.int64), np.zeros((0, cells), dtype=np.int64)
@@ -240,7 +239,7 @@ class SliceTables:
             sums = merged_sums
         return redis_key, codes, sums
 
-    def _add(self, total: Counts, redis_key: str, codes: Integers, rows: Counts) -> None:
+    def _add(self, total: Counts, redis_key: str, codes: Codes, rows: Counts) -> None:
         try:
             total[codes] += rows
         except IndexError as error:

@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 
 from estimators.errors import ReportError
 from estimators.estimate import Counts
-from estimators.exact.tallies import count_symbols
+from estimators.exact.tallies import NUMBERS_COUNTED_AT_A_TIME
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+
+DENSE_TABLE_FACTOR = 2
+"""np.bincount makes a whole table: worth it from half a report a cell on."""
 
 
 class ReportedSymbols(Mechanism):
@@ -53,6 +56,33 @@ class ReportedSymbols(Mechanism):
         if (table[:, 1:].sum(axis=1) != table[:, 0]).any():
             return "another number of reports than over all symbols"
         return super().find_error(table)
+
+
+def count_symbols(
+    table: Counts, level: NDArray[np.integer[Any]], symbols: NDArray[np.integer[Any]]
+) -> None:
+    """Add reported symbols to a table with columns (reports, reports of symbol 0, 1, ...).
+
+    Parameters
+    ----------
+    table : ndarray of int64, shape (levels, 1 + symbols)
+    level, symbols : ndarrays of integers, shape (n,)
+    """
+    levels, symbol_count = table.shape[0], table.shape[1] - 1
+    size = levels * symbol_count
+    if symbols.size * DENSE_TABLE_FACTOR < size:
+        np.add.at(table[:, 0], level, 1)
+        np.add.at(table, (level, symbols.astype(np.intp) + 1), 1)
+        return
+    narrow = np.uint16 if size < 2**16 else np.uint32 if size < 2**32 else np.uint64
+    counts, step = np.zeros(size, dtype=np.int64), max(NUMBERS_COUNTED_AT_A_TIME, size)
+    for start in range(0, symbols.size, step):
+        chunk = slice(start, start + step)
+        cells = np.multiply(level[chunk], symbol_count, dtype=narrow, casting="unsafe")
+        np.add(cells, symbols[chunk], out=cells, casting="unsafe")
+        counts += np.bincount(cells, minlength=size)
+    table[:, 0] += counts.reshape(levels, symbol_count).sum(axis=1)
+    table[:, 1:] += counts.reshape(levels, symbol_count)
 
 
 def check_symbols(values: bytes, dtype: np.dtype[np.integer[Any]], symbols: int) -> None:

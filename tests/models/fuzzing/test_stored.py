@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from aggregator.config.settings import Aggregate
-from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
+from aggregator.counting.takeover import acquire_partition
 from aggregator.errors import DitherError, Fenced, StateUnreadable
 from aggregator.features.reader import Reader
 from aggregator.monitoring.collector import Exporter
@@ -131,7 +131,7 @@ def count_on(spoilt: Spoilt) -> str:
     """Take the partition over and count the rest of its log; return what became of it."""
     store = spoilt.store
     end = len(MESSAGES)
-    owned = acquire_partition(store, 0, "two", Log(lambda: (0, end)), "", METRICS, Aggregate())
+    owned = acquire_partition(store, 0, "two", Log(lambda: (0, end)), METRICS, Aggregate())
     if owned.halted:
         return "halted"
     at = owned.state.next_offset

@@ -12,11 +12,11 @@ from unittest.mock import patch
 from confluent_kafka import KafkaException
 
 from aggregator.config.settings import Aggregate, Settings, Topics
-from aggregator.counting import assignment, backoff, committer
+from aggregator.counting import assigned_partition, assignment, backoff, committer
 from aggregator.counting import worker as worker_module
 from aggregator.counting.worker import Worker
 from aggregator.kafka import worker_clients
-from aggregator.storage import id_chunks
+from aggregator.storage import commit
 from aggregator.storage.progress import TORN
 from aggregator.storage.store import Store
 from tests.models.simulation.clients import ConsumerModel, InspectorModel, ProducerModel, unreadable
@@ -255,9 +255,10 @@ class Schedule:
             patch.object(committer, "log", TraceLog(world)),
             patch.object(backoff, "log", TraceLog(world)),
             patch.object(committer, "random", world.rng),
-            patch.object(worker_module, "SLICE_MESSAGES", self.slice_messages),
-            patch.object(worker_module, "MANY_PANES", self.many_panes),
-            patch.object(id_chunks, "CHUNK_IDS", CHUNK_IDS),
+            patch.object(assigned_partition, "log", TraceLog(world)),
+            patch.object(assigned_partition, "SLICE_MESSAGES", self.slice_messages),
+            patch.object(assigned_partition, "MANY_PANES", self.many_panes),
+            patch.object(commit, "CHUNK_IDS", CHUNK_IDS),
         ):
             try:
                 self._run()

@@ -16,8 +16,8 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
+from aggregator.counting.takeover import acquire_partition
 from aggregator.publishing import events
 from aggregator.reading.window import Window, WindowStatistic
 from aggregator.storage.progress import TORN, UNSET
@@ -366,7 +366,6 @@ def replayed(deployment: Deployment, logs: Logs) -> dict[str, Any]:
                 number,
                 "replay",
                 Log(functools.partial(lambda end: (0, end), end)),
-                "",
                 other.metrics,
                 other.settings.aggregate,
             )

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from aggregator.config.settings import Aggregate
-from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
+from aggregator.counting.takeover import acquire_partition
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import TORN, UNSET
@@ -80,7 +80,7 @@ def test_after_two_power_failures_a_commit_is_whole_or_gone_or_marked(
         assert then.next_offset == TORN or (then.next_offset, then.open) == (2, now.open)
         if then.next_offset == TORN:
             taken = acquire_partition(
-                store, 0, "next", Log(lambda: (0, 3)), "", {"delay": DELAY}, Aggregate()
+                store, 0, "next", Log(lambda: (0, 3)), {"delay": DELAY}, Aggregate()
             )
             assert "applied only in part" in taken.halted
             assert store.owner(0)["next"] == str(TORN), "for those who watch"

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from confluent_kafka import Producer
 
-from aggregator.counting import origin
-from aggregator.counting import worker as worker_module
+from aggregator.counting import assigned_partition, origin
 from aggregator.counting.worker import Worker
 from aggregator.errors import ConsumerEnded
 from aggregator.kafka.group import GroupWatch
@@ -145,8 +144,8 @@ def test_bad_batches_go_to_the_dead_letters_and_good_ones_are_counted(
 def test_a_backlog_that_changes_many_panes_is_committed_in_parts(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "SLICE_MESSAGES", 3)
-    monkeypatch.setattr(worker_module, "MANY_PANES", 2)
+    monkeypatch.setattr(assigned_partition, "SLICE_MESSAGES", 3)
+    monkeypatch.setattr(assigned_partition, "MANY_PANES", 2)
     deployment.settings.aggregate.commit_interval = "1h"
     deployment.count(traffic(deployment, 60))
     outcome = deployment.verify()

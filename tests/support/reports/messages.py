@@ -32,6 +32,9 @@ class LogMessage:
     epoch: int = 0
     more: list[tuple[str, bytes]] | None = None
 
+    def __len__(self) -> int:
+        return len(self.payload or b"")
+
     def offset(self) -> int:
         return self.at
 

@@ -12,12 +12,12 @@ from estimators.exact.tallies import (
     MAX_BITWISE_BITS,
     MIN_BITWISE_NUMBERS,
     NUMBERS_COUNTED_AT_A_TIME,
-    count_symbols,
     sum_bits,
     tally,
     tally_signs,
     tally_signs_by_part,
 )
+from estimators.mechanisms.shared.symbols import count_symbols
 
 SIZES = (
     0,

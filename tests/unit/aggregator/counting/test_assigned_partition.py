@@ -16,9 +16,11 @@ import redis
 
 from aggregator.config.settings import Aggregate, Settings
 from aggregator.counting import recount
-from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
+from aggregator.counting.assigned_partition import AssignedPartition
 from aggregator.counting.assignment import Assignment
 from aggregator.counting.continuity import KnownProgress, Log, Mark
+from aggregator.counting.takeover import acquire_partition
+from aggregator.counting.watchdog import Watchdog
 from aggregator.storage.store import Store
 from tests.support.reports.counted import TOPIC
 from tests.support.reports.messages import LogMessage, batch, log
@@ -39,9 +41,9 @@ def taken(
     def mark(offset: int) -> Mark | None:
         return next((Mark.of(found) for found in messages if found.offset() >= offset), None)
 
-    asked = Log(lambda: (low, high), mark, lambda: remembered)
+    asked = Log(lambda: (low, high), mark, lambda: remembered, topic_id)
     return acquire_partition(
-        store, 0, worker, asked, topic_id, METRICS, Aggregate(on_gap=on_gap, group=group)
+        store, 0, worker, asked, METRICS, Aggregate(on_gap=on_gap, group=group)
     )
 
 
@@ -117,8 +119,8 @@ def test_a_log_that_was_truncated_halts_however_far_it_grew_and_skipping_goes_on
 ) -> None:
     old = written(0, 10)
     first = taken(store, 0, 10, messages=old)
-    first.count(old[:4], Aggregate())
-    first.count(old[4:], Aggregate())
+    first.take(old[:4], Watchdog(0, 0))
+    first.take(old[4:], Watchdog(0, 0))
     first.commit(store, high=10)
     assert not taken(store, 0, 10, messages=old).halted
     assert not taken(store, 0, 12, messages=old + written(10, 12, epoch=7)).halted
@@ -133,7 +135,8 @@ def test_a_log_that_was_truncated_halts_however_far_it_grew_and_skipping_goes_on
     assert skipping.is_counting
     assert skipping.position == fork
     if rest := [message for message in now if message.offset() >= fork]:
-        assert skipping.count(rest, Aggregate()) == [], "none is late, or a duplicate"
+        assert skipping.take(rest, Watchdog(0, 0))
+        assert not skipping.rejections, "none is late, or a duplicate"
     skipping.commit(store, high)
     assert store.owner(0)["gap"] == str(missing)
     assert sum(store.counts(0).values()) == before + high - fork
@@ -144,7 +147,7 @@ def test_a_log_that_was_truncated_halts_however_far_it_grew_and_skipping_goes_on
 def test_the_last_message_may_have_left_the_log_by_retention(store: Store) -> None:
     old = written(0, 10)
     first = taken(store, 0, 10, messages=old)
-    first.count(old, Aggregate())
+    first.take(old, Watchdog(0, 0))
     first.commit(store, high=10)
     assert not taken(store, 10, 15, messages=written(10, 15, seed=50)).halted
 
@@ -240,28 +243,31 @@ def test_a_torn_partition_stays_as_it_is_and_says_how_to_count_it_again(store: S
 
 def test_the_first_messages_are_asked_for_again_when_they_are_too_far_on(store: Store) -> None:
     owned = taken(store, 0, 50)
-    assert not owned.has_jumped(0, 9), "just what comes next"
+    assert owned.follows(0, 9), "just what comes next"
     owned = taken(store, 0, 50)
-    assert owned.has_jumped(5, 9), "perhaps queued for an earlier assignment"
-    assert not owned.has_jumped(5, 9), "asked again, it is a gap of the log"
+    assert not owned.follows(5, 9), "perhaps queued for an earlier assignment"
+    assert owned.must_seek
+    assert owned.follows(5, 9), "asked again, it is a gap of the log"
     owned = taken(store, 20, 50)
-    assert not owned.has_jumped(3, 7), "all counted before"
-    assert owned.has_jumped(30, 40)
+    assert owned.follows(3, 7), "all counted before"
+    assert not owned.follows(30, 40)
 
 
 def test_a_refused_message_takes_the_memory_of_its_key_and_headers_too(store: Store) -> None:
     owned = taken(store, 0, 5)
     more = [("trace", bytes(500))]
-    assert owned.count([LogMessage(0, b"junk", about=bytes(1_000), more=more)], Aggregate())
+    assert owned.take([LogMessage(0, b"junk", about=bytes(1_000), more=more)], Watchdog(0, 0))
+    assert len(owned.rejections) == 1
     assert owned.refused_bytes == 4 + 1_000 + 5 + 500
     assert owned.open_bytes == owned.refused_bytes
 
 
 def test_where_redis_is_away_when_the_group_assigns_the_worker_backs_off() -> None:
-    assignment: Any = Assignment(Settings(), *(Mock() for _ in range(8)))
+    clock = Mock(monotonic=lambda: 0.0)
+    assignment: Any = Assignment(Settings(), Mock(), "one", {}, Mock(), Mock(), clock)
     assignment._acquire = Mock(side_effect=redis.ConnectionError)
     assignment._assigned(Mock(), [Mock(partition=0)])
-    assignment._backoff.fail.assert_called_once()
+    assert assignment.backoff.is_waiting
 
 
 def test_a_commit_whose_reply_was_lost_is_measured_once(store: Store) -> None:

@@ -10,7 +10,6 @@ from structlog.testing import capture_logs
 
 from aggregator.config.settings import Settings
 from aggregator.counting.assignment import IDLE_CHECK_SECONDS, Assignment
-from aggregator.counting.backoff import Backoff
 from aggregator.counting.watchdog import Watchdog
 from aggregator.errors import OwnsNothing
 from aggregator.storage.store import Store
@@ -39,10 +38,8 @@ def test_a_worker_that_owns_nothing_while_partitions_have_no_owner_joins_again_t
         partitions=lambda: 6,
         unowned=lambda _: unowned,
     )
-    assignment = Assignment(
-        Settings(), store, "idle", made, dict, lambda _: None, Backoff(clock), Watchdog(0, 0), clock
-    )
-    assignment.subscribe()
+    assignment = Assignment(Settings(), store, "idle", {}, made, Watchdog(0, 0), clock)
+    assignment.subscribe(lambda _: None)
 
     def wait() -> None:
         clock.now += IDLE_CHECK_SECONDS

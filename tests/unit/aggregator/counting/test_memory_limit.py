@@ -7,12 +7,12 @@ import dataclasses
 import pytest
 
 from aggregator.config.settings import Aggregate
-from aggregator.counting import worker
-from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
+from aggregator.counting import assigned_partition
+from aggregator.counting.assigned_partition import AssignedPartition, limit_memory
 from aggregator.counting.continuity import Log
-from aggregator.counting.memory_limit import limit_memory
-from aggregator.counting.worker import is_filled
+from aggregator.counting.takeover import acquire_partition
 from aggregator.state.partition import Partition
+from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
 from estimators import define
 from tests.support.reports.messages import EPOCH, batch, log
@@ -35,12 +35,12 @@ MEMORY = 2 * PANES * WIDE.zero().nbytes
 def taken(store: Store, number: int, excess: str = "") -> AssignedPartition:
     here = Log(lambda: (0, PANES))
     metrics = {WIDE.name: WIDE}
-    return acquire_partition(store, number, "one", here, "", metrics, Aggregate(), excess)
+    return acquire_partition(store, number, "one", here, metrics, Aggregate(), excess)
 
 
 def limit(store: Store, owned: dict[int, AssignedPartition]) -> None:
     """Do as a worker does before it commits, and acquire again what it has fenced."""
-    limit_memory(owned.values(), MEMORY, 0.0)
+    limit_memory(owned.values(), MEMORY)
     for number, one in owned.items():
         if one.is_fenced:
             assert one.open_bytes == 0, "it is in memory once, while it is read again"
@@ -84,14 +84,14 @@ def test_a_partition_that_was_held_is_taken_over_with_all_of_its_panes(store: St
 
 
 def test_a_commit_comes_before_changed_keys_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "MANY_PANES", 100)
-    partition = Partition({VOTE.name: VOTE}, FUTURE_MS)
+    monkeypatch.setattr(assigned_partition, "MANY_PANES", 100)
+    owned = AssignedPartition(0, 1, Partition({VOTE.name: VOTE}, FUTURE_MS), UNSET, {})
     for first in range(0, 700, 100):
-        assert not is_filled(partition, 2**31)
+        assert not owned.is_filled
         found = log(*(batch(VOTE, [1], seed=first + at) for at in range(100)), first=first)
-        assert not partition.count(
+        assert not owned.state.count(
             dataclasses.replace(one, about=str(one.at).encode()) for one in found
         )
-    assert is_filled(partition, 2**31)
-    partition.mark_committed()
-    assert not is_filled(partition, 2**31)
+    assert owned.is_filled
+    owned.state.mark_committed()
+    assert not owned.is_filled

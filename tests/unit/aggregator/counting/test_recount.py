@@ -9,9 +9,9 @@ import pytest
 
 from aggregator.config.settings import Aggregate
 from aggregator.counting import recount
-from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.counting.recount import UNDER_WAY, delete_counts
+from aggregator.counting.takeover import acquire_partition
 from aggregator.errors import Fenced
 from aggregator.state.partition import Partition
 from aggregator.storage.progress import TORN, UNSET
@@ -72,9 +72,7 @@ def test_nothing_is_counted_while_it_is_deleted_whoever_tries(
         partition.count(log(batch(DELAY, [1.0], 1, EPOCH, 10**6), first=PANES))
         with pytest.raises(Fenced):
             store.partition.commit(0, epoch, PANES, partition, FACTS)
-        owned = acquire_partition(
-            store, 0, "two", Log(lambda: (0, PANES)), "", METRICS, Aggregate()
-        )
+        owned = acquire_partition(store, 0, "two", Log(lambda: (0, PANES)), METRICS, Aggregate())
         assert owned.halted == UNDER_WAY
         owned.commit(store, PANES)  # of what is halted: nothing
         tried.append(len(keys))

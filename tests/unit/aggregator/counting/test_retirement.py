@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from aggregator.config.settings import Aggregate
-from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
+from aggregator.counting.assigned_partition import AssignedPartition
 from aggregator.counting.continuity import Log
+from aggregator.counting.takeover import acquire_partition
 from aggregator.features.reader import Reader
 from aggregator.state.definition_history import CountingDefinitions, definitions_by_offset
 from aggregator.storage.connection import connect
@@ -45,7 +46,7 @@ class Counting:
 
     def take(self, metrics: Mapping[str, Metric]) -> AssignedPartition:
         whole = Log(lambda: (0, len(self.log)))
-        return acquire_partition(self.store, 0, "one", whole, "", metrics, Aggregate())
+        return acquire_partition(self.store, 0, "one", whole, metrics, Aggregate())
 
     def count(self, metrics: Mapping[str, Metric], after: int, *minutes: int) -> list[str]:
         """Count a batch of each metric in some minutes; return why which were refused.

@@ -152,7 +152,7 @@ def test_an_id_that_was_loaded_twice_is_told_from_ids_of_one_rank() -> None:
         rank, rest = (np.arange(2 * last, dtype=np.uint64) for _ in range(2))
         rank[9], rank[last], rest[last] = ninth, last - 1, second
         table = IdTable()
-        table.load(Scrambled(rank, rest))
+        table.merge(Scrambled(rank, rest))
         assert table.has_repeats() == expected
 
 

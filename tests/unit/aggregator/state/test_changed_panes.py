@@ -12,7 +12,7 @@ from aggregator.state.batch_ids import BatchIds
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
-from aggregator.storage.commit_writes import commit_commands
+from aggregator.storage.commit import commit_commands
 from estimators import Metric, define
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import ReportBatch

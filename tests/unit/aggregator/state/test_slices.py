@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from aggregator.state import decoder
 from aggregator.state.pane_keys import (
+    FOREVER_MS,
     GRAINS_MS,
     SLICES,
     SLICES_DAY,
@@ -244,6 +245,6 @@ def test_slices_are_kept_as_long_as_they_say() -> None:
     assert retention_ms(SLICES, kept) == 7 * DAY
     assert retention_ms(SLICES_DAY, kept) == retention_ms("pane", kept) == 30 * DAY
     assert width_ms(SLICES, kept) == HOUR
-    assert width_ms(SLICES_TOTAL, kept) is None
+    assert width_ms(SLICES_TOTAL, kept) == FOREVER_MS
     assert retention_ms(SLICES, LATE) is None
     assert LATE.pane_ms == MINUTE * 20

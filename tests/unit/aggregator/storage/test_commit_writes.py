@@ -11,16 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aggregator.config.settings import Aggregate
-from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
+from aggregator.counting.takeover import acquire_partition
 from aggregator.errors import CommitTooLarge
 from aggregator.state.batch_ids import BatchIds
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
-from aggregator.storage import commit_writes as writes_module
-from aggregator.storage import partition_store
-from aggregator.storage.commit_writes import MAX_COMMAND_WORDS, commit_commands
+from aggregator.storage import commit
+from aggregator.storage.commit import MAX_COMMAND_WORDS, commit_commands
 from aggregator.storage.lease import Lease
 from aggregator.storage.store import Store
 from tests.support.reports.counted import TOPIC
@@ -54,7 +53,7 @@ def test_no_write_is_longer_than_lua_takes(
     for number in range(names):
         partition.watermarks[f"m{number}"].advance(number)
         partition.counts[f"accepted:m{number}"] = number
-    with patch.object(writes_module, "MAX_COMMAND_WORDS", FEW):
+    with patch.object(commit, "MAX_COMMAND_WORDS", FEW):
         found = list(
             commit_commands("{p}", partition, {f"f{number}": number for number in range(facts)})
         )
@@ -70,8 +69,8 @@ def test_no_write_is_longer_than_lua_takes(
 def test_a_commit_that_redis_would_not_take_is_refused_before_anything_is_written(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_store, "MAX_SCRIPT_ARGUMENTS", 100)
-    owned = acquire_partition(store, 0, "one", Log(lambda: (0, 20)), "", METRICS, Aggregate())
+    monkeypatch.setattr(commit, "MAX_SCRIPT_ARGUMENTS", 100)
+    owned = acquire_partition(store, 0, "one", Log(lambda: (0, 20)), METRICS, Aggregate())
     messages = (batch(DELAY, [1.0], seed=at, time_ms=EPOCH + at * 3_600_000) for at in range(20))
     owned.state.count(log(*messages))
     with pytest.raises(CommitTooLarge, match="wider panes") as refused:

@@ -12,9 +12,9 @@ import redis
 from aggregator.errors import StateUnreadable
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
-from aggregator.storage import id_chunks, partition_store
+from aggregator.storage import commit, id_chunks, partition_store
 from aggregator.storage.commands import Command
-from aggregator.storage.id_chunks import CHUNK_IDS
+from aggregator.storage.commit import CHUNK_IDS
 from aggregator.storage.store import Store
 from tests.support.reports.counted import TOPIC
 from tests.support.reports.messages import EPOCH, agreeing, batch, log
@@ -30,7 +30,7 @@ CHUNK = 4
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(id_chunks, "CHUNK_IDS", CHUNK)
+    monkeypatch.setattr(commit, "CHUNK_IDS", CHUNK)
 
 
 class Worker:
