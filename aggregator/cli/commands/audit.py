@@ -60,12 +60,11 @@ def audit(
     if not randomized:
         sys.exit(1)
     rows = [row for definition in randomized for row in _rows(definition, shuffled, delta)]
-    if output.is_table:
-        output.write(_frame(rows))
-    elif output.as_json:
-        click.echo(json.dumps({"certificates": rows}))
-    else:
-        click.echo(_as_text(rows, shuffled is not None))
+    output.show(
+        lambda: _frame(rows),
+        lambda: json.dumps({"certificates": rows}),
+        lambda: _as_text(rows, shuffled is not None),
+    )
     sys.exit(0 if all(row["private"] for row in rows) else 1)
 
 
