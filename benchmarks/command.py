@@ -23,15 +23,14 @@ from benchmarks.measure import (
 from benchmarks.places import Places
 from benchmarks.record import RECORDED, Record
 
-STAGE_MODULES = {"peers": "peers.libraries", "streams": "peers.streams", "engines": "peers.engines"}
+STAGE_MODULES = {"peers": "peers.libraries", "engines": "peers.engines"}
 """Modules that are not named after their stage."""
 STAGES = {
     name: importlib.import_module(f"benchmarks.{STAGE_MODULES.get(name, name.replace(' ', '_'))}")
     for name in (
         *("randomize", "encode", "produce", "consume", "count", "accumulate", "commit"),
-        *("end to end", "read", "discover", "slices", "window", "ask", "scrape", "gateway"),
-        *("publish", "latency", "memory", "takeover", "growth", "peers", "users", "streams"),
-        "engines",
+        *("end to end", "read", "discover", "slices", "window", "scrape", "gateway", "publish"),
+        *("latency", "memory", "takeover", "growth", "peers", "users", "engines"),
     )
 }
 """In each module, `benchmarks` prepares a benchmark when its turn comes."""
@@ -64,7 +63,7 @@ def bench(
     """Benchmark every stage against a baseline, in turns in this process.
 
     A ratio of 1 is the baseline's rate; brackets show the lowest and the highest of all rounds. The
-    stages `peers`, `users` and `streams` compare with other libraries, each in its own environment,
+    stages `peers` and `users` compare with other libraries, each in its own environment,
     which is created when it is first needed; `engines` are built with Maven. Benchmarks that cannot
     run are listed with the reason.
     """

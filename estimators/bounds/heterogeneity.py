@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.block_differences.law import DifferenceLaw
+from estimators.bounds.normal import chi_square_tail
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.scores import binomial_scores, difference_scores, mean_scores
 from estimators.bounds.signs.law import Law
@@ -243,16 +244,9 @@ def _precision(law: Law) -> Floats:
     return precision
 
 
-def _tail_of_squares(levels: int, statistic: float) -> float:
-    """Return the chance that the sum of squares of so many standard normal numbers is larger."""
-    from scipy.special import chdtrc
-
-    return float(chdtrc(levels, statistic))
-
-
 def _tail_of_exponents(levels: int, statistic: float) -> float:
     """Return what bounds the chance that twice the sum of so many exponents n I is larger."""
-    return _tail_of_squares(2 * levels, max(statistic - 2 * levels * float(np.log(2)), 0.0))
+    return chi_square_tail(2 * levels, max(statistic - 2 * levels * float(np.log(2)), 0.0))
 
 
 def _least_p_value(
@@ -261,7 +255,7 @@ def _least_p_value(
     scores: Scores,
     lowest: float,
     least_means: Floats | None = None,
-    tail: Tail = _tail_of_squares,
+    tail: Tail = chi_square_tail,
 ) -> float:
     """Return the p-value of the category whose least Q over all common means is largest.
 

@@ -28,6 +28,8 @@ _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 """A first line that tells Excel the delimiter."""
 _LONGEST_CELL = 2**31 - 1
 _BLOCK_ROWS = 500  # measured: twice as fast as 20,000
+_SHARED_TEXTS = 50_000
+"""Texts that are remembered; more cells than that may all differ."""
 LONG_CELL_LINES = 10
 """If lines of a longer cell look like rows, an unclosed quote has swallowed rows."""
 _NUMBER_OR_TIME = re.compile(r"[-+.:/TZ ]*[0-9][-+0-9.:/TZ ]*")
@@ -269,6 +271,7 @@ def _columns(
     header, done, empty, repeated = rows.header, 0, 0, 0
     picked = [operator.itemgetter(position) for position in position_by_name.values()]
     columns: dict[str, list[str]] = {name: [] for name in position_by_name}
+    texts: dict[str, str] = {}  # equal cells are one string
     for block in rows.blocks():
         empty += block.count([])
         repeated += block.count(header) + block.count(["\ufeff" + header[0], *header[1:]])
@@ -283,7 +286,10 @@ def _columns(
                     "sep=;"
                 )
         for name, pick in zip(position_by_name, picked, strict=True):
-            columns[name].extend(map(str.strip, map(pick, block)))
+            cells = [*map(str.strip, map(pick, block))]
+            columns[name].extend(map(texts.setdefault, cells, cells))
+        if len(texts) > _SHARED_TEXTS:
+            texts.clear()
         done += len(block)
     long = rows.long_cells
     notes = [f"empty lines, which are no rows: {empty:,}"] * (empty > 0)

@@ -98,6 +98,7 @@ def flights() -> Population:
     time_ms, _ = read_time_columns(path, cells, ["time_hour"])
     tail = read_values(metrics["tail"], cells["tailnum"], location + "tailnum", MISSING_TEXTS)
     aircraft = report_activity("active_week", time_ms, tail, WEEK_MS)
+    hours = {hour: f"{hour:>02}" for hour in set(cells["hour"])}
     leaving = Population.by_time(
         time_ms,
         {
@@ -116,7 +117,7 @@ def flights() -> Population:
         attributes={
             "origin": np.array(cells["origin"], dtype=object),
             "carrier": np.array(cells["carrier"], dtype=object),
-            "hour": np.array([f"{hour:>02}" for hour in cells["hour"]], dtype=object),
+            "hour": np.array([hours[hour] for hour in cells["hour"]], dtype=object),
         },
     )
     return Population.merged(leaving, aircraft)

@@ -87,20 +87,20 @@ class Population:
         >>> merged.columns["x"], merged.columns["c"]
         (array([ 2., nan,  4.]), array([-1,  0, -1]))
         """
-        columns = {
-            name: _extended(column, 0, len(second)) for name, column in first.columns.items()
-        }
-        attributes = {
-            name: _extended(column, 0, len(second)) for name, column in first.attributes.items()
-        }
-        columns |= {
-            name: _extended(column, len(first), 0) for name, column in second.columns.items()
-        }
-        time_ms, skipped = (
-            np.concatenate([first.time_ms, second.time_ms]),
+        time_ms = np.concatenate([first.time_ms, second.time_ms])
+        order = np.argsort(time_ms, kind="stable")
+
+        def ordered(
+            columns: Mapping[str, Column], leading: int, trailing: int
+        ) -> dict[str, Column]:
+            return {n: _extended(c, leading, trailing)[order] for n, c in columns.items()}
+
+        return cls(
+            time_ms[order],
+            ordered(first.columns, 0, len(second)) | ordered(second.columns, len(first), 0),
             first.skipped + second.skipped,
+            attributes=ordered(first.attributes, 0, len(second)),
         )
-        return cls.by_time(time_ms, columns, skipped, attributes)
 
     def __len__(self) -> int:
         """Return the number of devices."""

@@ -9,7 +9,6 @@ import click
 
 from aggregator.cli.slice_tables import scope_lines, slices_as_text, window_lines
 from aggregator.config.settings import Settings
-from aggregator.features.discovery.discover_command import discovery_lines
 from aggregator.reading.backlog import read_backlog
 from aggregator.reading.frames.estimates import estimate_frame
 from aggregator.reading.query import MAX_WINDOWS, Query, conditions
@@ -206,7 +205,10 @@ def estimate(
         click.echo(slices_as_text(slices, notes))
     else:
         about = scope_lines(window) if query.is_sliced else window_lines(window)
-        notes += discovery_lines(definition, categories)
+        if categories:
+            from aggregator.features.discovery.discover_command import discovery_lines
+
+            notes += discovery_lines(definition, categories)
         shown = Shown(
             window, answer, query.top or MAX_SHOWN_CATEGORIES, nearest_distribution, below
         )

@@ -86,14 +86,11 @@ def series(
         answers = SeriesReader(reader).series(query)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    if output.is_table:
-        output.write(answers.to_frame())
-    else:
-        click.echo(
-            msgspec.json.encode(answers).decode()
-            if output.as_json
-            else as_text(definition, answers)
-        )
+    output.show(
+        answers.to_frame,
+        lambda: msgspec.json.encode(answers).decode(),
+        lambda: as_text(definition, answers),
+    )
 
 
 def as_text(metric: Metric, answers: Series) -> str:

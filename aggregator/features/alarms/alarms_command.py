@@ -33,12 +33,11 @@ def alarms(ctx: click.Context, settings: Settings, output: Output) -> None:
     if ctx.invoked_subcommand is not None:
         return
     answer = all_alarms(opened_reader(settings))
-    if output.is_table:
-        output.write(alarms_frame(answer))
-    elif output.as_json:
-        click.echo(msgspec.json.encode(answer).decode())
-    else:
-        click.echo("\n".join(_lines(answer)))
+    output.show(
+        lambda: alarms_frame(answer),
+        lambda: msgspec.json.encode(answer).decode(),
+        lambda: "\n".join(_lines(answer)),
+    )
 
 
 @alarms.command()

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import msgspec
 import numpy as np
-import structlog
 
 from aggregator.features.alarms.answers import AlarmRaised, Baseline, Since
 from aggregator.features.alarms.definitions import AlarmDefinition
@@ -20,6 +19,7 @@ from aggregator.features.alarms.stored import (
     identity,
     read_state,
 )
+from aggregator.lazy_log import LazyLog
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import plain
@@ -37,7 +37,7 @@ from estimators.weights import DEFAULT_POLICY
 SINCE_BETA = 0.05
 """Of the bounds of "now", which guarantee nothing."""
 
-log = structlog.get_logger("dither.alarms")
+log = LazyLog("dither.alarms")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,10 +6,10 @@ import hashlib
 from typing import Any
 
 import msgspec
-import structlog
 
 from aggregator.features.alarms.answers import AlarmRaised, Baseline
 from aggregator.features.alarms.definitions import AlarmDefinition
+from aggregator.lazy_log import LazyLog
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import Store
@@ -19,7 +19,7 @@ from producers.wire.decoding import decode_msgpack
 MAX_STORED_RAISED = 100
 """Events per alarm in its state."""
 
-log = structlog.get_logger("dither.alarms")
+log = LazyLog("dither.alarms")
 
 
 class StoredSeries(msgspec.Struct, frozen=True, kw_only=True):

@@ -158,11 +158,11 @@ def compare(
         comparisons = compare_all(reader, metric, query)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    if output.is_table:
-        output.write(comparison_frame(comparisons))
-        return
-    texts = map(as_text, comparisons)
-    click.echo(json.dumps(as_dicts(comparisons)) if output.as_json else "\n\n".join(texts))
+    output.show(
+        lambda: comparison_frame(comparisons),
+        lambda: json.dumps(as_dicts(comparisons)),
+        lambda: "\n\n".join(map(as_text, comparisons)),
+    )
 
 
 def as_text(compared: Compared, verdicts: tuple[str, str] = ("different", "not decided")) -> str:

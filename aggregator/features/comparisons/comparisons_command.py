@@ -47,21 +47,19 @@ def comparisons(
     if name is not None:
         definition = definition_of(reader.metrics, name)
         comparison = living(reader, definition, with_arm_bounds=with_arm_bounds)
-        if output.is_table:
-            return output.write(comparison.to_frame())
-        answer = living_answer(comparison, history=True)
-        if output.as_json:
-            return click.echo(msgspec.json.encode(answer).decode())
-        return click.echo(_as_text(comparison))
-    all_living = all_comparisons(reader, with_arm_bounds=with_arm_bounds)
-    if output.is_table:
-        return output.write(comparison_frame(all_living))
-    if output.as_json:
-        answers = LivingAnswers(
-            comparisons=[living_answer(comparison) for comparison in all_living]
+        return output.show(
+            comparison.to_frame,
+            lambda: msgspec.json.encode(living_answer(comparison, history=True)).decode(),
+            lambda: _as_text(comparison),
         )
-        return click.echo(msgspec.json.encode(answers).decode())
-    return click.echo("\n\n".join(map(_as_text, all_living)) or NONE_DEFINED)
+    all_living = all_comparisons(reader, with_arm_bounds=with_arm_bounds)
+    return output.show(
+        lambda: comparison_frame(all_living),
+        lambda: msgspec.json.encode(
+            LivingAnswers(comparisons=[living_answer(comparison) for comparison in all_living])
+        ).decode(),
+        lambda: "\n\n".join(map(_as_text, all_living)) or NONE_DEFINED,
+    )
 
 
 def _as_text(comparison: Living) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
-import structlog
 from msgspec import UNSET
 
 from aggregator.features.comparisons.arms import Arms, compared, read_arms
@@ -25,6 +24,7 @@ from aggregator.features.comparisons.stored import (
     identity,
     read_state,
 )
+from aggregator.lazy_log import LazyLog
 from aggregator.reading.query import Query
 from aggregator.reading.serialization import plain
 from aggregator.reading.window import Window
@@ -39,7 +39,7 @@ from estimators.weights import DEFAULT_POLICY
 MAX_LOOKS, MAX_HISTORY_NUMBERS = 256, 8_000
 """Limits on the looks in a history, and on their numbers."""
 
-log = structlog.get_logger("dither.comparisons")
+log = LazyLog("dither.comparisons")
 
 
 class Source(Protocol):

@@ -6,11 +6,11 @@ import hashlib
 from typing import Any
 
 import msgspec
-import structlog
 from msgspec import UNSET, UnsetType
 
 from aggregator.features.comparisons.answers import ComparedArm
 from aggregator.features.comparisons.definitions import ComparisonDefinition
+from aggregator.lazy_log import LazyLog
 from aggregator.reading.serialization import Moment, Numbers
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.redis_keys import publisher_key
@@ -18,7 +18,7 @@ from aggregator.storage.store import Store
 from estimators import LocalMetric
 from producers.wire.decoding import decode_msgpack
 
-log = structlog.get_logger("dither.comparisons")
+log = LazyLog("dither.comparisons")
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):

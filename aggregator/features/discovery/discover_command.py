@@ -61,10 +61,11 @@ def discover(
         discovered = discover_strings(reader.read(described), beta, reading)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    if output.is_table:
-        return output.write(discovered.to_frame())
-    answer = msgspec.json.encode(discovery_answer(discovered)).decode() if output.as_json else None
-    return click.echo(as_text(discovered) if answer is None else answer)
+    output.show(
+        discovered.to_frame,
+        lambda: msgspec.json.encode(discovery_answer(discovered)).decode(),
+        lambda: as_text(discovered),
+    )
 
 
 def as_text(answer: Discovered) -> str:

@@ -86,8 +86,6 @@ COLUMN_MEANINGS = {
     ),
     "private": Column(_FLAG_KIND, "whether it is at most `epsilon`, in exact numbers"),
     "shuffled_epsilon": Column(_FLOAT_KIND, "the level if reports were shuffled (`--shuffled`)"),
-    "at_least": Column(_FLOAT_KIND, "what an attack shows that `epsilon` is at least (`--attack`)"),
-    "attack_holds": Column(_FLAG_KIND, "whether `at_least` is at most `epsilon`"),
     "place": Column(_TEXT_KIND, "partition and offset of a dead letter"),
     "origin": Column(_TEXT_KIND, "partition and offset that its message had"),
     "arrived": Column(_TIME_KIND, "when the message reached Kafka"),

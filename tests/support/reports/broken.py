@@ -1,15 +1,10 @@
-"""A Dither that breaks its promise: `python -m tests.support.reports.broken FAULT audit ...`.
-
-The command is `dither` itself; only what the fault says is another. An attack that does not notice
-is none.
-"""
+"""A Dither that breaks its promise: an attack that does not notice is none."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import os
-import sys
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
@@ -20,7 +15,6 @@ import numpy as np
 import estimators.mechanisms
 import estimators.mechanisms.shared
 import producers.device.base_reporter
-from aggregator.cli.main import main
 from estimators.exact.noise import DiscreteLaplace, discrete_laplace
 from estimators.exact.randomness import SeededBits, SystemBits, Words
 from estimators.extremes import Search
@@ -132,10 +126,3 @@ def broken(fault: str) -> Iterator[None]:
             lambda place, name, value: stack.enter_context(mock.patch.object(place, name, value))
         )
         yield
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] == [] or sys.argv[1] not in FAULTS:
-        sys.exit(f"expected a fault, one of {', '.join(FAULTS)}, and a command of dither after it")
-    with broken(sys.argv.pop(1)):
-        main()

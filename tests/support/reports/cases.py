@@ -51,9 +51,6 @@ CASES = {
     for kind in by_kind
 }
 
-#: Those that other mechanisms make: they are tried less often where these are tried too.
-COMPOSITE = ("auto", "repetition")
-
 
 class ScriptedBits:
     """Hands out given words, then fails: a test says every bit that is used."""

@@ -178,17 +178,10 @@ def _symbols(
     table = np.zeros((len(held), mechanism.columns), dtype=np.int64)
     table[:, 0] = held.sum(axis=1)
     for level, row in enumerate(held):
-        cells = symbol_cells(mechanism, rng.multinomial(row, chances(level)).sum(axis=0))
+        tally = rng.multinomial(row, chances(level)).sum(axis=0)
+        cells = tally[1::2] - tally[::2] if isinstance(mechanism, Projection) else tally
         table[level, 1 : 1 + cells.size] = cells
     return table
-
-
-def symbol_cells(mechanism: Mechanism, tally: Counts) -> Counts:
-    """Return the cells of the statistic for the reports of each symbol, along the last axis."""
-    if isinstance(mechanism, Projection):
-        cells: Counts = tally[..., 1::2] - tally[..., ::2]
-        return cells
-    return tally
 
 
 @functools.lru_cache(maxsize=64)

@@ -22,7 +22,6 @@ RUNS = {
     "min-tasks": 3,
     "bounds-coverage": 40,
     "bounds-width": 2,
-    "discovery": 1,
     "hist-shuffle": 1,
     "errata": 20,
 }

@@ -1,0 +1,18 @@
+"""A logger for modules that commands load which log nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class LazyLog:
+    """A logger of structlog, whose import (with rich) takes as long as an answer, on first use."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, level: str) -> Any:
+        """Return what logs an event at a level."""
+        import structlog
+
+        return getattr(structlog.get_logger(self._name), level)

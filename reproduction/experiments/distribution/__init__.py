@@ -1,1 +1,0 @@
-"""The mechanism of distributions beside its rivals, which are simulated here and used nowhere."""
