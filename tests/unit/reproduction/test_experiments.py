@@ -22,6 +22,7 @@ RUNS = {
     "min-tasks": 3,
     "bounds-coverage": 40,
     "bounds-width": 2,
+    "discovery": 1,
     "hist-shuffle": 1,
     "errata": 20,
 }
