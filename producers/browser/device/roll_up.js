@@ -121,6 +121,8 @@ export class RollUp {
    * @throws As for `Device.report`. The window is kept.
    */
   async reportEnded() {
+    // by itself: the delay that it draws stays, whether a report is refused or not
+    await this.#inside.transact((transaction) => this.#look(transaction, this.#inside.clock()));
     for (let done = 0; ; done += 1) {
       const queued = await this.#inside.transact((transaction) => this.#reportOne(transaction));
       if (queued === undefined) return done;
@@ -148,7 +150,7 @@ export class RollUp {
    */
   async #reportOne(transaction) {
     const now = this.#inside.clock();
-    const course = await this.#look(transaction, now);
+    const course = await this.#course(transaction, now);
     while (course.due[0] <= now - this.window - course.delay) {
       const start = /** @type {number} */ (course.due.shift());
       const value = (await transaction.get(this.#key(start))) ?? (OF_NOTHING.includes(this.#how) ? 0 : undefined);
@@ -169,7 +171,6 @@ export class RollUp {
    *
    * @param {Transaction} transaction
    * @param {number} now
-   * @returns {Promise<Course>}
    */
   async #look(transaction, now) {
     const before = await this.#course(transaction, now);
@@ -213,7 +214,6 @@ export class RollUp {
       this.#tell("the clock was set back: what was gathered is in the present window");
     }
     if (open !== before.open || late > 0) await transaction.put(this.#place, after);
-    return after;
   }
 
   /**

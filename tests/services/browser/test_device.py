@@ -193,10 +193,10 @@ async () => {
 """
 
 
-def gathered(page: Page) -> list[Any]:
-    """Return what roll-ups hold."""
+def gathered(page: Page, part: str = "gathered") -> list[Any]:
+    """Return what roll-ups hold, or their courses."""
     keys, values = json.loads(page.evaluate(DUMP))
-    return [value for key, value in zip(keys, values, strict=True) if key[0] == "gathered"]
+    return [value for key, value in zip(keys, values, strict=True) if key[0] == part]
 
 
 def test_a_report_is_charged_stored_and_sent_once(
@@ -586,6 +586,14 @@ def test_a_window_is_reported_and_charged_once(page: Page, site: Site) -> None:
         assert call(page, "clicks.missed()") == 4
     call(page, "device.flush()")
     assert sorted((batch.time_ms + 1 - START) // DAY for batch in site.posted) == [1, 2, 7, 8]
+    page.evaluate("(days) => { now += days * 86_400_000; }", 1)
+    call(page, 'device.report("late", 1, 1)')
+    courses = []
+    for _ in range(3):
+        assert call(page, "clicks.reportEnded()").startswith("BudgetSpent")
+        courses += gathered(page, "gathering")
+    assert courses == [courses[0]] * 3, "a failure draws another delay"
+    assert courses[0]["due"] == [START + 8 * DAY, START + 9 * DAY]
 
 
 def test_a_page_reports_each_minute_what_is_over(page: Page, site: Site) -> None:
