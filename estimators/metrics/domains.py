@@ -22,6 +22,10 @@ from estimators.estimate import Estimate
 from estimators.limits import MOST_COORDINATES
 
 Keys = NDArray[Any]
+MOST_DIMENSIONS = 64
+"""Of numpy's arrays: sequences that are nested deeper are objects."""
+PLAIN_TYPES = frozenset({float, int, bool, str, bytes, type(None)})
+"""Types of single values, which numpy reads as they are."""
 
 
 def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
@@ -58,19 +62,33 @@ def _remedy(value: object) -> str:
     return " or a list of them, as list() makes" if is_many else ""
 
 
-def refuse_misread(values: object, label: str) -> None:
+def refuse_misread(values: object, label: str, depth: int = 0) -> None:
     """Raise ValueError for what numpy would misread: masked values, and bytes as numbers.
 
-    `label`: what they are, for the message.
+    Parameters
+    ----------
+    values : object
+        What an application gave: a value, an array, or sequences of them, however nested.
+    label : str
+        What they are, for the message.
+    depth : int
+        How many sequences these are in.
     """
-    for part in values if isinstance(values, list | tuple) else (values,):
-        mask = getattr(part, "mask", None)  # of pandas it is a method
-        if isinstance(mask, np.ndarray | np.bool_) and mask.any():
-            message = f"{label}: {np.count_nonzero(mask)} of {mask.size} are masked"
-            raise ValueError(f"{message}: leave out what was not measured (compressed() does)")
-        if isinstance(part, bytearray | memoryview) and memoryview(part).format[-1] in "bBc":
-            message = f"{label}: a {type(part).__name__} of bytes"
-            raise ValueError(f"{message}: expected numbers or texts; list() makes numbers of bytes")
+    is_array = hasattr(values, "__array__")
+    array = np.asanyarray(values) if is_array and not isinstance(values, np.generic) else values
+    mask = getattr(array, "mask", None)
+    if isinstance(mask, np.ndarray | np.bool_) and mask.any():
+        message = f"{label}: {np.count_nonzero(mask)} of {mask.size} are masked"
+        raise ValueError(f"{message}: leave out what was not measured (compressed() does)")
+    if isinstance(values, bytearray | memoryview) and memoryview(values).format[-1] in "bBc":
+        message = f"{label}: a {type(values).__name__} of bytes"
+        raise ValueError(f"{message}: expected numbers or texts; list() makes numbers of bytes")
+    is_sequence = hasattr(values, "__len__") and hasattr(values, "__getitem__")
+    if not is_sequence or is_array or depth == MOST_DIMENSIONS or isinstance(values, str | bytes):
+        return
+    if isinstance(values, Iterable) and not PLAIN_TYPES.issuperset(map(type, values)):
+        for part in values:
+            refuse_misread(part, label, depth + 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,9 +151,43 @@ class Domain(ABC):
         """Return values in the mechanism's units; raise ValueError for an invalid one."""
 
     def as_array(self, values: ArrayLike) -> NDArray[Any]:
-        """Return an application's values as an array; raise ValueError for masked ones."""
+        """Return an application's values as an array, whole.
+
+        Raises
+        ------
+        ValueError
+            If some are masked, or rows differ in length.
+        """
         refuse_misread(values, f"values of {self.metric!r}")
-        return np.asarray(values)
+        try:
+            return np.asarray(values)
+        except ValueError:
+            dimension = getattr(self, "dimension", None)
+            expected = "a flat array" if dimension is None else f"rows of {dimension} numbers"
+            message = f"values {shortened(values)} of {self.metric!r}: expected {expected}"
+            raise ValueError(message) from None
+
+    def rows(self, value: ArrayLike) -> NDArray[Any]:
+        """Return an application's value, or values, as an array of values, or of vectors.
+
+        Raises
+        ------
+        ValueError
+            If it has another shape than the metric's values, or something is not a number.
+        """
+        values = self.as_array(value)
+        dimension = getattr(self, "dimension", None)
+        if self.of_numbers or dimension is not None:
+            values = as_numbers(values, self.metric)
+        if dimension is None:
+            expected, is_fitting = "one value or a flat array of them", values.ndim < 2
+        else:
+            expected = f"one vector of {dimension} numbers or rows of them"
+            is_fitting = values.ndim in (1, 2) and values.shape[-1] == dimension
+        if not is_fitting:
+            shape = f"values of shape {values.shape} for {self.metric!r}"
+            raise ValueError(f"{shape}: expected {expected}")
+        return values.reshape(-1 if dimension is None else (-1, dimension))
 
     def reported(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return what a device randomizes for values; only vocabularies replace some."""

@@ -19,7 +19,7 @@ from estimators.mechanisms import MECHANISMS, Mechanism, PrefixTree, mechanism_c
 from estimators.metrics.attributes import Slicing, check_attribute
 from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
 from estimators.metrics.kinds import KINDS, Way
-from estimators.metrics.reported import ReportedMetric
+from estimators.metrics.metric import ReportedMetric
 from estimators.metrics.validation import check_duration
 from estimators.question import Question
 

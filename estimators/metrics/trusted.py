@@ -11,7 +11,7 @@ from estimators.errors import explain_missing_scipy
 from estimators.estimate import Counts, Estimate
 from estimators.exact.randomness import Bits, SystemBits
 from estimators.metrics.kinds import Way
-from estimators.metrics.reported import ReportedMetric
+from estimators.metrics.metric import ReportedMetric
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

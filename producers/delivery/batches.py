@@ -1,8 +1,28 @@
-"""A batch on its way, and the totals of those that have arrived."""
+"""Reports on their way: in columns, in a batch, and the totals of those that have arrived."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.metrics.attributes import Attributes
+
+
+class Columns(NamedTuple):
+    """Reports in columns: levels, rows, and event times in ms; and what all their devices say."""
+
+    level: NDArray[np.uint8]
+    reports: NDArray[np.integer[Any]]
+    time_ms: NDArray[np.int64]
+    attributes: Attributes = ()
+
+    def part(self, rows: slice | NDArray[np.intp]) -> Columns:
+        """Return some of the reports."""
+        level, reports, time_ms, attributes = self
+        return Columns(level[rows], reports[rows], time_ms[rows], attributes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import sqlite3
 import threading
 import time as clocks
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,14 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators import SearchMetric
 from estimators.exact.randomness import Bits
+from estimators.mechanisms.mechanism import Reports
 from estimators.metrics.attributes import MOST_BYTES, sent_attributes
 from estimators.metrics.denial import Deny, without_denied
-from estimators.metrics.metric import Metric
-from estimators.metrics.reported import ReportedMetric
-from producers.delivery.batches import Delivered, PendingBatch
-from producers.delivery.closing import Calls, Closing
-from producers.device.panes import Columns
-from producers.device.randomizing import check_metric, randomized, rules_of, values_of
+from estimators.metrics.local import LocalMetric
+from estimators.metrics.metric import Metric, ReportedMetric
+from producers.delivery.batches import Columns, Delivered, PendingBatch
+from producers.delivery.closing import CLOSED, Calls, Closing
+from producers.delivery.transport import DeviceFile, Transport
+from producers.device.checks import check_metric, rules_of
 from producers.device.times import Times, event_times
 from producers.wire.batch import encode_randomized, new_batch_id
 
@@ -41,12 +41,14 @@ _ATTRIBUTE_OVERHEAD = 2 * MOST_BYTES + 8
 
 
 class BaseReporter(Closing):
-    """Randomizes values of one metric at once; a subclass sends the reports.
+    """Randomizes values of one metric at once; a transport sends the reports.
 
     Raw values are never stored: `report` randomizes them before it returns. All methods are
     thread-safe. See :class:`producers.Reporter` for the parameters; `most_bytes` limits the bytes
-    of a batch.
+    of a batch. A subclass sets the transport.
     """
+
+    _transport: Transport
 
     def __init__(
         self,
@@ -84,65 +86,24 @@ class BaseReporter(Closing):
             batch_reports, batch_limit, metric.max_batch_reports or batch_limit
         )
         self._clock, self._counting = clock, threading.Lock()
-        self._closed, self._process = False, os.getpid()
+        self._process = os.getpid()
         self._scheduled: dict[str, Callable[[], object]] = {}
         self._calls, self._next_look = Calls(), 0.0
 
-    # -- How reports travel -----------------------------------------------------------------------
-
     @property
-    @abstractmethod
     def delivered(self) -> Delivered:
         """Reports, batches and bytes that are acknowledged so far."""
-
-    @abstractmethod
-    def has_capacity(self, reports: int) -> bool:
-        """Return whether so many more reports are taken; False: they are dropped, and counted.
-
-        Raises
-        ------
-        DeliveryError
-            If they are not, and the application has to know.
-        """
-
-    @abstractmethod
-    def buffer(self, columns: Columns) -> None:
-        """Put randomized reports into their batches."""
-
-    @abstractmethod
-    def send(self, batch: PendingBatch) -> None:
-        """Send a batch."""
-
-    @abstractmethod
-    def flush(self, timeout: float = 30.0) -> None:
-        """Send everything, and wait until it is acknowledged; DeliveryError if it is not."""
-
-    @abstractmethod
-    def close(self, timeout: float = 30.0) -> object:
-        """Flush, and accept no more reports."""
-
-    def check_pseudonymous(self) -> None:
-        """Raise ValueError if batches cannot have the pseudonyms of true values as their keys."""
+        return self._transport.delivered
 
     @property
-    def has_file(self) -> bool:
-        """Whether :meth:`transaction` has a file, which survives a restart."""
-        return False
-
-    def transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Provide the reporter's own file for one transaction, for what belongs to its reports.
-
-        Raises
-        ------
-        ValueError
-            If it has none.
-        """
-        raise ValueError(f"the reporter of {self.metric.name!r} has no file (erasing = {erasing})")
+    def file(self) -> DeviceFile | None:
+        """The file in which reports wait, and what belongs to them; None if there is none."""
+        return self._transport.file
 
     @property
     def is_closed(self) -> bool:
         """Whether no more is sent."""
-        return self._closed
+        return self._transport.is_closed
 
     @contextmanager
     def calling(self) -> Iterator[None]:
@@ -160,6 +121,7 @@ class BaseReporter(Closing):
         """Let the sending thread call a function each minute; it replaces one of the same name."""
         if not self._scheduled:
             self._next_look = clocks.monotonic() + LOOK_SECONDS
+            self._transport.serve(self.run_scheduled)
         self._scheduled[name] = call
 
     def run_scheduled(self) -> float:
@@ -241,7 +203,8 @@ class BaseReporter(Closing):
             if self.metric.sends_true_values and ledger is not None:
                 self._entrust(ledger, columns)
                 return
-            self.buffer(columns._replace(attributes=attributes_sent))
+            columns = columns._replace(attributes=attributes_sent)
+            self._transport.buffer(by_pane(columns, self.metric.pane_ms))
         with self._counting:
             self.denied += denied
 
@@ -275,7 +238,8 @@ class BaseReporter(Closing):
                 return
             columns, denied = randomized
             for rows, attributes in parts:
-                self.buffer(columns.part(rows)._replace(attributes=attributes))
+                part = columns.part(rows)._replace(attributes=attributes)
+                self._transport.buffer(by_pane(part, self.metric.pane_ms))
         with self._counting:
             self.denied += denied
 
@@ -295,23 +259,53 @@ class BaseReporter(Closing):
                 f"metric {metric.name!r} is asked in rounds: follow them with `Rounds`, and "
                 "`answer` each"
             )
-        values = values_of(metric, value)
-        demanded = np.asarray(epsilon)
-        if demanded.shape not in ((), values.shape[:1]):
+        values = metric.domain.rows(value)
+        level = metric.level_of(epsilon)
+        if level.shape not in ((), values.shape[:1]):
             raise ValueError(
-                f"epsilons of shape {demanded.shape} for values of shape {values.shape}: "
+                f"epsilons of shape {level.shape} for values of shape {values.shape}: "
                 "expected one epsilon, or one for each value"
             )
-        times = event_times(time, len(values), self._clock())
+        times = event_times(self._clock() if time is None else time, len(values))
         values, denied = self.permitted(values)
-        level = metric.level_of(epsilon)
         if level.ndim == 0:
             level = np.full(len(values), level)
-        if not self.has_capacity(len(values)) or values.size == 0:
+        if not self._transport.has_capacity(len(values)) or values.size == 0:
             return None
         self.check_open()
-        reports = randomized(metric, values, level, times, ledger, permanent, changes, self.bits)
+        reports = self._drawn(metric, values, level, times, ledger, permanent, changes)
         return Columns(level, reports, times), denied
+
+    def _drawn(
+        self,
+        metric: ReportedMetric,
+        values: NDArray[Any],
+        level: NDArray[np.uint8],
+        times: NDArray[np.int64],
+        ledger: Ledger | None,
+        permanent: float | None,
+        changes: int,
+    ) -> Reports:
+        """Return the reports of values; with a ledger, after charging it."""
+        memoized = isinstance(metric, LocalMetric) and metric.memoized
+        if permanent is not None and (ledger is None or not memoized):
+            raise ValueError(
+                f"permanent = {permanent} for {metric.name!r}: expected a ledger, which keeps the "
+                "answers, and a metric with `memoized = true`"
+            )
+        if ledger is None or metric.sends_true_values:
+            return metric.randomize(values, level, self.bits)
+        if memoized:
+            from producers.ledger.permanent_answers import repeat_or_draw
+
+            answers = None if permanent is None else Fraction(str(permanent))
+            return repeat_or_draw(ledger, metric, values, level, times, answers, changes, self.bits)
+        metric.domain.to_unit(values)  # what cannot be reported costs nothing
+        epsilons = metric.randomizer.epsilons
+        counts = np.bincount(level, minlength=len(epsilons)).tolist()
+        cost = sum(epsilon * count for epsilon, count in zip(epsilons, counts, strict=True))
+        ledger.spend(metric.name, Fraction(cost), len(values), fingerprint=metric.fingerprint)
+        return metric.randomize(values, level, self.bits)
 
     def permitted(self, values: NDArray[Any]) -> tuple[NDArray[Any], int]:
         """Return values with "other" in place of denied strings, and how many those are."""
@@ -363,7 +357,7 @@ class BaseReporter(Closing):
             raise ValueError(f"{fault}; nothing was answered")
         if open_round.threshold is None:
             raise ValueError(f"the search for {metric.name!r} is over: expected an open round")
-        values = values_of(metric, value)
+        values = metric.domain.rows(value)
         level = np.broadcast_to(metric.level_of(epsilon), values.shape)
         with self.calling():
             return self._answer(
@@ -379,7 +373,7 @@ class BaseReporter(Closing):
         level: NDArray[np.uint8],
         ledger: Ledger | None,
     ) -> int:
-        if not self.has_capacity(len(values)):
+        if not self._transport.has_capacity(len(values)):
             return 0
         self.check_open()
         metric.domain.to_unit(values)  # what cannot be answered costs nothing
@@ -399,8 +393,22 @@ class BaseReporter(Closing):
             part = slice(begin, begin + self.batch_reports)
             key = new_batch_id()
             payload = encode_randomized(metric, level[part], answers[part], now, key, number)
-            self.send(PendingBatch(key, payload, len(answers[part])))
+            self._transport.send(PendingBatch(key, payload, len(answers[part])))
         return len(answers)
+
+    def _entrust(self, ledger: Ledger, columns: Columns) -> None:
+        """Send one person's true values, each in a batch of its own, at most one a pane."""
+        from producers.device.true_values import entrusted
+
+        self._transport.check_pseudonymous()
+        ids = entrusted(ledger, self.metric, columns.level, columns.time_ms)
+        for row, key in enumerate(ids):
+            report = columns.part(slice(row, row + 1))
+            time = int(report.time_ms[0])
+            payload = encode_randomized(self.metric, report.level, report.reports, time, key)
+            self._transport.send(PendingBatch(key, payload, 1))
+
+    # -- Opened and closed ------------------------------------------------------------------------
 
     @property
     def is_elsewhere(self) -> bool:
@@ -410,28 +418,67 @@ class BaseReporter(Closing):
     def check_open(self) -> None:
         """Raise ValueError if this reporter is closed, or belongs to another process."""
         if self.is_closed:
-            raise ValueError("this reporter is closed: open a new one")
+            raise ValueError(CLOSED)
         if self.is_elsewhere:
             raise ValueError(
                 f"this reporter was opened in process {self._process}, which has forked: open a "
                 "new one in each process"
             )
 
-    def sealed(self, columns: Columns) -> PendingBatch:
-        """Return reports of one pane and slice as a batch; its time is their latest."""
-        key, last = new_batch_id(), int(columns.time_ms.max())
-        level, reports, _, attributes = columns
-        payload = encode_randomized(self.metric, level, reports, last, key, attributes=attributes)
-        return PendingBatch(key, payload, level.size)
+    def flush(self, timeout: float = 30.0) -> None:
+        """Send everything, including what failed, and wait until it is acknowledged.
 
-    def _entrust(self, ledger: Ledger, columns: Columns) -> None:
-        """Send one person's true values, each in a batch of its own, at most one a pane."""
-        from producers.device.true_values import entrusted
+        Parameters
+        ----------
+        timeout : float
+            Seconds.
 
-        self.check_pseudonymous()
-        ids = entrusted(ledger, self.metric, columns.level, columns.time_ms)
-        for row, key in enumerate(ids):
-            report = columns.part(slice(row, row + 1))
-            time = int(report.time_ms[0])
-            payload = encode_randomized(self.metric, report.level, report.reports, time, key)
-            self.send(PendingBatch(key, payload, 1))
+        Raises
+        ------
+        DeliveryError
+            If something is not acknowledged. It is kept, and the next `flush` sends it again.
+        """
+        with self._calls.flushing():
+            self._transport.flush(timeout)
+
+    def close(self, timeout: float = 30.0) -> int | None:
+        """Flush when the calls under way are over, and accept no more reports.
+
+        A second call waits for one that another thread has begun, and ends as that one does. In a
+        forked process nothing is sent, because the reports belong to the parent.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds.
+
+        Returns
+        -------
+        int or None
+            Over HTTP, the number of this metric's reports that are left in the file.
+
+        Raises
+        ------
+        DeliveryError
+            If something was not acknowledged within `timeout` seconds, and is lost.
+        """
+        if self.is_elsewhere:
+            return None
+        deadline = clocks.monotonic() + timeout
+        try:
+            return self._calls.close(deadline, lambda: self._transport.close(deadline))
+        except TimeoutError:
+            return self._transport.unsent()
+
+
+def by_pane(columns: Columns, pane_ms: int) -> Iterator[tuple[int, Columns]]:
+    """Yield the start of each pane and its reports, in order of event time."""
+    starts = columns.time_ms - columns.time_ms % pane_ms
+    if starts.size == 1 or starts.min() == starts.max():
+        yield int(starts[0]), columns
+        return
+    order = np.argsort(starts, kind="stable")
+    sorted_starts = starts[order]
+    edges = np.flatnonzero(np.diff(sorted_starts)) + 1
+    for rows in np.split(order, edges):
+        yield int(starts[rows[0]]), columns.part(rows)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 import time as clocks
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from estimators.exact.randomness import Bits
 from estimators.metrics.denial import Deny
 from estimators.metrics.metric import Metric
-from producers.delivery.batches import Delivered, PendingBatch
-from producers.delivery.delivery_errors import DeliveryError
 from producers.device.base_reporter import BaseReporter
-from producers.device.panes import Columns, PaneBuffer
-from producers.device.randomizing import check_metric
+from producers.device.checks import check_metric
 from producers.kafka.connection import Connection
 from producers.kafka.delivery import Outbox
+from producers.kafka.transport import KafkaTransport, PaneBuffer
 from producers.wire.framing import LONGEST_FRAME
 
 REPORTS_TOPIC = "dither.reports"
-KEPT_BYTES = 64 * 2**20  # of failed batches: above it, report() refuses to take more
 
 
 class Reporter(BaseReporter):
@@ -117,7 +113,7 @@ class Reporter(BaseReporter):
         check_metric(metric)
         if not batch_age >= 0:
             raise ValueError(f"batch_age = {batch_age}: expected seconds, 0 or more")
-        self.topic, self._owns_connection = topic, not isinstance(config, Connection)
+        self.topic, owns_connection = topic, not isinstance(config, Connection)
         self._connection = config if isinstance(config, Connection) else Connection(config)
         room_for_frame = 0 if schema_id is None else LONGEST_FRAME
         try:
@@ -131,59 +127,18 @@ class Reporter(BaseReporter):
                 bits=bits,
                 clock=clock,
             )
-            self._outbox = Outbox(self._connection, topic, key, schema_id)
-            self._waiting = PaneBuffer(
-                metric.pane_ms, metric.lateness_ms, self.batch_reports, batch_age
+            self._transport: KafkaTransport = KafkaTransport(
+                metric,
+                Outbox(self._connection, topic, key, schema_id),
+                PaneBuffer(metric.pane_ms, metric.lateness_ms, self.batch_reports, batch_age),
+                timer,
+                self,
+                owns_connection=owns_connection,
             )
-            self._timer, self._lock = timer, threading.Lock()
-            self._connection.add(self)
         except BaseException:
-            if self._owns_connection:
+            if owns_connection:
                 self._connection.close()
             raise
-
-    @property
-    def delivered(self) -> Delivered:
-        """Reports, batches and bytes that Kafka has acknowledged so far."""
-        return self._outbox.delivered
-
-    def has_capacity(self, reports: int) -> bool:
-        """Return True; batches that failed for good raise an error, once, or if there are many.
-
-        Raises
-        ------
-        DeliveryError
-            If batches have failed for good since the last error that told of some, or more than 64
-            MiB of them wait for `flush`. Nothing is reported then.
-        """
-        self._outbox.check(KEPT_BYTES)
-        return True
-
-    def buffer(self, columns: Columns) -> None:
-        """Put reports into their batches, and send the full ones.
-
-        Waits while librdkafka's queue is full.
-        """
-        now = self._timer()
-        with self._lock:
-            self.check_open()
-            self._seal(self._waiting.add(columns, now))
-        self._outbox.send()
-
-    def send(self, batch: PendingBatch) -> None:
-        """Send a batch; wait while librdkafka's queue is full."""
-        with self._lock:
-            self.check_open()
-            self._outbox.put(batch)
-        self._outbox.send()
-
-    def check_pseudonymous(self) -> None:
-        """Raise ValueError for a reporter whose batches have a key already."""
-        if self._outbox.key is not None:
-            raise ValueError(
-                "a reporter with a key cannot send one person's true values for "
-                f"{self.metric.name!r}: open it without a key. The pane's pseudonym is the key"
-            )
 
     def poll(self, timeout: float = 0.0) -> None:
         """Process acknowledgements, waiting up to `timeout` seconds; do what a thread would.
@@ -195,66 +150,4 @@ class Reporter(BaseReporter):
 
     def send_aged(self) -> None:
         """Send the batches that have reached their age, and run what is scheduled."""
-        now = self._timer()
-        with self._lock:
-            self._seal(self._waiting.pop_aged(now))
-        self._outbox.send()
-        self.run_scheduled()
-
-    def flush(self, timeout: float = 30.0) -> None:
-        """Send everything, including failed batches, and wait for Kafka's acknowledgement.
-
-        Parameters
-        ----------
-        timeout : float
-            Seconds.
-
-        Raises
-        ------
-        DeliveryError
-            If something is not acknowledged. The next `flush` sends it again.
-        """
-        with self._calls.flushing():
-            self._flush(clocks.monotonic() + timeout)
-
-    def close(self, timeout: float = 30.0) -> None:
-        """Flush when the calls under way are over, and accept no more reports.
-
-        A second call waits for one that another thread has begun, and ends as that one does. In a
-        forked process nothing is sent, because the reports belong to the parent.
-
-        Raises
-        ------
-        DeliveryError
-            If something was not acknowledged within `timeout` seconds: it is lost.
-        """
-        if self.is_elsewhere:
-            return
-        deadline = clocks.monotonic() + timeout
-        try:
-            self._calls.close(deadline, lambda: self._finish(deadline))
-        except TimeoutError:
-            raise self._outbox.error(are_kept=False) from None
-
-    def _flush(self, deadline: float) -> None:
-        with self._lock:
-            self._seal(self._waiting.pop_all())
-        self._outbox.send(deadline)
-        self._outbox.resend(deadline)
-        self._outbox.wait(deadline)
-
-    def _finish(self, deadline: float) -> None:
-        with self._lock:
-            self._closed = True
-        try:
-            self._flush(deadline)
-        except DeliveryError:
-            raise self._outbox.error(are_kept=False) from None
-        finally:
-            self._connection.remove(self)
-            if self._owns_connection:
-                self._connection.close(max(0.0, deadline - clocks.monotonic()))
-
-    def _seal(self, ready: Iterable[Columns]) -> None:
-        for columns in ready:
-            self._outbox.put(self.sealed(columns))
+        self._transport.send_aged()

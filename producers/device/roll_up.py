@@ -17,7 +17,6 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -25,10 +24,10 @@ import msgspec
 
 from estimators.durations import above_zero
 from estimators.metrics.local import LocalMetric
-from estimators.metrics.reported import ReportedMetric
+from estimators.metrics.metric import ReportedMetric
+from producers.delivery.transport import DeviceFile
 from producers.device.base_reporter import BaseReporter
 from producers.device.course import Course, Windows
-from producers.device.randomizing import values_of
 from producers.device.times import event_times
 from producers.ledger.accounts import number
 from producers.wire.decoding import decode_json
@@ -165,13 +164,15 @@ class RollUp:
         self._windows = Windows(self.window_ms, metric.lateness_ms)
         self._again_at = 0.0
         self._longest_delay = min(LONGEST_DELAY_MS, metric.lateness_ms // 4)
-        if not reporter.has_file and ledger is None:
+        file: DeviceFile | None = ledger if reporter.file is None else reporter.file
+        if file is None:
             raise ValueError(
                 "a roll-up needs a file, where what is gathered survives a restart: expected a "
                 "ledger, or an HttpReporter with a queue"
             )
+        self._file = file
         first = msgspec.json.encode(Course(self._windows.start(self._now()))).decode()
-        with self._transaction() as database:
+        with self._file.transaction() as database:
             for schema in _CREATE_TABLES:
                 database.execute(schema)
             database.execute("INSERT OR IGNORE INTO courses VALUES (?, ?)", (self._name, first))
@@ -197,7 +198,7 @@ class RollUp:
             If the file cannot be used. Nothing is added then.
         """
         gathered, now = self._checked(value), self._now()
-        with self._transaction(erasing=True) as database:
+        with self._file.transaction(erasing=True) as database:
             start = self._windows.present(self._course(database), now)
             held = self._values(database).get(start)
             self._keep(database, start, gathered if held is None else self._joined(held, gathered))
@@ -238,7 +239,7 @@ class RollUp:
     @property
     def missed(self) -> int:
         """How many windows were not reported in time, since the file was created."""
-        with self._transaction() as database:
+        with self._file.transaction() as database:
             return self._course(database).missed
 
     def _report_by_itself(self) -> None:
@@ -264,7 +265,7 @@ class RollUp:
         the application runs within the transaction, because it may call this roll-up or its ledger.
         """
         now, ended, count = self._now(), None, 0
-        with self._transaction(erasing=True) as database:
+        with self._file.transaction(erasing=True) as database:
             old_course = self._course(database)
             course = self._look(database, old_course, now)
             latest, values = now - self.window_ms - course.delay, self._values(database)
@@ -329,7 +330,7 @@ class RollUp:
 
     def _give_back(self, ended: Ended) -> None:
         """Keep a window whose report failed."""
-        with self._transaction() as database:
+        with self._file.transaction() as database:
             self._store(database, self._course(database).having(ended.start))
             self._keep(database, ended.start, ended.value)
 
@@ -362,15 +363,7 @@ class RollUp:
         )
 
     def _now(self) -> int:
-        return int(event_times(None, 1, self._clock())[0])
-
-    def _transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        if self.reporter.has_file:
-            return self.reporter.transaction(erasing=erasing)
-        from producers.ledger.ledger_file import transaction
-
-        assert self.ledger is not None  # noqa: S101
-        return transaction(self.ledger.path, write=True)
+        return int(event_times(self._clock(), 1)[0])
 
     def _check_budget(self, ledger: Ledger, cost: Fraction) -> None:
         """Warn if the budget is too small for the reports that may fall into one of its periods.
@@ -405,7 +398,7 @@ class RollUp:
             if value is not None:
                 raise ValueError(f"value {value!r} for how = {self.how!r}: expected none")
             return 1
-        values = values_of(self._metric, value)
+        values = self._metric.domain.rows(value)
         if len(values) != 1:
             raise ValueError(f"value {value!r}: expected one value")
         permitted, _ = self.reporter.permitted(values)

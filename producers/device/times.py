@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from estimators.metrics.domains import refuse_misread
 
-Times: TypeAlias = float | datetime.datetime | np.datetime64 | Sequence[Any] | NDArray[Any] | None
+Time: TypeAlias = float | datetime.datetime | np.datetime64 | Sequence[Any] | NDArray[Any]
+Times: TypeAlias = Time | None
 
 UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 END_OF_TIME = 253_402_300_800  # the year 10000 in seconds: beyond it, someone gave milliseconds
@@ -21,19 +22,16 @@ _EXPECTED_TIME = (
 )
 
 
-def event_times(time: Times, count: int, now: float) -> NDArray[np.int64]:
+def event_times(time: Time, count: int) -> NDArray[np.int64]:
     """Return the event times of `count` reports in milliseconds since the epoch.
 
     Parameters
     ----------
-    time : None, number, datetime, datetime64, or an array or sequence of these
-        None stands for `now`; numbers are seconds since the epoch; datetime64 is read as UTC. One
-        time applies to all reports. Arrays of numbers and of datetime64 are converted without a
-        loop.
+    time : number, datetime, datetime64, or an array or sequence of these
+        Numbers are seconds since the epoch; datetime64 is read as UTC. One time applies to all
+        reports. Arrays of numbers and of datetime64 are converted without a loop.
     count : int
         The number of reports.
-    now : float
-        Seconds since the epoch.
 
     Returns
     -------
@@ -47,13 +45,13 @@ def event_times(time: Times, count: int, now: float) -> NDArray[np.int64]:
 
     Examples
     --------
-    >>> event_times(1.5, 2, now=0)
+    >>> event_times(1.5, 2)
     array([1500, 1500])
-    >>> event_times(np.array(["2013-01-01T10:00"], dtype="M8[s]"), 1, now=0)
+    >>> event_times(np.array(["2013-01-01T10:00"], dtype="M8[s]"), 1)
     array([1357034400000])
     """
     refuse_misread(time, "times")
-    times_array = np.asarray(now if time is None else time)
+    times_array = np.asarray(time)
     if times_array.dtype.kind == "M":
         if np.isnat(times_array).any():
             raise ValueError(f"time NaT: {_EXPECTED_TIME}")

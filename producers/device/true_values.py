@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from estimators.metrics.metric import Metric
 from producers.ledger.accounts import parts_of
 from producers.ledger.ledger import Ledger
-from producers.ledger.ledger_file import transaction
 from producers.ledger.pane_participation import answer_once
 from producers.ledger.pinned_definitions import check_pin
 from producers.wire.batch import BATCH_ID_BYTES
@@ -63,7 +62,7 @@ def entrusted(
     (2, 2.0)
     """
     starts = [metric.pane_start(time) for time in times.tolist()]
-    with transaction(ledger.path, write=True) as database:
+    with ledger.transaction() as database:
         for schema in _CREATE_TABLES:
             database.execute(schema)
         check_pin(database, metric.name, metric.fingerprint)

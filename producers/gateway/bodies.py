@@ -335,7 +335,7 @@ def _time_ms(time: float | str | None) -> int:
                 f"time = {time[:80]!r}: expected ISO 8601 with a time zone "
                 "(2026-01-31T12:00:00Z), or seconds since the epoch"
             )
-    return int(event_times(moment, 1, 0.0)[0])
+    return int(event_times(moment, 1)[0])
 
 
 def _remedy(error: ReportError) -> str:

@@ -15,7 +15,7 @@ import ssl
 import threading
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
 from estimators.limits import LARGEST_ANSWER, LARGEST_DEFINITION
@@ -255,9 +255,7 @@ class GatewayClient:
                 raise TimeoutError
         self._connection.request(method, self._path + path, body, self._headers | headers)
         self._carrier = self._connection.sock
-        response = self._connection.getresponse()
-        assert isinstance(response, _Response)  # noqa: S101
-        return response
+        return cast("_Response", self._connection.getresponse())
 
     def _reached(self, address: tuple[str, int], timeout: float, *_: object) -> socket.socket:
         """Connect to the first of a host's addresses that answers; all share the deadline."""

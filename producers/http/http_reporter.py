@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time as clocks
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Unpack
 
 from estimators.exact.randomness import Bits
 from estimators.metrics.denial import Deny
 from estimators.metrics.metric import Metric
 from estimators.metrics.search import SearchMetric
-from producers.delivery.batches import Delivered, PendingBatch
+from producers.delivery.batches import Columns, Delivered, PendingBatch
 from producers.device.base_reporter import BaseReporter
-from producers.device.panes import Columns
-from producers.device.randomizing import check_metric
+from producers.device.checks import check_metric
 from producers.http.http_connection import CLOSE_TIMEOUT, HttpConnection, HttpOptions
+from producers.http.queue_file import QueueFile
 from producers.http.report_queue import BatchRule, Totals
 
 if TYPE_CHECKING:
@@ -24,6 +23,93 @@ if TYPE_CHECKING:
 
 MOST_BATCH_BYTES = 200_000
 """Of a batch: the gateway takes 240,000 by default."""
+
+
+class HttpTransport:
+    """The reports of one metric on their way to a gateway: they wait in the connection's queue."""
+
+    def __init__(
+        self, rule: BatchRule, connection: HttpConnection, *, owns_connection: bool
+    ) -> None:
+        self._rule, self._name, self._connection = rule, rule.metric.name, connection
+        self._owns_connection, self._is_closed = owns_connection, False
+        self._scheduled: Callable[[], float] | None = None
+
+    @property
+    def delivered(self) -> Delivered:
+        """Reports, batches and bytes that the gateway has acknowledged since the queue began."""
+        totals = self._connection.queue.totals(self._name)
+        return Delivered(totals.delivered, totals.batches, totals.bytes)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more is sent: the reporter is closed, or its connection."""
+        return self._is_closed or self._connection.closed
+
+    @property
+    def file(self) -> QueueFile | None:
+        """The queue's file; None in memory."""
+        return None if self._connection.path is None else self._connection.queue.file
+
+    def has_capacity(self, reports: int) -> bool:
+        """Return whether reports are taken; if not, they are counted as dropped.
+
+        Raises
+        ------
+        DefinitionChanged
+            If the gateway has changed what the metric's name means.
+        DeliveryError
+            If the queue is full, and was not told to drop anything.
+        """
+        queue = self._connection.queue
+        if (changed := self._connection.changed(self._name)) is not None:
+            raise changed
+        if not queue.is_full():
+            return True
+        if queue.when_full == "drop_new":
+            queue.drop(self._name, reports)
+            return False
+        error = self._connection.error(None, are_kept=True)
+        error.add_note(f"the queue is full ({queue.most_bytes} bytes); nothing was reported")
+        raise error
+
+    def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
+        """Put reports into the queue."""
+        if self._connection.queue.add(self._rule, panes):
+            self._connection.wake()
+
+    def send(self, batch: PendingBatch) -> None:
+        """Put a batch into the queue."""
+        self._connection.queue.put(self._name, batch)
+        self._connection.wake()
+
+    def check_pseudonymous(self) -> None:
+        """Do nothing: a batch's key is its id."""
+
+    def serve(self, call: Callable[[], float]) -> None:
+        """Let the thread that sends call a function, until the transport is closed."""
+        self._scheduled = call
+        self._connection.serve(call)
+
+    def flush(self, timeout: float) -> None:
+        """Send everything of the metric, and wait until the gateway has acknowledged it."""
+        self._connection.flush(self._name, timeout)
+
+    def close(self, deadline: float) -> int:
+        """Send what is left while the gateway takes it; return how many reports wait in the file.
+
+        With a queue in a file, the first failure ends this.
+        """
+        self._is_closed = True
+        if self._scheduled is not None:
+            self._connection.stop_serving(self._scheduled)
+        if self._owns_connection:
+            return self._connection.close(max(0.0, deadline - clocks.monotonic()))
+        return self._connection.finish(self._name, deadline)
+
+    def unsent(self) -> int:
+        """Return the number of reports in the file; DeliveryError without one."""
+        return self._connection.unsent(self._name)
 
 
 class HttpReporter(BaseReporter):
@@ -95,7 +181,7 @@ class HttpReporter(BaseReporter):
             raise ValueError(f"batch_age = {batch_age}: expected seconds, 0 or more")
         if isinstance(gateway, HttpConnection) and options:
             raise ValueError(f"options {', '.join(options)}: expected in the connection instead")
-        self._owns_connection = not isinstance(gateway, HttpConnection)
+        owns_connection = not isinstance(gateway, HttpConnection)
         self.connection = (
             gateway if isinstance(gateway, HttpConnection) else HttpConnection(gateway, **options)
         )
@@ -120,16 +206,11 @@ class HttpReporter(BaseReporter):
                     "readable on their way: expected an https:// address"
                 )
         except BaseException:
-            if self._owns_connection:
+            if owns_connection:
                 self.connection.close(0.0)
             raise
-        self._rule = BatchRule(metric, self.batch_reports, round(1000 * batch_age))
-
-    @property
-    def delivered(self) -> Delivered:
-        """Reports, batches and bytes that the gateway has acknowledged since the queue began."""
-        totals = self.totals
-        return Delivered(totals.delivered, totals.batches, totals.bytes)
+        rule = BatchRule(metric, self.batch_reports, round(1000 * batch_age))
+        self._transport = HttpTransport(rule, self.connection, owns_connection=owns_connection)
 
     @property
     def totals(self) -> Totals:
@@ -141,62 +222,11 @@ class HttpReporter(BaseReporter):
         """How often something went wrong in the background, for any metric of the connection."""
         return self.connection.failures
 
-    def has_capacity(self, reports: int) -> bool:
-        """Return whether reports are taken; if not, they are counted as dropped.
-
-        Raises
-        ------
-        DefinitionChanged
-            If the gateway has changed what the metric's name means.
-        DeliveryError
-            If the queue is full, and was not told to drop anything.
-        """
-        name, queue = self.metric.name, self.connection.queue
-        if (changed := self.connection.changed(name)) is not None:
-            raise changed
-        if not queue.is_full():
-            return True
-        if queue.when_full == "drop_new":
-            queue.drop(name, reports)
-            return False
-        error = self.connection.error(None, are_kept=True)
-        error.add_note(f"the queue is full ({queue.most_bytes} bytes); nothing was reported")
-        raise error
-
-    def buffer(self, columns: Columns) -> None:
-        """Put reports into the queue."""
-        if self.connection.queue.add(self._rule, columns):
-            self.connection.wake()
-
-    def send(self, batch: PendingBatch) -> None:
-        """Put a batch into the queue."""
-        self.connection.queue.put(self.metric.name, batch)
-        self.connection.wake()
-
-    @property
-    def has_file(self) -> bool:
-        """Whether the queue is in a file."""
-        return self.connection.path is not None
-
-    def transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Provide the queue's file for one transaction."""
-        return self.connection.queue.file.transaction(erasing=erasing)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether no more is sent: the reporter is closed, or its connection."""
-        return super().is_closed or self.connection.closed
-
     @contextmanager
     def calling(self) -> Iterator[None]:
         """Have whoever closes this reporter or its connection wait for a call."""
         with super().calling(), self.connection.calls.under_way():
             yield
-
-    def schedule(self, name: str, call: Callable[[], object]) -> None:
-        """Have the thread that sends call a function each minute, until this reporter is closed."""
-        super().schedule(name, call)
-        self.connection.serve(self.run_scheduled)
 
     def open_round(self) -> Round:
         """Return the open round of a minimum or maximum, for `answer`.
@@ -230,8 +260,7 @@ class HttpReporter(BaseReporter):
             If something is not acknowledged. It is kept, and sent later.
         """
         self.check_open()
-        with self._calls.flushing():
-            self.connection.flush(self.metric.name, timeout)
+        super().flush(timeout)
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
         """Send what is left while the gateway takes it, and accept no more reports.
@@ -255,17 +284,4 @@ class HttpReporter(BaseReporter):
         DeliveryError
             If reports are lost, because they waited in memory.
         """
-        deadline = clocks.monotonic() + timeout
-        if self.is_elsewhere:
-            return 0
-        try:
-            return self._calls.close(deadline, lambda: self._finish(deadline)) or 0
-        except TimeoutError:
-            return self.connection.unsent(self.metric.name)
-
-    def _finish(self, deadline: float) -> int:
-        self._closed = True
-        self.connection.stop_serving(self.run_scheduled)
-        if self._owns_connection:
-            return self.connection.close(max(0.0, deadline - clocks.monotonic()))
-        return self.connection.finish(self.metric.name, deadline)
+        return super().close(timeout) or 0

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.metrics.metric import Metric
-from producers.device.panes import Columns
+from producers.delivery.batches import Columns
 from producers.wire.batch import new_batch_id
 from producers.wire.decoding import decode_json
 from producers.wire.reports_pb2 import Attribute, ReportBatch

@@ -11,13 +11,12 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from estimators.metrics.metric import Metric
-from producers.delivery.batches import PendingBatch
-from producers.device.panes import Columns, by_pane
+from producers.delivery.batches import Columns, PendingBatch
 from producers.http.queue_file import QueueFile
 from producers.http.queue_tables import (
     QueuedBatch,
@@ -119,17 +118,16 @@ class ReportQueue:
         with self.file.transaction() as database:
             return stored_bytes(database) >= self.most_bytes
 
-    def add(self, rule: BatchRule, columns: Columns) -> bool:
+    def add(self, rule: BatchRule, panes: Iterable[tuple[int, Columns]]) -> bool:
         """Store reports; return whether the sender has to look: a batch is ready, or was begun."""
         metric, has_news = rule.metric, False
-        attributes = json.dumps(columns.attributes)
         with self.file.transaction() as database:
-            count(database, metric.name, "taken", columns.level.size)
-            for start, part in by_pane(columns, metric.pane_ms):
+            for start, part in panes:
+                count(database, metric.name, "taken", part.level.size)
                 over = int(part.time_ms.max()) - metric.pane_ms - metric.lateness_ms
                 closed = "metric = ? AND revision = ? AND pane_ms <= ?"
                 has_news |= self._seal(database, closed, metric.name, metric.revision, over)
-                key = (metric.name, metric.revision, start, attributes)
+                key = (metric.name, metric.revision, start, json.dumps(part.attributes))
                 done = 0
                 while done < part.level.size:
                     number, held = self._open_batch(database, key, rule.age_ms)
@@ -270,13 +268,12 @@ class ReportQueue:
         if row is not None:
             return int(row[0]), int(row[1])
         now = self._now()
-        number = database.execute(
+        (number,) = database.execute(
             "INSERT INTO open_batches (metric, revision, pane_ms, attributes, opened_ms, due_ms, "
-            "reports) VALUES (?, ?, ?, ?, ?, ?, 0)",
+            "reports) VALUES (?, ?, ?, ?, ?, ?, 0) RETURNING number",
             (*key, now, now + age_ms),
-        ).lastrowid
-        assert number is not None  # noqa: S101
-        return number, 0
+        ).fetchone()
+        return int(number), 0
 
     def _seal(self, database: sqlite3.Connection, condition: str, *values: str | float) -> bool:
         """Make batches of open ones, in order of event time; return whether there were any."""

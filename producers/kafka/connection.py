@@ -58,7 +58,7 @@ class Served(Protocol):
     def send_aged(self) -> None:
         """Send the batches that are old enough."""
 
-    def close(self, timeout: float = ...) -> None:
+    def close(self, timeout: float = ...) -> object:
         """Send everything and accept no more."""
 
 

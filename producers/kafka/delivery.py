@@ -41,21 +41,19 @@ class Outbox:
         self.topic, self.key = topic, key
         self._schema_id = None if schema_id is None else check_schema_id(schema_id)
         self.delivered = Delivered()
-        self._connection = connection
+        self.connection = connection
         self._lock, self._sending, self._sender = threading.Lock(), threading.Lock(), 0
         self._sealed: collections.deque[PendingBatch] = collections.deque()
         self._under_way: dict[bytes, PendingBatch] = {}
-        self._failed: dict[bytes, PendingBatch] = {}
+        self.failed: dict[bytes, PendingBatch] = {}
         self._reported_keys: set[bytes] = set()  # of failed batches that an error was raised for
         self._first_error = ""
 
     def check(self, most_bytes: int) -> None:
         """Raise DeliveryError for new failures, or more than `most_bytes` of failed batches."""
-        if not self._failed:
-            return
         with self._lock:
-            failed = [*self._failed.values()]
-            all_reported = self._reported_keys >= self._failed.keys()
+            failed = [*self.failed.values()]
+            all_reported = self._reported_keys >= self.failed.keys()
         if failed and not (all_reported and sum(len(b.payload) for b in failed) <= most_bytes):
             error = self.error(failed)
             error.add_note("nothing of this call was reported: repeat it")
@@ -90,9 +88,9 @@ class Outbox:
     def resend(self, deadline: float) -> None:
         """Send the failed batches again."""
         with self._lock:
-            self._under_way |= self._failed
-            self._sealed.extend(self._failed.values())
-            self._failed.clear()
+            self._under_way |= self.failed
+            self._sealed.extend(self.failed.values())
+            self.failed.clear()
             self._reported_keys.clear()
             self._first_error = ""
         self.send(deadline)
@@ -108,12 +106,12 @@ class Outbox:
         with self._lock:
             awaited = set(self._under_way)
         while awaited and time.monotonic() < deadline:
-            self._connection.producer.poll(FLUSH_WAIT)
+            self.connection.producer.poll(FLUSH_WAIT)
             with self._lock:
                 awaited &= self._under_way.keys()
         with self._lock:
             missing = [self._under_way[key] for key in awaited & self._under_way.keys()]
-            missing += self._failed.values()
+            missing += self.failed.values()
         if missing:
             raise self.error(missing)
 
@@ -123,21 +121,21 @@ class Outbox:
         """Return the error for missing batches; by default, all that are not acknowledged."""
         with self._lock:
             if missing is None:
-                missing = [*self._under_way.values(), *self._failed.values()]
-            self._reported_keys = {batch.key for batch in missing} & self._failed.keys()
-            reason = self._first_error or self._connection.last_error or "no answer in time"
+                missing = [*self._under_way.values(), *self.failed.values()]
+            self._reported_keys = {batch.key for batch in missing} & self.failed.keys()
+            reason = self._first_error or self.connection.last_error or "no answer in time"
         return DeliveryError(
             reports=sum(batch.reports for batch in missing),
             batches=len(missing),
             first_error=reason,
-            receiver=f"Kafka at {self._connection.servers}",
+            receiver=f"Kafka at {self.connection.servers}",
             check=WHAT_TO_CHECK,
             are_kept=are_kept,
         )
 
     def _hand_over(self, batch: PendingBatch, deadline: float | None) -> None:
         produce = functools.partial(
-            self._connection.producer.produce,
+            self.connection.producer.produce,
             self.topic,
             value=batch.payload,
             key=batch.key if self.key is None else self.key,
@@ -147,11 +145,9 @@ class Outbox:
             try:
                 produce()
             except BufferError as error:
-                if self._connection.closed or (
-                    deadline is not None and time.monotonic() > deadline
-                ):
+                if self.connection.closed or (deadline is not None and time.monotonic() > deadline):
                     return self._fail(batch, str(error))
-                self._connection.producer.poll(QUEUE_FULL_WAIT)
+                self.connection.producer.poll(QUEUE_FULL_WAIT)
             except KafkaException as error:
                 return self._fail(batch, describe_kafka_error(error.args[0], self.topic))
             except BaseException as error:
@@ -173,5 +169,5 @@ class Outbox:
 
     def _fail(self, batch: PendingBatch, reason: str) -> None:
         with self._lock:
-            self._failed[batch.key] = self._under_way.pop(batch.key, batch)
+            self.failed[batch.key] = self._under_way.pop(batch.key, batch)
             self._first_error = self._first_error or reason

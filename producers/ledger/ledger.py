@@ -11,6 +11,7 @@ import operator
 import sqlite3
 import time as clocks
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
 
@@ -154,7 +155,7 @@ class Ledger:
             If the file cannot be used. Nothing may be reported then.
         """
         parts = parts_of(epsilon, "epsilon")
-        with transaction(self.path, write=True) as database:
+        with self.transaction() as database:
             if fingerprint is not None:
                 check_pin(database, metric, fingerprint)
             self.pay(database, metric, parts, reports)
@@ -210,6 +211,16 @@ class Ledger:
         with transaction(self.path, write=False) as database:
             began = _setting(database, "began_ms")
         return summarize(self.accounts(), self.period_ms, utc_time(began))
+
+    def transaction(self, *, erasing: bool = True) -> AbstractContextManager[sqlite3.Connection]:
+        """Provide the file for one transaction; what it deletes is always gone from the file.
+
+        Raises
+        ------
+        LedgerError
+            If the file cannot be used, or this thread is within a transaction.
+        """
+        return transaction(self.path, write=True)
 
     # -- Within a transaction ---------------------------------------------------------------------
 

@@ -25,7 +25,6 @@ from estimators.memoization import Memoization, answer_values
 from estimators.metrics.metric import Metric
 from producers.ledger.accounts import PARTS_PER_EPSILON
 from producers.ledger.ledger import Ledger, total
-from producers.ledger.ledger_file import transaction
 from producers.ledger.pane_participation import NEVER_ANSWERED, answer_once
 from producers.ledger.pinned_definitions import pin
 
@@ -89,7 +88,7 @@ def repeat_or_draw(
     units = metric.domain.to_unit(values)
     ways = {index: Memoization(metric, index, permanent) for index in set(level.tolist())}
     room = min(changes + 1, 2 if metric.kind == "mean" else len(metric.labels))
-    with transaction(ledger.path, write=True) as database:
+    with ledger.transaction() as database:
         database.execute(_CREATE_USES)
         pin(database, metric)
         session = _Session(ledger, database, ledger.advance(database), room, source)
@@ -185,9 +184,9 @@ class _Session:
         if stored is not None:
             return stored, False
         drawn = way.metric.randomizer.encode(way.answer(value, self.bits))
-        identity = self.database.execute(
-            "INSERT INTO answers (metric, revision, parts, value, report) VALUES (?, ?, ?, ?, ?)",
+        (identity,) = self.database.execute(
+            "INSERT INTO answers (metric, revision, parts, value, report) VALUES (?, ?, ?, ?, ?) "
+            "RETURNING id",
             (*key, drawn),
-        ).lastrowid
-        assert identity is not None  # noqa: S101
+        ).fetchone()
         return (identity, drawn), True

@@ -13,7 +13,6 @@ from estimators.exact.randomness import Bits
 from estimators.metrics.search import SearchMetric
 from producers.ledger.accounts import PARTS_PER_EPSILON
 from producers.ledger.ledger import Ledger
-from producers.ledger.ledger_file import transaction
 from producers.ledger.pinned_definitions import pin
 
 _CREATE_ROUNDS = """
@@ -65,7 +64,7 @@ def claim_round(
         raise ValueError(f"round {number} of {metric.name!r}: expected 1 to {metric.search.rounds}")
     cost = metric.randomizer.epsilons[level]
     parts = math.ceil(cost * PARTS_PER_EPSILON)
-    with transaction(ledger.path, write=True) as database:
+    with ledger.transaction() as database:
         pin(database, metric)
         own_round, answered = _turn(database, metric, bits)
         if number <= answered or own_round not in (EVERY_ROUND, number):

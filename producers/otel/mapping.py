@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from estimators.metrics.metric import Metric
-from estimators.metrics.reported import ReportedMetric
+from estimators.metrics.metric import Metric, ReportedMetric
 from producers.device.base_reporter import BaseReporter
 from producers.device.roll_up import RollUp
 from producers.ledger.ledger import Ledger

@@ -145,7 +145,7 @@ class TimeFormat:
         """
         try:
             moment = self._moment(cell)
-            return int(event_times(moment, 1, 0.0)[0]), _clock_change(moment)
+            return int(event_times(moment, 1)[0]), _clock_change(moment)
         except (OverflowError, re.error) as error:
             raise ValueError(str(error)) from None
 

@@ -14,12 +14,12 @@ import numpy as np
 
 import estimators.mechanisms
 import estimators.mechanisms.shared
-import producers.device.base_reporter
+import producers.kafka.transport
 from estimators.exact.noise import DiscreteLaplace, discrete_laplace
 from estimators.exact.randomness import SeededBits, SystemBits, Words
 from estimators.extremes import Search
 from estimators.mechanisms import laplace
-from estimators.metrics.reported import ReportedMetric
+from estimators.metrics.metric import ReportedMetric
 from producers.wire.batch import encode_randomized
 
 randomize, answer = ReportedMetric.randomize, Search.answer
@@ -110,7 +110,7 @@ def byte(replace: Replace) -> None:
         higher = np.minimum(level + 1, len(metric.levels) - 1)
         return encode_randomized(metric, higher, *more, **rest)
 
-    replace(producers.device.base_reporter, "encode_randomized", wrong)
+    replace(producers.kafka.transport, "encode_randomized", wrong)
 
 
 FAULTS: dict[str, Callable[[Replace], None]] = {

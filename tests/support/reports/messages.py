@@ -11,7 +11,7 @@ import numpy as np
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from estimators import Metric
 from estimators.exact.randomness import SeededBits
-from estimators.metrics.reported import ReportedMetric
+from estimators.metrics.metric import ReportedMetric
 from producers.wire.reports_pb2 import ReportBatch
 
 DAY = 86_400_000

@@ -10,7 +10,7 @@ import numpy as np
 
 from estimators import Metric
 from estimators.exact.randomness import SeededBits
-from estimators.metrics.reported import ReportedMetric
+from estimators.metrics.metric import ReportedMetric
 from producers.wire.batch import encode_batch
 from producers.wire.framing import frame
 from producers.wire.reports_pb2 import ReportBatch

@@ -12,7 +12,6 @@ import pytest
 from estimators import DefinitionError, DenyRule, LocalMetric, SeededBits, define
 from estimators.metrics.denial import without_denied
 from estimators.metrics.loading import definition_of, read_definition
-from producers.device.randomizing import values_of
 from producers.populations.truth import RunningTruth
 from tests.support.paths import ROOT
 from tests.support.rows import row
@@ -130,7 +129,7 @@ def test_a_nul_at_the_end_belongs_to_a_string(more: dict[str, Any]) -> None:
     whole = np.array(["a\0"] * 50, dtype=object)
     assert (found == metric.randomize(whole, level, SeededBits(1))).all()
     assert (found != metric.randomize(["a"] * 50, level, SeededBits(1))).any()
-    assert values_of(metric, "a\0").tolist() == ["a\0"]
+    assert metric.domain.rows("a\0").tolist() == ["a\0"]
     named = define(name="m", kind="frequency", mechanism="grr", categories=["a", "b"], levels=[1])
     with pytest.raises(ValueError, match=r"category 'a\\x00' of 'm'"):
         LocalMetric.require(named).randomize(["a\0"], [0])

@@ -49,8 +49,7 @@ from producers import (
     Reporter,
     RollUp,
 )
-from producers.delivery.batches import PendingBatch
-from producers.device.panes import Columns
+from producers.delivery.batches import Columns, PendingBatch
 from producers.device.rounds import Round, decode, encode
 from producers.gateway import Gateway
 from producers.gateway.problems import Problem
@@ -528,7 +527,8 @@ def test_a_batch_that_was_dropped_on_its_way_and_arrives_is_delivered() -> None:
 def test_reports_do_not_wait_for_a_clock_that_was_set_back() -> None:
     clock = Clock()
     queue, one = ReportQueue(None, clock=clock), np.ones(1, dtype=np.int64)
-    queue.add(BatchRule(LATE, reports=9, age_ms=1000), Columns(one.astype(np.uint8), one, one))
+    reports = Columns(one.astype(np.uint8), one, one)
+    queue.add(BatchRule(LATE, reports=9, age_ms=1000), [(0, reports)])
     assert (queue.seal_due(), queue.has_batches()) == (1.0, False)
     clock.now -= 3600
     assert (queue.seal_due(), queue.has_batches()) == (None, True)

@@ -14,7 +14,7 @@ import pytest
 from estimators import Metric, SearchMetric, define
 from estimators.extremes import Progress
 from estimators.mechanisms.caps import best_score
-from estimators.metrics.reported import ReportedMetric as Reporting
+from estimators.metrics.metric import ReportedMetric as Reporting
 from producers import BudgetSpent, Connection, DefinitionChanged, Ledger, Reporter
 from producers.device.rounds import Round, decode
 from producers.http.answers import GatewayAnswer, Verdict, verdict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,22 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.device.panes import Columns, PaneBuffer
+from producers.delivery.batches import Columns
+from producers.device.base_reporter import by_pane
 from producers.device.times import event_times
+from producers.kafka.transport import PaneBuffer
 from tests.support.rows import row
 
 MINUTE = 60_000
 LATENESS = 20_000
 
 
-def columns(ids: range, time_ms: list[int], country: str = "") -> Columns:
+def columns(ids: range, time_ms: list[int], country: str = "") -> Iterator[tuple[int, Columns]]:
     """Reports that carry their own number."""
-    return Columns(
+    reports = Columns(
         np.array([i % 3 for i in ids], dtype=np.uint8),
         np.array(ids, dtype=np.int64),
         np.array(time_ms, dtype=np.int64),
         (("country", country),) if country else (),
     )
+    return by_pane(reports, MINUTE)
 
 
 def test_slices_wait_for_batches_of_their_own_and_close_together() -> None:
@@ -103,11 +107,10 @@ def test_every_way_to_write_a_time_means_the_same() -> None:
         np.array([MOMENT_MS / 1000] * 2),
         np.array(["2013-01-01T10:15:00.250"] * 2, dtype="M8[us]"),
         np.array([MOMENT_MS] * 2).view("M8[ms]"),
-        None,
     ]
     for time in times:
         with row(repr(time)):
-            assert event_times(time, 2, now=MOMENT_MS / 1000).tolist() == [MOMENT_MS] * 2
+            assert event_times(time, 2).tolist() == [MOMENT_MS] * 2
 
 
 def test_what_is_no_event_time_is_named() -> None:
@@ -124,4 +127,4 @@ def test_what_is_no_event_time_is_named() -> None:
     ]
     for time, said in cases:
         with row(repr(time)), pytest.raises(ValueError, match=said):
-            event_times(time, 2, now=0.0)
+            event_times(time, 2)

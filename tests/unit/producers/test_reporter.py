@@ -6,6 +6,7 @@ import dataclasses
 import subprocess
 import sys
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,13 @@ from tests.support.clocks import Clock
 from tests.support.reports.cases import summed
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, PLACE, WORDS, Broker, count
+
+
+class Boxed:
+    """Values that become an array when they are asked for one."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return np.ma.array([1.0, 0.0], mask=[False, True])
 
 
 def test_batches_hold_exactly_what_the_mechanism_made_of_the_values(broker: Broker) -> None:
@@ -166,7 +174,10 @@ def test_what_cannot_be_reported_is_named_and_nothing_is_sent(broker: Broker) ->
         (CARRIER, np.ma.array(["AA", "DL"], mask=True), 1, None, "2 of 2 are masked"),
         (LATE, 1.0, np.ma.masked, None, "epsilons: 1 of 1 are masked"),
         (LATE, 1.0, 1, np.ma.array([1.0], mask=True), "times: 1 of 1 are masked"),
-        (PLACE, [np.ma.array([1.0, 2.0], mask=True)], 1, None, "2 of 2 are masked"),
+        (PLACE, deque([np.ma.array([1.0, 2.0], mask=True)]), 1, None, "2 of 2 are masked"),
+        (LATE, ([np.ma.masked], deque([1.0])), 1, None, "1 of 1 are masked"),
+        (LATE, Boxed(), 1, None, "values of 'late': 1 of 2 are masked"),
+        (LATE, [1.0, 1.0], [Boxed()], None, "epsilons: 1 of 2 are masked"),
         (CARRIER, {"AA"}, 1, None, "category {'AA'} of 'carrier': expected one of"),
         (LATE, np.array([5], "m8[ns]"), 1, None, "value '5 nanoseconds' of 'late'"),
         (PLACE, ["1", "2"], 1, None, "value '1' of 'place': expected a number"),

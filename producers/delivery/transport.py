@@ -1,0 +1,74 @@
+"""The protocol of what takes a reporter's reports to where they are counted."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from producers.delivery.batches import Columns, Delivered, PendingBatch
+
+
+class DeviceFile(Protocol):
+    """A file on the device, which survives a restart."""
+
+    def transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+        """Provide the file's database for one transaction; `erasing`: what it deletes is gone."""
+
+
+class Transport(Protocol):
+    """What makes batches of a reporter's reports, and sends them until they are acknowledged."""
+
+    @property
+    def delivered(self) -> Delivered:
+        """Reports, batches and bytes that are acknowledged so far."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more is sent."""
+
+    @property
+    def file(self) -> DeviceFile | None:
+        """The file in which reports wait, if they wait in one."""
+
+    def has_capacity(self, reports: int) -> bool:
+        """Return whether so many more reports are taken; False: they are dropped, and counted.
+
+        Raises
+        ------
+        DeliveryError
+            If they are not, and the application has to know.
+        """
+
+    def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
+        """Put reports into their batches, by the start of their pane in ms."""
+
+    def send(self, batch: PendingBatch) -> None:
+        """Send a batch."""
+
+    def check_pseudonymous(self) -> None:
+        """Raise ValueError if batches cannot have the pseudonyms of true values as their keys."""
+
+    def serve(self, call: Callable[[], float]) -> None:
+        """Let the sending thread call a function; it returns in how many seconds again."""
+
+    def flush(self, timeout: float) -> None:
+        """Send everything, and wait until it is acknowledged; DeliveryError if it is not."""
+
+    def close(self, deadline: float) -> int | None:
+        """Flush until a deadline, on the monotonic clock, and send no more.
+
+        Returns
+        -------
+        int or None
+            The number of reports that wait in the file; None without one.
+
+        Raises
+        ------
+        DeliveryError
+            If reports are lost.
+        """
+
+    def unsent(self) -> int | None:
+        """Return or raise what `close` would, while another thread is still closing."""

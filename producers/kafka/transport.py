@@ -1,0 +1,236 @@
+"""Takes reports to Kafka: buffers them until their batch is full or old, or its pane is over.
+
+A batch has the reports of one pane and one slice: devices that say the same of themselves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from estimators.metrics.attributes import Attributes
+from estimators.metrics.metric import Metric
+from producers.delivery.batches import Columns, Delivered, PendingBatch
+from producers.delivery.closing import CLOSED
+from producers.delivery.delivery_errors import DeliveryError
+from producers.kafka.connection import Served
+from producers.kafka.delivery import Outbox
+from producers.wire.batch import encode_randomized, new_batch_id
+
+KEPT_BYTES = 64 * 2**20  # of failed batches: above it, report() refuses to take more
+
+
+@dataclasses.dataclass(slots=True)
+class _Slice:
+    opened: float
+    count: int = 0
+    columns: list[Columns] = dataclasses.field(default_factory=list)
+
+    def joined(self) -> Columns:
+        if len(self.columns) == 1:
+            return self.columns[0]
+        level, reports, time_ms, attributes = zip(*self.columns, strict=True)
+        return Columns(
+            np.concatenate(level), np.concatenate(reports), np.concatenate(time_ms), attributes[0]
+        )
+
+
+class PaneBuffer:
+    """Randomized reports that wait for their batch, by pane and slice.
+
+    A slice with `batch_reports` in a pane is sent at once, others `batch_age` seconds after their
+    first report. Reports count until `lateness_ms` after the end of their pane.
+    """
+
+    def __init__(
+        self, pane_ms: int, lateness_ms: int, batch_reports: int, batch_age: float
+    ) -> None:
+        self.pane_ms, self.lateness_ms = pane_ms, lateness_ms
+        self.batch_reports, self.batch_age = batch_reports, batch_age
+        self._panes: dict[int, dict[Attributes, _Slice]] = {}
+
+    def __len__(self) -> int:
+        """Return the number of reports waiting."""
+        return sum(waiting.count for pane in self._panes.values() for waiting in pane.values())
+
+    def add(self, panes: Iterable[tuple[int, Columns]], now: float) -> list[Columns]:
+        """Add reports at monotonic time `now`; return the batches to send, in order of event time.
+
+        Each has one pane and slice. These are full batches, and those of panes that the new reports
+        close on the workers: they must arrive first.
+        """
+        full: list[Columns] = []
+        for start, part in panes:
+            over = int(part.time_ms.max()) - self.pane_ms - self.lateness_ms
+            for closed in sorted(start_ms for start_ms in self._panes if start_ms <= over):
+                full += [reports.joined() for reports in self._panes.pop(closed).values()]
+            pane = self._panes.setdefault(start, {})
+            sliced = pane.setdefault(part.attributes, _Slice(now))
+            sliced.columns.append(part)
+            sliced.count += part.level.size
+            if sliced.count >= self.batch_reports:
+                full += self._cut(pane, sliced, now)
+        return full
+
+    def pop_aged(self, now: float) -> list[Columns]:
+        """Remove and return the batches that have reached their age, in order of event time."""
+        batches = []
+        for start in sorted(self._panes):
+            pane = self._panes[start]
+            old = [key for key, waiting in pane.items() if now - waiting.opened >= self.batch_age]
+            batches += [pane.pop(key).joined() for key in old]
+            if not pane:
+                del self._panes[start]
+        return batches
+
+    def pop_all(self) -> list[Columns]:
+        """Remove and return all that is waiting, in order of event time."""
+        panes = [self._panes.pop(start) for start in sorted(self._panes)]
+        return [waiting.joined() for pane in panes for waiting in pane.values()]
+
+    def _cut(self, pane: dict[Attributes, _Slice], full: _Slice, now: float) -> Iterator[Columns]:
+        joined, size = full.joined(), self.batch_reports
+        cut_count = full.count - full.count % size
+        if cut_count == full.count:
+            del pane[joined.attributes]
+        else:  # what is left came with the last call: a slice is cut as soon as it is full
+            remaining = joined.part(slice(cut_count, None))
+            pane[joined.attributes] = _Slice(now, full.count - cut_count, [remaining])
+        for begin in range(0, cut_count, size):
+            yield joined.part(slice(begin, begin + size))
+
+
+class KafkaTransport:
+    """The reports of one metric on their way to Kafka.
+
+    Parameters
+    ----------
+    metric, outbox, waiting
+        The metric, where its batches go, and where reports wait for them.
+    timer : callable
+        Monotonic seconds: the age of batches.
+    reporter : Served
+        The outbox's connection serves it until the transport is closed.
+    owns_connection : bool
+        Whether the connection is closed with the transport.
+    """
+
+    file = None
+
+    def __init__(
+        self,
+        metric: Metric,
+        outbox: Outbox,
+        waiting: PaneBuffer,
+        timer: Callable[[], float],
+        reporter: Served,
+        *,
+        owns_connection: bool,
+    ) -> None:
+        self._metric, self._outbox, self._waiting, self._timer = metric, outbox, waiting, timer
+        self._reporter, self._owns_connection = reporter, owns_connection
+        self._lock, self.is_closed = threading.Lock(), False
+        self._scheduled: Callable[[], float] | None = None
+        outbox.connection.add(reporter)
+
+    @property
+    def delivered(self) -> Delivered:
+        """Reports, batches and bytes that Kafka has acknowledged so far."""
+        return self._outbox.delivered
+
+    def has_capacity(self, reports: int) -> bool:
+        """Return True; batches that failed for good raise an error, once, or if there are many.
+
+        Raises
+        ------
+        DeliveryError
+            If batches have failed for good since the last error that told of some, or more than 64
+            MiB of them wait for `flush`.
+        """
+        if self._outbox.failed:
+            self._outbox.check(KEPT_BYTES)
+        return True
+
+    def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
+        """Put reports into their batches, and send the full ones; wait while the queue is full."""
+        now = self._timer()
+        with self._lock:
+            self._check_open()
+            is_ready = self._seal(self._waiting.add(panes, now))
+        if is_ready:
+            self._outbox.send()
+
+    def send(self, batch: PendingBatch) -> None:
+        """Send a batch; wait while librdkafka's queue is full."""
+        with self._lock:
+            self._check_open()
+            self._outbox.put(batch)
+        self._outbox.send()
+
+    def check_pseudonymous(self) -> None:
+        """Raise ValueError if batches have a key already."""
+        if self._outbox.key is not None:
+            raise ValueError(
+                "a reporter with a key cannot send one person's true values for "
+                f"{self._metric.name!r}: open it without a key. The pane's pseudonym is the key"
+            )
+
+    def serve(self, call: Callable[[], float]) -> None:
+        """Call a function whenever batches are sent by age."""
+        self._scheduled = call
+
+    def send_aged(self) -> None:
+        """Send the batches that have reached their age, and run what is scheduled."""
+        now = self._timer()
+        with self._lock:
+            self._seal(self._waiting.pop_aged(now))
+        self._outbox.send()
+        if self._scheduled is not None:
+            self._scheduled()
+
+    def flush(self, timeout: float) -> None:
+        """Send everything, including failed batches, and wait for Kafka's acknowledgement."""
+        self._flush(time.monotonic() + timeout)
+
+    def close(self, deadline: float) -> None:
+        """Flush until a deadline, and send no more; DeliveryError if something is lost."""
+        with self._lock:
+            self.is_closed = True
+        try:
+            self._flush(deadline)
+        except DeliveryError:
+            raise self._outbox.error(are_kept=False) from None
+        finally:
+            self._outbox.connection.remove(self._reporter)
+            if self._owns_connection:
+                self._outbox.connection.close(max(0.0, deadline - time.monotonic()))
+
+    def unsent(self) -> None:
+        """Raise the error for what is not acknowledged."""
+        raise self._outbox.error(are_kept=False)
+
+    def _flush(self, deadline: float) -> None:
+        with self._lock:
+            self._seal(self._waiting.pop_all())
+        self._outbox.send(deadline)
+        self._outbox.resend(deadline)
+        self._outbox.wait(deadline)
+
+    def _seal(self, ready: Iterable[Columns]) -> bool:
+        """Make batches, in order; the time of each is its latest. Return whether there are any."""
+        is_ready = False
+        for level, reports, times, attributes in ready:
+            key, last, is_ready = new_batch_id(), int(times.max()), True
+            payload = encode_randomized(
+                self._metric, level, reports, last, key, attributes=attributes
+            )
+            self._outbox.put(PendingBatch(key, payload, level.size))
+        return is_ready
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise ValueError(CLOSED)
