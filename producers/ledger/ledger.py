@@ -206,7 +206,7 @@ class Ledger:
         ...     print(ledger)  # doctest: +ELLIPSIS
         In the last 24 hours this device gave 3 randomized answers about dep_delay (1.5). Anyone
         who has seen all of them can be at most e^1.5 = 4.5 times surer of anything about you than
-        before. 0.5 of 2 is left; more is free again from ...
+        before. 0.5 of 2 is left. More is free again from ...
         """
         with transaction(self.path, write=False) as database:
             began = _setting(database, "began_ms")

@@ -172,15 +172,15 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
     ------
     LedgerError
         If the file is missing, foreign, damaged or read-only, another user's or writable by others,
-        the disk is full, another process keeps the file locked, or this thread is within a
-        transaction already.
+        the disk is full, another process or thread keeps the file locked, or this thread is within
+        a transaction already.
     """
     if fault := fault_of_owner(path):
         raise LedgerError(path, fault)
     if getattr(_THREAD_STATE, "is_within", False):
         raise LedgerError(path, REENTERED)
     address = f"{path.absolute().as_uri()}?mode=rw"  # reading, too, may have to undo a crash
-    with _marked_as_within(), _ONE_AT_A_TIME:
+    with _one_at_a_time(path):
         try:
             database = sqlite3.connect(
                 address, uri=True, isolation_level=None, timeout=BUSY_SECONDS
@@ -201,10 +201,15 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def _marked_as_within() -> Iterator[None]:
+def _one_at_a_time(path: Path) -> Iterator[None]:
     _THREAD_STATE.is_within = True
     try:
-        yield
+        if not _ONE_AT_A_TIME.acquire(timeout=BUSY_SECONDS):
+            raise LedgerError(path, "another thread keeps it, or another ledger, locked: try again")
+        try:
+            yield
+        finally:
+            _ONE_AT_A_TIME.release()
     finally:
         _THREAD_STATE.is_within = False
 

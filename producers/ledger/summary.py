@@ -32,7 +32,7 @@ def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.d
     if repeated:
         sentences.append(
             f"Answers about {' and '.join(repeated)} are repeated while the value stays the same, "
-            "so they reveal when it changed; this account does not include that. They are charged "
+            "so they reveal when it changed. This account does not include that. They are charged "
             "as if it had changed."
         )
     sentences += _left(total, metrics)
@@ -48,26 +48,28 @@ def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.d
 def _given(metrics: list[Account], total: Account, period: str, of_what: str) -> str:
     if not total.reports:
         return f"In the last {period} this device gave no answers."
-    about = " and ".join(_about(account) for account in metrics if account.reports)
-    trusted = [account.metric for account in metrics if account.trusted and account.reports]
-    observed = "all of them"
-    if trusted:
+    reported = [account for account in metrics if account.reports]
+    answers = [_about(account) for account in reported if not account.trusted]
+    values = [_about(account) for account in reported if account.trusted]
+    statements = [f"gave {' and '.join(answers)}"] if answers else []
+    observed, knowing = "all of them", ""
+    if values:
+        statements.append(f"sent {' and '.join(values)} to a trusted collector")
         observed = "all the collector's releases, and the randomized answers,"
-    sentence = (
-        f"In the last {period} this device gave {about}. Anyone who has seen {observed} can be at "
-        f"most e^{number(total.spent)} = {times(total.spent)} times surer of {of_what} than "
-        "before."
+        names = " and ".join(account.metric for account in reported if account.trusted)
+        knowing = f" The collector itself knows the true values of {names}."
+    return (
+        f"In the last {period} this device {'. It '.join(statements)}. Anyone who has seen "
+        f"{observed} can be at most e^{number(total.spent)} = {times(total.spent)} times surer of "
+        f"{of_what} than before.{knowing}"
     )
-    if trusted:
-        sentence += f" The collector itself knows the true values of {' and '.join(trusted)}."
-    return sentence
 
 
 def _about(account: Account) -> str:
     if not account.trusted:
         return f"{_answers(account.reports)} about {account.metric} ({number(account.spent)})"
     values = f"{account.reports} true value{'' if account.reports == 1 else 's'}"
-    return f"{values} of {account.metric} to a trusted collector ({number(account.spent)})"
+    return f"{values} of {account.metric} ({number(account.spent)})"
 
 
 def _left(total: Account, metrics: list[Account]) -> list[str]:
@@ -76,10 +78,9 @@ def _left(total: Account, metrics: list[Account]) -> list[str]:
         if account.budget is None or account.left is None:
             continue
         of = f" for {account.metric}" if account.metric else ""
-        sentence = f"{number(account.left)} of {number(account.budget)} is left{of}"
+        sentences.append(f"{number(account.left)} of {number(account.budget)} is left{of}.")
         if account.more_at is not None:
-            sentence += f"; more is free again from {account.more_at:%Y-%m-%d %H:%M} UTC"
-        sentences.append(f"{sentence}.")
+            sentences.append(f"More is free again from {account.more_at:%Y-%m-%d %H:%M} UTC.")
     return sentences
 
 

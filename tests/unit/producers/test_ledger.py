@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sqlite3
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,6 +25,7 @@ from estimators import Metric
 from estimators.exact.randomness import SeededBits, Words
 from producers import BudgetSpent, Ledger, LedgerError, Reporter
 from producers.delivery.batches import PendingBatch
+from producers.ledger import ledger_file
 from tests.support.clocks import Clock
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, LATE, Broker
@@ -104,12 +108,32 @@ def test_a_refused_report_is_not_drawn_and_not_sent(broker: Broker, topic: str, 
     assert broker.read(topic) == []
 
 
-def test_a_clock_cannot_use_the_ledger_that_asks_it(path: Path) -> None:
+def test_a_clock_or_bits_that_fail_or_wait_leave_nothing_charged_and_nothing_locked(
+    path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait() -> float:
+        asked.set()
+        go_on.wait(60)
+        return time.time()
+
+    asked, go_on, bits = threading.Event(), threading.Event(), cast("Any", object())
     Ledger(path, budget=1)
     ledger = Ledger(path, clock=lambda: float(ledger.left() or 0))
     with pytest.raises(LedgerError, match="within a transaction of the same thread"):
         ledger.spend("late", 1)
+    memoized = dataclasses.replace(CARRIER, memoized=True)
+    with Reporter(memoized, broker.config, bits=bits) as reporter, pytest.raises(AttributeError):
+        reporter.report("AA", epsilon=1, ledger=Ledger(path))
     assert Ledger(path).left() == 1
+    monkeypatch.setattr(ledger_file, "BUSY_SECONDS", 0.05)
+    waiting = threading.Thread(target=Ledger(path, clock=wait).spend, args=("late", 1))
+    waiting.start()
+    assert asked.wait(60)
+    with pytest.raises(LedgerError, match="another thread"):
+        Ledger(path)
+    go_on.set()
+    waiting.join()
+    assert Ledger(path).left() == 0
 
 
 def test_what_cannot_be_reported_costs_nothing(broker: Broker, topic: str, path: Path) -> None:
@@ -120,10 +144,10 @@ def test_what_cannot_be_reported_costs_nothing(broker: Broker, topic: str, path:
         (LATE, 1.0, 1, -5, "1970"),
         (CARRIER, "Concorde", 1, None, "Concorde"),
     ]
-    for metric, value, epsilon, time, told in cases:
+    for metric, value, epsilon, moment, told in cases:
         with row(told), Reporter(metric, broker.config, topic=topic) as reporter:
             with pytest.raises(ValueError, match=told):
-                reporter.report(value, epsilon=epsilon, time=time, ledger=ledger)
+                reporter.report(value, epsilon=epsilon, time=moment, ledger=ledger)
             reporter.close()
             with pytest.raises(ValueError, match="closed"):
                 reporter.report(1.0 if metric is LATE else "AA", epsilon=1, ledger=ledger)
@@ -373,7 +397,7 @@ def test_the_ledger_tells_its_total_in_plain_words(path: Path, clock: Clock) -> 
     assert str(ledger) == (
         "In the last 24 hours this device gave 3 randomized answers about dep_delay (1.5). "
         "Anyone who has seen all of them can be at most e^1.5 = 4.5 times surer of anything about "
-        "you than before. 0.5 of 2 is left; more is free again from 2023-11-16 23:13 UTC. 1 of 1 "
+        "you than before. 0.5 of 2 is left. More is free again from 2023-11-16 23:13 UTC. 1 of 1 "
         "is left for late. Since 2023-11-14 it gave 4 randomized answers, at a total cost of 2.5."
     )
     account = ledger.accounts()["dep_delay"]

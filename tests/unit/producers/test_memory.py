@@ -67,7 +67,7 @@ def test_the_same_value_has_the_same_answer_and_costs_what_others_would(ledger: 
     account = ledger.accounts()["carrier"]
     assert (account.reports, account.permanent, float(account.ever_spent)) == (18, 3, 3.0)
     assert len(set(first.values())) > 1  # alike with probability below 1e-3
-    assert "so they reveal when it changed; this account does not include that" in str(ledger)
+    assert "so they reveal when it changed. This account does not include that" in str(ledger)
 
 
 def test_a_period_is_charged_for_its_room_whether_or_not_the_value_changed(tmp_path: Path) -> None:
