@@ -162,10 +162,14 @@ class Domain(ABC):
         try:
             return np.asarray(values)
         except ValueError:
-            dimension = getattr(self, "dimension", None)
-            expected = "a flat array" if dimension is None else f"rows of {dimension} numbers"
-            message = f"values {shortened(values)} of {self.metric!r}: expected {expected}"
-            raise ValueError(message) from None
+            self._refuse_shape(f"values {shortened(values)} of")
+
+    def _refuse_shape(self, values: str) -> NoReturn:
+        dimension = getattr(self, "dimension", None)
+        expected = "one value or a flat array of them"
+        if dimension is not None:
+            expected = f"one vector of {dimension} numbers or rows of them"
+        raise ValueError(f"{values} {self.metric!r}: expected {expected}") from None
 
     def rows(self, value: ArrayLike) -> NDArray[Any]:
         """Return an application's value, or values, as an array of values, or of vectors.
@@ -177,16 +181,11 @@ class Domain(ABC):
         """
         values = self.as_array(value)
         dimension = getattr(self, "dimension", None)
+        is_fitting = values.ndim < 2 if dimension is None else values.shape[-1:] == (dimension,)
+        if not is_fitting or values.ndim > 2:
+            self._refuse_shape(f"values of shape {values.shape} for")
         if self.of_numbers or dimension is not None:
             values = as_numbers(values, self.metric)
-        if dimension is None:
-            expected, is_fitting = "one value or a flat array of them", values.ndim < 2
-        else:
-            expected = f"one vector of {dimension} numbers or rows of them"
-            is_fitting = values.ndim in (1, 2) and values.shape[-1] == dimension
-        if not is_fitting:
-            shape = f"values of shape {values.shape} for {self.metric!r}"
-            raise ValueError(f"{shape}: expected {expected}")
         return values.reshape(-1 if dimension is None else (-1, dimension))
 
     def reported(self, values: NDArray[Any]) -> NDArray[Any]:

@@ -343,14 +343,16 @@ class Metric(ABC):
         refuse_misread(epsilons, "epsilons")
         try:
             array = np.asarray(epsilons)
-        except ValueError:  # lists of different lengths
+            if array.dtype.kind == "O" and all(type(number) is int for number in array.flat):
+                array = array.astype(np.float64)  # numpy has no integer that is so large
+        except (ValueError, OverflowError):  # lists of different lengths
             array = np.asarray(None)
         if array.dtype.kind not in "iuf":  # a truth value or a text is no demand
             raise ValueError(f"epsilon = {shortened(epsilons)}: expected {A_DEMAND}")
         demanded = array.astype(np.float64)
         if not (is_demand := demanded > 0).all():  # not a number is not above 0 either
             odd = demanded[~is_demand].ravel()[0]
-            raise ValueError(f"epsilon = {odd:g}: expected {A_DEMAND}, as for {self.name!r}")
+            raise ValueError(f"epsilon = {odd:g}: expected {A_DEMAND}")
         level = np.searchsorted(np.asarray(self.levels), demanded, side="right") - 1
         if (refused := level < 0).any():
             raise ValueError(

@@ -29,10 +29,10 @@ export function categoryIndex(definition, value) {
   const names = /** @type {string[]} */ (definition.categories);
   const index = typeof value === "string" ? names.indexOf(value) : /** @type {number} */ (value);
   if (Number.isInteger(index) && index >= 0 && index < count) return index;
+  const listed = [...names].sort().slice(0, 10).join(", ") + (count > 10 ? ` and ${count - 10} more` : "");
   throw outside(
     `category ${String(value)} of ${definition.name}`,
-    `an index from 0 to ${count - 1}, or a name ` +
-      `(${names.slice(0, 10).join(", ")}${count > 10 ? ", ..." : ""})`,
+    Number.isSafeInteger(value) ? `0 to ${count - 1}` : `one of ${listed}`,
   );
 }
 

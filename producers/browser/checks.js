@@ -81,11 +81,14 @@ export function wrongOptions({ name }, expected) {
   return wrong(`options of ${name}`, expected);
 }
 
+/** @internal */
+export const LEAVE_OUT = "; leave out what was not measured";
+
 /** @param {unknown} value @param {string} name The metric's. @returns {number} @internal */
 export function numberOf(value, name) {
   const found = typeof value === "boolean" ? Number(value) : value;
   if (typeof found === "number" && !Number.isNaN(found)) return found;
-  throw wrongValue(value, name, "a number; leave out what was not measured");
+  throw wrongValue(value, name, `a number${LEAVE_OUT}`);
 }
 
 /** @param {unknown} value @param {string} name The metric's. @returns {string} @internal */

@@ -18,6 +18,7 @@ const KINDS = ["minimum", "maximum"];
 const SPLITS = ["users", "budget"];
 const LARGEST_LEVEL = 64;
 const MOST_BYTES = 64; // of an attribute's name, and of its value
+const MOST_KEYS = 512; // of a table: options, constants, a rule, or a code of strings
 const OTHER = "other";
 
 /**
@@ -53,7 +54,7 @@ export function canonicalForm(definition) {
   checkLimits(definition);
   const { name, kind, mechanism, levels, range, categories, options = {} } = definition;
   const pane = Math.round(Number(definition.pane_seconds) * 1000);
-  if (!(pane > 0) || typeof kind !== "string" || !Array.isArray(levels) || JSON.stringify(options).length > 1e4) {
+  if (!(pane > 0) || typeof kind !== "string" || !Array.isArray(levels)) {
     throw wrong(name, `a whole definition, as GET /v1/metrics/${name} answers`);
   }
   /** @type {Record<string, string>} */
@@ -62,7 +63,7 @@ export function canonicalForm(definition) {
     kind: quoted(kind),
     levels: listOf(levels, float),
     mechanism: quoted(mechanism),
-    options: object(Object.fromEntries(Object.entries(options).map(([k, v]) => [k, option(v)]))),
+    options: written(options),
     pane: String(pane),
     range: range === undefined ? "null" : listOf(range, float),
   };
@@ -137,14 +138,12 @@ function whole(number) {
 
 /** Integers and strings in lists and objects. @param {unknown} value @returns {string} */
 function written(value) {
+  if (typeof value === "string") return quoted(value);
   if (Array.isArray(value)) return listOf(value, written);
-  if (typeof value !== "object" || value === null) return option(value);
-  return object(Object.fromEntries(Object.entries(value).map(([k, v]) => [k, written(v)])));
-}
-
-/** @param {unknown} value */
-function option(value) {
-  return typeof value === "string" ? quoted(value) : whole(value);
+  if (typeof value !== "object" || value === null) return whole(value);
+  const entries = Object.entries(value);
+  if (entries.length > MOST_KEYS) throw outside("a table", `at most ${MOST_KEYS} keys`);
+  return object(Object.fromEntries(entries.map(([k, v]) => [k, written(v)])));
 }
 
 /**

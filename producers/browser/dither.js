@@ -17,6 +17,7 @@
  * @module dither
  */
 
+import { outside, wrong } from "./checks.js";
 import { coarsen } from "./definition.js";
 import { withoutDenied } from "./deny.js";
 import { levelOf, mechanismOf } from "./mechanisms.js";
@@ -131,14 +132,29 @@ export function randomize(definition, value, epsilon, bits = systemBits, deny = 
 }
 
 /**
+ * Values, and as many epsilons, without holes.
+ *
  * @param {Definition} definition
  * @param {Value | Value[]} values
- * @returns {Value[]}
+ * @param {number | number[]} epsilons
+ * @returns {[Value[], number[]]}
+ * @throws {TypeError | RangeError} If there is none, or one that is many; or they do not fit.
  * @internal
  */
-export function listOfValues({ coordinates }, values) {
+export function listsOf({ name, coordinates }, values, epsilons) {
   const isOne = !Array.isArray(values) || (coordinates && !Array.isArray(values[0]));
-  return /** @type {Value[]} */ (isOne ? [values] : Array.from(values)); // without holes
+  const all = /** @type {Value[]} */ (isOne ? [values] : Array.from(values));
+  const each = Array.isArray(epsilons) ? Array.from(epsilons) : all.map(() => epsilons);
+  if (all.length === 0) throw new RangeError(`no values of ${name}`);
+  if (each.length !== all.length) {
+    throw outside(
+      `${each.length} epsilons for ${all.length} values`, "one, or one for each value",
+    );
+  }
+  if (!coordinates && all.some(Array.isArray)) {
+    throw wrong(name, "one value or a flat array of them");
+  }
+  return [all, each];
 }
 
 /**
@@ -158,17 +174,9 @@ export function listOfValues({ coordinates }, values) {
  */
 export async function report(url, definition, values, epsilons, options = {}) {
   const { time, attributes = {}, deny, ...posting } = options;
-  const all = listOfValues(definition, values);
-  if (all.length === 0) throw new RangeError(`no values of ${definition.name}: nothing to report`);
-  if (Array.isArray(epsilons) && epsilons.length !== all.length) {
-    throw new RangeError(`${epsilons.length} epsilons for ${all.length} values`);
-  }
+  const [all, each] = listsOf(definition, values, epsilons);
   coarsen(definition, attributes); // what cannot be sent is not randomized
-  const randomized = all.map((value, i) =>
-    randomize(
-      definition, value, Array.isArray(epsilons) ? epsilons[i] : epsilons, systemBits, deny,
-    ),
-  );
+  const randomized = all.map((value, i) => randomize(definition, value, each[i], systemBits, deny));
   const body = encodeBatch(
     definition,
     randomized.map(({ level }) => level),

@@ -9,7 +9,7 @@
  * @module vectors
  */
 
-import { numberOf, wholeOptions, wrong, wrongOptions, wrongValue } from "./checks.js";
+import { LEAVE_OUT, numberOf, wholeOptions, wrong, wrongOptions, wrongValue } from "./checks.js";
 import { bernoulli, missThreshold, roundUp, roundsUp, uniformBelow } from "./sampling.js";
 
 /** @import { Definition } from "./dither.js" */
@@ -41,12 +41,12 @@ function ballOf({ name, coordinates, radius = NaN }) {
     throw wrong(name, "a definition with coordinates and a radius");
   }
   return (value) => {
-    if (!Array.isArray(value) || value.length !== size) {
-      throw wrongValue(value, name, `a list of ${size} numbers`);
+    if (!Array.isArray(value) || value.length !== size || value.some(Array.isArray)) {
+      throw wrongValue(value, name, `one vector of ${size} numbers or rows of them`);
     }
     const given = Array.from(value, (each) => numberOf(each, name));
     const scale = Math.max(radius, ...given.map(Math.abs)); // squares must not overflow
-    if (scale === Infinity) throw wrongValue(value, name, "finite numbers; leave out what was not measured");
+    if (scale === Infinity) throw wrongValue(value, name, `finite numbers${LEAVE_OUT}`);
     const vector = given.map((each) => each / scale);
     const length = lengthOf(vector);
     const isLong = scale > radius || length > 1;

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from estimators import SearchMetric
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.mechanism import Reports
-from estimators.metrics.attributes import MOST_BYTES, sent_attributes
+from estimators.metrics.attributes import MOST_BYTES, Attributes, sent_attributes
 from estimators.metrics.denial import Deny, without_denied
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric, ReportedMetric
@@ -192,21 +192,11 @@ class BaseReporter(Closing):
             If so many earlier reports have not arrived that no more are taken. Nothing is reported
             then.
         """
-        attributes_sent = self._attributes
+        sent = self._attributes
         if attributes is not None:
-            attributes_sent = sent_attributes(self.metric.slicing, attributes)
+            sent = sent_attributes(self.metric.slicing, attributes)
         with self.calling():
-            randomized = self._randomized(value, epsilon, time, ledger, permanent, changes)
-            if randomized is None:
-                return
-            columns, denied = randomized
-            if self.metric.sends_true_values and ledger is not None:
-                self._entrust(ledger, columns)
-                return
-            columns = columns._replace(attributes=attributes_sent)
-            self._transport.buffer(by_pane(columns, self.metric.pane_ms))
-        with self._counting:
-            self.denied += denied
+            self._report(value, epsilon, time, [(None, sent)], ledger, permanent, changes)
 
     def report_groups(
         self,
@@ -233,26 +223,19 @@ class BaseReporter(Closing):
         slicing = self.metric.slicing
         parts = [(rows, sent_attributes(slicing, attributes)) for rows, attributes in groups]
         with self.calling():
-            randomized = self._randomized(value, epsilon, time, None, None, 1)
-            if randomized is None:
-                return
-            columns, denied = randomized
-            for rows, attributes in parts:
-                part = columns.part(rows)._replace(attributes=attributes)
-                self._transport.buffer(by_pane(part, self.metric.pane_ms))
-        with self._counting:
-            self.denied += denied
+            self._report(value, epsilon, time, parts)
 
-    def _randomized(
+    def _report(
         self,
         value: ArrayLike,
         epsilon: ArrayLike,
         time: Times,
-        ledger: Ledger | None,
-        permanent: float | None,
-        changes: int,
-    ) -> tuple[Columns, int] | None:
-        """Return the reports of values, and how many are denied; None if they are not taken."""
+        parts: Iterable[tuple[NDArray[np.intp] | None, Attributes]],
+        ledger: Ledger | None = None,
+        permanent: float | None = None,
+        changes: int = 1,
+    ) -> None:
+        """Randomize values, and buffer reports: those of some rows, or all, with attributes."""
         metric = self.metric
         if not isinstance(metric, ReportedMetric):
             raise ValueError(
@@ -264,17 +247,26 @@ class BaseReporter(Closing):
         if level.shape not in ((), values.shape[:1]):
             raise ValueError(
                 f"epsilons of shape {level.shape} for values of shape {values.shape}: "
-                "expected one epsilon, or one for each value"
+                "expected one, or one for each value"
             )
         times = event_times(self._clock() if time is None else time, len(values))
         values, denied = self.permitted(values)
         if level.ndim == 0:
             level = np.full(len(values), level)
         if not self._transport.has_capacity(len(values)) or values.size == 0:
-            return None
+            return
         self.check_open()
         reports = self._drawn(metric, values, level, times, ledger, permanent, changes)
-        return Columns(level, reports, times), denied
+        columns = Columns(level, reports, times)
+        if metric.sends_true_values and ledger is not None:
+            self._entrust(ledger, columns)
+            return
+        for rows, attributes in parts:
+            part = columns if rows is None else columns.part(rows)
+            part = part._replace(attributes=attributes)
+            self._transport.buffer(by_pane(part, metric.pane_ms))
+        with self._counting:
+            self.denied += denied
 
     def _drawn(
         self,
@@ -359,42 +351,30 @@ class BaseReporter(Closing):
             raise ValueError(f"the search for {metric.name!r} is over: expected an open round")
         values = metric.domain.rows(value)
         level = np.broadcast_to(metric.level_of(epsilon), values.shape)
+        number, threshold = open_round.number, open_round.threshold
         with self.calling():
-            return self._answer(
-                metric, open_round.number, open_round.threshold, values, level, ledger
-            )
-
-    def _answer(
-        self,
-        metric: SearchMetric,
-        number: int,
-        threshold: float,
-        values: NDArray[Any],
-        level: NDArray[np.uint8],
-        ledger: Ledger | None,
-    ) -> int:
-        if not self._transport.has_capacity(len(values)):
-            return 0
-        self.check_open()
-        metric.domain.to_unit(values)  # what cannot be answered costs nothing
-        if ledger is not None:
-            from producers.ledger.round_participation import claim_round
-
-            if values.size != 1:
-                raise ValueError(
-                    f"{values.size} values with one ledger: expected one value, as a ledger is for "
-                    "one person"
-                )
-            if not claim_round(ledger, metric, number, int(level[0]), self.bits):
+            if not self._transport.has_capacity(len(values)):
                 return 0
-        answers = metric.search.answer(values, level, threshold, self.bits)
-        now = int(1000 * self._clock())  # a batch that is sent again has to meet itself in its pane
-        for begin in range(0, len(answers), self.batch_reports):
-            part = slice(begin, begin + self.batch_reports)
-            key = new_batch_id()
-            payload = encode_randomized(metric, level[part], answers[part], now, key, number)
-            self._transport.send(PendingBatch(key, payload, len(answers[part])))
-        return len(answers)
+            self.check_open()
+            metric.domain.to_unit(values)  # what cannot be answered costs nothing
+            if ledger is not None:
+                from producers.ledger.round_participation import claim_round
+
+                if values.size != 1:
+                    raise ValueError(
+                        f"{values.size} values with one ledger: expected one value, as a ledger is "
+                        "for one person"
+                    )
+                if not claim_round(ledger, metric, number, int(level[0]), self.bits):
+                    return 0
+            answers = metric.search.answer(values, level, threshold, self.bits)
+            now = int(1000 * self._clock())  # of all: a batch sent again meets itself in its pane
+            for begin in range(0, len(answers), self.batch_reports):
+                part = slice(begin, begin + self.batch_reports)
+                key = new_batch_id()
+                payload = encode_randomized(metric, level[part], answers[part], now, key, number)
+                self._transport.send(PendingBatch(key, payload, len(answers[part])))
+            return len(answers)
 
     def _entrust(self, ledger: Ledger, columns: Columns) -> None:
         """Send one person's true values, each in a batch of its own, at most one a pane."""

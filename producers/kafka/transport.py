@@ -53,10 +53,6 @@ class PaneBuffer:
         self.batch_reports, self.batch_age = batch_reports, batch_age
         self._panes: dict[int, dict[Attributes, _Slice]] = {}
 
-    def __len__(self) -> int:
-        """Return the number of reports waiting."""
-        return sum(waiting.count for pane in self._panes.values() for waiting in pane.values())
-
     def add(self, panes: Iterable[tuple[int, Columns]], now: float) -> list[Columns]:
         """Add reports at monotonic time `now`; return the batches to send, in order of event time.
 

@@ -10,7 +10,7 @@
 
 import { checkRevision, coarsen } from "../definition.js";
 import { withoutDenied } from "../deny.js";
-import { listOfValues } from "../dither.js";
+import { listsOf } from "../dither.js";
 import { LARGEST_ANSWER, LARGEST_DEFINITION, copied, outside, wrong } from "../checks.js";
 import { levelOf, mechanismOf } from "../mechanisms.js";
 import { ANONYMOUS, YEAR_10000, encodeBatch, jsonOf, newBatchId } from "../posting.js";
@@ -211,12 +211,7 @@ export class Device {
     const held = copied(values); // the caller may change its own meanwhile
     const wanted = copied(epsilons);
     const definition = await this.definition(metric);
-    const all = listOfValues(definition, held);
-    const each = Array.isArray(wanted) ? Array.from(wanted) : all.map(() => wanted);
-    if (all.length === 0) throw new RangeError(`no values of ${definition.name}`);
-    if (each.length !== all.length) {
-      throw new RangeError(`${each.length} epsilons for ${all.length} values`);
-    }
+    const [all, each] = listsOf(definition, held, wanted);
     const { queued, denied } = await this.#database.transact((transaction) =>
       this.#put(transaction, definition, all, each, options),
     );

@@ -121,10 +121,11 @@ export class RollUp {
    * @throws As for `Device.report`. The window is kept.
    */
   async reportEnded() {
+    const now = this.#inside.clock();
     // by itself: the delay that it draws stays, whether a report is refused or not
-    await this.#inside.transact((transaction) => this.#look(transaction, this.#inside.clock()));
+    await this.#inside.transact((transaction) => this.#look(transaction, now));
     for (let done = 0; ; done += 1) {
-      const queued = await this.#inside.transact((transaction) => this.#reportOne(transaction));
+      const queued = await this.#inside.transact((all) => this.#reportOne(all, now));
       if (queued === undefined) return done;
       queued();
     }
@@ -146,10 +147,10 @@ export class RollUp {
    * Reports the oldest window that is over and has something to report.
    *
    * @param {Transaction} transaction
+   * @param {number} now
    * @returns {Promise<(() => void) | undefined>} What to call then; undefined if there is none.
    */
-  async #reportOne(transaction) {
-    const now = this.#inside.clock();
+  async #reportOne(transaction, now) {
     const course = await this.#course(transaction, now);
     while (course.due[0] <= now - this.window - course.delay) {
       const start = /** @type {number} */ (course.due.shift());

@@ -40,7 +40,7 @@ from producers import (
     RollUp,
 )
 from producers.gateway import Gateway
-from producers.otel.exported_increases import ExportedIncreases
+from producers.otel.exporter import ExportedIncreases
 from producers.otel.points import Of, UnusableError
 from tests.support.clocks import Clock
 from tests.support.rows import row
