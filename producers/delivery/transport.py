@@ -29,6 +29,10 @@ class Transport(Protocol):
         """Whether no more is sent."""
 
     @property
+    def key(self) -> bytes | None:
+        """The key of all batches; None if the key of each is its id."""
+
+    @property
     def file(self) -> DeviceFile | None:
         """The file in which reports wait, if they wait in one."""
 
@@ -47,22 +51,14 @@ class Transport(Protocol):
     def send(self, batch: PendingBatch) -> None:
         """Send a batch."""
 
-    def check_pseudonymous(self) -> None:
-        """Raise ValueError if batches cannot have the pseudonyms of true values as their keys."""
-
     def serve(self, call: Callable[[], float]) -> None:
         """Let the sending thread call a function; it returns in how many seconds again."""
 
-    def flush(self, timeout: float) -> None:
-        """Send everything, and wait until it is acknowledged; DeliveryError if it is not."""
+    def flush(self, deadline: float) -> None:
+        """Send everything; DeliveryError if it is not acknowledged in time."""
 
     def close(self, deadline: float) -> int | None:
-        """Flush until a deadline, on the monotonic clock, and send no more.
-
-        Returns
-        -------
-        int or None
-            The number of reports that wait in the file; None without one.
+        """Flush, and send no more; return how many reports wait in the file.
 
         Raises
         ------

@@ -380,7 +380,11 @@ class BaseReporter(Closing):
         """Send one person's true values, each in a batch of its own, at most one a pane."""
         from producers.device.true_values import entrusted
 
-        self._transport.check_pseudonymous()
+        if self._transport.key is not None:
+            raise ValueError(
+                "a reporter with a key cannot send one person's true values for "
+                f"{self.metric.name!r}: open it without a key. The pane's pseudonym is the key"
+            )
         ids = entrusted(ledger, self.metric, columns.level, columns.time_ms)
         for row, key in enumerate(ids):
             report = columns.part(slice(row, row + 1))
@@ -406,12 +410,7 @@ class BaseReporter(Closing):
             )
 
     def flush(self, timeout: float = 30.0) -> None:
-        """Send everything, including what failed, and wait until it is acknowledged.
-
-        Parameters
-        ----------
-        timeout : float
-            Seconds.
+        """Send everything, including what failed; wait `timeout` seconds for the acknowledgement.
 
         Raises
         ------
@@ -419,18 +418,13 @@ class BaseReporter(Closing):
             If something is not acknowledged. It is kept, and the next `flush` sends it again.
         """
         with self._calls.flushing():
-            self._transport.flush(timeout)
+            self._transport.flush(clocks.monotonic() + timeout)
 
     def close(self, timeout: float = 30.0) -> int | None:
         """Flush when the calls under way are over, and accept no more reports.
 
         A second call waits for one that another thread has begun, and ends as that one does. In a
         forked process nothing is sent, because the reports belong to the parent.
-
-        Parameters
-        ----------
-        timeout : float
-            Seconds.
 
         Returns
         -------

@@ -206,15 +206,10 @@ class HttpConnection(Closing):
         return reports
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
-        """Send what is left when the calls under way are over, and stop.
+        """Send what is left when the calls under way are over, for `timeout` seconds, and stop.
 
         A second call waits for one that another thread has begun, and ends as that one does. In a
         forked process nothing is done.
-
-        Parameters
-        ----------
-        timeout : float
-            Seconds.
 
         Returns
         -------

@@ -28,6 +28,8 @@ MOST_BATCH_BYTES = 200_000
 class HttpTransport:
     """The reports of one metric on their way to a gateway: they wait in the connection's queue."""
 
+    key = None
+
     def __init__(
         self, rule: BatchRule, connection: HttpConnection, *, owns_connection: bool
     ) -> None:
@@ -83,17 +85,14 @@ class HttpTransport:
         self._connection.queue.put(self._name, batch)
         self._connection.wake()
 
-    def check_pseudonymous(self) -> None:
-        """Do nothing: a batch's key is its id."""
-
     def serve(self, call: Callable[[], float]) -> None:
         """Let the thread that sends call a function, until the transport is closed."""
         self._scheduled = call
         self._connection.serve(call)
 
-    def flush(self, timeout: float) -> None:
+    def flush(self, deadline: float) -> None:
         """Send everything of the metric, and wait until the gateway has acknowledged it."""
-        self._connection.flush(self._name, timeout)
+        self._connection.flush(self._name, deadline - clocks.monotonic())
 
     def close(self, deadline: float) -> int:
         """Send what is left while the gateway takes it; return how many reports wait in the file.
@@ -247,12 +246,7 @@ class HttpReporter(BaseReporter):
         return opened
 
     def flush(self, timeout: float = 30.0) -> None:
-        """Send everything of this metric, and wait until the gateway has acknowledged it.
-
-        Parameters
-        ----------
-        timeout : float
-            Seconds.
+        """Send everything of this metric; wait `timeout` seconds for the acknowledgement.
 
         Raises
         ------
@@ -263,16 +257,11 @@ class HttpReporter(BaseReporter):
         super().flush(timeout)
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
-        """Send what is left while the gateway takes it, and accept no more reports.
+        """Send what is left while the gateway takes it, for `timeout` seconds; then end.
 
         It waits for the calls under way first. With a queue in a file, the first failure ends this:
         what is left is sent by the next reporter with that file. A second call waits for one that
         another thread has begun, and ends as that one does. In a forked process nothing is done.
-
-        Parameters
-        ----------
-        timeout : float
-            Seconds.
 
         Returns
         -------

@@ -138,15 +138,13 @@ class KafkaTransport:
         """Reports, batches and bytes that Kafka has acknowledged so far."""
         return self._outbox.delivered
 
-    def has_capacity(self, reports: int) -> bool:
-        """Return True; batches that failed for good raise an error, once, or if there are many.
+    @property
+    def key(self) -> bytes | None:
+        """The key of all batches, if they share one."""
+        return self._outbox.key
 
-        Raises
-        ------
-        DeliveryError
-            If batches have failed for good since the last error that told of some, or more than 64
-            MiB of them wait for `flush`.
-        """
+    def has_capacity(self, reports: int) -> bool:
+        """Return True; DeliveryError for new failures, or more than 64 MiB of failed batches."""
         if self._outbox.failed:
             self._outbox.check(KEPT_BYTES)
         return True
@@ -155,7 +153,8 @@ class KafkaTransport:
         """Put reports into their batches, and send the full ones; wait while the queue is full."""
         now = self._timer()
         with self._lock:
-            self._check_open()
+            if self.is_closed:
+                raise ValueError(CLOSED)
             is_ready = self._seal(self._waiting.add(panes, now))
         if is_ready:
             self._outbox.send()
@@ -163,17 +162,10 @@ class KafkaTransport:
     def send(self, batch: PendingBatch) -> None:
         """Send a batch; wait while librdkafka's queue is full."""
         with self._lock:
-            self._check_open()
+            if self.is_closed:
+                raise ValueError(CLOSED)
             self._outbox.put(batch)
         self._outbox.send()
-
-    def check_pseudonymous(self) -> None:
-        """Raise ValueError if batches have a key already."""
-        if self._outbox.key is not None:
-            raise ValueError(
-                "a reporter with a key cannot send one person's true values for "
-                f"{self._metric.name!r}: open it without a key. The pane's pseudonym is the key"
-            )
 
     def serve(self, call: Callable[[], float]) -> None:
         """Call a function whenever batches are sent by age."""
@@ -188,16 +180,20 @@ class KafkaTransport:
         if self._scheduled is not None:
             self._scheduled()
 
-    def flush(self, timeout: float) -> None:
+    def flush(self, deadline: float) -> None:
         """Send everything, including failed batches, and wait for Kafka's acknowledgement."""
-        self._flush(time.monotonic() + timeout)
+        with self._lock:
+            self._seal(self._waiting.pop_all())
+        self._outbox.send(deadline)
+        self._outbox.resend(deadline)
+        self._outbox.wait(deadline)
 
     def close(self, deadline: float) -> None:
         """Flush until a deadline, and send no more; DeliveryError if something is lost."""
         with self._lock:
             self.is_closed = True
         try:
-            self._flush(deadline)
+            self.flush(deadline)
         except DeliveryError:
             raise self._outbox.error(are_kept=False) from None
         finally:
@@ -209,13 +205,6 @@ class KafkaTransport:
         """Raise the error for what is not acknowledged."""
         raise self._outbox.error(are_kept=False)
 
-    def _flush(self, deadline: float) -> None:
-        with self._lock:
-            self._seal(self._waiting.pop_all())
-        self._outbox.send(deadline)
-        self._outbox.resend(deadline)
-        self._outbox.wait(deadline)
-
     def _seal(self, ready: Iterable[Columns]) -> bool:
         """Make batches, in order; the time of each is its latest. Return whether there are any."""
         is_ready = False
@@ -226,7 +215,3 @@ class KafkaTransport:
             )
             self._outbox.put(PendingBatch(key, payload, level.size))
         return is_ready
-
-    def _check_open(self) -> None:
-        if self.is_closed:
-            raise ValueError(CLOSED)

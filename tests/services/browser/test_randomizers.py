@@ -22,7 +22,6 @@ from tests.services.browser.conftest import Modules
 from tests.support.browser_module import RANDOMIZE, assert_vector
 from tests.support.paths import ROOT
 from tests.support.prepared_words import PreparedWords, awkward_words
-from tests.support.reports.refusals import REFUSALS
 from tests.support.rows import row
 from tests.support.running.served import definition
 
@@ -354,9 +353,10 @@ async ([definition, inputs]) => {
 
 
 def test_the_browser_refuses_what_python_refuses_in_the_same_words(device: Modules) -> None:
-    for entry in REFUSALS["inputs"]:
+    refusals = json.loads((ROOT / "tests/vectors/refusals.json").read_text())
+    for entry in refusals["inputs"]:
         name, expected = entry["metric"], entry["expected"]
-        metric = LocalMetric.require(define(name=name, **REFUSALS["metrics"][name]))
+        metric = LocalMetric.require(define(name=name, **refusals["metrics"][name]))
         told = device.evaluate(REPORT, [definition(metric), entry["given"]])
         for given, message in zip(entry["given"], told, strict=True):
             with row(name, given, message):
