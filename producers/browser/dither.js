@@ -132,13 +132,12 @@ export function randomize(definition, value, epsilon, bits = systemBits, deny = 
 }
 
 /**
- * Values, and as many epsilons, without holes.
+ * Values, and as many epsilons, without holes; throws if there is none, or they do not fit.
  *
  * @param {Definition} definition
  * @param {Value | Value[]} values
  * @param {number | number[]} epsilons
  * @returns {[Value[], number[]]}
- * @throws {TypeError | RangeError} If there is none, or one that is many; or they do not fit.
  * @internal
  */
 export function listsOf({ name, coordinates }, values, epsilons) {
@@ -147,9 +146,7 @@ export function listsOf({ name, coordinates }, values, epsilons) {
   const each = Array.isArray(epsilons) ? Array.from(epsilons) : all.map(() => epsilons);
   if (all.length === 0) throw new RangeError(`no values of ${name}`);
   if (each.length !== all.length) {
-    throw outside(
-      `${each.length} epsilons for ${all.length} values`, "one, or one for each value",
-    );
+    throw outside(`${each.length} epsilons for ${all.length} values`, "one, or one for each value");
   }
   if (!coordinates && all.some(Array.isArray)) {
     throw wrong(name, "one value or a flat array of them");

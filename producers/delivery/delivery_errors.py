@@ -9,17 +9,7 @@ LOST_REPORTS = (
 
 
 class DeliveryError(RuntimeError):
-    """Raised for reports that are not acknowledged.
-
-    Parameters
-    ----------
-    reports, batches : int
-    first_error : str
-    receiver : str
-        Who has not acknowledged them: Kafka or a gateway, and where.
-    check : str
-        What to look at.
-    kept : bool
+    """Raised for reports that are not acknowledged by a `receiver`: Kafka or a gateway, and where.
 
     Attributes
     ----------

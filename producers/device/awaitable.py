@@ -40,13 +40,7 @@ class AwaitableReporter(Generic[R]):
         self._reporter: R | None = None
 
     async def open(self) -> Self:
-        """Open the reporter, unless it is open; ``async with`` does so.
-
-        Raises
-        ------
-        ValueError, TypeError, RuntimeError
-            As the reporter does when it is opened.
-        """
+        """Open the reporter, unless it is open; ``async with`` does so."""
         async with self._opened:
             if self._reporter is None:
                 self._reporter = await asyncio.to_thread(self._opening)
@@ -129,23 +123,11 @@ class AwaitableReporter(Generic[R]):
         )
 
     async def flush(self, timeout: float = 30.0) -> None:
-        """Send everything and wait for the acknowledgement.
-
-        Raises
-        ------
-        DeliveryError
-            If something is not acknowledged within `timeout` seconds.
-        """
+        """Send everything; raise DeliveryError if it is not acknowledged in `timeout` seconds."""
         await asyncio.to_thread(self.reporter.flush, timeout)
 
     async def close(self, timeout: float = 30.0) -> object:
-        """Close the reporter, as its own `close` does; a reporter that is not open has nothing.
-
-        Raises
-        ------
-        DeliveryError
-            If reports are lost.
-        """
+        """Close the reporter, as its own `close` does; a reporter that is not open has nothing."""
         if self._reporter is None:
             return None
         return await asyncio.to_thread(self._reporter.close, timeout)

@@ -175,22 +175,23 @@ class BaseReporter(Closing):
             ledger. The ledger charges that many answers plus one, whatever the values are; a
             further value gets the previous answer.
 
+        Nothing is reported if this raises an error.
+
         Raises
         ------
         ValueError
-            If a value, an epsilon, a time or an attribute cannot be used. Nothing is reported then.
+            If a value, an epsilon, a time or an attribute cannot be used.
         DefinitionChanged
-            If the ledger has answers of another definition of that name. Nothing is reported then.
+            If the ledger has answers of another definition of that name.
         BudgetSpent
-            If the cost exceeds what is left in the ledger. Nothing is reported then.
+            If the cost exceeds what is left in the ledger.
         AlreadyAnswered
             If the metric is memoized or trusted, and the ledger has a report in the same pane or in
-            a later one. Nothing is reported then.
+            a later one.
         LedgerError
-            If the ledger's file cannot be used. Nothing is reported then.
+            If the ledger's file cannot be used.
         DeliveryError
-            If so many earlier reports have not arrived that no more are taken. Nothing is reported
-            then.
+            If so many earlier reports have not arrived that no more are taken.
         """
         sent = self._attributes
         if attributes is not None:

@@ -209,17 +209,8 @@ class HttpConnection(Closing):
         """Send what is left when the calls under way are over, for `timeout` seconds, and stop.
 
         A second call waits for one that another thread has begun, and ends as that one does. In a
-        forked process nothing is done.
-
-        Returns
-        -------
-        int
-            The number of reports that are left in the file.
-
-        Raises
-        ------
-        DeliveryError
-            If reports are lost, because they waited in memory.
+        forked process nothing is done. Return the number of reports that are left in the file.
+        Raise DeliveryError if reports are lost, because they waited in memory.
         """
         deadline = time.monotonic() + timeout
         if self._process != os.getpid():

@@ -246,13 +246,7 @@ class HttpReporter(BaseReporter):
         return opened
 
     def flush(self, timeout: float = 30.0) -> None:
-        """Send everything of this metric; wait `timeout` seconds for the acknowledgement.
-
-        Raises
-        ------
-        DeliveryError
-            If something is not acknowledged. It is kept, and sent later.
-        """
+        """Send everything of this metric; see :meth:`producers.Reporter.flush`."""
         self.check_open()
         super().flush(timeout)
 
@@ -262,15 +256,7 @@ class HttpReporter(BaseReporter):
         It waits for the calls under way first. With a queue in a file, the first failure ends this:
         what is left is sent by the next reporter with that file. A second call waits for one that
         another thread has begun, and ends as that one does. In a forked process nothing is done.
-
-        Returns
-        -------
-        int
-            The number of this metric's reports that are left in the file.
-
-        Raises
-        ------
-        DeliveryError
-            If reports are lost, because they waited in memory.
+        Return the number of this metric's reports that are left in the file. Raise DeliveryError if
+        reports are lost, because they waited in memory.
         """
         return super().close(timeout) or 0

@@ -16,11 +16,6 @@ _CREATE_PINS = """
 CREATE TABLE IF NOT EXISTS pins (
     metric TEXT PRIMARY KEY, fingerprint BLOB NOT NULL
 ) WITHOUT ROWID"""
-_KNOWN_BEFORE = (
-    ("rounds", "SELECT 1 FROM rounds WHERE metric = ? AND revision != ? AND answered > 0"),
-    ("answers", "SELECT 1 FROM answers WHERE metric = ? AND revision != ?"),
-)
-"""What a ledger from before there were pins may remember about another definition."""
 
 
 class DefinitionChanged(ValueError):  # noqa: N818
@@ -46,14 +41,13 @@ def pin(database: sqlite3.Connection, metric: Metric) -> None:
     Raises
     ------
     DefinitionChanged
-        If another one is stored or was answered.
+        If another one is stored.
     """
     database.execute(_CREATE_PINS)
     row = database.execute(
         "SELECT fingerprint FROM pins WHERE metric = ?", (metric.name,)
     ).fetchone()
     if row is None:
-        _check_before(database, metric)
         database.execute("INSERT INTO pins VALUES (?, ?)", (metric.name, metric.fingerprint))
     elif row[0] != metric.fingerprint:
         raise DefinitionChanged(metric.name)
@@ -77,11 +71,3 @@ def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> No
     row = database.execute("SELECT fingerprint FROM pins WHERE metric = ?", (name,)).fetchone()
     if row is not None and row[0] != fingerprint:
         raise DefinitionChanged(name)
-
-
-def _check_before(database: sqlite3.Connection, metric: Metric) -> None:
-    for table, query in _KNOWN_BEFORE:
-        if not has_table(database, table):
-            continue
-        if database.execute(query, (metric.name, metric.revision)).fetchone() is not None:
-            raise DefinitionChanged(metric.name)

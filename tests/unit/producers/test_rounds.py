@@ -18,7 +18,6 @@ from estimators.extremes import Progress
 from estimators.extremes.binary_search import Decision
 from producers import BudgetSpent, DefinitionChanged, Ledger, Reporter, Rounds
 from producers.device.rounds import Round, decode, encode
-from producers.ledger.ledger_file import transaction
 from producers.ledger.round_participation import claim_round
 from tests.support.clocks import Clock
 from tests.support.rows import row
@@ -156,17 +155,6 @@ def test_a_definition_is_known_by_more_than_its_revision(tmp_path: Path) -> None
     assert claim_round(ledger(tmp_path), one, 1, 0)
     with pytest.raises(DefinitionChanged):
         claim_round(ledger(tmp_path), other, 2, 0)
-
-
-def test_a_ledger_from_before_knows_the_search_that_it_has_answered(tmp_path: Path) -> None:
-    one, other = metric(split="budget"), metric(split="budget", range=(0, 32))
-    assert claim_round(ledger(tmp_path), one, 1, 0)
-    with transaction(ledger(tmp_path).path, write=True) as database:
-        database.execute("DROP TABLE pins")
-    with pytest.raises(DefinitionChanged):
-        claim_round(ledger(tmp_path), other, 1, 0)
-    assert not claim_round(ledger(tmp_path), one, 1, 0)
-    assert claim_round(ledger(tmp_path), one, 2, 0)
 
 
 def test_a_round_that_comes_again_with_another_question_is_not_answered(tmp_path: Path) -> None:
