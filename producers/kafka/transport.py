@@ -150,20 +150,18 @@ class KafkaTransport:
         return True
 
     def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
-        """Put reports into their batches, and send the full ones; wait while the queue is full."""
+        """Send full batches, and wait while the queue is full."""
         now = self._timer()
         with self._lock:
-            if self.is_closed:
-                raise ValueError(CLOSED)
+            self._check_open()
             is_ready = self._seal(self._waiting.add(panes, now))
         if is_ready:
             self._outbox.send()
 
     def send(self, batch: PendingBatch) -> None:
-        """Send a batch; wait while librdkafka's queue is full."""
+        """Send a batch, and wait while the queue is full."""
         with self._lock:
-            if self.is_closed:
-                raise ValueError(CLOSED)
+            self._check_open()
             self._outbox.put(batch)
         self._outbox.send()
 
@@ -215,3 +213,7 @@ class KafkaTransport:
             )
             self._outbox.put(PendingBatch(key, payload, level.size))
         return is_ready
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise ValueError(CLOSED)
