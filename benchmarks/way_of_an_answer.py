@@ -16,7 +16,7 @@ from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from benchmarks.batches import FUTURE_MS, TIME_MS, LogMessage
 from estimators import define
-from estimators.metrics.reported import ReportedMetric
+from estimators.metrics.metric import ReportedMetric
 from producers import Reporter
 from producers.wire.batch import encode_randomized, new_batch_id
 
