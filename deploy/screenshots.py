@@ -18,9 +18,9 @@ from aggregator.local.demo_view import View
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 PICTURES: dict[str, tuple[int, int, Literal["light", "dark"], str]] = {
-    "desktop-light": (1600, 1500, "light", ""),
-    "phone-dark": (390, 844, "dark", "#metric=carrier"),
-    "desktop-dark": (1600, 1500, "dark", ""),
+    "desktop-light": (1440, 1300, "light", ""),
+    "phone-dark": (390, 844, "dark", "#metric=late"),
+    "desktop-dark": (1440, 1300, "dark", ""),
     "phone-light": (390, 844, "light", ""),
     "metric-light": (1600, 1000, "light", "#metric=late"),
 }

@@ -126,11 +126,11 @@ export class Panel {
     const kind = definition && shapeOf(definition).hasShares ? "frequency" : definition?.kind;
     const [scale, points] = [new Scale(kind, alarm.unit, definition?.range), differenceScale(kind, alarm.unit, definition?.range)];
     const all = episodes(alarm);
-    const list = (some) => h("div", {class: "table", tabindex: "0", role: "region", "aria-label": `Episodes of ${name}`}, h("table", {class: "episodes"}, h("tbody", {}, some.map((one) => row(one, metric, scale, points)))));
+    const list = (some, label) => h("div", {class: "table", tabindex: "0", role: "region", "aria-label": `${label} of ${name}`}, h("table", {class: "episodes"}, h("tbody", {}, some.map((one) => row(one, metric, scale, points)))));
     return h("div", {class: "alarm"},
       h("h4", {}, name, h("small", {}, by.length ? ` by ${by.join(", ")}` : "", all.length ? "" : " · nothing has moved")),
-      all.length > 0 && list(all.slice(0, MOST)),
-      all.length > MOST && h("details", {}, h("summary", {class: "note"}, `${number(all.length - MOST)} earlier`), list(all.slice(MOST))),
+      all.length > 0 && list(all.slice(0, MOST), "Episodes"),
+      all.length > MOST && h("details", {}, h("summary", {class: "note"}, `${number(all.length - MOST)} earlier`), list(all.slice(MOST), "Earlier episodes")),
       h("p", {class: "note"}, `${standing(alarm)} · ${promise}`));
   }
 }

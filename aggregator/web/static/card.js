@@ -1,6 +1,7 @@
 // A metric on the first page: its number in plain words, its history or its largest categories, and what has changed.
 
 import {Change} from "./change.js";
+import {FoundStrings} from "./discoveries.js";
 import {h, setText} from "./dom.js";
 import {count} from "./format.js";
 import {columns, History} from "./history.js";
@@ -27,13 +28,14 @@ export class Card {
     this.history = this.hasChart ? new History({scale, isLogarithmic: definition.scale === "log"}) : null;
     this.bars = barsOf(this.metric, (label) => this.metric.choose(label));
     this.panel = shape.panel?.(definition);
+    this.found = definition.domain?.discover ? new FoundStrings(this.metric) : null;
     this.more = h("a", {href: address({metric: name, q: null})});
     this.body = h("div", {class: "body"}, this.bars?.element, h("p", {class: "note more"}, this.more), this.history?.element);
     this.element = h("article", {class: "card", "aria-label": title},
       h("header", {}, h("h3", {title: definition.description}, this.link), this.flags.element, title !== name && h("code", {}, name)),
-      this.notices.element, this.headline.element, this.change.element, this.empty.element, this.panel?.element, this.body);
+      this.notices.element, this.headline.element, this.change.element, this.empty.element, this.panel?.element, this.found?.element, this.body);
     this.show();
-    this.screen = new IntersectionObserver((entries) => this.metric.onScreen(entries.at(-1).isIntersecting), {rootMargin: "25%"});
+    this.screen = new IntersectionObserver((entries) => this.#onScreen(entries.at(-1).isIntersecting), {rootMargin: "25%"});
     this.screen.observe(this.element);
   }
 
@@ -41,6 +43,12 @@ export class Card {
     this.screen.disconnect();
     this.metric.close();
     this.history?.close();
+    this.found?.close();
+  }
+
+  #onScreen(isOnScreen) {
+    this.metric.onScreen(isOnScreen);
+    this.found?.onScreen(isOnScreen);
   }
 
   go(place) {
@@ -63,10 +71,14 @@ export class Card {
     const {metric} = this;
     const {answer} = metric;
     for (const part of [this.headline, this.change, this.empty, this.notices, this.flags, this.panel]) part?.show(metric);
+    if (this.found) {
+      this.found.element.hidden = !metric.isReady;
+      if (metric.isReady) this.empty.element.hidden = true;
+    }
     this.body.hidden = !metric.isReady || !metric.entries().length || Boolean(this.panel);
     this.element.classList.toggle("stale", Boolean(metric.problems.answer));
     if (!answer || this.body.hidden) return;
-    const entries = metric.entries();
+    const entries = metric.changedEntries();
     const leftOut = Math.max(0, entries.length - TOP) + (answer.left_out ?? 0);
     this.bars?.show(entries.slice(0, TOP), metric.leading().label);
     this.more.parentElement.hidden = !leftOut;

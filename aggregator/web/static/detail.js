@@ -33,6 +33,7 @@ export class Detail {
     this.panel = shape.panel?.(definition);
     this.slices = definition.by && new Slices(this.metric);
     this.discoveries = definition.domain?.discover && new Discoveries(this.metric, (label) => this.metric.ask(label));
+    this.discoveries?.begin();
     this.distribution = shape.hasShares && new Distribution(this.metric);
     this.heatMap = shape.hasShares && new HeatMap(this.metric);
     this.panels = new Map(FEATURES.map((feature) => [feature, new feature.Panel(feature.section(), () => [definition])]));
@@ -53,8 +54,8 @@ export class Detail {
     this.back = h("a", {href: address({metric: null, by: null})}, "All metrics");
     this.levels = table(["ε", "Reports", "Share", "Weight", isTrusted(definition) && "Loss of a report"].filter(Boolean), "Privacy levels and their weights");
     this.outcomes = table(["Outcome", "Reports"], "Outcomes of all reports since the beginning");
-    this.numbers = table(["From (UTC)", "To (UTC)", "Estimate", "Lower", "Upper", "Reports", "Status"], "");
-    this.current = shape.hasLabels ? table([labelName(definition), "Estimate", "Lower", "Upper"], "") : null;
+    this.numbers = table(["From (UTC)", "To (UTC)", "Estimate", "Lower", "Upper", "Reports", "Status"], "", "The history as a table");
+    this.current = shape.hasLabels ? table([labelName(definition), "Estimate", "Lower", "Upper"], "", "All numbers as a table") : null;
     this.about = h("dl", {class: "definition"});
     this.tables = [shape.hasHistory && this.#folded("The history as a table", this.numbers), this.current && this.#folded("All numbers as a table", this.current)];
     const asked = definition.categories === "open" && this.#question();
@@ -64,9 +65,10 @@ export class Detail {
       this.notices.element,
       h("div", {class: "over"}, h("div", {class: "lede"}, this.headline.element, this.change.element), definition.quantiles && this.#quantiles()),
       this.empty.element, this.panel?.element, this.chart, this.readout,
+      this.discoveries?.element,
       this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
       this.slices?.element, [...this.panels.values()].map(({element}) => element),
-      this.distribution?.element, this.heatMap?.element, this.discoveries?.element,
+      this.distribution?.element, this.heatMap?.element,
       this.tables,
       h("details", {class: "panel rests"}, h("summary", {}, "What this rests on"), h("div", {class: "columns-3"},
         h("section", {}, h("h3", {}, "Privacy levels"), this.mix.element, this.levels.element, this.saturation, this.policy.element, this.policyMeaning),
@@ -80,6 +82,7 @@ export class Detail {
     this.metric.close();
     this.history.close();
     this.discoveries?.close();
+    this.slices?.close();
     this.heatMap?.close();
     for (const panel of this.panels.values()) panel.show([], {});
   }
@@ -103,6 +106,7 @@ export class Detail {
     const {metric} = this;
     const {answer} = metric;
     for (const part of [this.headline, this.change, this.empty, this.notices, this.policy, this.panel, this.slices, this.distribution, this.heatMap, this.discoveries]) part?.show(metric);
+    if (metric.isReady) this.empty.element.hidden = true; // what can be asked is below
     this.chip.show(answer?.status);
     const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for all readers at once; no report is read again.";
     setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. ${effect}`);
@@ -117,7 +121,7 @@ export class Detail {
     const swatch = (index) => h("i", {class: `swatch ${levelClass(index, answer.levels.length)}`, "aria-hidden": "true"});
     this.levels.fill(answer.levels.map((level, index) => [[swatch(index), String(level.epsilon)], whole(level.reports), total ? share(level.reports / total) : "–", level.weight === null ? "–" : share(level.weight), ...(level.loss === undefined ? [] : [loss(level.loss)])]));
     setText(this.saturation, typeof answer.saturation === "number" ? `Saturation: levels above ε = ${loss(answer.saturation)} do not improve the release; their loss is no larger.` : "");
-    const entries = metric.entries();
+    const entries = metric.changedEntries();
     if (this.quantile && document.activeElement !== this.quantile) this.quantile.value = metric.leading()?.label;
     this.bars?.show(metric.isReady ? entries : [], metric.leading()?.label);
     this.all.hidden = !answer.left_out;
@@ -241,10 +245,10 @@ function heading({coordinates, categories, quantiles}) {
 }
 
 /** A table whose rows are filled in again and again; it scrolls in its own box where it is wide. */
-function table(head, title) {
+function table(head, title, label = title) {
   const caption = h("caption", {class: title ? "hidden" : null}, title);
   const body = h("tbody");
-  const element = h("div", {class: "table", tabindex: "0", role: "region", "aria-label": title || "Numbers"},
+  const element = h("div", {class: "table", tabindex: "0", role: "region", "aria-label": label},
     h("table", {}, caption, h("thead", {}, h("tr", {}, head.map((name) => h("th", {scope: "col"}, name)))), body));
   let before = "";
   return {

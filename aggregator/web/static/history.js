@@ -83,13 +83,13 @@ export function roundTicks(low, high, most, unit = "", isLogarithmic = false) {
   return Array.from({length: Math.floor(high / step + 1e-9) - first + 1}, (_, i) => Number(((first + i) * step).toPrecision(12)));
 }
 
-/** A chart that fills its element; `onZoom(from, to)` is called where somebody drags over a stretch of it. */
+/** A chart that fills its element; `limits` are the ends of its vertical axis, where several charts share one; `onZoom(from, to)` is called where somebody drags over a stretch of it. */
 export class History {
-  constructor({large = false, scale, include = null, isLogarithmic = false, onZoom = null}) {
+  constructor({large = false, scale, include = null, limits = null, isLogarithmic = false, onZoom = null}) {
     this.drawing = h("div", {class: "drawing"});
     this.tip = h("p", {class: "tip", hidden: true, "aria-hidden": "true"});
     this.element = h("div", {class: large ? "history large" : "history", role: "img"}, this.drawing, this.tip);
-    Object.assign(this, {large, scale, include, isLogarithmic, onZoom, onPick: null, found: columns([]), plot: null, reference: null, marks: NO_MARKS, at: null});
+    Object.assign(this, {large, scale, include, limits, isLogarithmic, onZoom, onPick: null, found: columns([]), plot: null, reference: null, marks: NO_MARKS, at: null});
     this.sizes = new ResizeObserver(() => this.#resize());
     this.sizes.observe(this.element);
     this.recolor = () => this.plot?.redraw(false, true);
@@ -150,7 +150,7 @@ export class History {
       tzDate: (at) => globalThis.uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       legend: {show: false},
       cursor: {y: false, drag: {x: Boolean(this.onZoom), y: false, setScale: false}, points: {show: false}},
-      scales: {x: {time: true, range: (_, low, high) => [low, high]}, y: {distr: this.isLogarithmic ? 3 : 1, range: () => verticalRange(this.found, this.include, this.isLogarithmic)}},
+      scales: {x: {time: true, range: (_, low, high) => [low, high]}, y: {distr: this.isLogarithmic ? 3 : 1, range: () => this.limits ?? verticalRange(this.found, this.include, this.isLogarithmic)}},
       axes: [
         {...axis, grid: {show: false}, size: (_, values) => (values?.some((text) => text.includes("\n")) ? 2 : 1) * px(this.large ? 1.15 : 0.98) + px(0.5), gap: px(0.4), space: px(this.large ? 5 : 3.3), values: (plot, splits, __, ___, increment) => this.#unclipped(plot, splits, ticks(splits, increment))},
         {...axis, grid: {stroke: () => color("--grid"), width: 1}, size: (plot, values) => this.#axisWidth(plot, values), gap: px(0.4), filter: (_, splits) => splits, splits: (_, __, low, high) => this.#splits(low, high, most), values: (_, splits) => this.#axisValues(splits)},

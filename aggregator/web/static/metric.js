@@ -2,7 +2,7 @@
 
 import {get, metricPath, putPolicy} from "./api.js";
 import {DAY, quantileName, Scale, seconds} from "./format.js";
-import {changeIn} from "./change.js";
+import {amountOf, changeIn} from "./change.js";
 import {isTrusted} from "./parts.js";
 import {isEverything, isSameWindow, windowQuery} from "./place.js";
 import {shapeOf} from "./shapes.js";
@@ -169,6 +169,14 @@ export class Metric {
     return entries.find((entry) => entry.label === this.chosen) ?? entries[0] ?? null;
   }
 
+  /** The numbers of the answer with what is certain of their changes. */
+  changedEntries() {
+    return this.entries().map((entry) => {
+      const found = this.change(entry.label);
+      return found?.isCertain ? {...entry, change: amountOf(found, this)} : entry;
+    });
+  }
+
   /** How a number differs from the period before; null if that is not known. */
   change(label = this.leading()?.label) { return this.comparison && changeIn(this.comparison, label); }
 
@@ -227,6 +235,12 @@ export class Metric {
 
   async #readAnswer() {
     this.#put(await get(`${metricPath(this.name)}/estimate`, this.#query(), {signal: this.controller.signal}));
+  }
+
+  /** The slices of a stretch of event time, all of their numbers. */
+  slicesBetween(from, to) {
+    const query = {from, to, by: this.by, category: this.#categories(), top: this.slicesTop};
+    return get(`${metricPath(this.name)}/estimate`, query, {signal: this.controller.signal});
   }
 
   async #readSlices() {

@@ -110,7 +110,7 @@ export class Operations {
     if (gap) parts.push(`${count(gap)} offsets lost`);
     if (silent.length) parts.push(`${silent.length} not counted`);
     const what = unknown.length ? `unknown: ${why === "ok" ? "a partition cannot be read" : why}` : "messages";
-    lag.trouble = parts.slice(1).join(" · ") || (unknown.length ? "the lag is unknown" : "");
+    lag.trouble = parts.slice(1).join(" · ");
     setText(lag.note, partitions.length ? `${what} · ${parts.join(" · ")}` : "no worker yet: start dither aggregate");
     lag.element.title = partitions.map((one) => `partition ${one.partition}: ${one.lag === null ? "an unknown number of" : whole(one.lag)} messages behind${one.halted ? ", halted" : ""}${one.counting ? "" : ", not counted now"}`).join("\n");
     lag.element.dataset.state = halted.length || silent.length ? "danger" : gap || unknown.length ? "warning" : "";

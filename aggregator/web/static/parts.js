@@ -150,8 +150,7 @@ export class EmptyState {
     this.meter.hidden = !few;
     if (open) {
       setText(this.text, "You can ask for any string.");
-      const find = definition.domain?.discover ? "Find the frequent ones on the metric's page, or ask there for one." : "Ask on the metric's page.";
-      setText(this.hint, `${find} Strings that the definition has on “watch” are always shown.`);
+      setText(this.hint, "Ask on the metric's page. Strings that the definition has on “watch” are always shown.");
     } else if (few) {
       const more = Math.max(1, definition.minimum_reports - answer.reports);
       setText(this.text, `${whole(more)} more ${more === 1 ? "report" : "reports"} until an estimate is shown`);

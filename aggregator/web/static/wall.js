@@ -111,7 +111,7 @@ export function filterField(input, wall) {
     else if (found.length === 1) location.hash = address({metric: found[0].name, q: null});
   });
   addEventListener("keydown", (event) => {
-    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target.closest?.("input, select, textarea, dialog")) return;
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target.closest?.("input:not([type=radio]), select, textarea, dialog")) return;
     event.preventDefault();
     input.focus();
     input.select();

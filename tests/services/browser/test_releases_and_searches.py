@@ -88,6 +88,7 @@ def test_of_a_trusted_metric_releases_alone_are_shown(watched: Site, visitor: Vi
     expect(page.locator("#promise")).to_contain_text("except for metrics marked Trusted")
 
     report_wages(watched, 0, 20.0)
+    expect(wage.locator(".headline")).to_be_visible()
     value, lower, upper = value_and_band(wage)
     assert lower < 20 < upper
     assert (value, upper - lower) != (20.0, 0.0), "it is not the sum that is shown"
