@@ -171,8 +171,9 @@ async def change(service: Service, request: Request) -> Response:
         LocalMetric.require(reader.metric(name))
 
     def compute() -> Response:
-        query = change_query(reader, reader.store.overview(), name, period)
-        changes = [] if query is None else compare_all(reader, name, query, stop_if_abandoned)
+        with invalid_as_problem():
+            query = change_query(reader, reader.store.overview(), name, period)
+            changes = [] if query is None else compare_all(reader, name, query, stop_if_abandoned)
         return as_json(ComparisonsAnswer(comparisons=[*map(comparison_answer, changes)]))
 
     return await service.surveys.run(request, compute)

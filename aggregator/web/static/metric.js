@@ -254,8 +254,9 @@ export class Metric {
 
   /** The change is of periods on offer alone: they share the error that it may have. */
   async #readChange() {
-    const {place} = this;
-    if (!this.hasHistory || isTrusted(this.definition) || place.from || place.to) return;
+    const {place, definition: {categories, watch}} = this;
+    const isUnlisted = categories === "open" && !watch?.length;
+    if (!this.hasHistory || isUnlisted || isTrusted(this.definition) || place.from || place.to) return;
     const {comparisons} = await get(`${metricPath(this.name)}/change`, {period: place.window}, {signal: this.controller.signal});
     if (place === this.place) this.comparison = comparisons[0] ?? null;
   }
