@@ -44,6 +44,7 @@ def take(browser: Browser, url: str, folder: Path) -> None:
         viewport: ViewportSize = {"width": width, "height": height}
         with browser.new_context(viewport=viewport, color_scheme=scheme) as context:
             page = context.new_page()
+            page.set_default_timeout(PATIENCE_MS)
             page.goto(url + fragment)
             page.wait_for_timeout(WATCH_MS)
             is_full_page = name.startswith("desktop")
