@@ -121,7 +121,7 @@ export class Headline {
     this.#put({
       label: leading.name, value: scale.text(leading.value, digits), unit: scale.unit, about,
       band: `between ${scale.text(lower, digits, -1)} and ${scale.text(upper, digits, 1)}`,
-      title: `${this.isBrief ? `${about}. ${whole(answer.reports)} reports. ` : ""}${title}${all}`,
+      title: `${this.isBrief ? `${about}. ${whole(answer.reports)} ${answer.reports === 1 ? "report" : "reports"}. ` : ""}${title}${all}`,
     });
   }
   #put({label, value, unit, band, about, title}) {
