@@ -18,9 +18,9 @@ from aggregator.local.demo_view import View
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 PICTURES: dict[str, tuple[int, int, Literal["light", "dark"], str]] = {
-    "desktop-light": (1600, 1500, "light", ""),
-    "phone-dark": (390, 844, "dark", "#metric=carrier"),
-    "desktop-dark": (1600, 1500, "dark", ""),
+    "desktop-light": (1440, 1300, "light", ""),
+    "phone-dark": (390, 844, "dark", "#metric=late"),
+    "desktop-dark": (1440, 1300, "dark", ""),
     "phone-light": (390, 844, "light", ""),
     "metric-light": (1600, 1000, "light", "#metric=late"),
 }
@@ -44,6 +44,7 @@ def take(browser: Browser, url: str, folder: Path) -> None:
         viewport: ViewportSize = {"width": width, "height": height}
         with browser.new_context(viewport=viewport, color_scheme=scheme) as context:
             page = context.new_page()
+            page.set_default_timeout(PATIENCE_MS)
             page.goto(url + fragment)
             page.wait_for_timeout(WATCH_MS)
             is_full_page = name.startswith("desktop")

@@ -158,6 +158,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     description: str
+    title: str
+    group: str
     kind: str
     shape: str
     trust: Literal["local", "central"]
@@ -198,7 +200,10 @@ ESTIMATE_FIELDS = (
     *("status", "reports", "beta", "bound", "covers", "target", "policy", "heterogeneity"),
 )
 """Fields that an answer copies from its estimate."""
-METRIC_FIELDS = ("name", "description", "kind", "mechanism", "unit", "revision", "minimum_reports")
+METRIC_FIELDS = (
+    *("name", "description", "title", "group", "kind", "mechanism", "unit", "revision"),
+    "minimum_reports",
+)
 """Fields that a definition copies from its metric."""
 
 

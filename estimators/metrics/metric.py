@@ -81,6 +81,8 @@ class Metric(ABC):
         How many reports of one message key count in a pane; no limit by default.
     unit, description : str
         Text for readers.
+    title, group : str
+        What readers see in place of the name, and the heading below which they find the metric.
 
     Attributes
     ----------
@@ -118,6 +120,8 @@ class Metric(ABC):
     max_key_reports: int | None = None
     unit: str = ""
     description: str = ""
+    title: str = ""
+    group: str = ""
 
     def __post_init__(self) -> None:
         if self.domain.metric != self.name:

@@ -28,6 +28,8 @@ SAME_KEYS = (
     "options",
     "unit",
     "description",
+    "title",
+    "group",
     "levels",
     "minimum_reports",
     "memoized",

@@ -47,7 +47,7 @@ class Comparisons(Feature):
         return ComparisonSamples
 
     def routes(self) -> Sequence[Operation]:
-        """Return ``GET /v1/compare``, ``/v1/comparisons`` and ``/v1/comparisons/{comparison}``."""
+        """Return the operations of changes and comparisons."""
         from aggregator.features.comparisons import routes
 
-        return (routes.compare, routes.comparisons, routes.comparison)
+        return (routes.change, routes.compare, routes.comparisons, routes.comparison)

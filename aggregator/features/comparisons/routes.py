@@ -12,6 +12,7 @@ from starlette.responses import Response
 from aggregator.errors import UnknownComparison
 from aggregator.features.comparisons.answers import ComparisonsAnswer, comparison_answer
 from aggregator.features.comparisons.arms import compare_all
+from aggregator.features.comparisons.changes import Period, change_query
 from aggregator.features.comparisons.compared import CompareQuery, comparison_frame
 from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.features.comparisons.living import (
@@ -40,6 +41,7 @@ from aggregator.web.queries import (
     without_format,
 )
 from aggregator.web.service_context import Service
+from estimators import LocalMetric
 from producers.gateway.problems import Problem
 
 Below = Annotated[
@@ -90,6 +92,21 @@ class CompareParameters(WindowParameters, kw_only=True, frozen=True):
         return options
 
 
+class ChangeParameters(msgspec.Struct, kw_only=True, frozen=True):
+    """Which period is compared with the one before it."""
+
+    period: (
+        Annotated[
+            Period,
+            Meta(
+                description="The last closed panes of so long, against as many before them; by "
+                "default the longest period that the metric has twice."
+            ),
+        ]
+        | None
+    ) = None
+
+
 class LivingParameters(msgspec.Struct, kw_only=True, frozen=True):
     """Query parameters of a comparison of the definitions."""
 
@@ -128,6 +145,36 @@ async def compare(service: Service, request: Request) -> Response:
         if parameters.format == "csv":
             return as_table(comparison_frame(comparisons), f"{parameters.metric}-comparison")
         return as_json(ComparisonsAnswer(comparisons=[*map(comparison_answer, comparisons)]))
+
+    return await service.surveys.run(request, compute)
+
+
+@Operation(
+    method="GET",
+    path="/v1/metrics/{name}/change",
+    summary="Compare a metric's last period with the one before it.",
+    query=ChangeParameters,
+    answers={
+        200: Content(
+            "The comparison, or none while no pane is closed. Its bounds hold together with those "
+            "of all other metrics and periods.",
+            ComparisonsAnswer,
+        )
+    },
+    problems=(400, 404, 429, 503),
+)
+async def change(service: Service, request: Request) -> Response:
+    """Answer with the change against the period before."""
+    name, reader = service.metric_name(request), service.reader
+    with invalid_as_problem():
+        period = parse(request, ChangeParameters).period
+        LocalMetric.require(reader.metric(name))
+
+    def compute() -> Response:
+        with invalid_as_problem():
+            query = change_query(reader, reader.store.overview(), name, period)
+            changes = [] if query is None else compare_all(reader, name, query, stop_if_abandoned)
+        return as_json(ComparisonsAnswer(comparisons=[*map(comparison_answer, changes)]))
 
     return await service.surveys.run(request, compute)
 

@@ -1,7 +1,8 @@
-// Alarms: what has moved from its baseline, and what a metric's history shows of that.
+// Alarms: the episodes in which a metric has moved away from its baseline, and what its history and its card show of them.
 
 import {get} from "./api.js";
-import {announce, h, setText} from "./dom.js";
+import {differenceScale} from "./change.js";
+import {announce, h} from "./dom.js";
 import {moment, number, Scale, seconds, share, stretch} from "./format.js";
 import {explained} from "./guide.js";
 import {address} from "./place.js";
@@ -9,7 +10,8 @@ import {shapeOf} from "./shapes.js";
 
 const BETWEEN = 10_000; // milliseconds between two looks
 const MOST = 5; // that are listed of an alarm
-const ARROWS = {up: "▲", down: "▼"};
+const QUIET = 5; // looks without an alarm, after which an episode is over
+const AROUND = 3; // times its own length, or looks, that are shown around an episode
 const STATES = {learning: "waits for its baseline to be final", watching: "watching", unwatchable: "cannot watch"};
 
 /** A value of an attribute in words: neither “other” nor “none” can be declared. */
@@ -48,15 +50,41 @@ export class Feed {
   }
 }
 
-/** What was raised, in one line: when, which series, from where to where. */
-function line(raised, scale) {
-  const {direction, baseline, now, at, since} = raised;
+/**
+ * The episodes of an alarm, the newest first: moves of one series in one direction, with few looks between them. `peak` is the move that was farthest from the baseline.
+ */
+export function episodes({raised, every_seconds: every}) {
+  const found = [];
+  for (const one of raised.toSorted((a, b) => a.at.localeCompare(b.at))) {
+    const [from, to] = [one.since, one.at].map(seconds);
+    const last = found.findLast(({name, direction}) => name === seriesOf(one) && direction === one.direction);
+    const far = ({now, baseline}) => Math.abs((now.value ?? baseline.value) - baseline.value);
+    if (last && from <= last.to + QUIET * every) {
+      Object.assign(last, {to: Math.max(to, last.to), count: last.count + 1, peak: far(one) > far(last.peak) ? one : last.peak});
+    } else {
+      found.push({name: seriesOf(one), direction: one.direction, from, to, count: 1, peak: one, every});
+    }
+  }
+  return found.reverse();
+}
+
+/** Where an episode is in the chart of its metric. */
+function placeOf({from, to, every}, metric) {
+  const around = AROUND * Math.max(to - from, every);
+  const [begin, end] = [from - around, to + around].map((at) => new Date(at * 1000).toISOString().replace(".000Z", "Z"));
+  return address({metric, window: null, from: begin, to: end, q: null});
+}
+
+/** An episode as a row: when, how far, from where to where, and a link to its place in the chart. */
+function row(episode, metric, scale, points) {
+  const {name, peak: {baseline, now, promise}, count, from, to} = episode;
   const digits = now.lower === null ? 2 : scale.digits(now.lower, now.upper);
-  const told = [baseline.value, now.value].map((x) => (x === null ? "–" : scale.withUnit(x, digits))).join(" to ");
-  const moved = `${seriesOf(raised) || raised.metric} moved from ${told}`;
-  const title = `Raised at ${moment(seconds(at))} UTC. ${raised.promise}. The values since then have no bounds that promise anything.`;
-  return h("li", {},
-    h("span", {class: `arrow ${direction}`, "aria-label": direction === "up" ? "up" : "down"}, ARROWS[direction]), " ", explained("alarms", {title}, stretch(seconds(since), seconds(at))), ` · ${moved}`);
+  const [before, after] = [baseline.value, now.value].map((x) => (x === null ? "–" : scale.withUnit(x, digits)));
+  const size = now.value - baseline.value;
+  const amount = now.value === null ? "" : `${size > 0 ? "+" : ""}${points.withUnit(size, digits)} at most`;
+  const title = `${count === 1 ? "Raised once" : `Raised ${number(count)} times in a row`}, until ${moment(to)} UTC. ${promise}. The values since then have no bounds that promise anything.`;
+  return h("tr", {}, h("th", {scope: "row"}, explained("alarms", {title}, stretch(from, to))), h("td", {}, name), h("td", {}, amount), h("td", {}, `from ${before} to ${after}`),
+    h("td", {}, h("a", {href: placeOf(episode, metric), "aria-label": `show ${stretch(from, to)} in the chart`}, "show")));
 }
 
 /** Where an alarm stands, in words. */
@@ -71,9 +99,15 @@ function standing({state, until, reason, series, skipped}) {
 }
 
 export const section = () => h("section", {class: "alarms panel", "aria-label": "Alarms", hidden: true});
-export const caption = "brown: from when a value has moved until an alarm said so; dotted: the estimate, and the alarm's baseline";
+export const caption = "shaded: a value has moved; dotted: the estimate, and the alarm's baseline";
 
-/** The panel of alarms: of all metrics, or of one. */
+/** The newest episode, on a metric's card. */
+export function flagOf(alarms) {
+  const [newest] = alarms.flatMap((alarm) => episodes(alarm).slice(0, 1).map((one) => ({...one, alarm}))).sort((a, b) => b.to - a.to);
+  return newest ? h("a", {class: "flag", href: placeOf(newest, newest.alarm.metric), title: `${newest.alarm.alarm}: ${newest.alarm.promise}`}, `moved ${stretch(newest.from, newest.to)}`) : null;
+}
+
+/** The panel of a metric's alarms. */
 export class Panel {
   constructor(element, definitions) { Object.assign(this, {element, definitions, shown: ""}); }
 
@@ -82,29 +116,29 @@ export class Panel {
     if (key === this.shown) return;
     this.shown = key;
     this.element.hidden = !alarms.length;
-    const together = !this.element.id || alarms.length < 2 ? "" : `All together: at most ${number(promised, promised < 10 ? 1 : 0)} false alarms a year expected.`;
-    this.element.replaceChildren(h("h3", {}, explained("alarms", {}, "Alarms")), ...alarms.map((one) => this.#alarm(one)),
-      h("p", {class: "note"}, problem ? `Not read again: ${problem.message}` : together));
+    this.element.replaceChildren(h("h3", {}, explained("alarms", {}, "What has moved")), ...alarms.map((one) => this.#alarm(one)),
+      h("p", {class: "note"}, problem ? `Not read again: ${problem.message}` : promised ? `All alarms together: at most ${number(promised, promised < 10 ? 1 : 0)} false alarms a year expected.` : ""));
   }
 
   #alarm(alarm) {
-    const {metric, alarm: name, raised, promise, series} = alarm;
+    const {metric, alarm: name, promise, by} = alarm;
     const definition = this.definitions().find((one) => one.name === metric);
-    const scale = new Scale(definition && shapeOf(definition).hasShares ? "frequency" : definition?.kind, alarm.unit, definition?.range);
-    const count = series.reduce((sum, {alarms}) => sum + alarms, 0);
-    const more = count - Math.min(raised.length, MOST);
-    return h("div", {class: "alarm", "data-raised": raised.length > 0},
-      h("p", {}, h("a", {href: address({metric, by: null})}, h("strong", {}, name)), ` ${metric}${alarm.by.length ? ` by ${alarm.by.join(", ")}` : ""} · ${count ? `raised ${count === 1 ? "once" : `${number(count)} times`}` : "not raised"}`),
-      h("ul", {}, raised.slice(0, MOST).map((one) => line(one, scale))),
-      more > 0 && h("details", {}, h("summary", {class: "note"}, `and ${number(more)} before`), h("ul", {}, raised.slice(MOST).map((one) => line(one, scale)))),
+    const kind = definition && shapeOf(definition).hasShares ? "frequency" : definition?.kind;
+    const [scale, points] = [new Scale(kind, alarm.unit, definition?.range), differenceScale(kind, alarm.unit, definition?.range)];
+    const all = episodes(alarm);
+    const list = (some, label) => h("div", {class: "table", tabindex: "0", role: "region", "aria-label": `${label} of ${name}`}, h("table", {class: "episodes"}, h("tbody", {}, some.map((one) => row(one, metric, scale, points)))));
+    return h("div", {class: "alarm"},
+      h("h4", {}, name, h("small", {}, by.length ? ` by ${by.join(", ")}` : "", all.length ? "" : " · nothing has moved")),
+      all.length > 0 && list(all.slice(0, MOST), "Episodes"),
+      all.length > MOST && h("details", {}, h("summary", {class: "note"}, `${number(all.length - MOST)} earlier`), list(all.slice(MOST), "Earlier episodes")),
       h("p", {class: "note"}, `${standing(alarm)} · ${promise}`));
   }
 }
 
-/** What the history of a metric shows: {from, at} of each move, and the baseline of the whole metric. */
+/** What the history of a metric shows: {from, to} of each episode, and the baseline of the whole metric. */
 export function marks(alarms, label) {
   const isOfAll = ({slice, category}) => !Object.keys(slice).length && (category ?? "") === (label ?? "");
-  const moves = alarms.flatMap(({raised}) => raised).map((one) => ({from: seconds(one.since), at: seconds(one.at)}));
+  const moves = alarms.flatMap((alarm) => episodes({...alarm, raised: alarm.raised.filter(isOfAll)}));
   const baselines = alarms.flatMap(({series}) => series).filter(isOfAll).map(({baseline}) => baseline?.value).filter((x) => typeof x === "number");
   return {moves, baselines};
 }

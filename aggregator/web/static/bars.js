@@ -19,8 +19,9 @@ class Row {
     this.point = svg("circle", {class: "point", cy: MIDDLE, r: CAP * 0.75});
     this.name = h("span", {class: "name"});
     this.text = h("span", {class: "number"});
+    this.moved = h("span", {class: "moved"});
     const drawing = svg("svg", {class: "track", height: HEIGHT, "aria-hidden": "true"}, this.bar, this.zero, this.whisker, this.low, this.high, this.point);
-    this.element = h("button", {type: "button", class: "bar-row", role: "radio", onclick: () => onChoose(this.label)}, this.name, drawing, this.text);
+    this.element = h("button", {type: "button", class: "bar-row", role: "radio", onclick: () => onChoose(this.label)}, this.name, drawing, this.text, this.moved);
   }
 
   show(entry, place, scale, digits, chosen) {
@@ -28,11 +29,14 @@ class Row {
     setText(this.name, entry.name);
     this.name.title = entry.name;
     setText(this.text, scale.text(entry.value, digits));
+    setText(this.moved, entry.change ? { more: "▲", less: "▼" }[entry.change.direction] : "");
+    const change = entry.change ? `, ${entry.change.amount} against the period before (${entry.change.interval})` : "";
+    this.element.title = change.slice(2);
     const known = entry.value !== null;
     this.element.setAttribute("aria-checked", String(chosen));
     this.element.setAttribute("tabindex", chosen ? "0" : "-1");
     this.element.setAttribute("aria-label", known
-      ? `${entry.name}: ${scale.withUnit(entry.value, digits)}, between ${scale.interval(entry.lower, entry.upper, digits)}`
+      ? `${entry.name}: ${scale.withUnit(entry.value, digits)}, between ${scale.text(entry.lower, digits, -1)} and ${scale.text(entry.upper, digits, 1)}${change}`
       : `${entry.name}: no data yet`);
     const percent = (x) => `${(100 * place(x)).toFixed(2)}%`;
     const [left, right] = known ? [Math.min(0, entry.value), Math.max(0, entry.value)] : [0, 0];
@@ -58,7 +62,7 @@ export class Bars {
     this.element = h("div", {class: "bars", role: "radiogroup", "aria-label": label, onkeydown: (event) => this.#key(event)});
   }
 
-  /** Show entries {label, name, value, lower, upper}, all on one scale. */
+  /** Show entries {label, name, value, lower, upper}, all on one scale; `change`: how one has changed, see change.js. */
   show(entries, chosen) {
     Object.assign(this, {entries, chosen});
     while (this.rows.length < entries.length) {

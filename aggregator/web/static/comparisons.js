@@ -2,7 +2,7 @@
 
 import {get} from "./api.js";
 import {announce, h, setText} from "./dom.js";
-import {certainty, moment, probability, quantileName, Scale, seconds, stretch, whole} from "./format.js";
+import {certainty, DAY, moment, probability, quantileName, Scale, seconds, stretch, whole} from "./format.js";
 import {explained} from "./guide.js";
 import {columns, History} from "./history.js";
 import {address} from "./place.js";
@@ -56,6 +56,7 @@ export class Feed {
   }
 }
 
+export const isOnFirstPage = true;
 export const section = () => h("section", {class: "comparisons", "aria-label": "Comparisons", hidden: true});
 
 /** The panel of comparisons: of all metrics, or of one. */
@@ -64,7 +65,8 @@ export class Panel {
     this.note = h("p", {class: "note"});
     this.grid = h("div", {class: "comparisons-grid"});
     Object.assign(this, {element, definitions, cards: new Map()});
-    element.replaceChildren(h("h3", {}, "Comparisons"), this.grid, this.note);
+    this.count = h("small", {});
+    element.replaceChildren(h(element.id ? "h2" : "h3", {}, "Comparisons ", this.count), this.grid, this.note);
   }
 
   show(comparisons, {problem} = {}) {
@@ -78,6 +80,8 @@ export class Panel {
     }
     const cards = names.map((name) => this.cards.get(name).element);
     if (cards.length !== this.grid.children.length || cards.some((card, place) => this.grid.children[place] !== card)) this.grid.replaceChildren(...cards);
+    const running = comparisons.filter(({decisions}) => !decisions.length).length;
+    setText(this.count, running < names.length ? `${names.length - running} decided` : `${running} running`);
     setText(this.note, problem ? `Not read again: ${problem.message}` : "");
   }
 }
@@ -91,21 +95,22 @@ class ComparisonCard {
     this.arms = new Scale(kind, unit, range);
     if (this.scale.unit === "%") this.scale.unit = "points"; // percentage points: 5 points below 20 % is 15 %, not 19 %
     this.chip = explained("alarms", {class: "chip"});
-    this.about = h("p", {class: "description"});
     this.choice = h("select", {hidden: true, "aria-label": `Category of ${comparison}`, onchange: () => { this.chosen = this.choice.value; this.show(this.answer); }});
+    this.label = h("span", {class: "label"});
     this.value = h("span", {class: "value"});
     this.unit = h("span", {class: "unit"}, this.scale.unit);
-    this.band = h("span", {class: "band"});
-    this.covers = explained("estimate", {class: "about"});
-    this.headline = h("div", {class: "headline"}, h("p", {class: "figure"}, this.value, this.unit), h("p", {class: "limits"}, this.band, this.covers));
+    this.band = explained("estimate", {class: "band"});
+    this.headline = h("div", {class: "headline"}, h("p", {class: "figure"}, this.label, this.value, this.unit), h("p", {class: "limits"}, this.band));
     this.verdict = h("p", {class: "verdict"});
     this.reading = h("p", {class: "note"});
     this.sides = h("dl", {class: "arms"});
     this.history = new History({scale: this.scale, include: this.equal});
     this.chart = h("div", {class: "body"}, this.history.element);
-    this.element = h("article", {class: "card comparison", "aria-label": `Comparison ${comparison}`},
-      h("header", {}, h("div", {class: "titles"}, h("h2", {}, h("a", {href: address({metric, by: null})}, comparison)), this.about), h("div", {class: "chips"}, this.chip)),
-      this.choice, this.headline, this.chart, this.verdict, this.sides, this.reading);
+    this.link = h("a", {href: address({metric, by: null, q: null})}, definition?.title || metric);
+    this.element = h("article", {class: "card wide comparison", "aria-label": `Comparison ${comparison}`},
+      h("header", {}, h("h3", {}, this.link), this.chip, h("code", {}, comparison)),
+      this.choice, this.headline, this.sides, this.chart, this.verdict, this.reading);
+    this.title = definition?.title || metric;
   }
 
   close() { this.history.close(); }
@@ -123,19 +128,22 @@ class ComparisonCard {
     this.#chip(isKnown, now, before);
     const arm = (one) => `${one.metric === answer.metric ? "" : `${one.metric} `}${one === answer.b && answer.rest ? "the rest" : sliceOf(one.where)}`;
     const quantile = answer.quantiles && index !== null ? `${quantileName(labels[index])} of ` : "";
-    setText(this.about, `${quantile}${answer.metric}: ${arm(answer.a)} ${answer.of === "ratio" ? "divided by" : "minus"} ${arm(answer.b)}`);
+    const [first, second] = [arm(answer.a), arm(answer.b)];
+    setText(this.link, `${quantile}${this.title}: ${first} ${answer.of === "ratio" ? "divided by" : "against"} ${second}`);
     this.#choose(labels, index);
     this.headline.hidden = !isKnown;
+    const isRatio = Boolean(this.equal);
+    const isLess = !isRatio && now < 0;
     const digits = this.scale.digits(lower, upper);
-    setText(this.value, `${value > 0 && !this.equal ? "+" : ""}${this.scale.text(value, digits)}`);
-    setText(this.band, upper === null ? `at least ${this.scale.text(lower, digits, -1)}` : this.scale.interval(lower, upper, digits));
-    setText(this.covers, `${certainty(answer.beta)} at all times${labels.length > 1 ? ", all together" : ""}`);
-    this.covers.title = `The band covers the truth at ${answer.covers}, however often you look.`;
-    setText(this.verdict, verdict(answer, isKnown, now, decided && {before, ...this.#decision(decided)}, p));
-    const curve = answer.history?.length && `The curve is of final windows, until ${moment(seconds(answer.until))} UTC`;
-    this.reading.hidden = !curve && !answer.reason && !answer.warning && !answer.incomplete;
-    setText(this.reading, [curve, answer.reason, answer.warning, answer.incomplete && `${whole(answer.incomplete)} panes had reports in no slice`].filter(Boolean).join(" · "));
-    this.sides.replaceChildren(...[answer.a, answer.b].flatMap((one) => [h("dt", {}, arm(one)), h("dd", {}, `${isKnown && at(one.value) !== null ? `${this.arms.withUnit(at(one.value), digits)} · ` : ""}${whole(one.reports)} reports`)]));
+    const [low, high] = isLess ? [-upper, -lower] : [lower, upper];
+    setText(this.label, isRatio ? `${first} divided by ${second} is` : now ? `${first} is ${isLess ? "lower" : "higher"} by` : `${first} minus ${second}:`);
+    setText(this.value, this.scale.text(isLess ? -value : value, digits));
+    setText(this.band, `${high === null ? `at least ${this.scale.text(low, digits, -1)}` : `between ${this.scale.text(low, digits, -1)} and ${this.scale.text(high, digits, 1)}`}${this.scale.unit ? ` ${this.scale.unit}` : ""}, at all times${labels.length > 1 ? ", all together" : ""}`);
+    this.band.title = `The interval covers the truth with ${certainty(answer.beta)} at ${answer.covers}, however often you look.`;
+    setText(this.verdict, verdict(answer, isKnown, now, decided && {before, ...this.#decision(decided)}, p, [first, second]));
+    this.reading.hidden = !answer.reason && !answer.warning && !answer.incomplete;
+    setText(this.reading, [answer.reason, answer.warning, answer.incomplete && `${whole(answer.incomplete)} panes had reports in no slice`].filter(Boolean).join(" · "));
+    this.sides.replaceChildren(...[answer.a, answer.b].map((one, place) => h("div", {}, h("dt", {}, [first, second][place]), h("dd", {}, `${isKnown && at(one.value) !== null ? `${this.arms.withUnit(at(one.value), digits)} · ` : ""}${whole(one.reports)} reports`))));
     this.#chart(answer, index);
   }
 
@@ -153,6 +161,12 @@ class ComparisonCard {
     if (index !== null && document.activeElement !== this.choice) this.choice.value = labels[index];
   }
 
+  /** That it is decided, and on which day. */
+  #when() {
+    const {decided_at: at} = this.answer;
+    return at ? `Decided ${moment(Math.floor(seconds(at) / DAY) * DAY)}` : "Decided";
+  }
+
   /** When it was decided, and how far. */
   #decision({at, value, lower, upper}) {
     const digits = this.scale.digits(lower, upper);
@@ -163,7 +177,7 @@ class ComparisonCard {
   #chip(isKnown, now, before) {
     const [status, text, title] = !isKnown ? ["waiting", "Waiting", "Nothing is known yet."]
       : now && before && now !== before ? ["provisional", "Turned round", "It was decided the other way round before."]
-        : now ? ["final", "Decided", "The arms are proved to be different."]
+        : now ? ["final", this.#when(), "The arms are proved to be different."]
           : before ? ["provisional", "Decided before", "The arms were proved to be different. The band now covers the case that they are equal."]
             : ["provisional", "Not decided", "The band covers the case that both arms are equal. That does not say that they are."];
     this.chip.dataset.status = status;
@@ -179,7 +193,7 @@ class ComparisonCard {
     const last = found.rows.at(-1);
     const text = last && this.scale.interval(last.lower, last.upper);
     const label = last ? `Band of ${answer.comparison} over time, ${stretch(found.rows[0].from, last.to)}: last ${text}, both arms are equal at ${this.equal}` : "";
-    this.history.show(found, label, this.equal);
+    this.history.show(found, label, {reference: this.equal});
   }
 }
 
@@ -187,11 +201,11 @@ class ComparisonCard {
 export const direction = (lower, upper, equal) => (lower !== null && lower > equal ? 1 : upper !== null && upper < equal ? -1 : 0);
 
 /** What was decided: when, in which direction and how far; and what holds now. */
-export function verdict(answer, isKnown, now, decided, p) {
-  if (!isKnown) return answer.status === "too_few_reports" ? "An arm has too few reports." : answer.status === "expired" ? "Part of it has expired." : "No reports yet.";
-  const chance = p === null ? "" : ` If both arms were equal, a difference as clear as this would ever be seen with a probability of ${probability(p)} at most.`;
-  if (!decided) return now ? `Decided by reports that are not final yet.${chance}` : `Not decided: both arms may be equal (p = ${probability(p)}). Look again as often as you like.`;
-  const was = `Decided at ${decided.when}: the first arm was ${decided.before > 0 ? "above" : "below"} the second, by ${decided.far}.`;
+export function verdict(answer, isKnown, now, decided, p, [first, second] = ["the first arm", "the second"]) {
+  if (!isKnown) return answer.status === "too_few_reports" ? "One of the two has too few reports." : answer.status === "expired" ? "Part of it has expired." : "No reports yet.";
+  const chance = p === null ? "" : ` If both were equal, a difference as clear as this would ever be seen with a probability of ${probability(p)} at most.`;
+  if (!decided) return now ? `Decided by reports that are not final yet.${chance}` : `Not decided: both may be equal (p = ${probability(p)}). Look again as often as you like.`;
+  const was = `Decided at ${decided.when}: ${first} was ${decided.before > 0 ? "above" : "below"} ${second}, by ${decided.far}.`;
   if (now && now !== decided.before) return `${was} Now it is ${now > 0 ? "above" : "below"} it.${chance}`;
   return now ? `${was}${chance}` : `${was} Now both may be equal (p = ${probability(p)}).`;
 }

@@ -1,7 +1,6 @@
 // The dashboard: reads the definitions, follows the events, and shows the wall or one metric.
 
 import {get, Problem, withToken} from "./api.js";
-import {Card} from "./card.js";
 import {Detail} from "./detail.js";
 import {announce, h, setText} from "./dom.js";
 import {FEATURES} from "./features.js";
@@ -12,9 +11,9 @@ import {isTrusted, problemNotice} from "./parts.js";
 import {place} from "./place.js";
 import {rangePicker} from "./range.js";
 import {follow} from "./stream.js";
+import {filterField, Wall} from "./wall.js";
 
 const LIVE_TOP = 20;
-const WIDE = 1.5; // cards across for each down
 const SETTLE = 2_000; // a connection lost for less is not announced
 
 const main = document.getElementById("main");
@@ -22,42 +21,42 @@ const picker = rangePicker(document.getElementById("range"));
 const operations = new Operations(document.getElementById("operations"), document.getElementById("alerts"));
 const known = {definitions: [], hash: null, answers: new Map(), status: null};
 const boards = FEATURES.map((feature) => {
+  if (!feature.isOnFirstPage) return {feature, panel: null, feed: null};
   const section = feature.section();
   section.id = section.classList[0];
   return {feature, panel: new feature.Panel(section, () => known.definitions), feed: null};
 });
-document.getElementById("features").append(...boards.map(({panel}) => panel.element));
-let views = [];
+document.getElementById("features").append(...boards.map(({panel}) => panel?.element ?? ""));
+let view = null;
+let wall = null; // the view, where it is the first page
 let shown = null;
+
+/** What shows metrics now: the cards of the first page, or the page of one. */
+const views = () => wall?.cards ?? (view ? [view] : []);
 
 function show() {
   const here = place();
   const definition = known.definitions.find((one) => one.name === here.metric);
   const wanted = here.metric === null ? "" : definition ? `metric ${here.metric}` : `unknown ${here.metric}`;
-  if (wanted === shown) {
-    for (const view of views) view.go(here);
-    return;
-  }
+  if (wanted === shown) return view?.go(here);
   const first = shown === null;
-  for (const view of views) view.close();
+  view?.close();
+  [view, wall] = [null, null];
   shown = wanted;
   document.body.dataset.view = wanted ? "one" : "wall";
-  document.title = wanted ? `${here.metric} – Dither` : "Dither";
+  document.title = wanted ? `${definition?.title || here.metric} – Dither` : "Dither";
   if (wanted && !definition) {
-    views = [];
     main.replaceChildren(problemNotice(new Problem(404, `There is no metric “${here.metric}”.`, "The dashboard's first page lists all metrics.")));
   } else if (wanted) {
-    views = [new Detail(definition, here)];
-    main.replaceChildren(views[0].element);
+    view = new Detail(definition, here);
+    main.replaceChildren(view.element);
+    catchUp(view);
   } else {
-    views = known.definitions.map((one) => new Card(one, here));
-    const wall = h("div", {class: "wall"}, views.map((view) => view.element));
-    wall.style.setProperty("--columns", Math.ceil(Math.sqrt(WIDE * views.length))); // at most: a screen's shape
-    main.replaceChildren(views.length ? wall : h("p", {class: "loading"}, "No metric is defined. Define metrics in metrics.toml."));
+    view = wall = new Wall(known.definitions, here, catchUp);
+    main.replaceChildren(known.definitions.length ? wall.element : h("p", {class: "loading"}, "No metric is defined. Define metrics in metrics.toml."));
   }
   setText(document.getElementById("promise"), promise(definition ? [definition] : known.definitions));
-  for (const view of views) catchUp(view.metric);
-  for (const board of boards) if (board.feed) showBoard(board);
+  for (const {panel, feed} of boards) if (feed) panel?.show(wall ? feed.all() : [], feed);
   if (!first) {
     scrollTo(0, 0);
     main.focus({preventScroll: true});
@@ -73,34 +72,37 @@ function promise(definitions) {
   return `Times are UTC. ${values}; bands hold with the stated probability.`;
 }
 
-function catchUp(metric) {
+/** Tell a new view what is known of its metric. */
+function catchUp(made) {
+  const {metric} = made;
   const answer = known.answers.get(metric.name);
   if (answer) metric.take(answer);
   const status = known.status?.metrics[metric.name];
   if (status) metric.takeStatus(status);
+  for (const {feature, feed} of boards) if (feed) made.showFeature(feature, feed);
 }
 
-/** How a feature stands: all of it on the first page, that of a metric on its page. */
+/** How a feature stands: all of it on the first page, that of a metric on its card and its page. */
 function showBoard({feature, panel, feed}) {
-  panel.show(document.body.dataset.view === "wall" ? feed.all() : [], feed);
-  for (const view of views) view.showFeature?.(feature, feed);
+  panel?.show(wall ? feed.all() : [], feed);
+  for (const one of views()) one.showFeature(feature, feed);
 }
 
 function take({type, data}) {
   if (type === "estimate") {
     known.answers.set(data.metric, data);
-    for (const {metric} of views) if (metric.name === data.metric) metric.take(data);
+    for (const {metric} of views()) if (metric.name === data.metric) metric.take(data);
   } else if (type === "status") {
     if (known.status && known.status.version !== data.version) location.reload(); // a wall screen stays for months
     if (data.definitions_hash && data.definitions_hash !== known.hash) readAgain().catch(() => {}); // or with the next status
     known.status = data;
     operations.show(data);
     picker.suggest(operations.newest);
-    for (const {metric} of views) if (data.metrics[metric.name]) metric.takeStatus(data.metrics[metric.name]);
+    for (const {metric} of views()) if (data.metrics[metric.name]) metric.takeStatus(data.metrics[metric.name]);
     setText(document.getElementById("version"), data.version ? `Dither ${data.version}` : "");
   } else if (type === "policy") {
     known.definitions = known.definitions.map((one) => (one.name === data.metric ? {...one, policy: data.policy} : one));
-    for (const {metric} of views) if (metric.name === data.metric && metric.definition.policy !== data.policy) metric.takePolicy(data.policy);
+    for (const {metric} of views()) if (metric.name === data.metric && metric.definition.policy !== data.policy) metric.takePolicy(data.policy);
   }
 }
 
@@ -113,7 +115,7 @@ async function readAgain() {
     shown = null;
     show();
   } else {
-    for (const {metric} of views) metric.again();
+    for (const {metric} of views()) metric.again();
   }
 }
 
@@ -124,8 +126,8 @@ function connect() {
   let was = null;
   let live = null; // of a status: a stream that is open says nothing about who counts
   const tell = () => {
-    connection.dataset.state = live === null || live.counting ? "live" : "silent";
-    setText(text, live === null ? "Live" : live.text);
+    connection.dataset.state = live !== null && !live.counting ? "silent" : live?.trouble ? "trouble" : "live";
+    setText(text, [live?.text ?? "Live", live?.trouble].filter(Boolean).join(" · "));
   };
   operations.onLive = (found) => {
     if (live !== null && live.text !== found.text) announce(found.text);
@@ -167,5 +169,7 @@ async function start() {
   connect();
 }
 
+filterField(document.getElementById("filter"), () => wall);
+operations.foldInto(document.getElementById("connection"));
 document.getElementById("help").addEventListener("click", () => openGuide());
 start();

@@ -1,11 +1,12 @@
 // One metric: a large history, all numbers as tables, the levels, and the definition.
 
+import {Change, differenceScale} from "./change.js";
 import {Discoveries} from "./discoveries.js";
 import {Distribution} from "./distribution.js";
 import {h, setText} from "./dom.js";
 import {Downloads} from "./download.js";
 import {FEATURES} from "./features.js";
-import {count, decimals, duration, loss, moment, number, rate, seconds, share, stretch, whole} from "./format.js";
+import {count, decimals, duration, loss, moment, number, quantileName, rate, seconds, share, whole} from "./format.js";
 import {HeatMap, ROWS} from "./heatmap.js";
 import {columns, History} from "./history.js";
 import {Metric} from "./metric.js";
@@ -18,12 +19,13 @@ import {Slices} from "./slices.js";
 const TOP = 20;
 const ALL = 10_000; // the most that may be asked for
 const STEP_WIDTH = 11; // pixels
+const QUANTILES = ["0.5", "0.75", "0.9", "0.95", "0.99"]; // that can be asked for beside those of the definition
 
 export class Detail {
   constructor(definition, place) {
     const shape = shapeOf(definition);
     this.metric = new Metric(definition, place, {top: TOP, steps: Math.min(120, Math.round(innerWidth / STEP_WIDTH)), bins: shape.hasShares ? ROWS : null, changed: () => this.show()});
-    const {scale, name} = this.metric;
+    const {scale, name, title} = this.metric;
     this.chip = new StatusChip(definition);
     this.headline = new Headline();
     this.empty = new EmptyState();
@@ -31,6 +33,7 @@ export class Detail {
     this.panel = shape.panel?.(definition);
     this.slices = definition.by && new Slices(this.metric);
     this.discoveries = definition.domain?.discover && new Discoveries(this.metric, (label) => this.metric.ask(label));
+    this.discoveries?.begin();
     this.distribution = shape.hasShares && new Distribution(this.metric);
     this.heatMap = shape.hasShares && new HeatMap(this.metric);
     this.panels = new Map(FEATURES.map((feature) => [feature, new feature.Panel(feature.section(), () => [definition])]));
@@ -39,35 +42,39 @@ export class Detail {
     this.policy = new PolicyChoice(this.metric);
     this.policyMeaning = h("p", {class: "note"});
     this.saturation = h("p", {class: "note"});
-    this.window = h("p", {class: "window"});
-    this.readout = h("p", {class: "readout", id: "readout"});
-    this.history = new History({scale, large: true, onPick: (row) => this.#read(row)});
-    this.chart = h("div", {class: "chart", tabindex: "0", role: "group", "aria-label": "History: the arrow keys move through its steps", "aria-describedby": "readout",
-      onkeydown: (event) => this.#key(event), onfocus: () => this.readout.setAttribute("aria-live", "polite"), onblur: () => this.readout.removeAttribute("aria-live")}, this.history.element);
+    this.change = new Change();
+    this.readout = h("p", {class: "hidden", id: "readout"});
+    this.history = new History({scale, large: true, isLogarithmic: definition.scale === "log", onZoom: (from, to) => this.#zoom(from, to)});
+    this.history.onPick = (row) => this.#read(row);
+    this.hint = h("p", {class: "note"});
+    this.chart = h("div", {class: "chart", tabindex: "0", role: "group", "aria-label": "History: the arrow keys move through its steps, + shows what is around one, − shows everything", "aria-describedby": "readout",
+      onkeydown: (event) => this.#key(event), ondblclick: () => this.#zoom(null, null), onfocus: () => this.readout.setAttribute("aria-live", "polite"), onblur: () => this.readout.removeAttribute("aria-live")}, this.history.element, this.hint);
     this.bars = barsOf(this.metric, (label) => this.metric.choose(label));
     this.all = h("button", {type: "button", class: "button small", hidden: true, onclick: () => { this.metric.top = ALL; this.metric.again(); }});
-    this.back = h("a", {class: "back", href: address({metric: null, by: null})}, "All metrics");
+    this.back = h("a", {href: address({metric: null, by: null})}, "All metrics");
     this.levels = table(["ε", "Reports", "Share", "Weight", isTrusted(definition) && "Loss of a report"].filter(Boolean), "Privacy levels and their weights");
     this.outcomes = table(["Outcome", "Reports"], "Outcomes of all reports since the beginning");
-    this.numbers = table(["From (UTC)", "To (UTC)", "Estimate", "Lower", "Upper", "Reports", "Status"], "");
-    this.current = shape.hasLabels ? table([labelName(definition), "Estimate", "Lower", "Upper"], "") : null;
+    this.numbers = table(["From (UTC)", "To (UTC)", "Estimate", "Lower", "Upper", "Reports", "Status"], "", "The history as a table");
+    this.current = shape.hasLabels ? table([labelName(definition), "Estimate", "Lower", "Upper"], "", "All numbers as a table") : null;
     this.about = h("dl", {class: "definition"});
-    this.tables = [shape.hasHistory && this.#folded("Numbers of the history", this.numbers), this.current && this.#folded("Numbers of the window", this.current)];
+    this.tables = [shape.hasHistory && this.#folded("The history as a table", this.numbers), this.current && this.#folded("All numbers as a table", this.current)];
     const asked = definition.categories === "open" && this.#question();
-    this.element = h("article", {class: "detail", "aria-label": name},
-      h("header", {}, h("div", {class: "titles"}, this.back, h("h2", {}, name), h("p", {class: "description"}, definition.description || definition.kind)), this.chip.element),
+    this.element = h("article", {class: "detail", "aria-label": title},
+      h("p", {class: "crumbs"}, this.back, definition.group ? ` / ${definition.group}` : ""),
+      h("header", {}, h("div", {class: "titles"}, h("h2", {}, title), h("p", {class: "description"}, title !== name && h("code", {}, name), definition.description || definition.kind.replaceAll("_", " "))), this.chip.element),
       this.notices.element,
-      h("div", {class: "columns-2"},
-        h("div", {class: "main"},
-          h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.panel?.element, this.chart, this.window, [...this.panels.values()].map(({element}) => element),
-          this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
-          this.distribution?.element, this.heatMap?.element, this.discoveries?.element,
-          this.slices?.element,
-          this.tables, new Downloads(this.metric).element),
-        h("div", {class: "aside"},
-          h("section", {class: "panel"}, h("h3", {}, "Privacy levels"), this.mix.element, this.levels.element, this.saturation, this.policy.element, this.policyMeaning),
-          h("section", {class: "panel"}, h("h3", {}, "Reports"), this.outcomes.element),
-          h("section", {class: "panel"}, h("h3", {}, "Definition"), this.about))));
+      h("div", {class: "over"}, h("div", {class: "lede"}, this.headline.element, this.change.element), definition.quantiles && this.#quantiles()),
+      this.empty.element, this.panel?.element, this.chart, this.readout,
+      this.discoveries?.element,
+      this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
+      this.slices?.element, [...this.panels.values()].map(({element}) => element),
+      this.distribution?.element, this.heatMap?.element,
+      this.tables,
+      h("details", {class: "panel rests"}, h("summary", {}, "What this rests on"), h("div", {class: "columns-3"},
+        h("section", {}, h("h3", {}, "Privacy levels"), this.mix.element, this.levels.element, this.saturation, this.policy.element, this.policyMeaning),
+        h("section", {}, h("h3", {}, "Reports"), this.outcomes.element),
+        h("section", {}, h("h3", {}, "Definition"), this.about))),
+      new Downloads(this.metric).element);
     this.show();
   }
 
@@ -75,6 +82,7 @@ export class Detail {
     this.metric.close();
     this.history.close();
     this.discoveries?.close();
+    this.slices?.close();
     this.heatMap?.close();
     for (const panel of this.panels.values()) panel.show([], {});
   }
@@ -97,11 +105,12 @@ export class Detail {
     if (!this.element) return; // not built yet
     const {metric} = this;
     const {answer} = metric;
-    for (const part of [this.headline, this.empty, this.notices, this.policy, this.panel, this.slices, this.distribution, this.heatMap, this.discoveries]) part?.show(metric);
+    for (const part of [this.headline, this.change, this.empty, this.notices, this.policy, this.panel, this.slices, this.distribution, this.heatMap, this.discoveries]) part?.show(metric);
+    if (metric.isReady) this.empty.element.hidden = true; // what can be asked is below
     this.chip.show(answer?.status);
     const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for all readers at once; no report is read again.";
     setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. ${effect}`);
-    setText(this.window, this.panel ? "" : [windowText(answer), ...[...this.marked].map(([{caption}, found]) => found.length && caption)].filter(Boolean).join(" · "));
+    setText(this.hint, ["Drag to zoom, double-click for everything", windowText(answer), ...[...this.marked].map(([{caption}, found]) => found.length && caption), this.found?.rows.some(({isVague}) => isVague) && "pale: its interval says little"].filter(Boolean).join(" · "));
     this.policyMeaning.hidden = Boolean(this.panel);
     this.chart.hidden = !metric.isReady || !metric.entries().length || Boolean(this.panel);
     this.#definition();
@@ -112,7 +121,8 @@ export class Detail {
     const swatch = (index) => h("i", {class: `swatch ${levelClass(index, answer.levels.length)}`, "aria-hidden": "true"});
     this.levels.fill(answer.levels.map((level, index) => [[swatch(index), String(level.epsilon)], whole(level.reports), total ? share(level.reports / total) : "–", level.weight === null ? "–" : share(level.weight), ...(level.loss === undefined ? [] : [loss(level.loss)])]));
     setText(this.saturation, typeof answer.saturation === "number" ? `Saturation: levels above ε = ${loss(answer.saturation)} do not improve the release; their loss is no larger.` : "");
-    const entries = metric.entries();
+    const entries = metric.changedEntries();
+    if (this.quantile && document.activeElement !== this.quantile) this.quantile.value = metric.leading()?.label;
     this.bars?.show(metric.isReady ? entries : [], metric.leading()?.label);
     this.all.hidden = !answer.left_out;
     setText(this.all, `Show the other ${count(answer.left_out ?? 0)}`);
@@ -124,8 +134,8 @@ export class Detail {
     const {metric} = this;
     const index = metric.historyIndex();
     if (this.chart.hidden || index === undefined) return;
-    this.found = columns(metric.points, index);
-    this.history.show(this.found, historyLabel(metric, this.found.rows), metric.reference(), this.#marks());
+    this.found = columns(metric.points, index, metric.definition.range);
+    this.history.show(this.found, historyLabel(metric, this.found.rows), {reference: metric.reference(), marks: this.#marks()});
     this.#read(null);
   }
 
@@ -136,19 +146,30 @@ export class Detail {
   }
 
   #read(row) {
-    const {scale} = this.metric;
     const shown = row ?? this.found?.rows.findLast((one) => one.value !== null);
-    if (!shown) return setText(this.readout, "");
-    const digits = scale.digits(shown.lower, shown.upper);
-    const told = shown.value === null ? shown.status.replaceAll("_", " ") : `${scale.withUnit(shown.value, digits)}, ${scale.interval(shown.lower, shown.upper, digits)}`;
-    setText(this.readout, `${stretch(shown.from, shown.to)}: ${told} · ${whole(shown.reports)} reports`);
+    setText(this.readout, shown ? this.history.textOf(shown) : "");
+  }
+
+  /** Show a stretch of event time, which the address then has; everything without one. */
+  #zoom(from, to) {
+    const moment = (at) => at && new Date(at * 1000).toISOString().replace(".000Z", "Z");
+    location.hash = address({window: null, from: moment(from), to: moment(to)});
   }
 
   #key(event) {
     const by = {ArrowRight: 1, ArrowLeft: -1, Home: -1e9, End: 1e9}[event.key];
-    if (!by) return;
+    if (!by && !["+", "-"].includes(event.key)) return;
     event.preventDefault();
-    this.history.step(by);
+    if (by) this.history.step(by);
+    else if (event.key === "+") this.history.zoom();
+    else this.#zoom(null, null);
+  }
+
+  /** A list of quantiles: one that the definition has not is asked for. */
+  #quantiles() {
+    const names = [...new Set([...this.metric.definition.quantiles.map(String), ...QUANTILES])].sort((a, b) => a - b);
+    this.quantile = h("select", {id: "quantile", onchange: () => this.metric.ask(this.quantile.value)}, names.map((q) => h("option", {value: q}, quantileName(q))));
+    return h("p", {class: "choice"}, h("label", {for: "quantile"}, "Quantile"), this.quantile);
   }
 
   #folded(title, shown) {
@@ -205,8 +226,9 @@ export class Detail {
       ["Lateness", duration(one.lateness_seconds)],
       !one.rounds && ["Shown from", `${whole(one.minimum_reports)} reports`],
       ["Revision", typeof one.revision === "number" ? (one.revision >>> 0).toString(16).padStart(8, "0") : one.revision],
-      answer?.effective_reports > 0 && ["Worth", `${whole(answer.effective_reports)} reports without noise`],
-      answer?.heterogeneity !== null && answer?.heterogeneity !== undefined && ["Cochran's Q", `p = ${answer.heterogeneity < 1e-3 ? answer.heterogeneity.toExponential(1) : number(answer.heterogeneity, 3)}`],
+      answer?.effective_reports > 0 && ["As precise as", `${whole(answer.effective_reports)} reports without noise`],
+      (answer?.influence?.shift ?? null) !== null && [`If ${share(answer.influence.share)} of the reports were fabricated`, `off by up to ${differenceScale(one.quantiles ? "frequency" : one.kind, one.unit, one.range).withUnit(answer.influence.shift, 1, 1)}`],
+      answer?.heterogeneity !== null && answer?.heterogeneity !== undefined && ["Values alike at all levels (Cochran's Q)", `p = ${answer.heterogeneity < 1e-3 ? answer.heterogeneity.toExponential(1) : number(answer.heterogeneity, 3)}`],
       this.metric.isReady && answer.radius !== null && answer.radius !== undefined && ["True vector", `within ${this.metric.scale.withUnit(answer.radius, decimals(0, 2 * answer.radius), 1)} (l2)`],
       answer?.updated && ["Last report", `${moment(Math.floor(seconds(answer.updated)))} UTC`],
     ];
@@ -223,10 +245,10 @@ function heading({coordinates, categories, quantiles}) {
 }
 
 /** A table whose rows are filled in again and again; it scrolls in its own box where it is wide. */
-function table(head, title) {
+function table(head, title, label = title) {
   const caption = h("caption", {class: title ? "hidden" : null}, title);
   const body = h("tbody");
-  const element = h("div", {class: "table", tabindex: "0", role: "region", "aria-label": title || "Numbers"},
+  const element = h("div", {class: "table", tabindex: "0", role: "region", "aria-label": label},
     h("table", {}, caption, h("thead", {}, h("tr", {}, head.map((name) => h("th", {scope: "col"}, name)))), body));
   let before = "";
   return {

@@ -1,12 +1,16 @@
 // The frequent strings of an open vocabulary that nobody listed: a search on request, and what it found.
 
 import {get, metricPath, request} from "./api.js";
+import {Bars} from "./bars.js";
 import {announce, h, setText} from "./dom.js";
 import {certainty, share, whole} from "./format.js";
+import {explained} from "./guide.js";
 import {windowText} from "./parts.js";
-import {isSameWindow, windowQuery} from "./place.js";
+import {address, isEverything, isSameWindow, windowQuery} from "./place.js";
 
 const BETWEEN = 1_000; // milliseconds between two looks
+const RARELY = 60_000;
+const SHOWN_STRINGS = 5; // on a card
 const COMMON = 0.1; // the share of people of which a forecast speaks where nothing can be found yet
 
 /** A stranger's string: what is not visible, or would turn the text around it, is written as its number. */
@@ -26,8 +30,8 @@ export class Discoveries {
     this.outlook = h("p", {class: "note"});
     this.body = h("tbody");
     this.table = h("div", {class: "table", tabindex: "0", role: "region", "aria-label": "Strings that were found", hidden: true},
-      h("table", {}, h("thead", {}, h("tr", {}, ["String", "Share of people", "From", "To", ""].map((name) => h("th", {scope: "col"}, name)))), this.body));
-    this.element = h("section", {class: "panel discoveries"}, h("h3", {}, "Frequent strings"),
+      h("table", {}, h("thead", {}, h("tr", {}, ["String", "Share of people", "From", "To"].map((name) => h("th", {scope: "col"}, name)), h("td", {}))), this.body));
+    this.element = h("section", {class: "panel discoveries"}, h("h3", {}, "Frequent strings that nobody listed"),
       h("div", {class: "ask"}, this.find, this.stop, this.bar, this.state), this.note, this.table, this.outlook);
   }
 
@@ -42,6 +46,9 @@ export class Discoveries {
   }
 
   close() { this.#end(); }
+
+  /** Search at once, where that is of all closed panes: the server has mostly done it. */
+  begin() { if (isEverything(this.place)) this.#begin(); }
 
   async #begin() {
     const place = this.place;
@@ -97,6 +104,67 @@ export class Discoveries {
     const follow = h("button", {type: "button", class: "button small quiet", onclick: () => { this.follow(string); follow.disabled = true; }}, "Watch");
     follow.setAttribute("aria-label", `Watch ${visible(string)}`);
     return h("tr", {}, h("th", {scope: "row"}, h("bdi", {class: "stranger"}, visible(string) || "(empty)")), [percent(value), lower ? percent(lower) : "above 0", percent(upper)].map((text) => h("td", {}, text)), h("td", {}, follow));
+  }
+}
+
+/** What a metric's card shows: the strings that a search of all closed panes has found. The server keeps its answer until another pane is closed. */
+export class FoundStrings {
+  constructor({definition, name, scale}) {
+    Object.assign(this, {name, scale, timer: 0, controller: new AbortController()});
+    this.value = h("span", {class: "value"});
+    this.unit = h("span", {class: "unit"});
+    this.promise = explained("estimate", {class: "band"});
+    this.bars = new Bars({label: `${definition.title || name}: strings that were found`, scale, onChoose: (label) => { this.chosen = label; this.#draw(); }});
+    this.more = h("a", {href: address({metric: name, q: null})});
+    this.element = h("div", {class: "found"},
+      h("div", {class: "headline"}, h("p", {class: "figure"}, this.value, this.unit), h("p", {class: "limits"}, this.promise)),
+      h("div", {class: "body"}, this.bars.element, h("p", {class: "note more"}, this.more)));
+    setText(this.unit, "searching …");
+    this.promise.hidden = this.more.parentElement.hidden = true;
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    this.controller.abort();
+  }
+
+  /** Ask as long as somebody can see it. */
+  onScreen(isOnScreen) {
+    clearTimeout(this.timer);
+    if (isOnScreen) this.#look();
+  }
+
+  async #look() {
+    let next = RARELY;
+    try {
+      const found = await get(`${metricPath(this.name)}/discoveries`, {}, {signal: this.controller.signal});
+      if (!found.strings) next = BETWEEN;
+      else this.#show(found);
+    } catch (problem) {
+      if (this.controller.signal.aborted) return;
+      setText(this.unit, "");
+      setText(this.promise, problem.message);
+      this.promise.hidden = false;
+    }
+    this.timer = setTimeout(() => this.#look(), next);
+  }
+
+  #show(found) {
+    this.found = found;
+    const {strings, status, beta} = found;
+    setText(this.value, status === "final" ? whole(strings.length) : "");
+    setText(this.unit, status === "final" ? (strings.length === 1 ? "string found" : "strings found") : "No pane is closed yet");
+    setText(this.promise, strings.length ? `each is real, with ${certainty(beta)} for all together` : "");
+    this.promise.title = aboutOf(found);
+    this.promise.hidden = !strings.length;
+    this.more.parentElement.hidden = strings.length <= SHOWN_STRINGS;
+    setText(this.more, `${whole(strings.length - SHOWN_STRINGS)} more`);
+    this.#draw();
+  }
+
+  #draw() {
+    const entries = this.found.strings.slice(0, SHOWN_STRINGS).map(({string, value, lower, upper}) => ({label: string, name: visible(string) || "(empty)", value, lower, upper}));
+    this.bars.show(entries, entries.some(({label}) => label === this.chosen) ? this.chosen : entries[0]?.label);
   }
 }
 

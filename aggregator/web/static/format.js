@@ -74,6 +74,12 @@ export class Scale {
 /** A quantile's name: the median, or p95. */
 export const quantileName = (q) => (Number(q) === 0.5 ? "median" : `p${trimmed(bound(Number(q), MOST_DECIMALS, 1, 2))}`);
 
+/** 20000 as 20k, 1500000 as 1.5M. */
+export function compact(x) {
+  const [size, letter] = [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]].find(([one]) => Math.abs(x) >= one) ?? [1, ""];
+  return number(x / size, (x / size) % 1 ? 1 : 0) + letter;
+}
+
 /** 1234 as 1 234, 56789 as 56.8k. */
 export function count(n) {
   if (n === null || n === undefined) return "–";

@@ -32,6 +32,10 @@ const TOPICS = {
     "If they have, the dashboard warns. “Uniform” is right then, too, with a wider band.",
     "Weights change the estimate for everybody who looks, at once. Nothing is counted again. It takes the right to administer.",
   ]],
+  change: ["What has changed", [
+    "The last period is compared with the one before it, of panes that are closed. The interval says how much larger or smaller the true value is. “No evidence of a change” does not say that nothing changed.",
+    "At one look, everything that this page calls a change is one, with 95 %, for all metrics and periods together: choose and filter as you like. Who looks every day has to expect false ones over the year. Alarms hold over all looks.",
+  ]],
   alarms: ["Alarms and comparisons", [
     "An alarm says that a value has moved away from its baseline. How many false alarms to expect is written below it. That no alarm is raised does not say that nothing moved.",
     "A comparison is decided once its band excludes that both arms are equal. “Not decided” does not say that they are equal.",

@@ -1,52 +1,95 @@
 // A metric over event time: the estimate of each step, and the band it lies in.
 
-import {h} from "./dom.js";
-import {seconds, ticks} from "./format.js";
+import {h, setText} from "./dom.js";
+import {compact, seconds, stretch, ticks, whole} from "./format.js";
 
 const root = () => getComputedStyle(document.documentElement);
 const color = (name) => root().getPropertyValue(name).trim();
 /** Pixels of a length in rem: the charts grow with the type. */
 const px = (rem) => Math.round(rem * Number.parseFloat(root().fontSize));
-const [UPPER, VALUE, LOWER] = [1, 2, 3];
+const [UPPER, VALUE, LOWER, VAGUE] = [1, 2, 3, 4];
+const WIDEST = 3; // times the usual width: a band beyond leaves the chart, and says nothing beside the others
+const NEARLY_ALL = 0.9; // of the values that are allowed: a band so wide says nothing at all
+const NO_MARKS = {moves: [], baselines: []};
+const MANY = 10_000; // from which a tick is written in thousands
+const SIXTIETHS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
+const HOURS = [1, 2, 3, 6, 12, 24, 48, 72, 168];
+const CLOCKS = {s: SIXTIETHS, seconds: SIXTIETHS, min: SIXTIETHS, minutes: SIXTIETHS, h: HOURS, hours: HOURS};
 
-/** The columns of a chart from a series' points; `index` picks a category or coordinate. */
-export function columns(points, index = null) {
+/** The usual half width of a band: half of them are narrower. */
+function usualHalf(rows) {
+  const halves = rows.filter(isBounded).map((row) => (row.upper - row.lower) / 2).sort((a, b) => a - b);
+  return halves.length ? halves[Math.floor(halves.length / 2)] : 0;
+}
+const isBounded = ({value, lower, upper}) => value !== null && lower !== null && upper !== null;
+
+/**
+ * The columns of a chart from a series' points; `index` picks a category or coordinate, `range` are the values that are allowed.
+ * Each step has two points, so that it has its width also before a gap; where its band says nothing, the line is in a column of its own.
+ */
+export function columns(points, index = null, range = null) {
   const at = (list) => (index === null ? list : list?.[index]) ?? null;
-  const shown = points.map((point) => {
+  const rows = points.map((point) => {
     const has = !["not_ready", "too_few_reports", "expired"].includes(point.status);
     return {
       from: seconds(point.from), to: seconds(point.to), status: point.status, reports: point.reports,
       value: has ? at(point.value) : null, lower: has ? at(point.lower) : null, upper: has ? at(point.upper) : null,
     };
   });
-  const x = shown.map((row) => row.from);
-  const pick = (key) => shown.map((row) => row[key]);
-  const data = [x, pick("upper"), pick("value"), pick("lower")];
-  if (shown.length) { // the last step ends at its end
-    const last = shown.at(-1);
-    data[0].push(last.to);
-    for (const key of [UPPER, VALUE, LOWER]) data[key].push(data[key].at(-1));
-  }
-  return {rows: shown, data};
+  const widest = WIDEST * usualHalf(rows);
+  const allowed = range ? NEARLY_ALL * (range[1] - range[0]) : Infinity;
+  for (const row of rows) row.isVague = isBounded(row) && (row.upper - row.lower > 2 * widest || row.upper - row.lower >= allowed);
+  const data = [[], [], [], [], []];
+  const put = (x, ...numbers) => { data[0].push(x); numbers.forEach((one, column) => data[column + 1].push(one)); };
+  rows.forEach((row, place) => {
+    const line = row.isVague ? [null, row.value] : [row.value, null];
+    const numbers = [row.upper, line[0], row.lower, line[1]];
+    put(row.from, ...numbers);
+    put(row.to, ...numbers);
+    const next = rows[place + 1];
+    if (next && (next.from > row.to || next.value === null)) put(row.to, null, null, null, null);
+  });
+  return {rows, data};
 }
 
 /** The vertical range: all estimates, and bands but for the few that are far wider than most; and `include`. */
-export function verticalRange({rows}, include = null) {
-  const known = rows.filter((row) => row.value !== null && row.lower !== null && row.upper !== null);
-  if (!known.length) return [0, 1];
-  const halves = known.map((row) => (row.upper - row.lower) / 2).sort((a, b) => a - b);
-  const most = 3 * halves[Math.floor(halves.length / 2)];
+export function verticalRange({rows}, include = null, isLogarithmic = false) {
+  const known = rows.filter((row) => isBounded(row) && (!isLogarithmic || row.value > 0));
+  if (!known.length) return isLogarithmic ? [1, 10] : [0, 1];
+  const most = WIDEST * usualHalf(known);
   const low = Math.min(include ?? Infinity, ...known.map((row) => Math.min(row.value, Math.max(row.lower, row.value - most))));
   const high = Math.max(include ?? -Infinity, ...known.map((row) => Math.max(row.value, Math.min(row.upper, row.value + most))));
+  if (isLogarithmic) {
+    const least = Math.min(...known.map((row) => (row.lower > 0 ? row.lower : row.value)));
+    return [Math.max(low, least) / 1.1, high * 1.1];
+  }
   const margin = (high - low || Math.abs(high) || 1) * 0.06;
   return [low - margin, high + margin];
 }
 
-/** A chart that fills its element; `onPick(row)` for the step under the pointer or cursor, null for none. */
+/** At most `most` round values between two ends: 1, 2 and 5 times a power of ten, or what clocks count in; of a logarithmic axis, powers. */
+export function roundTicks(low, high, most, unit = "", isLogarithmic = false) {
+  if (isLogarithmic) {
+    const all = (steps) => Array.from({length: 40}, (_, i) => i - 20).flatMap((power) => steps.map((step) => Number((step * 10 ** power).toPrecision(1)))).filter((x) => x >= low && x <= high);
+    const found = [[1, 2, 5], [1, 3], [1]].map(all).find((some) => some.length <= most + 1) ?? all([1]).filter((_, i, list) => i % Math.ceil(list.length / most) === 0);
+    return found.length > 1 ? found : roundTicks(low, high, most, unit);
+  }
+  const span = high - low;
+  const decimal = Array.from({length: 28}, (_, i) => i - 12).flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
+  const clock = CLOCKS[unit];
+  const steps = clock && span / most >= 0.5 && span / most <= clock.at(-1) ? clock : decimal;
+  const step = steps.find((one) => Math.floor(high / one + 1e-9) - Math.ceil(low / one - 1e-9) + 1 <= most) ?? span;
+  const first = Math.ceil(low / step - 1e-9);
+  return Array.from({length: Math.floor(high / step + 1e-9) - first + 1}, (_, i) => Number(((first + i) * step).toPrecision(12)));
+}
+
+/** A chart that fills its element; `limits` are the ends of its vertical axis, where several charts share one; `onZoom(from, to)` is called where somebody drags over a stretch of it. */
 export class History {
-  constructor({large = false, onPick = null, scale, include = null}) {
-    this.element = h("div", {class: large ? "history large" : "history", role: "img"});
-    Object.assign(this, {large, onPick, scale, include, found: columns([]), plot: null, reference: null, marks: {moves: [], baselines: []}});
+  constructor({large = false, scale, include = null, limits = null, isLogarithmic = false, onZoom = null}) {
+    this.drawing = h("div", {class: "drawing"});
+    this.tip = h("p", {class: "tip", hidden: true, "aria-hidden": "true"});
+    this.element = h("div", {class: large ? "history large" : "history", role: "img"}, this.drawing, this.tip);
+    Object.assign(this, {large, scale, include, limits, isLogarithmic, onZoom, onPick: null, found: columns([]), plot: null, reference: null, marks: NO_MARKS, at: null});
     this.sizes = new ResizeObserver(() => this.#resize());
     this.sizes.observe(this.element);
     this.recolor = () => this.plot?.redraw(false, true);
@@ -61,7 +104,7 @@ export class History {
   }
 
   /** Show columns, and a label that says in words what the chart shows; marks: see alarms.js. */
-  show(found, label, reference = null, marks = {moves: [], baselines: []}) {
+  show(found, label, {reference = null, marks = NO_MARKS} = {}) {
     Object.assign(this, {found, reference, marks});
     this.element.setAttribute("aria-label", label);
     this.element.classList.toggle("pending", !found.rows.length);
@@ -73,11 +116,18 @@ export class History {
 
   /** Move the cursor by steps, for the keyboard. */
   step(by) {
-    if (!this.plot || !this.found.rows.length) return;
-    const last = this.found.rows.length - 1;
-    const at = Math.min(last, Math.max(0, (this.plot.cursor.idx ?? (by > 0 ? -1 : last + 1)) + by));
-    const {from, to} = this.found.rows[at];
-    this.plot.setCursor({left: this.plot.valToPos((from + to) / 2, "x"), top: this.plot.over.clientHeight / 2});
+    const {rows} = this.found;
+    if (!this.plot || !rows.length) return;
+    const now = this.at ?? (by > 0 ? -1 : rows.length);
+    const {from, to} = rows[Math.min(rows.length - 1, Math.max(0, now + by))];
+    this.plot.setCursor({left: this.plot.valToPos((from + to) / 2, "x"), top: this.plot.over.clientHeight / 3});
+  }
+
+  /** Zoom to the half of the chart around the cursor, for the keyboard. */
+  zoom() {
+    const {rows} = this.found;
+    const [quarter, at] = [Math.max(1, Math.floor(rows.length / 4)), this.at ?? Math.floor(rows.length / 2)];
+    this.onZoom?.(rows[Math.max(0, at - quarter)].from, rows[Math.min(rows.length - 1, at + quarter)].to);
   }
 
   #resize() {
@@ -90,64 +140,118 @@ export class History {
   #draw() {
     const {clientWidth: width, clientHeight: height} = this.element;
     const font = `${px(this.large ? 0.82 : 0.72)}px ${color("--font")}`;
-    const stepped = globalThis.uPlot.paths.stepped({align: 1});
-    const edge = {stroke: () => color("--band-edge"), width: 1, points: {show: false}, paths: stepped};
+    const paths = globalThis.uPlot.paths.linear();
+    const line = (stroke, wide, more) => ({stroke: () => color(stroke), width: wide, points: {show: false}, paths, ...more});
     const axis = {stroke: () => color("--muted"), font, ticks: {show: false}, border: {show: false}};
+    const most = this.large ? 5 : 4;
     this.plot = new globalThis.uPlot({
       width, height,
-      padding: [px(0.5), px(0.9), 0, 0],
+      padding: [px(0.7), px(1), 0, 0],
       tzDate: (at) => globalThis.uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       legend: {show: false},
-      cursor: {y: false, drag: {x: false, y: false}, points: {show: false}, show: this.large || this.onPick !== null},
-      scales: {x: {time: true}, y: {range: () => verticalRange(this.found, this.include)}},
+      cursor: {y: false, drag: {x: Boolean(this.onZoom), y: false, setScale: false}, points: {show: false}},
+      scales: {x: {time: true, range: (_, low, high) => [low, high]}, y: {distr: this.isLogarithmic ? 3 : 1, range: () => this.limits ?? verticalRange(this.found, this.include, this.isLogarithmic)}},
       axes: [
-        {...axis, grid: {show: false}, size: (_, values) => (values?.some((text) => text.includes("\n")) ? 2 : 1) * px(this.large ? 1.15 : 0.98) + px(0.5), gap: px(0.4), space: px(this.large ? 5 : 3.3), values: (_, splits, __, ___, increment) => ticks(splits, increment)},
-        {...axis, grid: {stroke: () => color("--grid"), width: 1}, size: (plot, values) => this.#axisWidth(plot, values), gap: px(0.4), space: px(this.large ? 3 : 2.1), values: (_, splits) => this.#axisValues(splits)},
+        {...axis, grid: {show: false}, size: (_, values) => (values?.some((text) => text.includes("\n")) ? 2 : 1) * px(this.large ? 1.15 : 0.98) + px(0.5), gap: px(0.4), space: px(this.large ? 5 : 3.3), values: (plot, splits, __, ___, increment) => this.#unclipped(plot, splits, ticks(splits, increment))},
+        {...axis, grid: {stroke: () => color("--grid"), width: 1}, size: (plot, values) => this.#axisWidth(plot, values), gap: px(0.4), filter: (_, splits) => splits, splits: (_, __, low, high) => this.#splits(low, high, most), values: (_, splits) => this.#axisValues(splits)},
       ],
-      series: [{}, edge, {stroke: () => color("--estimate"), width: px(0.125), points: {show: false}, paths: stepped}, edge],
+      series: [{}, line("--band-edge", 0), line("--estimate", px(0.125)), line("--band-edge", 0), line("--estimate", px(0.09), {alpha: 0.3})],
       bands: [{series: [UPPER, LOWER], fill: () => color("--band")}],
       hooks: {
-        setCursor: [(plot) => this.onPick?.(this.#under(plot.cursor))],
+        setCursor: [(plot) => this.#point(plot.cursor)],
+        setSelect: [(plot) => this.#select(plot)],
         drawAxes: [(plot) => this.#drawMoves(plot)],
-        draw: [(plot) => this.#drawReference(plot)],
+        draw: [(plot) => { this.#drawReference(plot); this.#drawNewest(plot); }],
       },
-    }, this.found.data, this.element);
+    }, this.found.data, this.drawing);
+  }
+
+  #splits(low, high, most) {
+    const {factor, unit} = this.scale;
+    return roundTicks(low * factor, high * factor, most, unit, this.isLogarithmic).map((x) => x / factor);
   }
 
   #axisWidth(plot, values) {
     if (!values) return px(2.5);
+    return Math.ceil(Math.max(...values.map((text) => this.#widthOf(plot, text)))) + px(0.75);
+  }
+
+  #widthOf(plot, text) {
     plot.ctx.save();
     plot.ctx.font = plot.axes[1].font[0];
-    const widest = Math.max(...values.map((text) => plot.ctx.measureText(text ?? "").width));
+    const wide = Math.max(...(text ?? "").split("\n").map((one) => plot.ctx.measureText(one).width));
     plot.ctx.restore();
-    return Math.ceil(widest / devicePixelRatio) + px(0.75);
+    return wide / devicePixelRatio;
+  }
+
+  /** The labels of moments, but for one that the chart's right end would cut. */
+  #unclipped(plot, splits, texts) {
+    const room = plot.width - plot.bbox.left / devicePixelRatio;
+    const {min, max} = plot.scales.x;
+    return texts.map((text, i) => (room && (room - px(1)) * (splits[i] - min) / (max - min) + this.#widthOf(plot, text) / 2 > room ? "" : text));
   }
 
   #axisValues(splits) {
-    const step = splits.length > 1 ? Math.abs(splits[1] - splits[0]) * this.scale.factor : 1;
+    const all = splits.map((at) => at * this.scale.factor);
+    const step = Math.min(...all.slice(1).map((x, i) => Math.abs(x - all[i])), Math.abs(all[0] || 1));
     let digits = 0;
     while (digits < 8 && Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) > 1e-6) digits += 1;
-    return splits.map((at) => this.scale.text(at, digits) + (this.scale.unit === "%" ? "\u00a0%" : ""));
+    const isMany = Math.max(...all.map(Math.abs)) >= MANY;
+    return all.map((x, i) => (isMany ? compact(x) : this.scale.text(splits[i], this.isLogarithmic ? decimalsOf(x) : digits)) + (this.scale.unit === "%" ? "\u00a0%" : ""));
   }
 
-  #under(cursor) {
-    if (cursor.left === undefined || cursor.left < 0) return null;
-    const at = this.plot.posToVal(cursor.left, "x");
-    return this.found.rows.find((row) => row.from <= at && at < row.to) ?? null;
+  #point(cursor) {
+    const {rows} = this.found;
+    const x = cursor.left === undefined || cursor.left < 0 ? null : this.plot.posToVal(cursor.left, "x");
+    const at = x === null ? -1 : rows.findIndex((row) => row.from <= x && x < row.to);
+    this.at = at < 0 ? null : at;
+    const row = rows[at] ?? null;
+    this.tip.hidden = !row;
+    this.onPick?.(row);
+    if (!row) return;
+    setText(this.tip, this.textOf(row));
+    const place = this.plot.over.offsetLeft + this.plot.valToPos((row.from + row.to) / 2, "x");
+    const half = this.tip.offsetWidth / 2;
+    this.tip.style.left = `${Math.min(this.element.clientWidth - half, Math.max(half, place))}px`;
   }
 
-  /** A shade from where each move began, and a line where the alarm was raised. */
+  /** A step in words: when, what it is, its interval, and how many reports it has. */
+  textOf({from, to, status, reports, value, lower, upper}) {
+    const digits = this.scale.digits(lower, upper);
+    const told = value === null ? status.replaceAll("_", " ") : `${this.scale.withUnit(value, digits)}, between ${this.scale.text(lower, digits, -1)} and ${this.scale.text(upper, digits, 1)}`;
+    return `${stretch(from, to)}: ${told}${reports === undefined ? "" : ` · ${whole(reports)} reports`}`;
+  }
+
+  #select(plot) {
+    const {left, width} = plot.select;
+    if (!width || !this.onZoom) return;
+    const [begin, end] = [left, left + width].map((x) => plot.posToVal(x, "x"));
+    plot.setSelect({left: 0, width: 0, top: 0, height: 0}, false);
+    const inside = this.found.rows.filter(({from, to}) => to > begin && from < end);
+    if (inside.length) this.onZoom(inside[0].from, inside.at(-1).to);
+  }
+
+  /** A shade over each episode, from where it began until its end. */
   #drawMoves(plot) {
     const {left, top, width, height} = plot.bbox;
     plot.ctx.save();
-    for (const {from, at} of this.marks.moves) {
-      const [begin, end] = [from, at].map((x) => Math.min(left + width, Math.max(left, plot.valToPos(x, "x", true))));
-      if (end <= left || begin >= left + width) continue;
-      plot.ctx.fillStyle = color("--moved");
-      plot.ctx.fillRect(begin, top, Math.max(devicePixelRatio, end - begin), height);
-      plot.ctx.fillStyle = color("--warning");
-      plot.ctx.fillRect(end - devicePixelRatio, top, devicePixelRatio, height);
+    plot.ctx.fillStyle = color("--moved");
+    for (const {from, to} of this.marks.moves) {
+      const [begin, end] = [from, to].map((x) => Math.min(left + width, Math.max(left, plot.valToPos(x, "x", true))));
+      if (end > left && begin < left + width) plot.ctx.fillRect(begin, top, Math.max(2 * devicePixelRatio, end - begin), height);
     }
+    plot.ctx.restore();
+  }
+
+  /** A dot at the newest step. */
+  #drawNewest(plot) {
+    const row = this.found.rows.findLast(({value}) => value !== null);
+    if (!row || row.isVague) return;
+    plot.ctx.save();
+    plot.ctx.fillStyle = color("--estimate");
+    plot.ctx.beginPath();
+    plot.ctx.arc(plot.valToPos(row.to, "x", true), plot.valToPos(row.value, "y", true), px(0.2) * devicePixelRatio, 0, 2 * Math.PI);
+    plot.ctx.fill();
     plot.ctx.restore();
   }
 
@@ -160,7 +264,7 @@ export class History {
   #drawLevel(plot, value, stroke) {
     const y = plot.valToPos(value, "y", true);
     const {left, top, width, height} = plot.bbox;
-    if (y < top || y > top + height) return;
+    if (!(y >= top && y <= top + height)) return;
     plot.ctx.save();
     plot.ctx.strokeStyle = color(stroke);
     plot.ctx.lineWidth = devicePixelRatio;
@@ -172,3 +276,5 @@ export class History {
     plot.ctx.restore();
   }
 }
+
+const decimalsOf = (x) => (String(x).split(".")[1] ?? "").length;

@@ -2,11 +2,12 @@
 
 import {get, metricPath, putPolicy} from "./api.js";
 import {DAY, quantileName, Scale, seconds} from "./format.js";
+import {amountOf, changeIn} from "./change.js";
 import {isTrusted} from "./parts.js";
 import {isEverything, isSameWindow, windowQuery} from "./place.js";
 import {shapeOf} from "./shapes.js";
 
-const LEAST_BETWEEN = {answer: 1_500, series: 4_000, slices: 4_000}; // milliseconds
+const LEAST_BETWEEN = {answer: 1_500, series: 4_000, slices: 4_000, change: 30_000}; // milliseconds
 const PATIENCE = 4; // a request is repeated after this many times its own duration at the earliest,
 const LONGEST_BETWEEN = 10_000; // or after so many milliseconds
 const STEPS = [1, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY];
@@ -50,9 +51,9 @@ export class Metric {
    * onScreen() says otherwise.
    */
   constructor(definition, place, {top, steps, changed, bins = null, isOnScreen = true}) {
-    Object.assign(this, {definition, place, top, steps, changed, bins, live: null, answer: null, points: [], edges: null, labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}, slices: null, slicesTop: SLICES});
+    Object.assign(this, {definition, place, top, steps, changed, bins, live: null, answer: null, points: [], edges: null, labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}, slices: null, slicesTop: SLICES, comparison: null});
     this.scale = new Scale(definition.kind, definition.unit, definition.range);
-    this.problems = {answer: null, series: null, slices: null, policy: null};
+    this.problems = {answer: null, series: null, slices: null, change: null, policy: null};
     this.isOnScreen = isOnScreen;
     const isSeen = () => this.isOnScreen && document.visibilityState === "visible";
     this.seen = () => { for (const one of Object.values(this.refresh)) one.resume(); };
@@ -61,12 +62,14 @@ export class Metric {
       answer: new Refresher(LEAST_BETWEEN.answer, isSeen, () => this.#attempt("answer", () => this.#readAnswer())),
       series: new Refresher(LEAST_BETWEEN.series, isSeen, () => this.#attempt("series", () => this.#readSeries())),
       slices: new Refresher(LEAST_BETWEEN.slices, isSeen, () => this.#attempt("slices", () => this.#readSlices())),
+      change: new Refresher(LEAST_BETWEEN.change, isSeen, () => this.#attempt("change", () => this.#readChange())),
     };
     this.controller = new AbortController();
     this.again();
   }
 
   get name() { return this.definition.name; }
+  get title() { return this.definition.title || this.definition.name; }
   get hasHistory() { return shapeOf(this.definition).hasHistory; }
   /** The attributes of devices that the address names, of those the metric has. */
   get by() { return (this.place.by ?? "").split(",").filter((name) => this.definition.by?.includes(name)); }
@@ -95,7 +98,7 @@ export class Metric {
     const isSame = isSameWindow(place, this.place);
     Object.assign(this, {place, slices: null});
     if (isSame) return this.readSlices();
-    Object.assign(this, {points: [], step: null});
+    Object.assign(this, {points: [], step: null, comparison: null});
     this.again();
   }
 
@@ -113,6 +116,7 @@ export class Metric {
     else this.refresh.answer.soon();
     this.refresh.series.soon();
     this.refresh.slices.soon();
+    this.refresh.change.soon();
   }
 
   /** What operations know of it. */
@@ -126,6 +130,7 @@ export class Metric {
     this.changed(this);
   }
 
+  /** Ask for a string, or for a quantile, beside those that are shown. */
   ask(label) {
     if (!this.entries().some((entry) => entry.label === label)) this.asked.push(label);
     this.chosen = label;
@@ -163,6 +168,17 @@ export class Metric {
     const entries = this.entries();
     return entries.find((entry) => entry.label === this.chosen) ?? entries[0] ?? null;
   }
+
+  /** The numbers of the answer with what is certain of their changes. */
+  changedEntries() {
+    return this.entries().map((entry) => {
+      const found = this.change(entry.label);
+      return found?.isCertain ? {...entry, change: amountOf(found, this)} : entry;
+    });
+  }
+
+  /** How a number differs from the period before; null if that is not known. */
+  change(label = this.leading()?.label) { return this.comparison && changeIn(this.comparison, label); }
 
   /** What the history is compared with: the whole window; null for releases, which are of one step each. */
   reference() { return isTrusted(this.definition) ? null : this.leading().value; }
@@ -207,7 +223,8 @@ export class Metric {
 
   #query() {
     if (!this.hasHistory) return {};
-    return {...windowQuery(this.place), category: this.#categories(), top: this.#categories() ? null : this.top};
+    const quantile = this.definition.quantiles && this.asked.length ? [...this.definition.quantiles, ...this.asked] : null;
+    return {...windowQuery(this.place), category: this.#categories(), quantile, top: this.#categories() ? null : this.top};
   }
 
   /** Where the table of the history ("series"), or of the window ("estimate"), is: path and parameters. */
@@ -220,6 +237,12 @@ export class Metric {
     this.#put(await get(`${metricPath(this.name)}/estimate`, this.#query(), {signal: this.controller.signal}));
   }
 
+  /** The slices of a stretch of event time, all of their numbers. */
+  slicesBetween(from, to) {
+    const query = {from, to, by: this.by, category: this.#categories(), top: this.slicesTop};
+    return get(`${metricPath(this.name)}/estimate`, query, {signal: this.controller.signal});
+  }
+
   async #readSlices() {
     const {by, place} = this;
     if (!by.length) return;
@@ -229,8 +252,17 @@ export class Metric {
     if (place === this.place) this.slices = found;
   }
 
+  /** The change is of periods on offer alone: they share the error that it may have. */
+  async #readChange() {
+    const {place, definition: {categories, watch}} = this;
+    const isUnlisted = categories === "open" && !watch?.length;
+    if (!this.hasHistory || isUnlisted || isTrusted(this.definition) || place.from || place.to) return;
+    const {comparisons} = await get(`${metricPath(this.name)}/change`, {period: place.window}, {signal: this.controller.signal});
+    if (place === this.place) this.comparison = comparisons[0] ?? null;
+  }
+
   async #readSeries() {
-    if (!this.hasHistory) return; // it has one answer
+    if (!this.hasHistory || !this.steps) return; // it has one answer, or shows one
     const {place} = this;
     const first = this.step ?? (await this.#firstStep());
     if (place !== this.place) return;

@@ -29,7 +29,7 @@ export function liveness(status) {
 
 export class Operations {
   constructor(element, alerts) {
-    Object.assign(this, {alerts, rates: [], onLive: () => {}, problem: null, action: null, status: null, shown: "", updated: null, newest: null});
+    Object.assign(this, {element, alerts, rates: [], onLive: () => {}, problem: null, action: null, status: null, shown: "", updated: null, newest: null});
     this.line = svg("polyline", {class: "spark-line"});
     this.area = svg("polygon", {class: "spark-area"});
     const spark = svg("svg", {class: "spark", viewBox: "0 0 100 30", preserveAspectRatio: "none", "aria-hidden": "true"}, this.area, this.line);
@@ -48,11 +48,11 @@ export class Operations {
 
   /** Take the status object of /v1/status. */
   show(status) {
-    this.onLive(liveness(status));
     if (status.redis !== "ok") { // what was read before stays, but nobody knows how far it is behind
       const partitions = (this.status?.partitions ?? []).map((one) => ({...one, lag: null}));
       this.status = {...status, partitions};
       this.#partitions(partitions, redisFailure(status));
+      this.onLive(liveness(status));
       return this.#alert();
     }
     this.status = status;
@@ -68,6 +68,7 @@ export class Operations {
     setText(this.tiles.counted.note, `${count(sum(outcomes.map((one) => one.duplicate ?? 0)))} duplicates, counted once`);
     this.#partitions(status.partitions, status.kafka);
     this.#deadLetters(status.deadletters, counted);
+    this.onLive({...liveness(status), trouble: this.#trouble()});
     const times = metrics.map((one) => seconds(one.event_time)).filter((at) => at !== null);
     this.newest = times.length ? Math.max(...times) : null;
     setText(this.tiles.time.value, times.length ? moment(Math.floor(this.newest / 60) * 60) : "–");
@@ -75,6 +76,20 @@ export class Operations {
     this.updated = updates.length ? Math.max(...updates) : null;
     this.#ages();
     this.#alert();
+  }
+
+  /** Let a button show and hide this: as a rule nobody has to look at it. */
+  foldInto(button) {
+    button.addEventListener("click", () => {
+      this.element.hidden = !this.element.hidden;
+      button.setAttribute("aria-expanded", String(!this.element.hidden));
+    });
+  }
+
+  /** What is wrong though reports are counted, in a few words; empty if nothing is. */
+  #trouble() {
+    const {lag, dead} = this.tiles;
+    return [lag.element.dataset.state && lag.trouble, dead.element.dataset.state && `${dead.value.textContent} dead letters`].filter(Boolean).join(" · ");
   }
 
   /** Show what keeps the connection from coming back, and what to press; null once it is back. */
@@ -95,6 +110,7 @@ export class Operations {
     if (gap) parts.push(`${count(gap)} offsets lost`);
     if (silent.length) parts.push(`${silent.length} not counted`);
     const what = unknown.length ? `unknown: ${why === "ok" ? "a partition cannot be read" : why}` : "messages";
+    lag.trouble = parts.slice(1).join(" · ");
     setText(lag.note, partitions.length ? `${what} · ${parts.join(" · ")}` : "no worker yet: start dither aggregate");
     lag.element.title = partitions.map((one) => `partition ${one.partition}: ${one.lag === null ? "an unknown number of" : whole(one.lag)} messages behind${one.halted ? ", halted" : ""}${one.counting ? "" : ", not counted now"}`).join("\n");
     lag.element.dataset.state = halted.length || silent.length ? "danger" : gap || unknown.length ? "warning" : "";

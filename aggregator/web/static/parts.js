@@ -27,7 +27,7 @@ export const isTrusted = (definition) => definition.trust === "central";
 const STATUS = {
   not_ready: ["waiting", "Waiting", "No report has been counted yet."],
   too_few_reports: ["waiting", "Too few reports", "Fewer reports than the minimum for an estimate."],
-  provisional: ["provisional", "Provisional", "More reports can still arrive in this window. Its band holds however often you look while the window grows; the final band is a separate statement."],
+  provisional: ["provisional", "Still counting", "Provisional: more reports can still arrive in this window. Its band holds however often you look while the window grows; the final band is a separate statement."],
   final: ["final", "Final", "No more reports can arrive in this window."],
   expired: ["waiting", "Expired", "The metric's retention has deleted part of this window."],
 };
@@ -39,13 +39,14 @@ const SEARCH_STATUS = {
 };
 const DIFFERENT = 1e-3; // one metric in a thousand without a reason
 
+const trustedFlag = (definition) => isTrusted(definition) && explained("status", {class: "chip trusted", title: "Devices send true values. Only releases are shown: each is drawn once, with noise."}, "Trusted");
+
 /** The state of an answer: a shape and a word, not a colour alone; and whether its collector is trusted. */
 export class StatusChip {
   constructor(definition) {
     this.words = definition.rounds ? SEARCH_STATUS : STATUS;
     this.chip = explained("status", {class: "chip"});
-    const trusted = isTrusted(definition) && explained("status", {class: "chip trusted", title: "Devices send true values. Only releases are shown: each is drawn once, with noise."}, "Trusted");
-    this.element = h("div", {class: "chips"}, trusted, this.chip);
+    this.element = h("div", {class: "chips"}, trustedFlag(definition), this.chip);
   }
   show(status) {
     const [name, text, title] = this.words[status] ?? ["waiting", "Reading", "Waiting for the first answer."];
@@ -54,6 +55,31 @@ export class StatusChip {
     setText(this.chip, text);
   }
 }
+
+/** What a card says beside its title, where there is something to say: a flag for each. */
+export class Flags {
+  constructor(definition) {
+    this.fixed = [trustedFlag(definition)].filter(Boolean);
+    this.differs = h("a", {class: "flag", hidden: true, title: "The metric's page says what that means, and what to do."}, "depends on the level");
+    this.status = new StatusChip(definition);
+    Object.assign(this, {definition, byFeature: new Map(), element: h("div", {class: "flags"})});
+    this.#fill();
+  }
+  put(feature, flag) {
+    this.byFeature.set(feature, flag);
+    this.#fill();
+  }
+  show({answer, isReady, name}) {
+    this.differs.hidden = !isReady || !differs(answer);
+    this.differs.setAttribute("href", address({metric: name, q: null}));
+    this.status.show(answer?.status);
+    this.status.chip.hidden = !answer || (isReady && !this.definition.rounds);
+  }
+  #fill() { this.element.replaceChildren(...this.fixed, ...[...this.byFeature.values()].filter(Boolean), this.differs, this.status.chip); }
+}
+
+/** Whether values go with the privacy level, so that the weights in force estimate another population. */
+const differs = ({heterogeneity: p, policy}) => (p ?? null) !== null && p < DIFFERENT && policy !== "uniform";
 
 /** What the bounds of an answer cover, in a few words and in full. */
 function coverage({covers, bound, beta, chosen_among: among}) {
@@ -66,13 +92,14 @@ function coverage({covers, bound, beta, chosen_among: among}) {
   return {text: among ? `${text}, chosen among ${among}` : text, title: among ? `${title} The weights were chosen, or changed, after looking: ${among} policies share the ${share}. The band before the change is not among them.` : title};
 }
 
-/** The number in front, its band, and what they are about. */
+/** The number in front and its interval, in plain words; in brief, what else is to be said is behind the interval. */
 export class Headline {
-  constructor() {
+  constructor({isBrief = false} = {}) {
+    this.isBrief = isBrief;
     this.label = h("span", {class: "label"});
     this.value = h("span", {class: "value"});
     this.unit = h("span", {class: "unit"});
-    this.band = h("span", {class: "band"});
+    this.band = explained("estimate", {class: "band"});
     this.about = explained("estimate", {class: "about"});
     this.element = h("div", {class: "headline"},
       h("p", {class: "figure"}, this.label, this.value, this.unit),
@@ -84,23 +111,25 @@ export class Headline {
     this.element.hidden = !metric.isReady || !leading || leading.value === null;
     if (this.element.hidden) return;
     const figure = shapeOf(metric.definition).headline?.(metric);
-    if (figure) return this.#put(figure);
+    if (figure) return this.#put({...figure, band: ""});
     const {lower, upper} = leading;
     const digits = scale.digits(lower, upper);
-    setText(this.label, leading.name);
-    this.label.title = leading.name;
-    setText(this.value, scale.text(leading.value, digits));
-    setText(this.unit, scale.unit);
-    setText(this.band, scale.interval(lower, upper, digits));
-    const sure = certainty(answer.beta);
     const {text, title} = coverage(answer);
     const window = answer.from || answer.to ? `${windowText(answer)} · ` : "";
-    setText(this.about, `${window}${sure} ${text}`);
-    this.about.title = leading.label ? `${title} The bands of all of them hold at once.` : title;
+    const about = `${window}${certainty(answer.beta)} ${text}`;
+    const all = leading.label ? " The intervals of all of them hold at once." : "";
+    this.#put({
+      label: leading.name, value: scale.text(leading.value, digits), unit: scale.unit, about,
+      band: `between ${scale.text(lower, digits, -1)} and ${scale.text(upper, digits, 1)}`,
+      title: `${this.isBrief ? `${about}. ${whole(answer.reports)} ${answer.reports === 1 ? "report" : "reports"}. ` : ""}${title}${all}`,
+    });
   }
-  #put({label, value, unit, about, title}) {
-    for (const [part, text] of Object.entries({label, value, unit, band: "", about})) setText(this[part], text);
-    this.about.title = title;
+  #put({label, value, unit, band, about, title}) {
+    for (const [part, text] of Object.entries({label, value, unit, band, about})) setText(this[part], text);
+    this.label.title = label ?? "";
+    this.band.hidden = !band;
+    this.about.hidden = this.isBrief && Boolean(band);
+    for (const part of [this.band, this.about]) part.title = part.hidden ? "" : title;
   }
 }
 
@@ -121,8 +150,7 @@ export class EmptyState {
     this.meter.hidden = !few;
     if (open) {
       setText(this.text, "You can ask for any string.");
-      const find = definition.domain?.discover ? "Find the frequent ones on the metric's page, or ask there for one." : "Ask on the metric's page.";
-      setText(this.hint, `${find} Strings that the definition has on “watch” are always shown.`);
+      setText(this.hint, "Ask on the metric's page. Strings that the definition has on “watch” are always shown.");
     } else if (few) {
       const more = Math.max(1, definition.minimum_reports - answer.reports);
       setText(this.text, `${whole(more)} more ${more === 1 ? "report" : "reports"} until an estimate is shown`);
@@ -148,26 +176,25 @@ export class EmptyState {
   }
 }
 
-/** What a person should know: failures with their remedy, and values that go with the level. */
+/** What a person should know: failures with their remedy; with `explain`, also that values go with the level. */
 export class Notices {
   constructor({explain = false} = {}) { Object.assign(this, {element: h("div", {class: "notices"}), explain, shown: ""}); }
   show(metric) {
     const failures = Object.values(metric.problems).filter(Boolean);
-    const p = metric.answer?.heterogeneity ?? null;
-    const differs = metric.isReady && p !== null && p < DIFFERENT && metric.answer.policy !== "uniform";
-    const key = JSON.stringify([failures.map((one) => one.message), differs && [probability(p), metric.answer.policy]]);
+    const isWarning = this.explain && metric.isReady && differs(metric.answer);
+    const key = JSON.stringify([failures.map((one) => one.message), isWarning && [probability(metric.answer.heterogeneity), metric.answer.policy]]);
     if (key === this.shown) return;
     this.shown = key;
     this.element.replaceChildren(
       ...[...new Map(failures.map((one) => [one.message, one])).values()].map((one) => problemNotice(one)),
-      ...(differs ? [this.#differs(metric, p)] : []));
+      ...(isWarning ? [this.#warning(metric, metric.answer.heterogeneity)] : []));
   }
-  #differs(metric, p) {
+  #warning(metric, p) {
     const change = () => choosePolicy(metric, "uniform");
     return h("div", {class: "notice warning"},
       h("p", {},
         h("strong", {}, "The values depend on the privacy level"), ` (p = ${probability(p)}): the weights “${metric.answer.policy}” estimate another population.`,
-        this.explain && " People who chose more privacy have other values than those who chose less. All weights except uniform give them less weight, so the estimate is for a population with fewer of them. With uniform weights every report has the same weight; the band is wider, and covers everybody who reported."),
+        " People who chose more privacy have other values than those who chose less. All weights except uniform give them less weight, so the estimate is for a population with fewer of them. With uniform weights every report has the same weight; the band is wider, and covers everybody who reported."),
       h("button", {type: "button", class: "button small", onclick: change}, "Use uniform"));
   }
 }

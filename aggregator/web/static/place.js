@@ -1,14 +1,14 @@
-// Where one is, in the address: #metric=NAME&window=7d, or &from=...&to=..., and &by=ATTRIBUTE; so it can be linked and gone back to.
+// Where one is, in the address: #metric=NAME&window=7d, or &from=...&to=..., &by=ATTRIBUTE, and &q=WORDS of the filter; so it can be linked and gone back to.
 
 export const WINDOWS = [["1h", "1 h"], ["24h", "24 h"], ["7d", "7 d"], ["30d", "30 d"], ["90d", "90 d"], ["", "All"]];
 
-/** What the address asks for: {metric, window, from, to, by}, null where it does not say. */
+/** What the address asks for: {metric, window, from, to, by, q}, null where it does not say. */
 export function place() {
   const hash = new URLSearchParams(location.hash.slice(1));
   const from = valid(hash.get("from"));
   const to = valid(hash.get("to"));
   const window = WINDOWS.some(([key]) => key && key === hash.get("window")) ? hash.get("window") : null;
-  return {metric: hash.get("metric"), window: from || to ? null : window, from, to, by: hash.get("by")};
+  return {metric: hash.get("metric"), window: from || to ? null : window, from, to, by: hash.get("by"), q: hash.get("q")};
 }
 
 /** A time in ISO 8601, in UTC unless it names a zone, as the server reads it; null if it is none. */

@@ -1,12 +1,15 @@
 // A metric by attributes of devices: a menu, and a dot with its interval for each slice, sorted by value.
 
 import {announce, h, setText, svg} from "./dom.js";
-import {certainty, count, share, whole} from "./format.js";
+import {certainty, count, seconds, share, whole} from "./format.js";
+import {columns, History, verticalRange} from "./history.js";
 import {windowText} from "./parts.js";
 import {address} from "./place.js";
 
 const ALL = 10_000; // the most that may be asked for
 const NOTHING = "nothing";
+const MOST_CHARTS = 9;
+const STEPS_OVER_TIME = 12;
 const percent = (x) => `${(100 * x).toFixed(2)}%`;
 
 /** A value of an attribute in words: neither “other” nor “none” can be declared. */
@@ -46,6 +49,78 @@ class Row {
   }
 }
 
+/** The slices over time, a small chart each, all on one scale: an answer for all slices at each of a few steps. */
+class Trends {
+  constructor(metric) {
+    Object.assign(this, {metric, key: "", charts: []});
+    this.button = h("button", {type: "button", class: "button small", onclick: () => this.#read()}, "Show over time");
+    this.note = h("p", {class: "note"});
+    this.grid = h("div", {class: "smalls"});
+    this.element = h("div", {class: "trends"}, this.button, this.note, this.grid);
+  }
+
+  /** Other slices, another window or another number have other charts: `key` says which it is. */
+  show(key, entries, at) {
+    Object.assign(this, {entries, at});
+    this.button.hidden = !entries.length || this.charts.length > 0 || this.reading === key;
+    if (key === this.key) return;
+    this.key = key;
+    this.close();
+    setText(this.note, "");
+    this.grid.replaceChildren();
+    this.button.hidden = !entries.length;
+  }
+
+  close() {
+    for (const chart of this.charts) chart.close();
+    Object.assign(this, {charts: [], reading: null});
+  }
+
+  async #read() {
+    const {metric, key, at} = this;
+    const shown = this.entries.filter(({value}) => value !== null).sort((a, b) => b.reports - a.reports).slice(0, MOST_CHARTS);
+    const points = new Map(shown.map(({name}) => [name, []]));
+    const [first, last] = [seconds(metric.points[0]?.from), seconds(metric.points.at(-1)?.to)];
+    this.reading = key;
+    this.button.hidden = true;
+    const step = metric.definition.pane_seconds * Math.max(1, Math.ceil((last - first) / STEPS_OVER_TIME / metric.definition.pane_seconds));
+    try {
+      for (let from = first; from < last;) {
+        const [start, end] = [from, from + step].map((moment) => new Date(moment * 1000).toISOString());
+        const found = await metric.slicesBetween(start, end);
+        if (this.reading !== key) return;
+        for (const [name, list] of points) {
+          const one = found.slices.find((slice) => nameOf(slice) === name);
+          list.push({from: found.from, to: found.to, status: one?.status ?? found.status, reports: one?.reports ?? 0, ...(one ? numbersOf(one, at) : {value: null, lower: null, upper: null})});
+        }
+        from = Math.max(from + step, seconds(found.to)); // slices may be kept for longer stretches
+        setText(this.note, `Reading: ${share(Math.min(1, (from - first) / (last - first)))}`);
+      }
+      this.#draw(shown, points);
+    } catch (problem) {
+      setText(this.note, problem.message);
+      this.reading = null;
+    }
+  }
+
+  #draw(shown, points) {
+    const {metric: {scale, definition, title}} = this;
+    const isLogarithmic = definition.scale === "log";
+    const all = new Map([...points].map(([name, list]) => [name, columns(list, null, definition.range)]));
+    const ends = [...all.values()].map((found) => verticalRange(found, null, isLogarithmic));
+    const limits = [Math.min(...ends.map(([low]) => low)), Math.max(...ends.map(([, high]) => high))];
+    const few = this.entries.length - shown.length;
+    setText(this.note, `All on one scale; dashed: the whole. Each step's intervals hold for all slices at once.${few ? ` Not drawn: ${whole(few)}.` : ""}`);
+    this.grid.replaceChildren(...shown.map(({name, value, lower, upper}) => {
+      const chart = new History({scale, limits, isLogarithmic});
+      this.charts.push(chart);
+      const digits = scale.digits(lower, upper);
+      chart.show(all.get(name), `${title} of ${name} over time: ${points.get(name).length} steps`, {reference: this.metric.reference()});
+      return h("article", {class: "small", "aria-label": name}, h("h4", {}, name), h("p", {}, h("b", {}, scale.withUnit(value, digits)), " ", h("span", {class: "note"}, scale.interval(lower, upper, digits))), chart.element);
+    }));
+  }
+}
+
 /** The panel of a metric whose reports are also summed by attributes of devices. */
 export class Slices {
   constructor(metric) {
@@ -59,9 +134,12 @@ export class Slices {
     this.ends = [h("span", {}), h("span", {})];
     this.chart = h("div", {class: "slices"}, this.list, h("div", {class: "slice-ends", "aria-hidden": "true"}, this.ends));
     this.all = h("button", {type: "button", class: "button small", onclick: () => metric.readSlices(ALL)});
+    this.trends = new Trends(metric);
     this.element = h("section", {class: "panel"},
-      h("div", {class: "by"}, h("h3", {}, "Slices"), h("label", {for: "by"}, "By"), this.select), this.note, this.chart, this.all);
+      h("div", {class: "by"}, h("h3", {}, "Slices"), h("label", {for: "by"}, "By"), this.select), this.note, this.chart, this.all, this.trends.element);
   }
+
+  close() { this.trends.close(); }
 
   show(metric) {
     const {slices: found, scale, name} = metric;
@@ -72,6 +150,7 @@ export class Slices {
     const at = labels ? labels.indexOf(label) : 0;
     this.chart.hidden = this.all.hidden = true;
     this.element.setAttribute("aria-busy", String(Boolean(by) && !found));
+    this.trends.show(JSON.stringify([by, label, metric.place]), [], at);
     if (!by || !found || at < 0) return setText(this.note, by ? "Reading …" : "Choose an attribute of devices to compare.");
     this.all.hidden = !found.left_out;
     this.chart.hidden = !found.slices.length;
@@ -82,6 +161,7 @@ export class Slices {
     this.note.title = found.covers && `The bands cover: ${found.covers}.`;
     setText(this.all, `Show the other ${count(found.left_out)}`);
     this.#draw(entries, scale);
+    if (metric.points.length) this.trends.show(JSON.stringify([by, label, metric.place]), entries, at);
     if (this.awaited === by) announce(`${entries.length} slices by ${found.by.join(", ")}.`);
     this.awaited = "";
   }
@@ -107,5 +187,5 @@ export class Slices {
 function aboutOf({simultaneous, coverage, beta, status, ...found}, label) {
   const promise = simultaneous > 1 ? `bounds hold for all ${whole(simultaneous)} at once with ${certainty(beta)}` : `the bound holds with ${certainty(beta)}`;
   const covered = coverage === null ? "coverage unknown" : coverage < 1 ? `only ${share(coverage)} of the reports are in slices` : "all reports are in slices";
-  return [label, windowText(found), status.replaceAll("_", " "), promise, covered].filter(Boolean).join(" · ");
+  return [label, windowText(found), status === "provisional" ? "still counting" : status.replaceAll("_", " "), promise, covered].filter(Boolean).join(" · ");
 }

@@ -11,7 +11,7 @@ import pytest
 
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import Attribute
-from tests.services.browser.conftest import Site, Sites, Visitor, expect, numbers
+from tests.services.browser.conftest import Site, Sites, Visitor, card, expect, numbers
 from tests.support.reports.messages import batch
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ pause = {{unit = "minutes", {MEAN}, lateness = "1m", by = ["variant"]}}
 colour = {{kind = "frequency", mechanism = "grr", categories = ["red", "blue", "<b>green</b>"], \
 levels = [4], pane = "1h", lateness = "1m", by = ["variant"]}}
 plain = {{{UNIT}}}
-unknown = {{{UNIT}, by = ["variant"]}}
+unknown = {{title = "Nobody knows", group = "Odd", {UNIT}, by = ["variant"]}}
 [comparisons]
 queue = {{metric = "pause", {ARMS}, against = {{ variant = "old" }}, split = "1:1"}}
 colours = {{metric = "colour", {ARMS}, against = "rest"}}
@@ -87,7 +87,7 @@ def reported(site_of_metrics: Sites) -> Iterator[Site]:
             ):
                 send("pause", drawn(mean, 200), hour, variant=variant)
                 send("colour", rng.choice(3, 200, p=shares), hour, variant=variant)
-        for name, hours in (("wait", 20), ("pause", 8), ("colour", 8)):
+        for name, hours in (("wait", 20), ("pause", 8), ("colour", 8), ("distance", 37)):
             end = TIME + hours * HOUR + defined[name].lateness_ms
             sent += [(n, heartbeat(defined[name], end)) for n in range(partitions)] * 8
         site.deployment.produce(sent)
@@ -126,7 +126,14 @@ def test_slices_are_sorted_by_value_with_bounds_that_hold_at_once(
         assert lower <= MEANS[country] <= upper
         assert reports == REPORTS[country]
 
+    slices.get_by_role("button", name="Show over time").click()
+    charts = slices.get_by_role("article")
+    expect(charts.locator("h4")).to_have_text(["DE", "FR", "other"])
+    expect(charts.locator("canvas")).to_have_count(3)
+    expect(slices).to_contain_text("Not drawn: 1.")
+
     menu.select_option("country,version")
+    expect(charts).to_have_count(0)
     expect(slices.get_by_role("list", name="distance by country, version")).to_be_visible()
     assert names(slices) == ["FR · 11", "DE · 11", "other · 11", "US · 11"]
     page.go_back()
@@ -142,18 +149,74 @@ def test_slices_are_sorted_by_value_with_bounds_that_hold_at_once(
         assert all(low < value < high for value in shares)
 
 
+def test_a_card_says_what_has_changed_and_the_filter_finds_it(
+    reported: Site, visitor: Visitor
+) -> None:
+    page = visitor.open(f"{reported.url}/#window=24h")
+    distance = card(page, "distance")
+    expect(distance.locator(".delta")).to_contain_text("against the 24 hours before")
+    told = distance.locator(".delta").inner_text().replace("24 hours", "")
+    amount, lower, upper = numbers(told)
+    truth = (80 * 2000 + 10 * 1000) / 3000 - (30 * 4000 + 55 * 100) / 4100
+    assert 0 < lower < min(truth, amount) < max(truth, amount) < upper
+    promise = distance.get_by_role("button", name="km").get_attribute("title")
+    assert "holds with 95" in str(promise)
+    assert "for all metrics and periods together, at one look" in str(promise)
+    page.get_by_text("All", exact=True).click()
+    expect(card(page, "wait").locator(".delta")).to_have_text(
+        "no evidence of a change in the last hour"
+    )
+
+    headings = page.locator("summary:visible h2")
+    expect(headings).to_have_text(["Odd 1 metric", "Other metrics 6 metrics"])
+    page.keyboard.press("/")
+    page.keyboard.type("nobody")
+    expect(headings).to_have_text(["Odd 1 metric"])
+    expect(page.get_by_role("article", name="distance")).to_be_hidden()
+    assert page.url.endswith("#q=nobody")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Nobody knows", level=2)).to_be_visible()
+
+
+def test_a_chart_is_read_and_zoomed_with_the_pointer_and_the_keyboard(
+    reported: Site, visitor: Visitor
+) -> None:
+    page = visitor.open(f"{reported.url}/#metric=wait")
+    chart, tip = page.locator(".chart"), page.locator(".history.large .tip")
+    page.locator(".history.large canvas").wait_for()
+    box = page.locator(".history.large .u-over").bounding_box()
+    assert box is not None
+    x, y, width = box["x"], box["y"] + box["height"] / 2, box["width"]
+    page.mouse.move(x + 0.97 * width, y)
+    expect(tip).to_have_text(re.compile("19:00 . 20:00: .*minutes, between .* and .* · 800"))
+    page.mouse.move(x + 0.57 * width, y)
+    page.mouse.down()
+    page.mouse.move(x + 0.82 * width, y, steps=3)
+    page.mouse.up()
+    page.wait_for_url(re.compile("from=2026-01-01T11.*&to=2026-01-01T1[67]"))
+    steps = page.locator(".history.large")
+    expect(steps).to_have_attribute("aria-label", re.compile("History of wait, [56] steps"))
+    chart.focus()
+    chart.press("Home")
+    expect(tip).to_contain_text("11:00")
+    expect(page.locator("#readout")).to_contain_text("11:00")
+    chart.press("+")
+    expect(steps).to_have_attribute("aria-label", re.compile("History of wait, [23] steps"))
+    chart.press("-")
+    expect(steps).to_have_attribute("aria-label", re.compile("History of wait, 20 steps"))
+    assert page.url.endswith("#metric=wait")
+
+
 def test_a_comparison_says_what_is_decided_and_since_when(reported: Site, visitor: Visitor) -> None:
     page = visitor.open(reported.url)
     expect(page.get_by_role("heading", name="Comparisons")).to_be_visible()
     card = page.get_by_role("article", name="Comparison queue")
-    expect(card).to_contain_text("pause: new minus old")
-    expect(card.locator(".chip")).to_have_text("Decided")
-    expect(card.locator(".value")).to_have_text(re.compile(r"\+(1[5-9]|2[0-5])"))
-    expect(card).to_contain_text("95\u00a0% at all times")
-    expect(card).to_contain_text(
-        re.compile(r"Decided at 1.Jan.2026.*: the first arm was above the second, by")
-    )
-    expect(card).to_contain_text("If both arms were equal, a difference as clear as this would")
+    expect(card.get_by_role("heading")).to_have_text("pause: new against old")
+    expect(card.locator(".chip")).to_have_text(re.compile("Decided 1.Jan.2026"))
+    expect(card.locator(".figure")).to_have_text(re.compile(r"new is higher by(1[5-9]|2[0-5])"))
+    expect(card.locator(".band")).to_contain_text("minutes, at all times")
+    expect(card).to_contain_text(re.compile(r"Decided at 1.Jan.2026.*: new was above old, by"))
+    expect(card).to_contain_text("If both were equal, a difference as clear as this would")
     expect(card.locator("dl")).to_contain_text(re.compile(r"new[45]\d.*minutes · 1.600 reports"))
     label = card.locator(".history").get_attribute("aria-label")
     assert "both arms are equal at 0" in str(label)
@@ -166,34 +229,39 @@ def test_a_comparison_says_what_is_decided_and_since_when(reported: Site, visito
     colours = page.get_by_role("article", name="Comparison colours")
     menu = colours.get_by_label("Category of colours")
     menu.select_option("red")
-    expect(colours.locator(".chip")).to_have_text("Decided")
-    expect(colours.locator(".value")).to_have_text(re.compile(r"\+(3\d|4\d)"))
+    expect(colours.locator(".chip")).to_contain_text("Decided")
+    expect(colours.locator(".value")).to_have_text(re.compile(r"^(3\d|4\d)"))
     menu.select_option("<b>green</b>")
     expect(colours.locator(".chip")).to_have_text("Not decided")
-    expect(colours).to_contain_text("Not decided: both arms may be equal")
+    expect(colours).to_contain_text("Not decided: both may be equal")
 
     card.get_by_role("link").click()
     expect(page.get_by_role("heading", name="pause", level=2)).to_be_visible()
-    expect(page.locator(".comparison h2")).to_have_text(["queue"])
+    expect(page.locator(".comparison code")).to_have_text(["queue"])
 
 
-def test_an_alarm_says_what_has_moved_and_since_when(reported: Site, visitor: Visitor) -> None:
+def test_an_alarm_says_what_has_moved_and_leads_to_its_place_in_the_chart(
+    reported: Site, visitor: Visitor
+) -> None:
     page = visitor.open(reported.url)
-    alarms = page.locator("#alarms")
-    expect(alarms.get_by_role("heading", name="Alarms")).to_be_visible()
-    expect(alarms).to_contain_text(re.compile(r"line wait · raised (once|2 times)"))
-    line = alarms.locator("li", has_text="FR").last
-    expect(line).to_contain_text(
-        re.compile(r"▲ 1.Jan.* 18:00.*FR moved from 2\d.* to [56]\d.*minutes")
-    )
+    flag = card(page, "wait").get_by_role("link", name="moved")
+    expect(flag).to_have_text(re.compile("moved 1.Jan.* 18:00"))
+    card(page, "wait").get_by_role("link", name="wait", exact=True).click()
+    alarms = page.locator("section.alarms:visible")
+    expect(alarms.get_by_role("heading", name="What has moved")).to_be_visible()
+    expect(alarms.get_by_role("heading", level=4)).to_have_text(["line", "by_country by country"])
+    line = alarms.locator("tr", has=page.get_by_role("cell", name="FR", exact=True))
+    expect(line).to_have_count(1)
+    moved = re.compile(r"1.Jan.* 18:00.*FR\+[34]\d.*at most.*from 2\d.* to [56]\d.*minutes")
+    expect(line).to_have_text(moved)
     expect(alarms).to_contain_text("the last look raised an alarm")
-    expect(alarms).to_contain_text("All together: at most 2.0 false alarms a year expected.")
-    alarms.get_by_role("link", name="line").click()
-    expect(page.get_by_role("heading", name="wait", level=2)).to_be_visible()
-    own = page.locator("section.panel.alarms:visible")
-    expect(own).to_have_count(1)
-    expect(own).to_contain_text("by_country")
+    expect(alarms).to_contain_text("All alarms together: at most 2.0 false alarms a year expected.")
     expect(page.locator(".history.large canvas")).to_be_visible()
+    line.get_by_role("link", name="show").click()
+    page.wait_for_url(re.compile("from=2026-01-01T1"))
+    expect(page.locator(".history.large")).to_have_attribute(
+        "aria-label", re.compile("History of wait, [1-9] step")
+    )
     page.goto(f"{reported.url}/#metric=plain")
     expect(page.get_by_role("heading", name="plain", level=2)).to_be_visible()
     expect(page.locator("section.alarms:visible")).to_have_count(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from aggregator.features.comparisons.changes import PERIODS
 from tests.services.browser.conftest import Modules
 from tests.support.paths import ROOT
 from tests.support.rows import row
@@ -330,3 +331,87 @@ def test_a_decision_of_before_is_told_beside_what_holds_now(device: Modules) -> 
     ):
         with row(told):
             assert device.evaluate(STANDING, [before, now]).startswith(told)
+
+
+TICKS: dict[str, tuple[list[Any], list[float]]] = {
+    "decimal": ([0.3, 31, 4], [10, 20, 30]),
+    "below one": ([0, 0.09, 4], [0, 0.05]),
+    "minutes": ([-8, 40, 4, "minutes"], [0, 15, 30]),
+    "hours": ([0, 30, 4, "hours"], [0, 12, 24]),
+    "large": ([0, 90_000, 5], [0, 20_000, 40_000, 60_000, 80_000]),
+    "a flat line": ([5, 5.0001, 4], [5, 5.00005, 5.0001]),
+    "logarithmic": ([1.5, 2000, 4, "ms", True], [10, 100, 1000]),
+    "logarithmic, one decade": ([2, 11, 4, "", True], [2, 5, 10]),
+}
+
+
+def test_a_chart_has_few_round_ticks(device: Modules) -> None:
+    script = """async (all) => {
+      const {roundTicks} = await load("history.js");
+      return all.map((one) => roundTicks(...one));
+    }"""
+    found = device.evaluate(script, [given for given, _ in TICKS.values()])
+    assert dict(zip(TICKS, found, strict=True)) == {name: told for name, (_, told) in TICKS.items()}
+
+
+COLUMNS = """
+async (points) => {
+  const {columns} = await load("history.js");
+  const {rows: [{from: first}], data: [x, , value, , vague]} = columns(points, null, [0, 100]);
+  return [x.map((at) => (at - first) / 3600), value, vague];
+}
+"""
+
+
+def test_a_step_has_its_width_before_a_gap_and_is_pale_where_its_band_says_nothing(
+    device: Modules,
+) -> None:
+    bands = {0: (10, 9, 11), 1: (12, 11, 13), 4: (20, 0, 95), 5: (None, None, None), 6: (9, 8, 10)}
+    points = [
+        dict(zip(("value", "lower", "upper"), band, strict=True))
+        | {"from": f"2026-01-01T0{hour}:00Z", "to": f"2026-01-01T0{hour + 1}:00Z"}
+        | {"status": "final", "reports": 9}
+        for hour, band in bands.items()
+    ]
+    found = device.evaluate(COLUMNS, points)
+    assert found[0] == [0, 1, 1, 2, 2, 4, 5, 5, 5, 6, 6, 7]
+    assert found[1] == [10, 10, 12, 12, None, None, None, None, None, None, 9, 9]
+    assert found[2] == [*[None] * 5, 20, 20, *[None] * 5]
+
+
+EPISODES = """
+async (raised) => {
+  const {episodes} = await load("alarms.js");
+  const day = (at) => new Date(Date.UTC(2026, 0, at)).toISOString();
+  const all = raised.map(([since, at, direction, value, slice]) => ({
+    since: day(since), at: day(at), direction, slice, now: {value}, baseline: {value: 10},
+  }));
+  const first = Date.parse(day(1)) / 1000;
+  return episodes({raised: all, every_seconds: 86400}).map(({name, from, to, count, peak}) =>
+    [name, (from - first) / 86400 + 1, (to - first) / 86400 + 1, count, peak.now.value]);
+}
+"""
+
+
+def test_alarms_that_follow_each_other_are_one_episode(device: Modules) -> None:
+    """Each row: from when, until when, direction, value and slice of an alarm that was raised."""
+    de: dict[str, str] = {"country": "DE"}
+    raised: list[list[Any]] = [
+        [2, 3, "up", 14, {}],
+        [3, 4, "up", 19, {}],
+        [3, 4, "up", 12, de],
+        [4, 5, "down", 1, {}],
+        [8, 9, "up", 13, {}],
+        [15, 16, "up", 12, {}],
+    ]
+    assert device.evaluate(EPISODES, raised[::-1]) == [
+        ["", 15, 16, 1, 12],
+        ["", 4, 5, 1, 1],
+        ["DE", 3, 4, 1, 12],
+        ["", 2, 9, 3, 19],
+    ]
+
+
+def test_the_page_offers_the_periods_that_share_an_error(device: Modules) -> None:
+    found = device.evaluate('async () => (await load("place.js")).WINDOWS.map(([key]) => key)')
+    assert found == [*PERIODS, ""]

@@ -76,11 +76,12 @@ def test_a_kind_that_is_brought_along_goes_all_the_way(
 
         page = visitor.open(site.url)
         card = page.get_by_role("article", name="agree")
-        card.get_by_text("Would they agree?").wait_for()
         figure = card.locator(".figure .value")
         figure.filter(visible=True).wait_for()
         assert float(figure.inner_text()) == pytest.approx(answer["value"], abs=0.01)
         card.get_by_role("link", name="agree").click()
+        page.get_by_text("Would they agree?").wait_for()
+        page.get_by_text("What this rests on").click()
         page.get_by_text("share of yes").wait_for()
 
 

@@ -105,7 +105,13 @@ def test_a_demand_is_rounded_down_to_a_level_and_a_stricter_one_refused() -> Non
 
 def test_only_what_changes_the_meaning_of_a_report_or_its_pane_changes_the_revision() -> None:
     metric = define(**GOOD)
-    same = {"lateness": LONGEST_DURATION, "retention": "9d", "unit": "min", "minimum_reports": 9}
+    same = {
+        "lateness": LONGEST_DURATION,
+        "retention": "9d",
+        "unit": "min",
+        "title": "Wait",
+        "minimum_reports": 9,
+    }
     assert metric.revision == define(**{**GOOD, **same}).revision != 0
     cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
         (GOOD, {"range": (-60, 181)}),

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from aggregator.cli.main import cli
 from aggregator.config.live_metrics import LiveMetrics
 from aggregator.config.settings import Access, Settings
+from aggregator.features.comparisons.changes import PERIODS
 from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.pane_sums import PaneSums
@@ -42,6 +43,8 @@ def test_a_definition_has_all_that_a_device_needs(
     assert found["delay"] == {
         "name": "delay",
         "description": "Departure delay",
+        "title": "",
+        "group": "",
         "kind": "mean",
         "shape": "number",
         "trust": "local",
@@ -64,6 +67,28 @@ def test_a_definition_has_all_that_a_device_needs(
     assert (found["place"]["coordinates"], found["place"]["radius"]) == (["x", "y", "z"], 2)
     for name, definition in found.items():
         assert client.json(f"/v1/metrics/{name}") == definition
+
+
+def test_a_change_is_of_closed_panes_and_shares_its_error_with_all_others(
+    client: Client, counting: Counting
+) -> None:
+    path = "/v1/metrics/delay/change"
+    assert client.json(path) == client.json(path, period="1h") == {"comparisons": []}
+    counting.some(minutes=150)
+    (change,) = client.json(path)["comparisons"]
+    end = FIRST + 148 * 60  # of a minute ago, which is the lateness, no pane is closed
+    two = {"from": end - 3600, "to": end, "against-from": end - 7200, "against-to": end - 3600}
+    numbers = len(counting.metrics) * len(PERIODS)
+    alone = {"metric": "delay", "beta": 0.05 / numbers}
+    (same,) = client.json("/v1/compare", **two, **alone)["comparisons"]
+    assert change["status"] == "final"
+    for key in ("value", "lower", "upper", "a", "b"):
+        assert change[key] == same[key]
+    assert change["p_value"] == min(1, numbers * same["p_value"])
+    assert change["covers"] == f"{numbers} windows"
+    assert client.json(path, period="1h") == {"comparisons": [change]}
+    (long,) = client.json(path, period="24h")["comparisons"]
+    assert (long["status"], long["value"]) == ("too_few_reports", None)
 
 
 def test_an_answer_is_that_of_the_command_line(

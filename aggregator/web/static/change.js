@@ -1,0 +1,72 @@
+// The change of a metric against the period before, in words: what is certain of it, or that nothing is.
+
+import {h} from "./dom.js";
+import {certainty, DAY, moment, Scale, seconds} from "./format.js";
+import {explained} from "./guide.js";
+
+/** The numbers of one label in a comparison; null where an arm has too few reports. */
+export function changeIn(answer, label) {
+  const labels = answer.categories ?? answer.coordinates ?? answer.quantiles;
+  const index = labels?.indexOf(label);
+  const at = (numbers) => (labels ? numbers?.[index] : numbers) ?? null;
+  const value = at(answer.value);
+  return value === null ? null : {value, lower: at(answer.lower), upper: at(answer.upper), isCertain: at(answer.p_value) <= answer.beta, answer};
+}
+
+/** The scale of a difference: that of shares is points, as 5 points below 20 % is 15 %, not 19 %. */
+export function differenceScale(kind, unit, range) {
+  const scale = new Scale(kind, unit, range);
+  if (scale.unit === "%") scale.unit = "points";
+  return scale;
+}
+
+/** "90 days", of the period that is compared with the one before it. */
+function lengthOf({answer: {a}}) {
+  const span = seconds(a.to) - seconds(a.from);
+  const [size, name] = span >= 2 * DAY ? [DAY, "days"] : [3600, "hours"];
+  const count = Math.round(span / size);
+  return count === 1 ? "hour" : `${count} ${name}`;
+}
+
+const signed = (x, text) => (x > 0 ? `+${text}` : text);
+
+/** What a change is, in short: {amount: "+2.1 min", interval: "+0.4 to +3.8", direction}. */
+export function amountOf({value, lower, upper}, {definition}) {
+  const scale = differenceScale(definition.kind, definition.unit, definition.range);
+  const digits = scale.digits(lower, upper);
+  return {
+    amount: signed(value, scale.withUnit(value, digits)),
+    interval: `${signed(lower, scale.text(lower, digits, -1))} to ${signed(upper, scale.text(upper, digits, 1))}`,
+    direction: value > 0 ? "more" : "less",
+  };
+}
+
+/** How often that may be wrong, and over what it is. */
+function promiseOf({answer}) {
+  const [from, middle, to] = [answer.b.from, answer.a.from, answer.a.to].map((at) => moment(seconds(at)));
+  return `${middle} – ${to} against ${from} – ${middle} (UTC), closed panes. What this page calls a change holds with ${certainty(answer.beta)} for all metrics and periods together, at one look.`;
+}
+
+/** The line of a card: the change with its interval, or that there is no evidence of one; empty if nothing can be compared. */
+export class Change {
+  constructor() { Object.assign(this, {element: h("p", {class: "delta"}), shown: ""}); }
+
+  show(metric) {
+    const found = metric.isReady ? metric.change() : null;
+    const key = JSON.stringify(found);
+    if (key === this.shown) return;
+    this.shown = key;
+    this.element.hidden = !found;
+    if (!found) return this.element.replaceChildren();
+    const length = lengthOf(found);
+    const isPeriod = Boolean(metric.place.window);
+    const title = promiseOf(found);
+    if (!found.isCertain) {
+      this.element.replaceChildren(explained("change", {title}, "no evidence of a change"), isPeriod ? "" : ` in the last ${length}`);
+      return;
+    }
+    const {amount, interval, direction} = amountOf(found, metric);
+    this.element.replaceChildren(explained("change", {class: `change ${direction}`, title}, amount),
+      isPeriod ? ` against the ${length} before ` : ` in the last ${length}, against the ${length} before `, h("em", {}, `(${interval})`));
+  }
+}
