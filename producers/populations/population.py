@@ -87,20 +87,11 @@ class Population:
         >>> merged.columns["x"], merged.columns["c"]
         (array([ 2., nan,  4.]), array([-1,  0, -1]))
         """
-        columns = {
-            name: _extended(column, 0, len(second)) for name, column in first.columns.items()
-        }
-        attributes = {
-            name: _extended(column, 0, len(second)) for name, column in first.attributes.items()
-        }
-        columns |= {
-            name: _extended(column, len(first), 0) for name, column in second.columns.items()
-        }
-        time_ms, skipped = (
-            np.concatenate([first.time_ms, second.time_ms]),
-            first.skipped + second.skipped,
-        )
-        return cls.by_time(time_ms, columns, skipped, attributes)
+        columns = _extended(first.columns, 0, len(second))
+        columns |= _extended(second.columns, len(first), 0)
+        time_ms = np.concatenate([first.time_ms, second.time_ms])
+        attributes = _extended(first.attributes, 0, len(second))
+        return cls.by_time(time_ms, columns, first.skipped + second.skipped, attributes)
 
     def __len__(self) -> int:
         """Return the number of devices."""
@@ -216,10 +207,11 @@ class Arrivals:
         return self.start_ms + offsets.astype(np.int64)
 
 
-def _extended(column: Column, leading: int, trailing: int) -> Column:
-    """Return a column padded with rows without a value."""
-    nothing = {"f": np.nan, "i": -1}.get(column.dtype.kind, "")
-    ends = [
-        np.full((rows, *column.shape[1:]), nothing, column.dtype) for rows in (leading, trailing)
-    ]
-    return np.concatenate([ends[0], column, ends[1]])
+def _extended(columns: Mapping[str, Column], leading: int, trailing: int) -> dict[str, Column]:
+    """Return columns padded with rows without a value."""
+    padded = {}
+    for name, column in columns.items():
+        nothing = {"f": np.nan, "i": -1}.get(column.dtype.kind, "")
+        widths = [(leading, trailing), *[(0, 0)] * (column.ndim - 1)]
+        padded[name] = np.pad(column, widths, constant_values=nothing)
+    return padded
