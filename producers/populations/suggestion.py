@@ -202,7 +202,7 @@ def suggest(
         )
     else:
         values = [cells[row] for row in np.flatnonzero(used).tolist()]
-        if words := sorted(MISSING_TEXTS.intersection(values)):
+        if words := sorted({*MISSING_TEXTS, "-", "?", "n/a", "none"}.intersection(values)):
             notes.append(f"strings: {words} count like any others; --missing TEXT leaves one out")
         forms = {unicodedata.normalize("NFC", value) for value in values}
         if variants := len({*values}) - len(forms):

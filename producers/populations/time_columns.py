@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from estimators.errors import shortened
 from producers.device.times import END_OF_TIME, UNIX_EPOCH, event_times
-from producers.populations.csv_files import Table
+from producers.populations.csv_files import Table, positions
 from producers.populations.far_values import is_far
 
 MISSING_TEXTS = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
@@ -429,7 +429,9 @@ def read_time_columns(
     )
     notes = [f"times: {form}{span}", *_oddities(times, texts, moments, form)]
     clocks = [
-        title for title in table.header if _CLOCK_TITLE.search(title) and title not in columns
+        title
+        for title in table.header
+        if _CLOCK_TITLE.search(title) and not positions([title], columns[0])
     ]
     if clocks and len(columns) == 1 and not (known_times % 3_600_000).any():
         pair = f"--time-column {columns[0]!r} --time-column {clocks[0]!r}"
