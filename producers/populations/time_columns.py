@@ -422,11 +422,9 @@ def read_time_columns(
             ) from None
     times = np.array([moments[text][0] for text in texts], dtype=np.int64)
     known_times = times[times >= 0]
-    span = (
-        f"; {_shown(int(known_times.min()))} to {_shown(int(known_times.max()))}"
-        if known_times.size
-        else ""
-    )
+    span = ""
+    if known_times.size:
+        span = f"; {_shown(int(known_times.min()))} to {_shown(int(known_times.max()))}"
     notes = [f"times: {form}{span}", *_oddities(times, texts, moments, form)]
     clocks = [
         title

@@ -18,6 +18,7 @@ from aggregator.storage.connection import connect
 from producers import Reporter
 from producers.delivery.delivery_errors import DeliveryError
 from tests.services.security.conftest import Places, refusal_of
+from tests.support.running.deployment import wait_until
 from tests.support.running.secured import Certificates, Secured, SecuredRedis
 
 WRONG = "wr0ng-pa55word"
@@ -164,9 +165,5 @@ def test_redis_says_which_check_failed_and_what_to_do(
 
 def test_an_expired_certificate_of_redis_is_told(secured: Secured, tmp_path: Path) -> None:
     with SecuredRedis(tmp_path, secured.certificates, expired=True) as store:
-        url = store.url("administrator")
-        for _ in range(100):
-            told = refusal_of(url, store.passwords["administrator"])
-            if "no Redis answers" not in told:  # it has only just been started
-                break
-    assert "a certificate that has expired" in told
+        url, password = store.url("administrator"), store.passwords["administrator"]
+        wait_until(lambda: "certificate that has expired" in refusal_of(url, password), "told")
