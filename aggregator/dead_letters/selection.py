@@ -41,16 +41,27 @@ class Filters:
 
 @dataclasses.dataclass
 class LetterKind:
-    """Dead letters of one reason and metric: their number and arrival times in Kafka, in ms."""
+    """Dead letters of one reason and metric.
 
-    letters: int
+    Attributes
+    ----------
+    oldest, newest : int
+        Arrival times in Kafka, in ms.
+    letters, reports : int
+        The number of letters, and of reports in them, as workers count those that they refuse.
+    """
+
     oldest: int
     newest: int
+    letters: int = 0
+    reports: int = 0
 
-    def add(self, timestamp: int) -> None:
+    def add(self, letter: DeadLetter) -> None:
         """Count another letter."""
         self.letters += 1
-        self.oldest, self.newest = min(self.oldest, timestamp), max(self.newest, timestamp)
+        self.reports += max(1, len(letter.batch.levels)) if letter.batch else 1
+        self.oldest = min(self.oldest, letter.arrived)
+        self.newest = max(self.newest, letter.arrived)
 
 
 class Selection:
@@ -105,5 +116,5 @@ class Selection:
         if name not in self.kinds:
             if len(self.kinds) >= MAX_KINDS:
                 name = letter.reason, OTHER_KINDS
-            self.kinds.setdefault(name, LetterKind(0, letter.arrived, letter.arrived))
-        self.kinds[name].add(letter.arrived)
+            self.kinds.setdefault(name, LetterKind(letter.arrived, letter.arrived))
+        self.kinds[name].add(letter)

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from aggregator.config.settings import Settings
 from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, SettingsError
 from aggregator.kafka import diagnosis
+from producers.delivery.server_probe import SILENT
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka.kafka_errors import (
     ExplainingProducer,
@@ -30,6 +31,7 @@ LIBRDKAFKA_LOG.propagate = False
 
 ANSWER_SECONDS = 10.0
 REFUSAL_CHECK_SECONDS = 1.0
+SILENT_SECONDS = 3.0  # after which servers that accept connections, and say nothing, are no brokers
 
 CONSUMER_DEFAULTS: dict[str, Any] = {
     "enable.auto.offset.store": False,
@@ -133,8 +135,11 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
         client.poll(0)
         over = time.monotonic() >= deadline
         servers = str(settings.kafka.get("bootstrap.servers", ""))
-        if why := diagnosis.diagnose_kafka(settings.kafka, errors, probe=over):
+        why = diagnosis.diagnose_kafka(settings.kafka, errors)
+        if why not in ("", SILENT):
             raise BrokerRefused(servers, why)
+        if why and time.monotonic() >= deadline - ANSWER_SECONDS + SILENT_SECONDS:
+            raise BrokerUnreachable(servers, f"it is {SILENT}")
         if over:
             last = without_secrets(errors[-1].str()) if errors else "no answer in time"
             raise BrokerUnreachable(servers, last)

@@ -1,15 +1,18 @@
-"""Explains why a Kafka broker refuses a client."""
+"""Explains why a Kafka broker refuses a client, or which other server answers."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 from confluent_kafka import KafkaError
 
+from producers.delivery.server_probe import CLOSING, KAFKA, SILENT, Server, identify_server
 from producers.kafka.kafka_errors import REFUSAL_CODES, describe_kafka_error
 
 PROBE_SECONDS = 3.0
@@ -36,52 +39,65 @@ def certificate(reason: str, ca: str) -> str:
     return f"shows a certificate that cannot be verified ({reason}): check it, and {ca}"
 
 
-def diagnose_kafka(
-    properties: Mapping[str, Any], errors: Iterable[KafkaError], *, probe: bool = True
-) -> str:
-    """Return why no broker accepts this client, and the remedy; "" if none was reached.
+def diagnose_kafka(properties: Mapping[str, Any], errors: Sequence[KafkaError]) -> str:
+    """Return why no broker accepts this client, and the remedy.
 
-    librdkafka does not say what is wrong with a certificate; a handshake does.
+    "" if none was reached, and `SILENT` if all servers are silent. librdkafka does not say what is
+    wrong with a certificate, or which other server answers.
 
     Parameters
     ----------
     properties : mapping
         librdkafka's.
-    errors : iterable of KafkaError
+    errors : sequence of KafkaError
         The client's errors so far.
-    probe : bool
-        Whether to check if the broker speaks TLS, where none is configured.
     """
     servers = str(properties.get("bootstrap.servers", "")).split(",")
-    protocol = str(properties.get("security.protocol", "PLAINTEXT")).upper()
     for error in errors:
         if error.code() == KafkaError._SSL and "certificate verify failed" in error.str():
             ca = properties.get("ssl.ca.location")
-            reason = _handshake(servers[0], None if ca in (None, "probe") else str(ca))
+            reason = _certificate_problem(servers[0], None if ca in (None, "probe") else str(ca))
             if reason:
                 return certificate(reason, "[kafka] ssl.ca.location")
-        if error.code() in REFUSAL_CODES:
-            return f"refuses: {describe_kafka_error(error)}"
-    if probe and not protocol.endswith("SSL") and _handshake(servers[0], None, verify=False) == "":
-        return f"speaks TLS, and security.protocol is {protocol}: expected SASL_SSL or SSL"
-    return ""
+    if why := _name_servers(servers, str(properties.get("security.protocol", "PLAINTEXT")).upper()):
+        return why
+    refusals = (error for error in errors if error.code() in REFUSAL_CODES)
+    return next((f"refuses: {describe_kafka_error(error)}" for error in refusals), "")
 
 
-def _handshake(server: str, ca: str | None, *, verify: bool = True) -> str | None:
-    """Return the problem of a server's certificate; "": none; None: the server speaks no TLS."""
-    host, _, port = server.rpartition(":")
-    context = ssl.create_default_context()
-    if not verify:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+def _name_servers(addresses: Sequence[str], protocol: str) -> str:
+    """Return which other servers answer; `SILENT` if none does, "" if one may be a broker."""
+    has_tls = protocol.endswith("SSL")
+    with ThreadPoolExecutor() as pool:
+        servers = [*pool.map(lambda address: identify_server(*_host_and_port(address)), addresses)]
+    if not {Server(KAFKA, has_tls), Server(CLOSING, has_tls), Server(CLOSING)}.isdisjoint(servers):
+        return ""
+    for address, server in zip(addresses, servers, strict=True):
+        if server is not None and server.kind == KAFKA:
+            speaks, kinds = ("TLS", "SSL") if server.has_tls else ("no TLS", "PLAINTEXT")
+            expected = f"expected SASL_{kinds} or {kinds}"
+            return f"speaks {speaks}, and security.protocol is {protocol}: {expected}"
+        if server is not None and server.kind != SILENT:
+            return (
+                f"is no broker: {address} is {server}. Name a broker's HOST:PORT (9092 by default) "
+                "with --kafka, DITHER_KAFKA_BOOTSTRAP_SERVERS or [kafka] bootstrap.servers"
+            )
+    return SILENT if any(servers) else ""
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{address.strip().rpartition('://')[2]}")
+    return parts.hostname or "localhost", parts.port or 9_092
+
+
+def _certificate_problem(server: str, ca: str | None) -> str:
+    """Return the problem of a server's certificate; "": none, or the server speaks no TLS."""
     with contextlib.suppress(OSError, ValueError):
-        if ca:
-            context = ssl.create_default_context(cafile=ca)
-        address = (host.strip("[] "), int(port))
+        context = ssl.create_default_context(cafile=ca)
+        address = _host_and_port(server)
         with socket.create_connection(address, timeout=PROBE_SECONDS) as plain:
             try:
                 context.wrap_socket(plain, server_hostname=address[0]).close()
             except ssl.SSLCertVerificationError as error:
                 return error.verify_message
-            else:
-                return ""
-    return None
+    return ""

@@ -10,7 +10,6 @@ from confluent_kafka.cimpl import NewTopic
 from aggregator.config.settings import Settings
 from aggregator.errors import BrokerUnreachable, DitherError, TopicGone
 from aggregator.kafka.clients import ANSWER_SECONDS, TRANSIENT_CODES, admin
-from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka.kafka_errors import describe_kafka_error
 
 COUNT_SECONDS = 2.0

@@ -13,6 +13,9 @@ from estimators import Metric
 
 MAX_READ_ATTEMPTS = 3
 """Of the sums, while more reports are counted."""
+NAMELESS_SOURCE = (
+    "in messages that cannot be read, or name a metric that the workers' definitions do not have"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,16 +45,16 @@ class UncountedReports:
         ['refused    1,207 reports of delay (1,200 late, 7 future): \
 `dither deadletters list --metric delay`']
         >>> UncountedReports("", {"unknown_metric": 1}).lines()
-        ['refused    1 report of no metric that the workers know (1 unknown_metric): \
-`dither deadletters list`']
+        ["refused    1 report in messages that cannot be read, or name a metric that the workers' \
+definitions do not have (1 unknown_metric): `dither deadletters list`"]
         """
         lines = []
         if total := sum(self.refused.values()):
             most_first = sorted(self.refused.items(), key=lambda item: (-item[1], item[0]))
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in most_first)
-            source = self.metric or "no metric that the workers know"
+            source = f"of {self.metric}" if self.metric else NAMELESS_SOURCE
             command = f"dither deadletters list --metric {self.metric}".removesuffix(" --metric ")
-            lines.append(f"refused    {_reports(total)} of {source} ({reasons}): `{command}`")
+            lines.append(f"refused    {_reports(total)} {source} ({reasons}): `{command}`")
         if self.earlier:
             verb = "was" if self.earlier == 1 else "were"
             lines.append(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import socket
-import ssl
 from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -22,12 +20,12 @@ from aggregator.errors import SettingsError, StoreUnreachable
 from aggregator.secrets import NUMBER_PARAMETERS, OPEN_PARAMETERS, SECRET_PARAMETERS, masked
 from aggregator.storage.failures import (
     REDIS_UNREACHABLE,
-    SPEAKS_HTTP,
     WITH_TLS,
     WITHOUT_TLS,
     classify,
     explain_redis_error,
 )
+from producers.delivery.server_probe import CLOSING, REDIS, SENTINEL, Server, identify_server
 
 SENTINEL_SUFFIX = "+sentinel"
 COMMAND_RETRIES = 2
@@ -38,8 +36,7 @@ CLIENT_OPTIONS: dict[str, Any] = {
     "health_check_interval": 30,
 }
 FIRST_CALL_SECONDS = 1.5
-"""Timeout of the first call, and of each of two attempts to find out why it got no answer."""
-SILENT_SERVER = f"it takes connections, and says nothing for {FIRST_CALL_SECONDS:g} s"
+"""Timeout of the first call."""
 SENTINEL_PORT = 26_379
 KNOWN_PARAMETERS = NUMBER_PARAMETERS | OPEN_PARAMETERS | SECRET_PARAMETERS | {"retry_on_timeout"}
 HOST_AND_PORT = re.compile(r"(\[[^\[\]]+\]|[^\[\]: ]*)(:[1-9]\d*)?")
@@ -52,6 +49,7 @@ URL_FORMS = (
 )
 
 
+REDIS_ANSWERS = (redis.ResponseError, redis.AuthenticationError)  # with Redis's own words
 LAYOUT_LOST = (RedisClusterException, LookupError)
 """Errors of the client, besides Redis errors, when it finds too little of a Redis Cluster."""
 
@@ -209,7 +207,10 @@ def _connect_to_server(url: str, nodes: list[str]) -> redis.Redis:
         client = redis.Redis.from_url(url, retry=_retry(), **CLIENT_OPTIONS)
         closing.callback(client.close)
         client.ping()
-        if _server_mode(client) != "cluster":
+        mode = _server_mode(client)
+        if mode == "sentinel":
+            raise redis.ConnectionError(f"it is {Server(SENTINEL, url.startswith('rediss'))}")
+        if mode != "cluster":
             if len(nodes) > 1:
                 raise ValueError(
                     "several addresses: expected nodes of a Redis Cluster, or one server"
@@ -235,30 +236,22 @@ def _check_answer(url: str) -> None:
         try:
             client.ping()
         except redis.RedisError as error:
-            scheme = urlsplit(url).scheme
-            if classify(error) is not REDIS_UNREACHABLE:
-                return
-            if scheme != "unix":
-                _name_protocol(scheme, _address(url, 6_379))
-            if isinstance(error, redis.TimeoutError):
-                raise redis.ConnectionError(f"{SILENT_SERVER}: {error}") from None
+            if not isinstance(error, REDIS_ANSWERS):
+                _name_server(REDIS, urlsplit(url).scheme, _address(url, 6_379))
 
 
-def _name_protocol(scheme: str, address: tuple[str, int]) -> None:
-    """Raise an error if a server speaks another protocol than Redis's."""
-    with contextlib.suppress(OSError):
-        if scheme == "redis":
-            ssl.get_server_certificate(address, timeout=FIRST_CALL_SECONDS)
-            raise redis.ConnectionError(WITH_TLS)
-    with contextlib.suppress(OSError):
-        with socket.create_connection(address, FIRST_CALL_SECONDS) as plain:
-            plain.settimeout(FIRST_CALL_SECONDS)
-            plain.sendall(b"GET / HTTP/1.0\r\n\r\n" if scheme == "redis" else b"PING\r\n")
-            answer = plain.recv(5)
-        if answer.startswith(b"HTTP/"):
-            raise redis.ConnectionError(SPEAKS_HTTP)
-        if scheme == "rediss" and answer[:1] in (b"+", b"-"):
-            raise redis.ConnectionError(WITHOUT_TLS)
+def _name_server(kind: str, scheme: str, *addresses: tuple[str, int]) -> None:
+    """Raise an error if other kinds of servers answer at all addresses than those of a URL."""
+    has_tls = scheme == "rediss"
+    servers = [server for address in addresses if (server := identify_server(*address))]
+    if not servers or Server(kind, has_tls) in servers:
+        return
+    server = servers[0]
+    if server.kind == CLOSING and has_tls:
+        return  # the client's own error says more
+    if server.has_tls and not has_tls and server.kind in (kind, CLOSING):
+        raise redis.ConnectionError(WITH_TLS)
+    raise redis.ConnectionError(WITHOUT_TLS if server == Server(kind) else f"it is {server}")
 
 
 def _server_mode(client: redis.Redis) -> str:
@@ -291,16 +284,16 @@ def _connect_by_sentinel(parts: SplitResult, host_urls: list[str]) -> redis.Redi
     shared = {k: v for k, v in options.items() if k.startswith(("socket_", "ssl"))}
     shared |= dict.fromkeys(("socket_timeout", "socket_connect_timeout"), FIRST_CALL_SECONDS)
     addresses = [_address(url, SENTINEL_PORT) for url in host_urls]
-    once = Retry(NoBackoff(), 0)
+    once, scheme = Retry(NoBackoff(), 0), urlsplit(host_urls[0]).scheme
     sentinel: Any = Sentinels(addresses, sentinel_kwargs={**shared, **access, "retry": once})  # type: ignore[no-untyped-call]
+    kind = SENTINEL
     try:
         host, port = sentinel.discover_master(name)
+        kind, addresses = REDIS, [(host, port)]
         with redis.Redis(host=host, port=port, retry=once, **shared) as master:
             master.ping()
-    except redis.TimeoutError as error:
-        raise redis.ConnectionError(f"{SILENT_SERVER}: {error}") from None
-    except redis.RedisError:
-        pass  # the client tries again, and logs in
+    except (redis.RedisError, AttributeError):  # the client tries again, and logs in
+        _name_server(kind, scheme, *addresses)
     client: redis.Redis = sentinel.master_for(name, retry=_retry(), **options)
     client.ping()
     return client
@@ -314,4 +307,5 @@ def _url_options(url: str) -> dict[str, Any]:
 
 def _address(url: str, port: int) -> tuple[str, int]:
     parts = urlsplit(url)
-    return parts.hostname or "localhost", parts.port or port
+    host = parts.path if parts.scheme == "unix" else parts.hostname or "localhost"
+    return host, parts.port or port

@@ -14,9 +14,7 @@ from redis.exceptions import RedisClusterException
 from redis.sentinel import MasterNotFoundError
 
 RUNBOOK_PATH = "docs/operations.md"
-WITH_TLS, WITHOUT_TLS = "it answers a TLS handshake", "it answers without TLS"
-SPEAKS_HTTP = "it answers a request of HTTP"
-"""What a port does that does not speak the protocol of its URL."""
+WITH_TLS, WITHOUT_TLS = "it answers with TLS", "it answers without TLS"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,10 +129,11 @@ REDIS_FAILURES = (
         WITH_TLS,
     ),
     RedisFailure(
-        "this is a server of HTTP, and no Redis",
-        "name Redis's own host and port in redis.url (6379 by default)",
+        "another kind of server answers here",
+        "name Redis's own port in redis.url (redis://HOST:6379, rediss:// with TLS), or that of "
+        "Sentinels (redis+sentinel://HOST:26379/NAME, rediss+sentinel:// with TLS)",
         "redis-is-away",
-        SPEAKS_HTTP,
+        r"it is (?!a server that (takes|closes))",
     ),
     RedisFailure(
         "Redis has rejected the TLS connection",

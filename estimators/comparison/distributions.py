@@ -61,8 +61,8 @@ def limit_indices(
     if not below:
         if ratio and domain.limits[0] < 0:
             raise ValueError(
-                f"of = 'ratio': the range of metric {name!r} begins at {domain.limits[0]:g}, below "
-                "0, where a ratio of quantiles means nothing; use 'difference'"
+                "of = 'ratio': expected 'difference': a ratio needs numbers of at least 0, and the "
+                f"range of metric {name!r} begins at {domain.limits[0]:g}"
             )
         return None
     if quantiles is not None:

@@ -60,11 +60,11 @@ def require_comparable(
                 )
     if of == "ratio":
         if a.kind == "vector_mean":
-            raise ValueError(f"of = 'ratio': metric {a.name!r} is a vector; use 'difference'")
+            raise ValueError(f"of = 'ratio': expected 'difference': {a.name!r} is a vector mean")
         if a.domain.ends[0] < 0:
             raise ValueError(
-                f"of = 'ratio': the range of metric {a.name!r} begins at "
-                f"{a.domain.ends[0]:g}, below 0, where a ratio means nothing; use 'difference'"
+                "of = 'ratio': expected 'difference': a ratio needs numbers of at least 0, and the "
+                f"range of metric {a.name!r} begins at {a.domain.ends[0]:g}"
             )
     if weights == STANDARD_WEIGHTS and (bound != "fixed" or target != "population"):
         raise ValueError(

@@ -80,6 +80,8 @@ def explain(answer: GatewayAnswer) -> str:
     words = [str(answer.status), problem.get("detail", ""), problem.get("remedy", "")]
     if 300 <= answer.status < 400:
         words.append(f"redirected to {answer.location[:200]!r}: use the address it leads to")
+    elif not problem:
+        words.append("another HTTP server or a proxy says so: check the gateway's address")
     return ": ".join(word for word in words if word)[:1000]
 
 

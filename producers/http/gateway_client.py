@@ -19,6 +19,7 @@ from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
 from estimators.limits import LARGEST_ANSWER, LARGEST_DEFINITION
+from producers.delivery.server_probe import HTTP, Server, identify_server
 from producers.http.answers import GatewayAnswer, explain
 
 REPORTS_PATH = "/v1/reports"
@@ -139,6 +140,7 @@ class GatewayClient:
         self._connection: http.client.HTTPConnection | None = None
         self._carrier: socket.socket | None = None  # a connection forgets it before a last answer
         self._used, self._deadline, self._lock = 0.0, 0.0, threading.Lock()
+        self._is_known = False  # whether it has answered, or it was looked up what answers there
 
     @property
     def is_on_this_machine(self) -> bool:
@@ -228,13 +230,15 @@ class GatewayClient:
                 self.close()
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
-            reason = str(error) or type(error).__name__
+            reason = f"({str(error).strip() or type(error).__name__})"
             if time.monotonic() >= self._deadline:
-                reason = f"not all of it came within {MOST_STEPS * self._timeout:g} s"
-            raise GatewayError(self.url, f"no answer ({reason})") from None
+                reason = f"(not all of it came within {MOST_STEPS * self._timeout:g} s)"
+            else:
+                reason += self._other_server()
+            raise GatewayError(self.url, f"no answer {reason}") from None
         finally:
             timer.cancel()
-        self._used = time.monotonic()
+        self._used, self._is_known = time.monotonic(), True
         if len(answer.body) > max_bytes:
             raise GatewayError(
                 self.url,
@@ -242,6 +246,16 @@ class GatewayClient:
                 answer.status,
             )
         return answer
+
+    def _other_server(self) -> str:
+        """Return what answers at the address, once, if no gateway has answered there before."""
+        port = self._port or (http.client.HTTPS_PORT if self.is_secret else http.client.HTTP_PORT)
+        server = None if self._is_known else identify_server(self.host, port)
+        self._is_known = True
+        if server is None or server == Server(HTTP, self.is_secret):
+            return ""
+        remedy = f"write http{'s' * server.has_tls}://" if server.kind == HTTP else "no gateway"
+        return f"; {server} is there: {remedy}"
 
     def _sent(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]

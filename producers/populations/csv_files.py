@@ -35,6 +35,9 @@ LONG_CELL_LINES = 10
 _NUMBER_OR_TIME = re.compile(r"[-+.:/TZ ]*[0-9][-+0-9.:/TZ ]*")
 """Distinguishes rows from text."""
 _LINE_BREAK = re.compile("\r\n|\r|\n")
+FIRST_LINE_REMEDY = (
+    "If the first line is data, `(echo NAME,NAME; cat FILE) | dither define - ...` adds a header"
+)
 _QUOTES_REMEDY = (
     'Write "" for a quote that belongs to such a cell; `tr -d \'"\' < FILE | dither define - ...` '
     "reads the file without quotes"
@@ -64,6 +67,8 @@ class NoColumnError(ValueError):
         super().__init__(
             f"{path}: no column {shortened(name)}: {meant(name, header)}. The first line has to be "
             "the header: `tail -n +K FILE | dither define - ...` begins with line K"
+            + f". {FIRST_LINE_REMEDY}"
+            * any(map(_NUMBER_OR_TIME.fullmatch, header))
         )
 
 
@@ -75,7 +80,7 @@ def positions(header: Sequence[str], name: str) -> list[int]:
     >>> positions(["x", "e\u0301 "], "\xe9"), positions(["x", "X"], "X")
     ([1], [1])
     """
-    for form in (str, _composed, lambda text: _composed(" ".join(text.split())).casefold()):
+    for form in (str, _composed, _plain):
         matches = [position for position, title in enumerate(header) if form(title) == form(name)]
         if matches:
             break
@@ -84,6 +89,12 @@ def positions(header: Sequence[str], name: str) -> list[int]:
 
 def _composed(text: str) -> str:
     return unicodedata.normalize("NFC", text)
+
+
+def _plain(text: str) -> str:
+    """Return a title without case, surplus spaces and invisible characters."""
+    visible = "".join(char for char in text if unicodedata.category(char) != "Cf")
+    return _composed(" ".join(visible.split())).casefold()
 
 
 def _place(path: Path, header: Sequence[str], name: str) -> int:
@@ -142,13 +153,13 @@ def read_table(path: str | Path, names: Sequence[str], optional: Sequence[str] =
     note += DELIMITER_NAMES.get(rows.delimiter, repr(rows.delimiter)) + f"; {encoding_note}" * bool(
         encoding_note
     )
-    differing = [
-        (header[position], name)
-        for name, position in position_by_name.items()
-        if header[position] != name
-    ]
     notes = ["; ".join([note, *row_notes])]
-    notes += [f"column: {shortened(title)} for {shortened(name)}" for title, name in differing]
+    for name, position in position_by_name.items():
+        title = header[position]
+        if title != name:
+            notes.append(f"column: {shortened(title)} for {shortened(name)}")
+        if _NUMBER_OR_TIME.fullmatch(title) or title in columns[name]:
+            notes.append(f"header: {shortened(title)} is the name of a column. {FIRST_LINE_REMEDY}")
     return Table(rows.delimiter, header, columns, notes)
 
 
@@ -268,15 +279,20 @@ def _columns(
     rows: _Rows, position_by_name: Mapping[str, int]
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Return the columns, and notes on unusual lines and rows."""
-    header, done, empty, repeated = rows.header, 0, 0, 0
+    header, done, empty = rows.header, 0, 0
     picked = [operator.itemgetter(position) for position in position_by_name.values()]
     columns: dict[str, list[str]] = {name: [] for name in position_by_name}
     texts: dict[str, str] = {}  # equal cells are one string
     for block in rows.blocks():
         empty += block.count([])
-        repeated += block.count(header) + block.count(["\ufeff" + header[0], *header[1:]])
         block = [row for row in block if row]
         for number, row in enumerate(block, done + 1):
+            if row[-1] == header[-1] and [row[0].lstrip("\ufeff"), *row[1:]] == header:
+                raise ValueError(
+                    f"{rows.path}, row {number} is the first line again. If files were joined, "
+                    "`awk 'NR == 1 { h = $0; print } $0 != h' FILE | dither define - ...` leaves "
+                    f"such lines out. {FIRST_LINE_REMEDY}"
+                )
             if len(row) != len(header):
                 raise ValueError(
                     f"{rows.path}, row {number}: {len(row)} cells, expected {len(header)} as the "
@@ -293,7 +309,6 @@ def _columns(
         done += len(block)
     long = rows.long_cells
     notes = [f"empty lines, which are no rows: {empty:,}"] * (empty > 0)
-    notes += [f"rows that are the header again: {repeated:,}"] * (repeated > 0)
     if long:
         notes.append(
             f"cells of several lines: {len(long):,}, the longest of {max(long)[0]:,} lines, the "

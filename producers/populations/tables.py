@@ -105,11 +105,14 @@ def read_population(
     cells, missing_texts = table.columns, frozenset(map(str.strip, missing))
     attribute_cells = {name: cells.get(attribute_columns.get(name, name)) for name in declared}
     attribute_values = {
-        name: _texts(column, (MISSING_TEXTS | missing_texts) - declared[name])
+        name: _texts(column, (MISSING_TEXTS - declared[name]) | missing_texts)
         for name, column in attribute_cells.items()
         if column is not None
     }
-    notes = [_note(name, attribute_values.get(name), words) for name, words in declared.items()]
+    notes = [
+        _note(name, attribute_cells[name], attribute_values.get(name), words)
+        for name, words in declared.items()
+    ]
     values = {
         name: _read(metrics[name], columns, table, path, missing_texts, decimal)
         for name, columns in named.items()
@@ -118,7 +121,7 @@ def read_population(
         time_ms = arrivals.times(table.rows)
     else:
         time_ms, time_notes = read_time_columns(
-            path, cells, time_columns, time_format, time_zone, MISSING_TEXTS | missing_texts
+            path, table, time_columns, time_format, time_zone, MISSING_TEXTS | missing_texts
         )
         notes += time_notes
     timed = time_ms > 0
@@ -156,11 +159,7 @@ def summarize_rows(
         cells = zip(*(table.columns[name] for name in names), left_out.tolist(), strict=True)
         texts = Counter(" ".join(row) for *row, is_out in cells if is_out)
         if texts:
-            shown = texts.most_common(MAX_SHOWN_CELLS)
-            listed = [f"{shortened(text)} {count:,}" for text, count in shown]
-            remaining = texts.total() - sum(count for _, count in shown)
-            listed += [f"others {remaining:,}"] * (remaining > 0)
-            parts.append(f"{texts.total():,} without a {noun} ({', '.join(listed)})")
+            parts.append(f"{texts.total():,} without a {noun} ({_listed(texts)})")
     return f"rows: {table.rows:,}; {', '.join(parts)}"
 
 
@@ -177,14 +176,27 @@ def _texts(cells: Sequence[str], missing: frozenset[str]) -> Column:
     return np.array(["" if cell in missing else cell for cell in cells], dtype=object)
 
 
-def _note(name: str, column: Column | None, declared: set[str]) -> str:
+def _listed(texts: Counter[str]) -> str:
+    """Return the most frequent texts with their counts."""
+    shown = texts.most_common(MAX_SHOWN_CELLS)
+    listed = [f"{shortened(text)} {count:,}" for text, count in shown]
+    remaining = texts.total() - sum(count for _, count in shown)
+    return ", ".join(listed + [f"others {remaining:,}"] * (remaining > 0))
+
+
+def _note(name: str, cells: Sequence[str] | None, values: Column | None, declared: set[str]) -> str:
     """Return a note on how an attribute was read."""
-    if column is None:
+    if cells is None or values is None:
         return f"attribute: {name!r} is not sent: there is no column of this name"
-    words = [word for word in column.tolist() if word]
-    undeclared, absent = sum(word not in declared for word in words), column.size - len(words)
-    note = f"attribute: {name!r}; {undeclared:,} of {len(words):,} values are not declared"
-    return note + f"; rows without a value: {absent:,}" * (absent > 0)
+    absent = Counter(cell for cell, value in zip(cells, values, strict=True) if not value)
+    undeclared = Counter(value for value in values if value and value not in declared)
+    note = (
+        f"attribute: {name!r}; {undeclared.total():,} of {len(cells) - absent.total():,} values "
+        "are not declared"
+    )
+    if undeclared:
+        note += f", and sent as 'other' ({_listed(undeclared)})"
+    return note + f"; rows without a value: {absent.total():,} ({_listed(absent)})" * bool(absent)
 
 
 def _read(
@@ -291,19 +303,14 @@ def read_numbers(
             f"separate thousands. Say which: --decimal . reads {parse_number(text):g}, --decimal , "
             f"reads {parse_number(text, ','):g}"
         )
-    texts, missing_numbers = (
-        MISSING_TEXTS | missing,
-        [parse_number(text, decimal) for text in missing],
-    )
-    missing_numbers += [
-        parse_number(text) for text in missing if math.isinf(parse_number(text, decimal))
-    ]
+    texts, marks = MISSING_TEXTS | missing, set[float]()
+    for text in missing:
+        number = parse_number(text, decimal)
+        marks.add(parse_number(text) if math.isinf(number) else number)
     numbers = np.array(
         [math.nan if cell in texts else parse_number(cell, decimal) for cell in cells]
     )
-    numbers[np.isin(numbers, [value for value in missing_numbers if math.isfinite(value)])] = (
-        math.nan
-    )
+    numbers[np.isin(numbers, [*marks - {math.inf}])] = math.nan
     return numbers
 
 
@@ -345,12 +352,15 @@ def parse_number(text: str, decimal: str = "") -> float:
     (1.5, 1250.5, 1250.5)
     >>> parse_number("1,5"), parse_number("1.234'567", ","), parse_number("\u22121'234'567,8", ",")
     (inf, inf, -1234567.8)
+    >>> parse_number("12,34,567.5", ".")
+    1234567.5
     """
     text = text.replace(MINUS_SIGN, "-", 1)
     if decimal in {".", ","}:
         thousands = "," if decimal == "." else "."
         mark = rf"[\{thousands}'\u2019 \u2009\xa0\u202f]"
-        form = rf"[-+]?[1-9]\d{{0,2}}(?:({mark})\d{{3}}(?:\1\d{{3}})*)(\{decimal}\d*)?"
+        lakhs = r"(?:(?:\d{3}\1)*|(?:\d\d\1)*)\d{3}"  # 12,34,567 in India
+        form = rf"[-+]?[1-9]\d{{0,2}}({mark}){lakhs}(\{decimal}\d*)?"
         if separated := re.fullmatch(form, text):
             text = text.replace(separated[1], "")
         if thousands in text:

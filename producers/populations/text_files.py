@@ -15,6 +15,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TextIO
 
+from estimators.errors import shortened
+
 UTF_8, UTF_16, WINDOWS_1252 = "utf-8-sig", "utf-16", "cp1252"
 ENCODING_NAMES = {UTF_8: "UTF-8", UTF_16: "UTF-16", WINDOWS_1252: "Windows-1252"}
 STDIN_PATH = Path("/dev/stdin")
@@ -66,26 +68,20 @@ def table_path(path: str | Path) -> Path:
 
 
 @contextmanager
-def open_table(path: Path, encoding: str = UTF_8) -> Iterator[TextIO]:
-    """Open a CSV file as text, also compressed or from a pipe.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be unpacked or is not text, or a zip does not have exactly one such file.
-    """
-    with open_bytes(path) as raw, io.TextIOWrapper(raw, encoding=encoding, newline="") as text:
+def open_table(path: Path) -> Iterator[TextIO]:
+    """Open a CSV file as UTF-8 text; errors are those of :func:`open_bytes`."""
+    with open_bytes(path) as raw, io.TextIOWrapper(raw, encoding=UTF_8, newline="") as text:
         yield text
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[Any]:
-    """Open a file as seekable unpacked bytes; errors are those of :func:`open_table`.
+    """Open a CSV file as seekable unpacked bytes.
 
     Raises
     ------
     ValueError
-        As for :func:`open_table`.
+        If it cannot be unpacked or is not text, or a zip does not have exactly one such file.
     """
     if path == STDIN_PATH and sys.stdin is None:
         raise ValueError("standard input is closed: expected a CSV file")
@@ -162,7 +158,7 @@ def _why_western(path: Path, raw: Any, encoding: str) -> str:
     raw.seek(0)
     errors = "strict" if encoding == UTF_16 else "surrogateescape"
     text = io.TextIOWrapper(raw, encoding=encoding, errors=errors, newline="")
-    valid = invalid = 0
+    valid = invalid = wrong_lines = 0
     for number, line in enumerate(text, 1):
         if "\0" in line:
             raise ValueError(
@@ -177,8 +173,10 @@ def _why_western(path: Path, raw: Any, encoding: str) -> str:
                 f"Windows-1252: expected one of them. {SAVE_HINT}"
             )
         if wrong and not invalid:
+            read = shortened(line.encode("utf-8", "surrogateescape").decode(WINDOWS_1252).strip())
             first_fault = f"byte {_hex(wrong[0])} in line {number} is not UTF-8"
         invalid += len(wrong)
+        wrong_lines += bool(wrong)
         valid += len(line) - len(wrong) - sum(map(str.isascii, line))
     text.detach()
     if valid >= invalid:
@@ -186,7 +184,11 @@ def _why_western(path: Path, raw: Any, encoding: str) -> str:
             f"{path}: {first_fault}, but {valid:,} other characters beyond ASCII are: expected one "
             f"encoding. `iconv -c -f UTF-8 -t UTF-8 {path} {_PIPE_HINT}` leaves such bytes out"
         )
-    return first_fault + f", although {valid:,} characters would be" * (valid > 0)
+    first_fault += f", although {valid:,} characters would be" * (valid > 0)
+    return (
+        f"{first_fault} ({invalid:,} bytes in {wrong_lines:,} lines). It was read as {read}; if "
+        f"that is wrong, `iconv -f SHIFT_JIS -t UTF-8 FILE {_PIPE_HINT}` reads another encoding"
+    )
 
 
 def _hex(escaped: str) -> str:

@@ -9,7 +9,7 @@ import email.utils
 import re
 import time
 import zoneinfo
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from estimators.errors import shortened
 from producers.device.times import END_OF_TIME, UNIX_EPOCH, event_times
+from producers.populations.csv_files import Table, positions
 from producers.populations.far_values import is_far
 
 MISSING_TEXTS = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
@@ -34,6 +35,7 @@ EARLIEST_SECONDS, LATEST_SECONDS = 315_532_800, 4_102_444_800
 NO_NUMBER, NO_UNIT = "no number", "no time of 1980 to 2099 in any unit"
 EXCEL_FORMAT = "excel"
 EXCEL_START = datetime.datetime(1899, 12, 30)
+DAY_MS = 86_400_000
 TICKS_FORMAT = "ticks"
 """A .NET tick: 100 ns since the year 1."""
 MAIL_FORMAT = "RFC 2822, as in Thu, 31 Jan 2013 10:00:00 +0100"
@@ -47,13 +49,21 @@ _US_NAMES = re.compile(r"(?<=[0-9M] )[ECMP][SD]T\b")
 """Zone names after a time that are not unique to the United States."""
 _WEEKDAY_PATTERN = re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)")
 _NAMED_ZONES = (UTC, "GMT", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT")
-_DATE_FORMATS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y-%m-%d")
-_HOUR_FORMATS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
-_CLOCK_FORMATS = (*_HOUR_FORMATS, " %H:%M:%S %z", " %H:%M:%S %Z", " %H:%M:%S.%f %Z")
+_DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y-%m-%d")
+_OTHER_DATES = ("%Y.%m.%d", "%d-%b-%Y", "%b %d, %Y", "%Y年%m月%d日")
+_HOURS = ("", " %H", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %H:%M:%S,%f", " %I:%M %p")
+_ZONED_HOURS = (" %H:%M:%S %z", " %H:%M:%S.%f %z", " %H:%M:%S %Z", " %H:%M:%S.%f %Z")
+_CLOCKS = (*_HOURS, " %I:%M:%S %p", " %Hh%M", *_ZONED_HOURS)
 STRPTIME_FORMATS = tuple(
-    d + mark + clock for d in _DATE_FORMATS for mark in ("", ",") for clock in _CLOCK_FORMATS
+    tuple(date + mark + clock for mark in ("", ",") for clock in _CLOCKS)
+    for date in (*_DATES, *_OTHER_DATES)
 )
-"""Formats that are tried between ISO 8601 and RFC 2822."""
+"""Formats that are tried between ISO 8601 and RFC 2822; a column may have several of one date."""
+EITHER = " or "  # between several formats of one column
+DATE_FIRST = "a time of day needs its date: --time-column DATE --time-column TIME"
+_CLOCK_TITLE = re.compile(r"time|hour|clock|zeit|heure|hora|[時时]", re.IGNORECASE)
+_MIDNIGHT = re.compile(r"[T ]0?0:00(:00(\.0+)?)?$")  # that databases write behind a date
+_TIME_OF_DAY = re.compile(r"\d{1,2}[:h]\d\d\b")
 _DIGIT_FORMATS = {"%Y": 4, "%Y%m": 6, "%y%m%d": 6, "%Y%j": 7, "%Y%m%d": 8, "%d%m%Y": 8, "%m%d%Y": 8}
 _DIGIT_FORMATS |= {
     "%Y%m%d%H": 10,
@@ -65,7 +75,7 @@ _DIGIT_FORMATS |= {
 _DIRECTIVE_DIGITS = {"Y": 4, "j": 3}
 _SHORT_YEARS = {"%y%m%d%H%M": 10, "%y%m%d%H%M%S": 12}
 """Number of digits of all-digit formats; short years may also be times in a unit."""
-_NUMBER_PATTERN = re.compile(r"\d+(\.\d*)?")
+_NUMBER_PATTERN = re.compile(r"\d+([.,]\d*)?")
 _NEEDED_DIRECTIVES = {
     "U": ("Yy", "aAwu"),
     "W": ("Yy", "aAwu"),
@@ -89,7 +99,7 @@ class TimeFormat:
     ----------
     form : str
         `ISO_FORMAT`, `MAIL_FORMAT`, `EXCEL_FORMAT` for a spreadsheet's day numbers, `TICKS_FORMAT`,
-        one of `UNITS_PER_SECOND` since the epoch, or a format of `strptime`.
+        one of `UNITS_PER_SECOND` since the epoch, or formats of `strptime`, with `EITHER` between.
     zone : str
         The IANA name of the time zone for times without one.
 
@@ -143,32 +153,35 @@ class TimeFormat:
         ValueError
             As for `parse`.
         """
-        try:
-            moment = self._moment(cell)
-            return int(event_times(moment, 1)[0]), _clock_change(moment)
-        except (OverflowError, re.error) as error:
-            raise ValueError(str(error)) from None
+        fault = ""
+        for form in self.form.split(EITHER):
+            try:
+                moment = self._moment(cell, form)
+                return int(event_times(moment, 1)[0]), _clock_change(moment)
+            except (ValueError, OverflowError, re.error) as error:
+                fault = str(error)
+        raise ValueError(fault)
 
-    def _moment(self, cell: str) -> float | datetime.datetime:
-        if self.form in UNITS_PER_SECOND:
-            return float(cell) / UNITS_PER_SECOND[self.form]
-        if self.form == EXCEL_FORMAT:
-            moment = EXCEL_START + datetime.timedelta(milliseconds=round(float(cell) * 86_400_000))
-        elif self.form == TICKS_FORMAT:
-            moment = datetime.datetime.min + datetime.timedelta(microseconds=float(cell) / 10)
-        elif self.form == MAIL_FORMAT:
+    def _moment(self, cell: str, form: str) -> float | datetime.datetime:
+        if form in UNITS_PER_SECOND:
+            return _number(cell) / UNITS_PER_SECOND[form]
+        if form == EXCEL_FORMAT:
+            moment = EXCEL_START + datetime.timedelta(milliseconds=round(_number(cell) * DAY_MS))
+        elif form == TICKS_FORMAT:
+            moment = datetime.datetime.min + datetime.timedelta(microseconds=_number(cell) / 10)
+        elif form == MAIL_FORMAT:
             moment = self._of_mail(cell)
-        elif self.form == ISO_FORMAT:
+        elif form == ISO_FORMAT:
             if cell.endswith(" UTC"):  # as BigQuery writes it
                 cell = cell[:-4] + "Z"
             if not _ISO_PATTERN.match(cell):  # Python takes any character between date and time
                 raise ValueError("neither T nor a space between date and time")
             moment = datetime.datetime.fromisoformat(cell)
-        elif "%Z" in self.form:
-            return self._with_named_zone(cell)
+        elif "%Z" in form:
+            return self._with_named_zone(cell, form.replace("%Z", "%z"))
         else:
-            moment = _checked(cell, datetime.datetime.strptime(cell, self.form))
-            _check_digits(cell, self.form)
+            moment = _checked(cell, datetime.datetime.strptime(cell, form))
+            _check_digits(cell, form)
         return moment if moment.tzinfo else moment.replace(tzinfo=zoneinfo.ZoneInfo(self.zone))
 
     def _of_mail(self, cell: str) -> datetime.datetime:
@@ -181,9 +194,9 @@ class TimeFormat:
         local = name and _named(moment, self.zone, name[0])
         return local or moment
 
-    def _with_named_zone(self, cell: str) -> datetime.datetime:
+    def _with_named_zone(self, cell: str, form: str) -> datetime.datetime:
         """Return the time of a cell with a zone name, which `strptime` would ignore."""
-        form, fault = self.form.replace("%Z", "%z"), "neither the format nor a time zone"
+        fault = "neither the format nor a time zone"
         for name in re.findall(r"\b[A-Z]+\b", cell):
             with contextlib.suppress(ValueError):
                 moment = datetime.datetime.strptime(cell.replace(name, "+0000", 1), form)
@@ -199,6 +212,10 @@ class TimeFormat:
             return self.parse(cell) < 1000 * end
         except ValueError:
             return False
+
+
+def _number(cell: str) -> float:
+    return float(cell.replace(",", "."))
 
 
 def _check_digits(cell: str, form: str) -> None:
@@ -268,15 +285,32 @@ def detect_time_format(cells: Sequence[str], location: str, zone: str = UTC) -> 
     if all(map(TimeFormat(zone=zone).fits, rows)):
         return TimeFormat(zone=zone)
     first, *_ = sample = [*rows][:_SAMPLE_CELLS]
-    forms = [TimeFormat(text, zone) for text in (ISO_FORMAT, *STRPTIME_FORMATS, MAIL_FORMAT)]
-    fitting = [form for form in forms if form.fits(first) and all(map(form.fits, rows))]
+    families = [
+        [TimeFormat(form, zone) for form in forms]
+        for forms in ((ISO_FORMAT,), *STRPTIME_FORMATS, (MAIL_FORMAT,))
+    ]
+    fitting = [form for forms in families if (form := _joined(forms, rows)) is not None]
     if len(fitting) > 1:
         listed = " and ".join(repr(form.form) for form in fitting)
         raise ValueError(
             f"{location}: {shortened(first)} and all other cells fit {listed}: choose one, with "
             f"--time-format {fitting[0].form!r} for instance"
         )
-    return fitting[0] if fitting else max(forms, key=lambda form: sum(map(form.fits, sample)))
+    if fitting:
+        return fitting[0]
+    likely = max(families, key=lambda forms: sum(any(f.fits(c) for f in forms) for c in sample))
+    return TimeFormat(EITHER.join(form.form for form in likely), zone)
+
+
+def _joined(forms: Sequence[TimeFormat], cells: Iterable[str]) -> TimeFormat | None:
+    """Return one format for all those of some formats that cells have; None if one has another."""
+    used: dict[TimeFormat, None] = {}
+    for cell in cells:
+        form = next((form for form in (*used, *forms) if form.fits(cell)), None)
+        if form is None:
+            return None
+        used[form] = None
+    return TimeFormat(EITHER.join(form.form for form in used), forms[0].zone)
 
 
 def _kind(cell: str) -> str:
@@ -288,7 +322,7 @@ def _kind(cell: str) -> str:
     units = (
         unit
         for unit, parts in UNITS_PER_SECOND.items()
-        if EARLIEST_SECONDS <= float(cell) / parts < LATEST_SECONDS
+        if EARLIEST_SECONDS <= _number(cell) / parts < LATEST_SECONDS
     )
     return next(units, NO_UNIT)
 
@@ -338,7 +372,7 @@ def _shown(time_ms: int) -> str:
 
 def read_time_columns(
     path: str | Path,
-    cells: Mapping[str, Sequence[str]],
+    table: Table,
     columns: Sequence[str],
     time_format: str | None = None,
     zone: str = UTC,
@@ -348,8 +382,8 @@ def read_time_columns(
 
     Parameters
     ----------
-    path, cells, columns
-        The table, its cells by column, and the columns of times.
+    path, table, columns
+        The file, its table, and the columns of times.
     time_format, zone, missing
         As for :class:`TimeFormat`, by default detected; cells without a time.
 
@@ -366,9 +400,9 @@ def read_time_columns(
         As for :func:`detect_time_format`, or with the row and the cell that is no time.
     """
     texts = []
-    for row in zip(*(cells[name] for name in columns), strict=True):
+    for row in zip(*(table.columns[name] for name in columns), strict=True):
         parts = [" ".join(cell.split()) for cell in row]
-        text = " ".join(parts)
+        text = " ".join([_MIDNIGHT.sub("", parts[0]), *parts[1:]] if parts[1:] else parts)
         texts.append("" if text in missing or not missing.isdisjoint(parts) else text)
     location = f"{path}: column {shortened(' '.join(columns))}"
     form = (
@@ -379,20 +413,28 @@ def read_time_columns(
         try:
             moments[text] = moments[text] if text in moments else form.parse_local(text)
         except ValueError as error:
+            why = DATE_FIRST if _TIME_OF_DAY.match(text) else shortened(str(error))[1:-1]
             raise ValueError(
                 f"{location}, row {number}: {shortened(text)} is no event time: expected "
-                f"{form.form} ({shortened(str(error))[1:-1]}); --missing TEXT marks a cell without "
-                "a time, --time-format ('%d/%m/%Y %H:%M', seconds or excel for instance) says how "
+                f"{form.form.split(EITHER)[0]} ({why}); --missing TEXT marks a cell without a "
+                "time, --time-format ('%d/%m/%Y %H:%M', seconds or excel for instance) says how "
                 "all are written"
             ) from None
     times = np.array([moments[text][0] for text in texts], dtype=np.int64)
     known_times = times[times >= 0]
-    span = (
-        f"; {_shown(int(known_times.min()))} to {_shown(int(known_times.max()))}"
-        if known_times.size
-        else ""
-    )
-    return times, [f"times: {form}{span}", *_oddities(times, texts, moments, form)]
+    span = ""
+    if known_times.size:
+        span = f"; {_shown(int(known_times.min()))} to {_shown(int(known_times.max()))}"
+    notes = [f"times: {form}{span}", *_oddities(times, texts, moments, form)]
+    clocks = [
+        title
+        for title in table.header
+        if _CLOCK_TITLE.search(title) and not positions([title], columns[0])
+    ]
+    if clocks and len(columns) == 1 and not (known_times % 3_600_000).any():
+        pair = f"--time-column {columns[0]!r} --time-column {clocks[0]!r}"
+        notes.append(f"times: without minutes; {pair} reads both if it has the time of day")
+    return times, notes
 
 
 def _oddities(

@@ -293,6 +293,7 @@ def _kinds(selection: Selection) -> list[dict[str, Any]]:
             "reason": printable(reason),
             "metric": metric,
             "letters": kind.letters,
+            "reports": kind.reports,
             "oldest": iso(kind.oldest),
             "newest": iso(kind.newest),
         }
@@ -309,8 +310,9 @@ def _summary(selection: Selection) -> str:
     rows = [tuple(kind.values()) for kind in _kinds(selection)]
     shown = rows[:SHOWN_KINDS]
     if more := rows[SHOWN_KINDS:]:
-        shown.append((f"{len(more)} more kinds", "", sum(row[2] for row in more), "", ""))
-    return table(("reason", "metric", "letters", "oldest", "newest"), shown)
+        letters, reports = (sum(row[column] for row in more) for column in (2, 3))
+        shown.append((f"{len(more)} more kinds", "", letters, reports, "", ""))
+    return table(("reason", "metric", "letters", "reports", "oldest", "newest"), shown)
 
 
 def _cells(letter: DeadLetter) -> tuple[Any, ...]:

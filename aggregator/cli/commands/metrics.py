@@ -28,7 +28,11 @@ from estimators.metrics.attributes import Slicing
 from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
 
 UNKNOWN_COUNTS: dict[str, Any] = dict.fromkeys(("reports", "refused", "earlier", "event_time"))
-"""A metric's counts if Redis does not answer."""
+"""A metric's counts if Redis does not answer, or has none."""
+NOTHING_COUNTED = (
+    "Redis knows nothing of topic {!r}: no worker has counted it into this Redis (`dither "
+    "aggregate`), or redis.url or topics.reports is that of another one"
+)
 
 
 METRIC_COLUMNS = (
@@ -48,8 +52,9 @@ def metrics(settings: Settings, output: Output) -> None:
     report; refused reports with their reasons, reports counted under another definition of a
     metric, and halted partitions.
 
-    Without Redis the command shows only the definitions, with a dash (null with --json) for unknown
-    numbers. A table (--csv) has the numbers of each metric; --json has its whole definition.
+    Without counts in Redis the command shows only the definitions, with a dash (null with --json)
+    for unknown numbers. A table (--csv) has the numbers of each metric; --json has its whole
+    definition.
     """
     defined = defined_metrics(settings)
     counted, left_out = dict.fromkeys(defined, UNKNOWN_COUNTS), list[UncountedReports]()
@@ -57,7 +62,10 @@ def metrics(settings: Settings, output: Output) -> None:
     try:
         store = opened_store(settings)
         reader = MetricReader(store, defined)
-        for name, metric in defined.items():
+        has_counted = bool(store.overview().partitions)
+        if not has_counted:
+            click.echo(f"{NOTHING_COUNTED.format(settings.topics.reports)}\n", err=True)
+        for name, metric in defined.items() if has_counted else ():
             overview = store.overview()
             left_out.append(find_uncounted_reports(reader, overview, metric))
             counted[name] = _read_counts(reader, overview, metric, left_out[-1])

@@ -142,9 +142,10 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
             below=table.below,
         )
     except ValueError as error:
-        key = str(error).split()[0]
-        expected = str(error).rpartition(": expected ")[2] if key == "below" else str(error)
-        checks.refuse(key if key in ("of", "below") else "other", expected)
+        detail, _, expected = str(error).rpartition(": expected ")
+        if (key := str(error).split()[0]) in ("of", "below"):
+            checks.refuse(key, expected)
+        checks.refuse("other", expected + f" ({detail})" * bool(detail))
     if not np.size(empty.value):
         checks.refuse("categories", "those to be compared: the vocabulary is open")
     _, grain = max(grain_ms(arm_metric, sliced=True) for arm_metric in (metric, metric_b))

@@ -66,8 +66,8 @@ def test_a_forgotten_metric_is_counted_once_after_it_was_defined(
 
     found = ask("list")
     assert found["total"] == 11
-    kinds = {(one["reason"], one["metric"]): one["letters"] for one in found["counts"]}
-    assert kinds == {("unknown_metric", "age"): 9, ("malformed", ""): 2}
+    kinds = {one["metric"]: (one["letters"], one["reports"]) for one in found["counts"]}
+    assert kinds == {"age": (9, 27), "": (2, 2)}
     assert ask("list", "--metric", "age", "--partition", "1", "--limit", "2")["total"] == 3
     assert ask("list", "--until", "2013-01-01")["total"] == 0
 

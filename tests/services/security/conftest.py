@@ -11,8 +11,10 @@ import pytest
 
 from aggregator.cli.roles import KafkaRight, Role, roles
 from aggregator.config.settings import Settings
+from aggregator.errors import StoreUnreachable
 from aggregator.kafka import clients as kafka
 from aggregator.kafka import topic_admin
+from aggregator.storage.connection import connect
 from estimators import load_metrics
 from tests.services.security import exercises
 from tests.support.reports.messages import EPOCH, agreeing, batch
@@ -39,6 +41,15 @@ def metrics_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("metrics") / "metrics.toml"
     file.write_text(METRICS)
     return file
+
+
+def refusal_of(url: str, *secrets: str) -> str:
+    """Return why there is no Redis at a URL, told without the secrets."""
+    with pytest.raises(StoreUnreachable) as error:
+        connect(url)
+    for secret in ("wr0ng-pa55word", "secret", *secrets):
+        assert secret not in str(error.value)
+    return str(error.value)
 
 
 class Places:

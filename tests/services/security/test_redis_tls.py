@@ -9,12 +9,12 @@ from urllib.parse import urlencode
 import pytest
 
 from aggregator import Reader
-from aggregator.errors import StoreUnreachable
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import UNSET
 from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
+from tests.services.security.conftest import refusal_of
 from tests.support.reports.messages import batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
 from tests.support.running.deployment import wait_until
@@ -96,16 +96,6 @@ def commit(store: Store, number: int, state: Partition | None, first: int = 0) -
     return state
 
 
-def test_it_is_counted_into_and_read_from(place: str, client: dict[str, Path]) -> None:
-    url = f"{place}?{urlencode(client)}"
-    with Store(connect(url), "counted") as store:
-        for number in range(4):
-            commit(store, number, None)
-        assert store.counts(3) == {"accepted:delay": 20}
-    with Reader(url, METRICS, topic="counted") as reader:
-        assert reader.estimate("delay").reports == 80
-
-
 def test_slots_of_a_cluster_move_between_nodes(
     cluster: RedisCluster, client: dict[str, Path]
 ) -> None:
@@ -150,10 +140,3 @@ def test_what_is_wrong_with_a_certificate_is_told(
     assert "ssl_certfile or ssl_keyfile is not there" in refusal(ssl_ca_certs=Path("/nowhere.pem"))
     anonymous = f"{place}?ssl_ca_certs={client['ssl_ca_certs']}"
     assert "Redis has rejected the TLS connection" in refusal_of(anonymous)
-
-
-def refusal_of(url: str) -> str:
-    with pytest.raises(StoreUnreachable) as refused:
-        connect(url)
-    assert "secret" not in str(refused.value)
-    return str(refused.value)

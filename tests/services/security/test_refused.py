@@ -12,14 +12,13 @@ from confluent_kafka import KafkaException
 
 from aggregator.cli.roles import KafkaRight
 from aggregator.config.settings import Settings
-from aggregator.errors import BrokerRefused, DitherError, SettingsError, StoreUnreachable
+from aggregator.errors import BrokerRefused, DitherError
 from aggregator.kafka import clients, topic_admin
 from aggregator.storage.connection import connect
-from deploy.kafka.cluster import free_ports
 from producers import Reporter
 from producers.delivery.delivery_errors import DeliveryError
-from tests.services.security.conftest import Places
-from tests.support.running.placed_redis import PlacedRedis
+from tests.services.security.conftest import Places, refusal_of
+from tests.support.running.deployment import wait_until
 from tests.support.running.secured import Certificates, Secured, SecuredRedis
 
 WRONG = "wr0ng-pa55word"
@@ -139,14 +138,6 @@ def test_topics_that_may_not_be_created_are_named(places: Places) -> None:
 # -- Redis --------------------------------------------------------------------------------------
 
 
-def refusal_of(url: str, *secrets: str) -> str:
-    with pytest.raises((StoreUnreachable, SettingsError)) as error:
-        connect(url)
-    for secret in (WRONG, *secrets):
-        assert secret not in str(error.value)
-    return str(error.value)
-
-
 def test_redis_says_which_check_failed_and_what_to_do(
     secured: Secured, strangers: Certificates
 ) -> None:
@@ -172,38 +163,7 @@ def test_redis_says_which_check_failed_and_what_to_do(
     assert "`dither roles`" in told
 
 
-def test_a_redis_without_tls_and_a_socket_that_is_not_there_are_told_as_such(
-    tmp_path: Path,
-) -> None:
-    server = PlacedRedis(tmp_path / "plain", *free_ports(1)).start()
-    try:
-        assert "does not speak TLS here" in refusal_of(server.url.replace("redis:", "rediss:"))
-    finally:
-        server.stop()
-    assert "no socket of Redis at this path" in refusal_of(f"unix://{tmp_path}/redis.sock")
-
-
 def test_an_expired_certificate_of_redis_is_told(secured: Secured, tmp_path: Path) -> None:
     with SecuredRedis(tmp_path, secured.certificates, expired=True) as store:
-        url = store.url("administrator")
-        for _ in range(100):
-            told = refusal_of(url, store.passwords["administrator"])
-            if "no Redis answers" not in told:  # it has only just been started
-                break
-    assert "a certificate that has expired" in told
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        f"redis://app:pa/{WRONG}@db:6379/0",
-        f"redis://app:{WRONG}@db:port/0",
-        f"http://app:{WRONG}@db",
-        f"redis://app:{WRONG}@db/prod",
-        f"redis://app:{WRONG}@db:0",
-        f"redis://app:{WRONG}@db/0?ssl_ca_certs=/ca.pem",
-        f"rediss://app:{WRONG}@db/0?ssl_nonsense=1",
-    ],
-)
-def test_a_url_that_cannot_be_read_is_not_told_with_its_password(url: str) -> None:
-    assert "percent-encoded" in refusal_of(url)
+        url, password = store.url("administrator"), store.passwords["administrator"]
+        wait_until(lambda: "certificate that has expired" in refusal_of(url, password), "told")

@@ -175,6 +175,5 @@ def test_what_cannot_be_suggested_is_explained(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="1 of 2,001 cells are no numbers"):
         suggest(long, "v")
     file = table(tmp_path, "v;w", *(f"{n},5;x" for n in range(25)), "-9999;x")
-    assert not any(
-        "far:" in note for note in suggest(file, "v", decimal=",", missing=["-9999.0"]).notes
-    )
+    notes = suggest(file, "v", decimal=",", missing=["-9999.0"]).notes
+    assert "far:" not in "".join(notes)

@@ -27,7 +27,7 @@ METRICS = {"delay": DELAY, "carrier": CARRIER, "words": WORDS, "place": PLACE}
 COLUMNS = {"delay": "minutes", "carrier": "line"}
 TABLE = """\
 day,clock,stamp,minutes,line
-2013-01-01,10:00,1357034400,11,AA
+2013-01-01 00:00:00,10:00,1357034400,11,AA
 2013-01-01,09:00,1357030800.5,NA,B6
 2013-01-01,NA,,5,AA
 2013-01-02,00:00:01,1357084801,-3.5,
@@ -155,6 +155,9 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     ("t,v\n1,AAA\n", "row 1: category 'AAA' is not one of", {"columns": {"carrier": "v"}}),
     ("t,v\n31 Jan 2013 10:00:00 CEST,1\n", "CEST' is no event time", {}),
     ("t,v\n1,1\n", "expected one of the two", {"time": ()}),
+    ("t,v\n1,1\nt,v\n", "row 2 is the first line again. If files were joined, `awk", {}),
+    ("2,9:30\n3,9:31\n", "If the first line is data, .* adds a header", {}),
+    ("t,v\n9:30,1\n", "a time of day needs its date: --time-column DATE", {}),
     (b"t,v\n1,\xff\x81\n", "neither UTF-8, nor UTF-16, nor Windows-1252", {}),
     ("t,v\n02/01/2013,1\n03/01/2013,2\n", "fit '%d/%m/%Y' and '%m/%d/%Y': choose one", {}),
     ("t,v\n1767600000,1\n1767600000000,1\n", r"\(row 1: seconds\) and .*\(row 2: millisec", {}),
@@ -176,6 +179,7 @@ def test_what_is_wrong_with_a_table_is_named(path: Path) -> None:
         "v,w,v\n1,5,3": "w",
         "t; DELAY \n1;5": "delay",
         "V,v\n1,5": "v",
+        "V\u200b,w\n5,1": "v",
         "e\u0301\n5": "\xe9",
     }
     for name, column in columns.items():
@@ -192,8 +196,11 @@ def test_encoding_and_delimiter_are_detected(path: Path) -> None:
             assert population.columns["words"].tolist() == ["Zürich, HB; gare|x", "AA"]
             name = ENCODING_NAMES["utf-8-sig" if encoding == "utf-8" else encoding]
             form = f"file: {name}, separated by {DELIMITER_NAMES[delimiter]}"
-            form += "; byte 0xf6 in line 1 is not UTF-8" * (encoding == "cp1252")
-            assert population.notes[0] == f"{form}; empty lines, which are no rows: 1"
+            if encoding == "cp1252":
+                form += "; byte 0xf6 in line 1 is not UTF-8 (3 bytes in 2 lines). It was read as "
+                form += repr(f"when{delimiter}Größe")
+            assert population.notes[0].startswith(form)
+            assert population.notes[0].endswith("; empty lines, which are no rows: 1")
             assert population.notes[-1] == "rows: 2; 2 read"
 
 
@@ -206,7 +213,10 @@ def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Pa
     cases: list[Any] = [
         *(([cell], {}, NINE) for cell in alone),
         (["2013-01-31T10:00:00+01:00", "2013-01-31 09:00"], {}, NINE),
-        (["31/01/2013 09:00", "01/02/2013 10:00"], {}, NINE),
+        (["31/01/2013 09:00", "01/02/2013", "01/02/2013 10:00:30", "1/2/2013 9:00:30.5"], {}, NINE),
+        (['"Jan 31, 2013 9:00:00 AM"'], {}, NINE),
+        (['"1359622800,000"', '"1359622860,5"'], {}, NINE),
+        (['"41305,375"'], {"time_format": "excel"}, NINE),
         (["1/31/2013 9:00 AM", "2/1/2013 9:00 PM"], {}, NINE),
         (["31.01.2013", "01.02.2013"], {}, "2013-01-31T00:00:00"),
         (["Thu 31 Jan 2013 10:00:00 +0100", "NA"], {"time_format": "%a %d %b %Y %X %z"}, NINE),
@@ -214,7 +224,6 @@ def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Pa
         (["2013-01-31 09:00:00 UTC", "-"], missing, NINE),
         (["31.01.2013 09:00", "NA"], berlin, "2013-01-31T08:00:00"),
         (["31.1.2013 10:00 CET"], {"time_format": "%d.%m.%Y %H:%M %Z", **berlin}, NINE),
-        (["41305.375"], {"time_format": "excel"}, NINE),
         (["634952196000000000"], {"time_format": "ticks"}, NINE),
         (["31 Jan 2013 17:00:00 CST"], {"time_zone": "Asia/Shanghai"}, NINE),
         (["31 Jan 2013 09:00:00 -0000"], {"time_zone": "Asia/Shanghai"}, NINE),
@@ -241,7 +250,9 @@ NOTED = {
     r"1 of 1 are later than now; the first is '2098-12-31' .row 1": "t,v\n2098-12-31,1",
     "CST is read as in the United States; if --time-zone": "t,v\n1 Jan 2013 10:00:00 CST,1",
     "far: 2 of 102 values are -999.0 and 9999.0": f"t,v\n{DAYS}2026-01-05,-999\n2026-01-05,9999",
-    "header again: 1; cells of several lines: 1, the longest of 2": 't,v\n2026-01-05,"1\n"\nt,v',
+    "cells of several lines: 1, the longest of 2": 't,v\n2026-01-05,"1\n"\n',
+    "header: 'v' is the name of a column. If .* adds a header": "t,v\n2026-01-05,1\n2026-01-05,v",
+    "without minutes; --time-column 't' --time-column 'hour' reads": "t,v,hour\n2026-01-05,1,9:30",
     "1 read, 6 without .*, others 1": "t,v\n2026-01-05," + "\n2026-01-05,".join("1abcdef"),
 }
 

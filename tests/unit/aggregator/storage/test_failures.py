@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +12,18 @@ from typing import Any
 import pytest
 import redis
 
-from aggregator.errors import SettingsError, StateUnreadable, StoreEvicts, StoreUnreachable
+from aggregator.config.settings import Settings
+from aggregator.errors import (
+    DitherError,
+    SettingsError,
+    StateUnreadable,
+    StoreEvicts,
+    StoreUnreachable,
+)
 from aggregator.features.reader import Reader
 from aggregator.health_port import answer_health
+from aggregator.kafka import clients
+from aggregator.local.embedded import EmbeddedBroker
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading import status
 from aggregator.state.partition import Partition
@@ -24,10 +34,12 @@ from aggregator.storage.failures import classify
 from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
 from aggregator.web.http.problem_responses import as_problem
+from producers.delivery import server_probe
+from producers.http.gateway_client import GatewayClient, GatewayError
 from tests.support.reports.messages import batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
 from tests.support.rows import row
-from tests.support.running.redis_nodes import RedisNode
+from tests.support.running.redis_nodes import RedisNode, RedisSentinel
 
 TOPIC = "reports"
 Trouble = Callable[[RedisNode], contextlib.AbstractContextManager[None]]
@@ -63,6 +75,14 @@ TROUBLES: dict[str, Trouble] = {
     "redis-refuses-the-user": another_password,
     "redis-refuses-a-command": asking((*USER, "-evalsha"), (*USER, "+evalsha")),
 }
+
+
+UNREADABLE = (
+    *("redis://db#1", "redis://db?decode_responses=1", "unix://run/redis.sock", "unix:/"),
+    *("redis://app:pa/secret@db:6379/0", "redis://app:secret@db:port/0", "http://app:secret@db"),
+    *("redis://app:secret@db/prod", "redis://app:secret@db:0", "rediss://app:secret@db/?ssl_x=1"),
+    "redis://app:secret@db/0?ssl_ca_certs=/ca.pem",
+)
 
 
 @pytest.fixture
@@ -116,30 +136,52 @@ def test_forgotten_scripts_are_sent_again(node: RedisNode, store: Store) -> None
     assert len(store.panes.running_total([0], f"delay@{DELAY.revision:08x}")) > 0
 
 
-def test_a_wrong_password_is_told_without_it(node: RedisNode) -> None:
-    with pytest.raises(StoreUnreachable, match="expected nodes of a Redis Cluster, or one server"):
-        connect(f"redis://{node.address},{node.address}/0")
-    node.ask("ACL", "SETUSER", "default", "resetpass", ">other")
-    for user in ("nobody:secret", ":secret"):
-        with row(user), pytest.raises(StoreUnreachable, match="the user or the password") as told:
-            connect(f"redis://{user}@{node.address}/0")
-        assert "secret" not in str(told.value)
-
-
-def test_what_is_no_redis_is_named_within_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "FIRST_CALL_SECONDS", 0.05)
-    with socket.create_server(("127.0.0.1", 0)) as silent, answer_health(0, str) as port:
-        addresses = {
-            f"redis://127.0.0.1:{silent.getsockname()[1]}": "takes connections, and says nothing",
-            f"redis+sentinel://127.0.0.1:{silent.getsockname()[1]}/main": "and says nothing",
-            f"redis://127.0.0.1:{port}": "this is a server of HTTP",
+def test_another_kind_of_server_is_named(node: RedisNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "FIRST_CALL_SECONDS", 0.3)
+    for name in ("REFUSAL_CHECK_SECONDS", "SILENT_SECONDS"):
+        monkeypatch.setattr(clients, name, 0.3)
+    ways: dict[str, Callable[[str], object]] = {
+        "Redis server": lambda address: connect(f"redis://{address}/0"),
+        "TLS": lambda address: connect(f"rediss://{address}/0"),
+        "Sentinel": lambda address: connect(f"redis+sentinel://{address}/dither/0"),
+        "Kafka broker": lambda a: clients.admin(Settings(kafka={"bootstrap.servers": a})),
+        "HTTP server": lambda address: GatewayClient(f"http://{address}", timeout=1).get("a"),
+    }
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        answer_health(0, str) as health,
+        RedisSentinel(node) as sentinel,
+        EmbeddedBroker() as broker,
+    ):
+        kinds = {
+            "says nothing": f"127.0.0.1:{silent.getsockname()[1]}",
+            "HTTP server": f"127.0.0.1:{health}",
+            "Redis server": node.address,
+            "Sentinel": sentinel.address,
+            "Kafka broker": broker.bootstrap_servers.split(",")[0],
         }
-        for url, told in addresses.items():
-            with row(url), pytest.raises(StoreUnreachable, match=told):
-                connect(url)
-    for url in ("redis://db#1", "redis://db?decode_responses=1", "unix://run/redis.sock", "unix:/"):
-        with row(url), pytest.raises(SettingsError, match="or unix:///PATH"):
+        for (kind, address), way in itertools.product(kinds.items(), ways):
+            seconds = 0.3 if kind == "says nothing" else 3.0
+            monkeypatch.setattr(server_probe, "PROBE_SECONDS", seconds)
+            told = "without TLS" if (kind, way) == ("Redis server", "TLS") else kind
+            if kind != way:
+                with row(kind, way), pytest.raises((DitherError, GatewayError), match=told):
+                    ways[way](address)
+    for url, told in (
+        ("unix:///nowhere/redis.sock", "no socket of Redis at this path"),
+        (f"redis://{node.address},{node.address}/0", "nodes of a Redis Cluster, or one server"),
+        (f"redis://nobody:secret@{node.address}/0", "the user or the password"),
+    ):
+        with row(url), pytest.raises(StoreUnreachable, match=told) as refused:
             connect(url)
+        assert "secret" not in str(refused.value)
+    for url in UNREADABLE:
+        with (
+            row(url),
+            pytest.raises(SettingsError, match=r"percent-encoded.*unix:///PATH") as wrong,
+        ):
+            connect(url)
+        assert "secret" not in str(wrong.value)
 
 
 def test_a_key_of_another_type_is_named(node: RedisNode, store: Store) -> None:

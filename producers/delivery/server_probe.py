@@ -1,0 +1,98 @@
+"""Tells what kind of server answers at an address, when it is not the expected one."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+from typing import NamedTuple
+
+PROBE_SECONDS = 1.0  # the timeout of each of at most four steps
+HTTP, REDIS, SENTINEL = "an HTTP server", "a Redis server", "a Redis Sentinel"
+KAFKA, CLOSING = "a Kafka broker", "a server that closes connections"
+SILENT = "a server that takes connections, and says nothing"
+# Redis refuses it without a login, each kind in words of its own; Kafka closes the connection.
+_HTTP_REQUEST = b"GET / HTTP/1.0\r\n\r\n"
+_CORRELATION_ID = struct.pack(">i", 7)
+# ApiVersions, which brokers answer before a login.
+_KAFKA_REQUEST = struct.pack(">ihh", 10, 18, 0) + _CORRELATION_ID + b"\xff\xff"
+
+
+class Server(NamedTuple):
+    """What kind of server answers, with TLS or without."""
+
+    kind: str
+    has_tls: bool = False
+
+    def __str__(self) -> str:
+        """Return a description.
+
+        >>> print(Server(HTTP, True), Server(REDIS), sep="; ")
+        an HTTP server with TLS; a Redis server without TLS
+        """
+        return (
+            self.kind
+            if self.kind == SILENT
+            else f"{self.kind} with{'out' * (not self.has_tls)} TLS"
+        )
+
+
+def identify_server(host: str, port: int) -> Server | None:
+    """Return what answers at an address; None if it accepts no connection.
+
+    Parameters
+    ----------
+    host : str
+        Or the path of a Unix socket.
+    port : int
+    """
+    try:
+        kind = _kind(host, port, has_tls=False)
+    except (OSError, ValueError):
+        return None
+    if kind not in (CLOSING, SILENT, HTTP):
+        return Server(kind)
+    try:
+        return Server(_kind(host, port, has_tls=True), has_tls=True)
+    except OSError as error:
+        return Server(CLOSING, has_tls=True) if "_ALERT_" in str(error) else Server(kind)
+
+
+def _kind(host: str, port: int, *, has_tls: bool) -> str:
+    answer = _answer(_HTTP_REQUEST, host, port, has_tls)
+    if answer is None:
+        return SILENT
+    if answer.startswith(b"HTTP/"):
+        return HTTP
+    if answer.startswith(b"-"):
+        return SENTINEL if b"unknown command" in answer else REDIS
+    if answer and not answer.startswith(b"\x15\x03"):  # an alert of TLS
+        return f"a server that says {answer.decode('ascii', 'replace').splitlines()[0][:40]!r}"
+    answer = _answer(_KAFKA_REQUEST, host, port, has_tls) or b""
+    return KAFKA if answer[4:8] == _CORRELATION_ID else CLOSING
+
+
+def _answer(request: bytes, host: str, port: int, has_tls: bool) -> bytes | None:
+    """Return the beginning of an answer, b"" if the connection was closed; None if none came."""
+    with contextlib.ExitStack() as closing:
+        if host.startswith("/"):
+            connection = closing.enter_context(socket.socket(socket.AF_UNIX))
+            connection.settimeout(PROBE_SECONDS)
+            connection.connect(host)
+        else:
+            connection = socket.create_connection((host, port), PROBE_SECONDS)
+            closing.enter_context(connection)
+        if has_tls:
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            connection = closing.enter_context(
+                context.wrap_socket(connection, server_hostname=host)
+            )
+        try:
+            connection.sendall(request)
+            return connection.recv(512)
+        except TimeoutError:
+            return None
+        except OSError:
+            return b""
