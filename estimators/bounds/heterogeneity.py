@@ -30,8 +30,9 @@ CATEGORIES_PER_SEARCH = 64
 """Categories whose least Q is searched for at once."""
 COLLISION_P_VALUE = 1e-7
 """The part of a p-value that is for collisions beyond their bound."""
-GRID_POINTS, MAX_ZOOMS = 9, 30
-"""Of a search for the least Q: each grid has a quarter of the steps of the one before."""
+GRID_POINTS, MAX_ZOOMS, MAX_SHARED_ZOOM = 9, 30, 16
+"""Of a search for the least Q: each grid has a quarter of the steps of the one before. Up to how
+many categories two grids are evaluated together."""
 Q_TOLERANCE = 0.01
 """The search ends when the least Q is known to this, or to this share of it."""
 Tail = Callable[[int, float], float]
@@ -65,8 +66,42 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     levels = np.flatnonzero(law.counts >= MIN_REPORTS)
     if not means.size or levels.size < 2:  # an open vocabulary of which nothing is asked for
         return None
-    means = means[levels]
-    n, contrast, offset = (x[levels, None] for x in (law.counts, law.contrast, law.offsets))
+    n, means = (
+        np.broadcast_to(law.counts[levels, None], (levels.size, means.shape[1])),
+        means[levels],
+    )
+    scores = _scores(law, levels, n, means)
+    return _least_p_value(means, _precision(law)[levels, None], scores, -1.0)
+
+
+def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
+    """Return :func:`heterogeneity` of windows of one number that have a law each, shape (windows,).
+
+    Parameters
+    ----------
+    law : Law
+        In rows. In all of them the same levels have 25 reports.
+    means : ndarray of float64, shape (levels, windows)
+    """
+    levels = np.flatnonzero(law.counts[0] >= MIN_REPORTS)
+    if levels.size < 2:
+        return None
+    n, means = law.counts.T[levels], means[levels]
+    scores, precision = _scores(law, levels, n, means), _precision(law).T[levels]
+    pooled = _pooled(means, precision, -1.0)
+    statistics = np.zeros(means.shape[1])
+    pooled_statistic = _statistic(scores, pooled[None], np.arange(pooled.size))[0]
+    tails = [chi_square_tail(levels.size, x) for x in pooled_statistic.tolist()]
+    open_windows = np.flatnonzero(np.array(tails) < 1)
+    extremes = means[:, open_windows].min(axis=0), means[:, open_windows].max(axis=0)
+    low, high = np.clip(extremes, -1.0, 1.0)
+    statistics[open_windows] = _search_least_statistics(scores, low, high, open_windows, each=True)
+    return np.array([min(1.0, chi_square_tail(levels.size, x)) for x in statistics.tolist()])
+
+
+def _scores(law: Law, levels: NDArray[np.intp], n: Floats, means: Floats) -> Scores:
+    """Return the scores of levels; `n` and `means` have the shape (levels, k)."""
+    contrast, offset = law.contrast[levels, None], law.offsets[levels, None]
     ones = np.rint(n * (1 + offset + contrast * means) / 2)
     is_single = np.full(levels.size, True)
     if isinstance(law, RepeatedLaw):
@@ -78,14 +113,17 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
         level_scores = np.empty((levels.size, *theta.shape))
         if is_single.any():
             chance = (1 + contrast[:, None] * theta + offset[..., None]) / 2
-            counts = (ones[is_single][:, None, chosen], n[is_single][:, None], chance[is_single])
-            level_scores[is_single] = binomial_scores(*counts)
+            counts = (ones[is_single][:, None, chosen], n[is_single][:, None, chosen])
+            level_scores[is_single] = binomial_scores(*counts, chance[is_single])
         if not is_single.all():
             multiple_means = means[~is_single][:, None, chosen]
-            level_scores[~is_single] = mean_scores(law, levels[~is_single], multiple_means, theta)
+            chosen_law = law.rows(chosen) if law.counts.ndim > 1 else law
+            level_scores[~is_single] = mean_scores(
+                chosen_law, levels[~is_single], multiple_means, theta
+            )
         return level_scores
 
-    return _least_p_value(means, _precision(law)[levels, None], scores, -1.0)
+    return scores
 
 
 def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats) -> float | None:
@@ -265,8 +303,7 @@ def _least_p_value(
     """
     levels, k = means.shape
     lowest_means = means if least_means is None else least_means
-    total = np.maximum(precision.sum(axis=0), 1e-300)
-    pooled = np.clip((precision * means).sum(axis=0) / total, lowest, 1.0)
+    pooled = _pooled(means, precision, lowest)
     pooled_statistic = _statistic(scores, pooled[None, :], np.arange(k))[0]
     order, least_statistic = np.argsort(-pooled_statistic, kind="stable"), 0.0
     for begin in range(0, k, CATEGORIES_PER_SEARCH):
@@ -276,32 +313,58 @@ def _least_p_value(
             break
         extremes = [lowest_means[:, chosen].min(axis=0), means[:, chosen].max(axis=0)]
         low, high = np.clip(extremes, lowest, 1.0)
-        category_statistic = _search_least_statistic(scores, low, high, chosen)
-        least_statistic = max(least_statistic, category_statistic)
+        statistics = _search_least_statistics(scores, low, high, chosen)
+        least_statistic = max(least_statistic, float(statistics.max()))
     return float(min(1.0, k * tail(levels, least_statistic)))
 
 
+def _pooled(means: Floats, precision: Floats, lowest: float) -> Floats:
+    """Return a guess of the common mean, shape (k,)."""
+    total = np.maximum(precision.sum(axis=0), 1e-300)
+    pooled: Floats = np.clip((precision * means).sum(axis=0) / total, lowest, 1.0)
+    return pooled
+
+
 # Theorem 11 of docs/proofs/laws.md
-def _search_least_statistic(
-    scores: Scores, low: Floats, high: Floats, chosen: NDArray[np.intp]
-) -> float:
-    """Return a lower bound on the largest least Q of these categories, close to it."""
-    grid = np.linspace(0, 1, GRID_POINTS)[:, None]
-    bound = np.zeros(chosen.size)
-    least_statistic = _statistic(scores, np.zeros((1, chosen.size)), chosen)[0]
-    for _ in range(MAX_ZOOMS):
+def _search_least_statistics(
+    scores: Scores, low: Floats, high: Floats, chosen: NDArray[np.intp], *, each: bool = False
+) -> Floats:
+    """Return a lower bound on the least Q of each of these categories.
+
+    `each`: every one is close, as if it were the only one; otherwise the largest one is. Of few
+    categories two zooms share one evaluation: the second grid is a part of a finer one.
+    """
+    zooms = 2 if chosen.size <= MAX_SHARED_ZOOM else 1
+    stride, column = 4 ** (zooms - 1), np.arange(chosen.size)
+    grid = np.linspace(0, 1, stride * (GRID_POINTS - 1) + 1)[:, None]
+    bound, least_statistic = np.zeros(chosen.size), np.full(chosen.size, np.inf)
+    result, is_open = np.zeros(chosen.size), np.ones(chosen.size, dtype=np.bool_)
+    for turn in range(MAX_ZOOMS // zooms):
         checkpoint()
         theta = low + grid * (high - low)
+        if turn == 0:  # and at zero
+            theta = np.concatenate([theta, np.zeros((1, chosen.size))])
         statistic = _statistic(scores, theta, chosen)
-        middle = np.clip(statistic.argmin(axis=0), 1, GRID_POINTS - 2)
-        neighbours = middle + np.array([[-1], [0], [1]])
-        left, centre, right = np.take_along_axis(statistic, neighbours, axis=0)
-        bound = np.maximum(bound, 2 * centre - np.maximum(left, right))
-        least_statistic = np.minimum(least_statistic, statistic.min(axis=0))
-        if least_statistic.max() - bound.max() <= Q_TOLERANCE * (1 + least_statistic.max()):
-            break
-        low, _, high = np.take_along_axis(theta, neighbours, axis=0)
-    return float(np.minimum(bound, least_statistic).max())
+        at_zero = statistic[grid.size :].min(axis=0, initial=np.inf)
+        least_statistic = np.minimum(least_statistic, at_zero)
+        rows = np.repeat(stride * np.arange(GRID_POINTS)[:, None], chosen.size, axis=1)
+        for _ in range(zooms):
+            points = statistic[rows, column]
+            middle = np.clip(points.argmin(axis=0), 1, GRID_POINTS - 2)
+            left, centre, right = points[middle + np.array([[-1], [0], [1]]), column]
+            bound = np.maximum(bound, 2 * centre - np.maximum(left, right))
+            least_statistic = np.minimum(least_statistic, points.min(axis=0))
+            result[is_open] = np.minimum(bound, least_statistic)[is_open]
+            largest, reached = least_statistic, bound
+            if not each:
+                largest, reached = (np.full(chosen.size, x.max()) for x in (largest, reached))
+            is_open &= largest - reached > Q_TOLERANCE * (1 + largest)
+            if not is_open.any():
+                return result
+            first, last = rows[middle - 1, column], rows[middle + 1, column]
+            rows = first + np.arange(GRID_POINTS)[:, None]
+        low, high = theta[first, column], theta[last, column]
+    return result
 
 
 def _statistic(scores: Scores, theta: Floats, chosen: Any) -> Floats:

@@ -145,21 +145,30 @@ class Piecewise(ReportedSymbols, ScalarMean):
         if not isinstance(law, PiecewiseLaw):
             return None
         symbols = max(shape.symbols for shape in law.shapes)
-        return SymbolBets(law, table[table[:, 0] > 0, 1 : 1 + symbols])
+        used = table.reshape(-1, *table.shape[-2:])[0, :, 0] > 0
+        return SymbolBets(law, table[..., used, 1 : 1 + symbols])
 
-    def mean_limits(
-        self, table: Counts, law: Law, mean: float, question: Question, log_p: float, total: float
-    ) -> tuple[float, float]:
-        """Return bounds on the mean: for a population, from the counts of symbols.
+    def limits_of_windows(
+        self,
+        tables: Counts,
+        law: Law,
+        means: Floats,
+        question: Question,
+        log_p: float,
+        totals: Floats,
+    ) -> tuple[Floats, Floats] | None:
+        """Return bounds on the means of windows: for a population, from the counts of symbols.
 
-        As in :meth:`.shared.means.ScalarMean.mean_limits`.
+        Parameters
+        ----------
+        tables, law, means, question, log_p, totals
+            As in :meth:`.shared.means.ScalarMean.limits_of_windows`.
         """
-        bets = self.bets(law, table)
+        bets, centre = self.bets(law, tables), np.clip(means, -1.0, 1.0)
         if bets is None or question.panes != 1 or question.target == "sample":
-            return super().mean_limits(table, law, mean, question, log_p, total)
-        lower, upper = symbol_limits(bets, question, log_p, total)
-        centre = min(max(mean, -1.0), 1.0)
-        return min(lower, centre), max(upper, centre)
+            return super().limits_of_windows(tables, law, means, question, log_p, totals)
+        lower, upper = symbol_limits(bets, question, log_p, totals)
+        return np.minimum(lower, centre), np.maximum(upper, centre)
 
     def noise(self, law: Law, counts: Counts) -> PiecewiseNoise | None:
         """Return the law of the noise alone, for the users' own values; None for signs alone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -230,23 +231,49 @@ class LocalMetric(ReportedMetric):
             In the metric's own unit; arrays over categories for a frequency, over coordinates for a
             vector mean. For a distribution, an :class:`estimators.DistributionEstimate`.
         """
-        labels, selected = self.domain.select(categories if quantiles is None else quantiles)
-        question = Question(
-            beta=beta,
-            weights=weights,
-            bound="fixed" if bound == "auto" else bound,
-            target=target,
-            simultaneous=simultaneous,
-            asked=selected,
-            panes=panes if self.memoized else 1,
-        )
-        estimate = self.randomizer.estimate(self.table(statistic), question)
+        asked = {"weights": weights, "target": target, "simultaneous": simultaneous}
+        chosen = categories if quantiles is None else quantiles
+        return self.estimate_each([statistic], beta, bound, chosen, panes, **asked)[0]
+
+    @explain_missing_scipy("an estimate")
+    def estimate_each(
+        self,
+        statistics: Sequence[Counts],
+        beta: float = 0.05,
+        bound: str = "fixed",
+        chosen: Sequence[str | float] | None = None,
+        panes: int | None = 1,
+        **asked: Any,
+    ) -> list[Estimate]:
+        """Return :meth:`estimate` of each of many statistics, with one question for all.
+
+        Bounds of means are computed together, which takes a fraction of the time.
+
+        Parameters
+        ----------
+        statistics : sequence of ndarray of int64
+            Of windows.
+        beta, bound, panes
+            As for :meth:`estimate`.
+        chosen : sequence, optional
+            The categories of a frequency, or the quantiles of a distribution.
+        **asked
+            `weights`, `target` and `simultaneous`, as for :meth:`estimate`.
+        """
+        labels, selected = self.domain.select(chosen)
+        panes = panes if self.memoized else 1
+        bound = "fixed" if bound == "auto" else bound
+        question = Question(beta=beta, bound=bound, asked=selected, panes=panes, **asked)
+        tables = [self.table(statistic) for statistic in statistics]
+        estimates = self.randomizer.estimate_each(np.array(tables), question)
         if question.panes != 1:  # neither knows what repeated answers have in common
-            effective = estimate.effective_reports / question.panes if question.panes else 0.0
-            estimate = dataclasses.replace(
-                estimate, heterogeneity=None, effective_reports=effective
-            )
-        return dataclasses.replace(self.domain.from_unit(estimate), labels=labels)
+            divisor = question.panes or math.inf
+            effective = [estimate.effective_reports / divisor for estimate in estimates]
+            estimates = [
+                dataclasses.replace(estimate, heterogeneity=None, effective_reports=reports)
+                for estimate, reports in zip(estimates, effective, strict=True)
+            ]
+        return [dataclasses.replace(self.domain.from_unit(x), labels=labels) for x in estimates]
 
     @explain_missing_scipy("a discovery")
     def discover(
