@@ -20,7 +20,7 @@ from estimators.bounds.piecewise.limits import symbol_limits
 from estimators.mechanisms import Piecewise, ProjectiveSketch, RandomizedResponse, SubsetSelection
 from estimators.question import Question
 from tests.support.reports.cases import exact
-from tests.support.windows import knots_of, probabilities
+from tests.support.windows import knots_of
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 EPSILONS = (0.5, 1, 2, 4, 8)
@@ -50,11 +50,11 @@ def number(n: int, epsilon: float, data: tuple[float, float] = (-1.0, 1.0)) -> f
     """Return the reach as a share of the range, for values uniform in `data`, by `windows`."""
     mechanism, values = Piecewise([exact(epsilon)]), np.linspace(*data, 2001)
     shape = mechanism.shapes[0]
-    chance = knots_of(shape, values) @ probabilities(shape)
+    chance = knots_of(shape, values) @ shape.chances
     law = mechanism.law(np.array([n]), FULL_WEIGHT)
     assert isinstance(law, PiecewiseLaw)
     bets = SymbolBets(law, n * chance[None])
-    lower, upper = symbol_limits(bets, Question(), Question().log_p(1), 1.0)
+    lower, upper = map(float, symbol_limits(bets, Question(), Question().log_p(1), 1.0))
     return reach(lower / 2, upper / 2, sum(data) / 4)
 
 

@@ -33,7 +33,7 @@ from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import level_weights, total_weight
 from tests.support.reports.cases import exact
-from tests.support.windows import knots_of, probabilities
+from tests.support.windows import knots_of
 
 Rows = dict[str, Callable[[int], float]]
 LEVELS = np.array([0.25, 0.5, 1, 2, 4])
@@ -165,7 +165,7 @@ def window_population(
     for row, shape, reports, s in zip(
         table, mechanism.shapes, counts, law.coefficient, strict=True
     ):
-        chance = knots_of(shape, values) @ probabilities(shape)
+        chance = knots_of(shape, values) @ shape.chances
         row[: shape.symbols] = reports * chance
         mean = float(chance @ shape.values)
         theta += reports * s * mean
@@ -174,7 +174,7 @@ def window_population(
     lower, upper = symbol_limits(SymbolBets(law, table), question, float(np.log(BETA / 2)), total)
     half = float(-ndtri(BETA / 2) * np.sqrt(spread))
     normal = min(1.0, theta + half) - max(-1.0, theta - half)
-    return (upper - lower) / normal
+    return float(upper - lower) / normal
 
 
 def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:

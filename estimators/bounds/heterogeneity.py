@@ -30,8 +30,9 @@ CATEGORIES_PER_SEARCH = 64
 """Categories whose least Q is searched for at once."""
 COLLISION_P_VALUE = 1e-7
 """The part of a p-value that is for collisions beyond their bound."""
-GRID_POINTS, MAX_ZOOMS = 9, 30
-"""Of a search for the least Q: each grid has a quarter of the steps of the one before."""
+GRID_POINTS, MAX_ZOOMS, MAX_SHARED_ZOOM = 9, 30, 16
+"""Of a search for the least Q: each grid has a quarter of the steps of the one before. Up to how
+many categories two grids are evaluated together."""
 Q_TOLERANCE = 0.01
 """The search ends when the least Q is known to this, or to this share of it."""
 Tail = Callable[[int, float], float]
@@ -276,32 +277,49 @@ def _least_p_value(
             break
         extremes = [lowest_means[:, chosen].min(axis=0), means[:, chosen].max(axis=0)]
         low, high = np.clip(extremes, lowest, 1.0)
-        category_statistic = _search_least_statistic(scores, low, high, chosen)
-        least_statistic = max(least_statistic, category_statistic)
+        statistics = _search_least_statistics(scores, low, high, chosen)
+        least_statistic = max(least_statistic, float(statistics.max()))
     return float(min(1.0, k * tail(levels, least_statistic)))
 
 
 # Theorem 11 of docs/proofs/laws.md
-def _search_least_statistic(
-    scores: Scores, low: Floats, high: Floats, chosen: NDArray[np.intp]
-) -> float:
-    """Return a lower bound on the largest least Q of these categories, close to it."""
-    grid = np.linspace(0, 1, GRID_POINTS)[:, None]
-    bound = np.zeros(chosen.size)
-    least_statistic = _statistic(scores, np.zeros((1, chosen.size)), chosen)[0]
-    for _ in range(MAX_ZOOMS):
+def _search_least_statistics(
+    scores: Scores, low: Floats, high: Floats, chosen: NDArray[np.intp], *, each: bool = False
+) -> Floats:
+    """Return a lower bound on the least Q of each of these categories.
+
+    `each`: all are close, otherwise the largest one is. Of few categories two zooms share one
+    evaluation: the second grid is a part of a finer one.
+    """
+    zooms = 2 if chosen.size <= MAX_SHARED_ZOOM else 1
+    stride, column = 4 ** (zooms - 1), np.arange(chosen.size)
+    grid = np.linspace(0, 1, stride * (GRID_POINTS - 1) + 1)[:, None]
+    bound: Floats = np.zeros(chosen.size)
+    least_statistic: Floats = np.full(chosen.size, np.inf)
+    for turn in range(MAX_ZOOMS // zooms):
         checkpoint()
         theta = low + grid * (high - low)
+        if turn == 0:  # and at zero
+            theta = np.concatenate([theta, np.zeros((1, chosen.size))])
         statistic = _statistic(scores, theta, chosen)
-        middle = np.clip(statistic.argmin(axis=0), 1, GRID_POINTS - 2)
-        neighbours = middle + np.array([[-1], [0], [1]])
-        left, centre, right = np.take_along_axis(statistic, neighbours, axis=0)
-        bound = np.maximum(bound, 2 * centre - np.maximum(left, right))
-        least_statistic = np.minimum(least_statistic, statistic.min(axis=0))
-        if least_statistic.max() - bound.max() <= Q_TOLERANCE * (1 + least_statistic.max()):
-            break
-        low, _, high = np.take_along_axis(theta, neighbours, axis=0)
-    return float(np.minimum(bound, least_statistic).max())
+        at_zero = statistic[grid.size :].min(axis=0, initial=np.inf)
+        least_statistic = np.minimum(least_statistic, at_zero)
+        rows = np.repeat(stride * np.arange(GRID_POINTS)[:, None], chosen.size, axis=1)
+        for _ in range(zooms):
+            points = statistic[rows, column]
+            middle = np.clip(points.argmin(axis=0), 1, GRID_POINTS - 2)
+            left, centre, right = points[middle + np.array([[-1], [0], [1]]), column]
+            bound = np.maximum(bound, 2 * centre - np.maximum(left, right))
+            least_statistic = np.minimum(least_statistic, points.min(axis=0))
+            largest, reached = least_statistic, bound
+            if not each:
+                largest, reached = largest.max(), reached.max()
+            if (largest - reached <= Q_TOLERANCE * (1 + largest)).all():
+                return np.asarray(np.minimum(bound, least_statistic))
+            first, last = rows[middle - 1, column], rows[middle + 1, column]
+            rows = first + np.arange(GRID_POINTS)[:, None]
+        low, high = theta[first, column], theta[last, column]
+    return np.asarray(np.minimum(bound, least_statistic))
 
 
 def _statistic(scores: Scores, theta: Floats, chosen: Any) -> Floats:

@@ -204,16 +204,16 @@ class BetStream:
     @property
     def observed(self) -> Floats:
         """The estimate of theta, shape (1,)."""
-        return np.array([self.bets.mean])
+        return self.bets.mean[None]
 
     @property
     def max_tilt(self) -> float:
         """The boldest bet."""
-        return self.bets.max_tilt
+        return float(self.bets.max_tilt)
 
     def variance(self) -> Floats:
         """Return about the variance, from the squares of the reports."""
-        return np.array([self.bets.observed_variance(min(max(self.bets.mean, -1.0), 1.0))])
+        return self.bets.observed_variance(np.clip(self.observed, -1.0, 1.0))
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return tangents of K, and what else the exponent has besides tilt times the sum."""

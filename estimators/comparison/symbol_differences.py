@@ -7,20 +7,13 @@ Theorem 5 of docs/proofs/comparisons.md, with the bets of
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from estimators.bounds.mixtures import RowIndices
 from estimators.bounds.piecewise.bets import SymbolBets, log_expected_wealth
-from estimators.bounds.piecewise.cells import (
-    CellBet,
-    FourierRemainders,
-    cell_edges,
-    cells_meeting,
-    mean_bins_meeting,
-)
+from estimators.bounds.piecewise.cells import CellBets, FourierRemainders, mean_bins_meeting
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.piecewise.limits import mean_interval, variance_interval
 from estimators.bounds.tolerances import LOG_P_SAFETY, THETA_ROUNDING
@@ -46,23 +39,22 @@ def limits(a: SymbolBets, b: SymbolBets, beta: float) -> tuple[float, float, flo
     """
     log_p = math.log(beta / 2)
     inner, log_left = log_p + math.log(STATEMENT_SHARE), log_p + math.log1p(-STATEMENTS_SHARE)
-    boxes = [mean_interval(arm, inner) for arm in (a, b)]
-    around = [variance_interval(arm, box, inner) for arm, box in zip((a, b), boxes, strict=True)]
+    rows = [arm.rows(None) for arm in (a, b)]
+    boxes = [mean_interval(arm, inner) for arm in rows]
+    around = [variance_interval(arm, box, inner) for arm, box in zip(rows, boxes, strict=True)]
     joint_law = PiecewiseLaw.of(
         a.law.shapes + b.law.shapes,
-        np.concatenate([a.law.counts, b.law.counts]),
-        np.concatenate([a.law.coefficient, b.law.coefficient]),
+        np.concatenate([a.law.counts, b.law.counts])[None],
+        np.concatenate([a.law.coefficient, b.law.coefficient])[None],
         free=a.law.free or b.law.free,
     )
-    edges, max_tilt = cell_edges(joint_law), min(a.max_tilt, b.max_tilt)
     ends = around[0][0] + around[1][0], around[0][1] + around[1][1]
-    cells = [
-        CellBet(joint_law, float(edges[cell]), float(edges[cell + 1]), max_tilt, log_left)
-        for cell in cells_meeting(edges, ends)
-    ]
-    fourier = FourierRemainders()
-    above = _Pair((a, b.mirrored()), (boxes[0], _mirrored(boxes[1])), cells).lower_side(fourier)
-    below = _Pair((a.mirrored(), b), (_mirrored(boxes[0]), boxes[1]), cells).lower_side(fourier)
+    max_tilt = np.minimum(rows[0].max_tilt, rows[1].max_tilt)
+    cells = CellBets.meeting(joint_law, ends, max_tilt, log_left)
+    fourier = FourierRemainders(cells)
+    box_a, box_b = ((float(low[0]), float(high[0])) for low, high in boxes)
+    above = _Pair((a, b.mirrored()), (box_a, _mirrored(box_b)), cells).lower_side(fourier)
+    below = _Pair((a.mirrored(), b), (_mirrored(box_a), box_b), cells).lower_side(fourier)
     return above.lower, -below.lower, 2 * min(above.tail, below.tail) + STATEMENTS_SHARE * beta
 
 
@@ -81,10 +73,9 @@ class _Pair:
     """The bets on the sum of two means: all cells have a tilt, a gain and K of both arms."""
 
     def __init__(
-        self, arms: tuple[SymbolBets, SymbolBets], boxes: tuple[Box, Box], cells: Sequence[CellBet]
+        self, arms: tuple[SymbolBets, SymbolBets], boxes: tuple[Box, Box], cells: CellBets
     ) -> None:
-        self.arms, self.boxes, self.cells = arms, boxes, cells
-        self.tilts = np.array([cell.tilt for cell in cells])
+        self.arms, self.boxes, self.cells, self.tilts = arms, boxes, cells, cells.tilt
         self.gains = arms[0].gains(self.tilts) + arms[1].gains(self.tilts)
         bins = [mean_bins_meeting(*box) for box in boxes]
         sizes = [len(arm.law.shapes) for arm in arms]
@@ -93,34 +84,33 @@ class _Pair:
             np.array([np.repeat([x, y], sizes) for x in bins[0][end] for y in bins[1][end]])
             for end in (0, 1)
         )
-        self.own_logs = [cell.log_berry_esseen(low, high) for cell in cells]
+        self.log_parts = cells.log_berry_esseen(low, high)
 
     def lower_side(self, fourier: FourierRemainders) -> LowerSide:
         """Return a sum of means that is rejected as too small, with all smaller ones, or -2.
 
-        As in :func:`.cells.narrowest_common`, a cell that cannot decide has no Fourier integral.
+        As in :func:`.cells.limits_in_all_cells`, a cell that cannot decide has no Fourier integral.
         `fourier`: of the cells.
         """
-        at_zero = self.largest(np.arange(len(self.cells)), np.zeros(len(self.cells)))[0]
+        every = np.arange(self.tilts.size)
+        at_zero = self.largest(every, np.zeros(every.size))[0]
 
-        def side_limits(chosen: list[int], remainders: list[float]) -> tuple[Floats, Floats]:
-            log_r = np.array(
-                [
-                    self.cells[i].combine_remainders(self.own_logs[i], x).max()
-                    for i, x in zip(chosen, remainders, strict=True)
-                ]
+        def side_limits(chosen: RowIndices) -> tuple[Floats, Floats]:
+            log_r = self.cells.rows(chosen).combine_remainders(
+                self.log_parts[chosen], fourier.log_remainders[chosen]
             )
-            log_p = self.cells[0].log_p
-            excess = at_zero[chosen] - self.gains[chosen] + log_r + LOG_P_SAFETY
-            lower = self.lower_limit(np.array(chosen), LOG_P_SAFETY - log_p + log_r)
+            cost = log_r.max(axis=-1) + LOG_P_SAFETY
+            excess = at_zero[chosen] - self.gains[chosen] + cost
+            lower = self.lower_limit(chosen, cost - self.cells.log_p)
             return lower, np.exp(np.minimum(excess, 0.0))
 
-        every = list(range(len(self.cells)))
-        above, below = side_limits(every, [0.0] * len(every))
+        above, below = side_limits(every)
         lower, tail = 2.0, 0.0
         for cell in np.argsort(above, kind="stable").tolist():
             if above[cell] < lower or below[cell] > tail:
-                cell_lower, chance = side_limits([cell], [fourier.remainder_of(self.cells[cell])])
+                chosen = every[[cell]]
+                fourier.refine(chosen)
+                cell_lower, chance = side_limits(chosen)
                 lower, tail = min(lower, float(cell_lower[0])), max(tail, float(chance[0]))
         return LowerSide(max(lower - 2 * THETA_ROUNDING, -2.0), tail)
 

@@ -18,15 +18,11 @@ import itertools
 import json
 import math
 from fractions import Fraction
-from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.estimate import Floats
 from estimators.exact.thresholds import WORD, at_exp, miss_threshold
-
-T = TypeVar("T", np.float64, np.complex128)
 
 LARGEST_NUMBER = 2**15
 """Numbers of symbols are below this."""
@@ -154,22 +150,12 @@ class WindowShape:
         return worst
 
     @functools.cached_property
-    def _chances(self) -> tuple[float, float]:
-        """The probability of a symbol outside the window, and what one of the window has more."""
-        return float(self.outside), float(self.inside - self.outside)
-
-    def means(self, terms: NDArray[T]) -> NDArray[T]:
-        """Return the means at each knot of functions of the symbol.
-
-        `terms`, shape (..., M). The result has shape (..., M - W + 1).
-        """
-        ends = np.zeros((*terms.shape[:-1], self.symbols + 1), dtype=terms.dtype)
-        np.cumsum(terms, axis=-1, out=ends[..., 1:])
-        p_outside, extra = self._chances
-        means: NDArray[T] = ends[..., self.window :] - ends[..., : -self.window]
-        means *= extra
-        means += p_outside * ends[..., -1:]
-        return means
+    def chances(self) -> Floats:
+        """P(j | x_s): how likely each symbol is given each knot, shape (M - W + 1, M)."""
+        chances = np.full((self.windows, self.symbols), float(self.outside))
+        for start, row in enumerate(chances):
+            row[start : start + self.window] = float(self.inside)
+        return chances
 
     def variance(self, x: Floats) -> Floats:
         """Return the variance of a report under each input in [-1, 1], rounding included."""

@@ -157,7 +157,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
         bets = self.bets(law, table)
         if bets is None or question.panes != 1 or question.target == "sample":
             return super().mean_limits(table, law, mean, question, log_p, total)
-        lower, upper = symbol_limits(bets, question, log_p, total)
+        lower, upper = (float(x) for x in symbol_limits(bets, question, log_p, total))
         centre = min(max(mean, -1.0), 1.0)
         return min(lower, centre), max(upper, centre)
 

@@ -24,7 +24,7 @@ from tests.statistics.report_laws import FINITE, MEANS, PACKED, chances_of, metr
 from tests.support.reports.directions import vector_reports
 from tests.support.reports.populations import LEVELS, Population, symbol_chances
 from tests.support.rows import row
-from tests.support.windows import knots_of, probabilities
+from tests.support.windows import knots_of
 
 if TYPE_CHECKING:
     from estimators.estimate import Counts, Floats
@@ -86,7 +86,7 @@ def test_means_between_the_ends_are_rounded_and_noise_is_discrete_laplace() -> N
         symbols = np.bincount(
             windows.randomize(np.full(N, 0.3), each, bits), minlength=shape.symbols
         )
-        of_symbols = knots_of(shape, np.array([0.3])) @ probabilities(shape)
+        of_symbols = knots_of(shape, np.array([0.3])) @ shape.chances
         reports = noise.randomize(np.full(N, 0.25 + 0.25 / 1024), each, bits).astype(np.int64)
         q, reach = np.exp(-epsilon / 2048), round(6 * 2048 / epsilon)
         y = np.arange(256 - reach, 258 + reach)

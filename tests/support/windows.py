@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from unittest import mock
 
 import numpy as np
 
-import estimators.bounds.piecewise.limits as symbol_limits_module
 from estimators.bounds import PiecewiseLaw
 from estimators.bounds.piecewise.bets import SymbolBets
-from estimators.bounds.piecewise.cells import CellBet
 from estimators.bounds.piecewise.limits import symbol_limits
 from estimators.estimate import Counts, Floats
 from estimators.exact.piecewise_shapes import WindowShape, shape_at
@@ -33,14 +29,6 @@ def knots_of(shape: WindowShape, values: Floats) -> Floats:
     return share
 
 
-def probabilities(shape: WindowShape) -> Floats:
-    """Return P(j | x_s), shape (windows, symbols)."""
-    chance = np.full((shape.windows, shape.symbols), float(shape.outside))
-    for start, row in enumerate(chance):
-        row[start : start + shape.window] = float(shape.inside)
-    return chance
-
-
 class Sample:
     """Reports of levels with these epsilons, counts and shares of the weights."""
 
@@ -54,8 +42,7 @@ class Sample:
     ) -> None:
         shapes = [shape_at(Fraction(epsilon)) for epsilon in epsilons]
         self.law = PiecewiseLaw.of(shapes, counts, np.array(shares) / counts, free=free)
-        self.chances = [probabilities(shape) for shape in shapes]
-        self.max_tilt = self.bets([np.zeros(shape.symbols) for shape in shapes]).max_tilt
+        self.chances = [shape.chances for shape in shapes]
 
     def values(self, kind: str) -> Floats:
         """Return users' values, 200 or fewer that are equally likely."""
@@ -98,17 +85,13 @@ class Sample:
     ) -> int:
         """Return how many of so many samples had bounds that miss the mean.
 
-        `data`: how likely each level's symbols are, if levels differ. Bets of a cell, with their
-        integrals, are kept: only the counts change.
+        `data`: how likely each level's symbols are, if levels differ.
         """
         laws = self.laws(kind) if data is None else data
         share = self.law.counts * self.law.coefficient
         own = [law @ shape.values for law, shape in zip(laws, self.law.shapes, strict=True)]
-        theta, missed = float(share @ np.array(own)), 0
-        question, log_p = Question(bound="fixed"), math.log(beta / 2)
-        bet = functools.cache(functools.partial(CellBet, self.law))
-        with mock.patch.object(symbol_limits_module, "Bet", lambda _, *cell: bet(*cell)):
-            for _ in range(runs):
-                low, high = symbol_limits(self.draw(rng, laws), question, log_p, 1.0)
-                missed += not low <= theta <= high
-        return missed
+        theta = float(share @ np.array(own))
+        counts = np.array([self.draw(rng, laws).counts for _ in range(runs)])
+        bets = SymbolBets(self.law.rows(None).rows(np.zeros(runs, dtype=np.intp)), counts)
+        low, high = symbol_limits(bets, Question(bound="fixed"), math.log(beta / 2), 1.0)
+        return int(((low > theta) | (high < theta)).sum())

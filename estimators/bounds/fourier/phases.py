@@ -36,8 +36,8 @@ class Phases:
         """Return the nodes times a factor."""
         return Phases(self.step * factor, self.multiples)
 
-    def factors_of(self, y: Floats) -> NDArray[np.complex128]:
-        """Return exp(i tau y), shape (nodes, size of y).
+    def factors_of(self, y: Floats, weight: Floats | float = 1.0) -> NDArray[np.complex128]:
+        """Return weight exp(i tau y), shape (*y.shape, nodes); `weight` broadcasts with `y`.
 
         Examples
         --------
@@ -47,18 +47,18 @@ class Phases:
         """
         # tables of each digit's values: products are several times faster than exponentials
         remaining_digits, step = self.multiples, self.step
-        phases: NDArray[np.complex128] = _phase_powers(step * y, remaining_digits)[
-            remaining_digits % DIGIT_BASE
-        ]
+        first_table = np.asarray(weight)[..., None] * _phase_powers(step * y, remaining_digits)
+        phases: NDArray[np.complex128] = first_table.take(remaining_digits % DIGIT_BASE, axis=-1)
         while (remaining_digits := remaining_digits // DIGIT_BASE).any():
             step *= DIGIT_BASE
-            phases *= _phase_powers(step * y, remaining_digits)[remaining_digits % DIGIT_BASE]
+            table = _phase_powers(step * y, remaining_digits)
+            phases *= table.take(remaining_digits % DIGIT_BASE, axis=-1)
         return phases
 
 
 def _phase_powers(angle: Floats, multiples: NDArray[np.int64]) -> NDArray[np.complex128]:
-    """Return the powers of exp(i angle) that these multiples need, shape (powers, angles)."""
-    angles = np.arange(min(DIGIT_BASE, int(multiples[-1]) + 1))[:, None] * angle
+    """Return the powers of exp(i angle) that these multiples need, shape (*angle.shape, powers)."""
+    angles = angle[..., None] * np.arange(min(DIGIT_BASE, int(multiples[-1]) + 1))
     powers = np.empty(angles.shape, np.complex128)
     powers.real, powers.imag = np.cos(angles), np.sin(angles)
     return powers

@@ -103,10 +103,10 @@ def log_cutoff_factors(
     weight : ndarray of float64, shape (..., CUTOFF_CANDIDATES, nodes - 1)
         From :func:`cutoff_weights`.
     """
-    with np.errstate(divide="ignore"):
-        log_convexity = np.log(variance[..., None] * np.diff(frequencies)[..., None, :] ** 2 / 8)
-    left = np.logaddexp(log_modulus[..., :-1], log_convexity)
-    right = np.logaddexp(log_modulus[..., 1:], log_convexity)
+    modulus = np.exp(log_modulus)
+    convexity = variance[..., None] * np.diff(frequencies)[..., None, :] ** 2 / 8
+    left = np.log(modulus[..., :-1] + convexity)
+    right = np.log(modulus[..., 1:] + convexity)
     curvature = np.expm1(np.minimum(np.abs(right - left), 300.0)) ** 2 / 8
     n = counts[..., None]
     chord = np.logaddexp((left * n).sum(axis=-2), (right * n).sum(axis=-2)) - math.log(2)
@@ -124,6 +124,6 @@ def _majorant_weights(tilt: Floats, tau: Floats, cutoff: Floats) -> Floats:
     decay = 2 * np.pi * tilt / cutoff
     q, sine = np.exp(-decay), np.sin(np.pi * tau / cutoff)
     c = decay * q / -np.expm1(-decay)
-    denominator = np.hypot(np.expm1(-decay), 2 * np.sqrt(q) * sine)
+    denominator = np.sqrt(np.expm1(-decay) ** 2 + 4 * q * sine**2)
     weight: Floats = 2 / cutoff * (1 - tau / cutoff + c * sine / np.pi) / denominator
     return weight

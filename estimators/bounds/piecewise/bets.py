@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,13 +21,14 @@ MAX_NEWTON_STEPS = 60  # of Newton's method at most: it takes about five
 # Theorem 1 of docs/proofs/bets.md
 @dataclasses.dataclass(frozen=True)
 class SymbolBets:
-    """The reports that bets are on.
+    """The reports that bets are on: those of one window, or of many windows in rows.
 
     Parameters
     ----------
     law : PiecewiseLaw
-        With sum n_l s_l = 1.
-    counts : ndarray of int64 or float64, shape (levels, symbols)
+        With sum n_l s_l = 1, of shape (levels,) or (windows, levels). All results have its leading
+        axes.
+    counts : ndarray of int64 or float64, shape (..., levels, symbols)
         N_lj: how often each symbol was reported; zero beyond the last symbol of a level.
     """
 
@@ -38,58 +39,77 @@ class SymbolBets:
         """Return the bets on -Y, whose mean is -theta."""
         counts = np.zeros_like(self.counts)
         for row, shape in enumerate(self.law.shapes):
-            counts[row, : shape.symbols] = self.counts[row, : shape.symbols][::-1]
+            symbols = slice(shape.symbols)
+            counts[..., row, symbols] = self.counts[..., row, symbols][..., ::-1]
         return SymbolBets(self.law, counts)
 
+    def rows(self, windows: Any) -> SymbolBets:
+        """Return the bets of these windows, an index as of numpy; None: of the one, in a row."""
+        return SymbolBets(self.law.rows(windows), self.counts[windows])
+
     @functools.cached_property
-    def max_tilt(self) -> float:
+    def max_tilt(self) -> Floats:
         """The largest t."""
-        return MAX_STAKE / float((self.law.coefficient * self.law.symbols.largest).max())
+        largest: Floats = (self.law.coefficient * self.law.symbols.largest).max(axis=-1)
+        return MAX_STAKE / largest
 
     @functools.cached_property
-    def mean(self) -> float:
+    def mean(self) -> Floats:
         """S, the estimate of theta."""
-        law = self.law
-        return float(np.einsum("lj,lj,l->", self.counts, law.symbols.values, law.coefficient))
+        return self._total(self.law.coefficient[..., None] * self.law.symbols.values)
 
-    def observed_variance(self, theta: float) -> float:
+    def observed_variance(self, theta: Floats | float) -> Floats:
         """Return the observed variance of S if its mean is theta, at least that of the noise."""
-        law, symbols = self.law, self.law.symbols
-        squares = np.einsum("lj,lj,l->", self.counts, symbols.values**2, law.coefficient**2)
-        return max(float(squares) - self.square_weight * theta**2, law.least_variance)
+        squares = self._total((self.law.coefficient[..., None] * self.law.symbols.values) ** 2)
+        return np.maximum(squares - self.square_weight * theta**2, self.law.least_variances)
+
+    def _total(self, terms: Floats) -> Floats:
+        """Return the sum over all reports of terms of shape (..., levels, symbols)."""
+        total: Floats = np.vecdot(self.counts, terms).sum(axis=-1)
+        return total
 
     @functools.cached_property
-    def square_weight(self) -> float:
+    def square_weight(self) -> Floats:
         """What K accounts for of theta^2: sum n s^2 with one mean, 1 / n with free means."""
         if self.law.free:
-            return 1 / float(self.law.counts.sum())
-        return float(self.law.counts @ self.law.coefficient**2)
+            users: Floats = self.law.counts.sum(axis=-1)
+            return 1 / users
+        weight: Floats = (self.law.counts * self.law.coefficient**2).sum(axis=-1)
+        return weight
 
     def gains(self, tilts: Floats) -> Floats:
-        """Return W for each tilt, at most `max_tilt`, shape (m,)."""
-        return self._log_growth(tilts) @ self.counts.ravel()
+        """Return W for each tilt, at most `max_tilt`, shape (..., m)."""
+        return self._summed(self._log_growth(tilts))
 
     def gains_of_both_sides(self, tilts: Floats) -> Floats:
-        """Return W for each tilt, of these bets and of the mirrored ones, shape (2, m)."""
-        grown = self._log_growth(tilts)
-        return np.stack([grown @ side.counts.ravel() for side in (self, self.mirrored())])
+        """Return W for each tilt, of these bets and of the mirrored ones, shape (2, ..., m)."""
+        log_growth = self._log_growth(tilts)
+        return np.stack([side._summed(log_growth) for side in (self, self.mirrored())])
 
     def _log_growth(self, tilts: Floats) -> Floats:
-        """Return ln(1 + t s y), shape (m, levels * symbols)."""
-        stakes = self.law.coefficient[:, None] * self.law.symbols.values
-        log_growth: Floats = np.log1p(tilts[:, None] * stakes.ravel())
+        """Return ln(1 + t s y), shape (..., m, levels * symbols)."""
+        stakes = self.law.coefficient[..., None] * self.law.symbols.values
+        flat = stakes.reshape(*stakes.shape[:-2], 1, -1)
+        log_growth: Floats = np.log1p(tilts[..., None] * flat)
         return log_growth
+
+    def _summed(self, terms: Floats) -> Floats:
+        total: Floats = np.vecdot(terms, self.counts.reshape(*self.counts.shape[:-2], 1, -1))
+        return total
 
     def fair(self, tilts: Floats, theta: Floats | float) -> Floats:
         """Return K for each t and theta, which broadcast."""
         return log_expected_wealth(self.law, tilts, theta).value
 
-    def lower_limit(self, tilts: Floats, gains: Floats) -> float:
-        """Return a theta in [-1, 1] with sum exp(gains - K) >= 1 up to there, or -1.
+    def lower_limits(self, tilts: Floats, cost: Floats) -> Floats:
+        """Return limits of both sides, shape (2, ...): thetas in [-1, 1], or -1.
 
-        The gains, one a tilt, are W less what it has to exceed.
+        Up to there sum exp(W - cost - K) >= 1; `cost`, shape (..., m), is infinite for a tilt that
+        is not used.
         """
-        return float(solve_lower_limits(self.law, tilts, gains[None])[0])
+        usable = np.minimum(tilts, self.max_tilt[..., None])
+        gains = self.gains_of_both_sides(usable) - cost
+        return solve_lower_limits(self.law, usable, gains)
 
 
 class ExpectedWealth(NamedTuple):
@@ -101,48 +121,50 @@ class ExpectedWealth(NamedTuple):
 
 
 def log_expected_wealth(law: PiecewiseLaw, tilts: Floats, theta: Floats | float) -> ExpectedWealth:
-    """Return K and its derivatives, for tilts and means that broadcast.
+    """Return K and its derivatives, for tilts and means that broadcast to the shape (..., m).
 
     Parameters
     ----------
     law : PiecewiseLaw
+        Of shape (..., levels).
     tilts : ndarray of float64
     theta : float or ndarray of float64
     """
     if law.free:
-        users = float(law.counts.sum())
+        users = law.counts.sum(axis=-1)[..., None]
         grown = tilts * (theta / users)
         slope = tilts / (1 + grown)
         return ExpectedWealth(users * np.log1p(grown), slope, -(slope**2) / users)
-    stakes = tilts[..., None] * law.coefficient
+    stakes, counts = tilts[..., None] * law.coefficient[..., None, :], law.counts[..., None, :]
     grown = stakes * np.asarray(theta)[..., None]
     rate = stakes / (1 + grown)
-    return ExpectedWealth(np.log1p(grown) @ law.counts, rate @ law.counts, -(rate**2) @ law.counts)
+    return ExpectedWealth(
+        np.vecdot(np.log1p(grown), counts), np.vecdot(rate, counts), -np.vecdot(rate**2, counts)
+    )
 
 
 # Theorem 2 of docs/proofs/bets.md
 def solve_lower_limits(law: PiecewiseLaw, tilts: Floats, gains: Floats) -> Floats:
-    """Return thetas in [-1, 1] with sum exp(gains - K) >= 1 up to there, or -1, shape (k,).
+    """Return thetas in [-1, 1] with sum exp(gains - K) >= 1 up to there, or -1, shape (...).
 
     Parameters
     ----------
     law : PiecewiseLaw
-    tilts : ndarray of float64, shape (m,) or (k, m)
-    gains : ndarray of float64, shape (k, m)
+    tilts : ndarray of float64, shape (..., m)
+    gains : ndarray of float64, shape (..., m)
         W less what it has to exceed.
     """
-    if not gains.size:
-        return np.full(len(gains), -1.0)
-    theta = np.zeros(len(gains))
+    theta = np.clip((gains / tilts).max(axis=-1), -1.0, 1.0)  # as K is at most t theta
     for _ in range(MAX_NEWTON_STEPS):
         checkpoint()
-        value, slope, _ = log_expected_wealth(law, tilts, theta[:, None])
-        terms = gains - value
-        largest = terms.max(axis=1)
-        share = np.exp(terms - largest[:, None])
-        total = share.sum(axis=1)
-        descent = (share * slope).sum(axis=1) / total
-        next_theta = np.clip(theta + (largest + np.log(total)) / descent, -1.0, 1.0)
+        value, slope, _ = log_expected_wealth(law, tilts, theta[..., None])
+        excess = gains - value
+        if gains.shape[-1] > 1:
+            largest = np.maximum(excess.max(axis=-1, keepdims=True), -1e300)
+            share = np.exp(excess - largest)
+            total = np.maximum(share.sum(axis=-1, keepdims=True), 1e-300)
+            excess, slope = largest + np.log(total), np.vecdot(share, slope)[..., None] / total
+        next_theta = np.clip(theta + (excess / np.maximum(slope, 1e-300))[..., 0], -1.0, 1.0)
         converged = np.abs(next_theta - theta) <= THETA_ROUNDING / 8
         theta = next_theta
         if converged.all():

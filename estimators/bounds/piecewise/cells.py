@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
+from estimators.bounds.mixtures import RowIndices
 from estimators.bounds.normal import log_wealth_remainder
 from estimators.bounds.piecewise.bets import SymbolBets, solve_lower_limits
-from estimators.bounds.piecewise.knot_gains import log_fourier_remainder
+from estimators.bounds.piecewise.knot_gains import log_coarse_remainders, log_fourier_remainder
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.estimate import Floats
@@ -18,165 +19,225 @@ from estimators.estimate import Floats
 CELL_VARIANCE_RATIO = 1.15  # between neighbouring cells
 MEAN_BINS = 8  # of the mean: the third moment of Berry and Esseen is small near it
 VARIANCE_PARTS = 32  # of the range of the users' own variance, if their means are free
-
-
-def cell_edges(law: PiecewiseLaw) -> Floats:
-    """Return the edges of the cells, from the least to the largest tau^2 or beyond."""
-    log_range = math.log(law.worst_variance / law.least_variance)
-    number = max(math.ceil(log_range / math.log(CELL_VARIANCE_RATIO)), 1)
-    edges: Floats = law.least_variance * CELL_VARIANCE_RATIO ** np.arange(number + 1.0)
-    return edges
-
-
-def cells_meeting(edges: Floats, interval: tuple[float, float]) -> range:
-    """Return the cells that an interval for tau^2 meets; its ends may be in any order."""
-    end_cells = np.searchsorted(edges, sorted(interval), side="right") - 1
-    first, last = np.clip(end_cells, 0, edges.size - 2).tolist()
-    return range(first, last + 1)
+_BIN_EDGES = np.linspace(-1, 1, MEAN_BINS + 1)
 
 
 def mean_bins_meeting(low: float, high: float) -> tuple[Floats, Floats]:
     """Return the ends of the bins of the mean that an interval meets, each of shape (bins,)."""
-    edges = np.linspace(-1, 1, MEAN_BINS + 1)
-    is_met = (edges[:-1] <= high) & (edges[1:] >= low)
-    return edges[:-1][is_met], edges[1:][is_met]
+    is_met = (_BIN_EDGES[:-1] <= high) & (_BIN_EDGES[1:] >= low)
+    return _BIN_EDGES[:-1][is_met], _BIN_EDGES[1:][is_met]
 
 
-class CellBet:
-    """The tilt for all data whose tau^2 is in a cell; the failure probability is p.
+@dataclasses.dataclass(frozen=True)
+class CellBets:
+    """The tilts for all data whose tau^2 is in one of some cells; the failure probability is p.
 
     Parameters
     ----------
     law : PiecewiseLaw
-    least_variance, largest_variance : float
-        The ends of the cell.
-    max_tilt, log_p : float
+        In rows, one for each cell.
+    least_variance, largest_variance : ndarray of float64, shape (cells,)
+        The ends of the cells.
+    max_tilt : ndarray of float64, shape (cells,)
+    log_p : float
+    window : ndarray of intp, shape (cells,)
+        The window of each cell.
     """
 
-    def __init__(
-        self,
-        law: PiecewiseLaw,
-        least_variance: float,
-        largest_variance: float,
-        max_tilt: float,
-        log_p: float,
-    ) -> None:
-        from scipy.special import erfcx
+    law: PiecewiseLaw
+    least_variance: Floats
+    largest_variance: Floats
+    max_tilt: Floats
+    log_p: float
+    window: RowIndices
 
-        self.law, self.log_p = law, log_p
-        self.least_variance, self.largest_variance = least_variance, largest_variance
-        cost = -log_p
-        for _ in range(3):
-            tilt = math.sqrt(max(2 * cost, 1.0) / math.sqrt(least_variance * largest_variance))
-            self.tilt = min(tilt, max_tilt)
-            cost = -log_p + math.log(float(erfcx(self.tilt * math.sqrt(2 * least_variance))))
+    @classmethod
+    def meeting(
+        cls, law: PiecewiseLaw, interval: tuple[Floats, Floats], max_tilt: Floats, log_p: float
+    ) -> CellBets:
+        """Return the cells that intervals for tau^2 meet; their ends may be in any order.
+
+        Parameters
+        ----------
+        law : PiecewiseLaw
+            Of shape (windows, levels). The cells are from the least to the largest tau^2 or beyond.
+        interval : tuple of ndarray of float64, shape (windows,)
+        max_tilt : ndarray of float64, shape (windows,)
+        log_p : float
+        """
+        log_range = np.log(law.worst_variances / law.least_variances)
+        number = np.maximum(np.ceil(log_range / math.log(CELL_VARIANCE_RATIO)), 1).astype(np.intp)
+        powers = CELL_VARIANCE_RATIO ** np.arange(number.max() + 1.0)
+        edges = law.least_variances[:, None] * powers
+        first, last = (
+            np.clip((edges <= end[:, None]).sum(axis=1) - 1, 0, number - 1)
+            for end in (np.minimum(*interval), np.maximum(*interval))
+        )
+        size = last - first + 1
+        window = np.repeat(np.arange(size.size), size)
+        cell = np.arange(window.size) - np.repeat(np.cumsum(size) - size - first, size)
+        low, high = edges[window, cell], edges[window, cell + 1]
+        return cls(law.rows(window), low, high, max_tilt[window], log_p, window)
+
+    def rows(self, chosen: RowIndices) -> CellBets:
+        """Return some of the cells."""
+        names = ("least_variance", "largest_variance", "max_tilt", "window")
+        changed = {name: getattr(self, name)[chosen] for name in names}
+        return dataclasses.replace(self, law=self.law.rows(chosen), **changed)
 
     @functools.cached_property
-    def log_fourier(self) -> float:
-        """The ln R of Graham and Vaaler for all means; far slower than :meth:`log_berry_esseen`."""
-        return min(0.0, log_fourier_remainder(self.law, self.tilt))
+    def tilt(self) -> Floats:
+        """t, shape (cells,)."""
+        from scipy.special import erfcx
 
-    def log_berry_esseen(self, low: Floats | float, high: Floats | float) -> Floats:
-        """Return ln R by Berry and Esseen, shape (..., parts): for each part of the variance.
+        cost = np.full(self.window.shape, -self.log_p)
+        middle = np.sqrt(self.least_variance * self.largest_variance)
+        for _ in range(3):
+            tilt = np.minimum(np.sqrt(np.maximum(2 * cost, 1.0) / middle), self.max_tilt)
+            cost = -self.log_p + np.log(erfcx(tilt * np.sqrt(2 * self.least_variance)))
+        tilts: Floats = tilt
+        return tilts
 
-        The means of each level's users are in intervals with these ends, of shape (..., 1) or (...,
-        levels); free means may be anywhere.
+    def log_berry_esseen(self, low: Floats, high: Floats) -> Floats:
+        """Return ln R by Berry and Esseen, shape (cells, bins, parts): for parts of the variance.
+
+        The means of each level's users are in intervals with these ends, of shape (bins, 1) or
+        (bins, levels); free means may be anywhere.
         """
         if self.law.free:  # the reports' variance is anything from that of the noise to tau^2
-            variances, largest = self._parts[:-1], np.inf
-            low, high = -1.0, 1.0
+            variances, largest = self._parts[:, :-1], np.full(self.window.shape, np.inf)
+            low, high = np.full((1, 1), -1.0), np.full((1, 1), 1.0)
         else:
-            variances, largest = np.array([self.least_variance]), self.largest_variance
+            variances, largest = self.least_variance[:, None], self.largest_variance
         return log_berry_esseen_remainder(self.law, self.tilt, variances, largest, (low, high))
 
     # Theorem 6 of docs/proofs/bets.md
-    def combine_remainders(self, log_berry_esseen_parts: Floats, fourier: float) -> Floats:
+    def combine_remainders(self, log_berry_esseen_parts: Floats, fourier: Floats) -> Floats:
         """Return ln R of both: the largest one over the parts, less what free means save.
 
-        The parts are from :meth:`log_berry_esseen`; `fourier` is :attr:`log_fourier`, or more.
+        The parts are from :meth:`log_berry_esseen`, the result has the shape (cells, bins);
+        `fourier`, shape (cells,), is a bound for all data.
         """
-        log_parts = np.minimum(log_berry_esseen_parts, fourier)
+        log_parts = np.minimum(log_berry_esseen_parts, fourier[:, None, None])
         if self.law.free:
-            concavity = 1 / (1 + self.tilt * float(self.law.coefficient.max())) ** 2
-            spread_of_means = self.least_variance - self._parts[1:]
-            log_parts = log_parts - self.tilt**2 * concavity * spread_of_means / 2
+            concavity = 1 / (1 + self.tilt * self.law.coefficient.max(axis=-1)) ** 2
+            spread_of_means = self.least_variance[:, None] - self._parts[:, 1:]
+            log_parts -= ((self.tilt**2 * concavity)[:, None] * spread_of_means / 2)[:, None]
         log_largest: Floats = log_parts.max(axis=-1)
         return log_largest
 
     @functools.cached_property
     def _parts(self) -> Floats:
-        noise_variance = min(self.law.least_variance, self.least_variance)
-        return np.linspace(noise_variance, self.least_variance, VARIANCE_PARTS + 1)
+        noise_variance = np.minimum(self.law.least_variances, self.least_variance)
+        return np.linspace(noise_variance, self.least_variance, VARIANCE_PARTS + 1, axis=-1)
 
-    def log_remainder(self, low: Floats | float, high: Floats | float) -> Floats:
+    def log_remainder(self, low: Floats, high: Floats) -> Floats:
         """Return ln R for all means from `low` to `high`: as for :meth:`log_berry_esseen`."""
-        return self.combine_remainders(self.log_berry_esseen(low, high), self.log_fourier)
+        fourier = FourierRemainders(self)
+        fourier.refine(np.arange(self.window.size))
+        return self.combine_remainders(self.log_berry_esseen(low, high), fourier.log_remainders)
 
 
-class FourierRemainders(dict[float, float]):
-    """The Fourier remainders of the cells of one law: those of one tilt are equal."""
+class FourierRemainders:
+    """Bounds of Graham and Vaaler on ln R for all means: at most 0, until they are computed.
 
-    def remainder_of(self, cell: CellBet) -> float:
-        """Return `cell.log_fourier`."""
-        if cell.tilt not in self:
-            self[cell.tilt] = cell.log_fourier
-        return self[cell.tilt]
+    `log_remainders`, shape (cells,), has the present bounds.
+    """
+
+    def __init__(self, cells: CellBets) -> None:
+        self.cells, self.log_remainders = cells, np.zeros(cells.window.shape)
+        self.is_refined = np.zeros(cells.window.shape, dtype=np.bool_)
+
+    def refine(self, chosen: RowIndices) -> None:
+        """Compute the bounds of some cells, and of those with the same law and tilt."""
+        law, tilt = self.cells.law, self.cells.tilt
+        for cell in chosen.tolist():
+            if not self.is_refined[cell]:
+                of_cell = law.rows(cell)
+                is_same = (law.counts == of_cell.counts) & (law.coefficient == of_cell.coefficient)
+                is_same_cell = is_same.all(axis=1) & (tilt == tilt[cell])
+                self.log_remainders[is_same_cell] = log_fourier_remainder(of_cell, tilt[cell])
+                self.is_refined |= is_same_cell
+
+    def estimate(self, chosen: RowIndices) -> None:
+        """Compute coarse bounds of some cells together."""
+        coarse = log_coarse_remainders(self.cells.law.rows(chosen), self.cells.tilt[chosen])
+        self.log_remainders[chosen] = np.minimum(self.log_remainders[chosen], coarse)
 
 
 # Theorem 7 of docs/proofs/bets.md
 def limits_in_all_cells(
-    bets: SymbolBets, cells: Sequence[CellBet], mean_limits: tuple[float, float]
-) -> tuple[float, float]:
-    """Return lower limits of theta and of -theta that hold in all cells.
+    bets: SymbolBets, cells: CellBets, mean_limits: tuple[Floats, Floats]
+) -> Floats:
+    """Return lower limits of theta and of -theta that hold in all cells, shape (2, windows).
 
     Parameters
     ----------
     bets : SymbolBets
-    cells : sequence of CellBet
-    mean_limits : tuple of float
+        Of windows in rows.
+    cells : CellBets
+    mean_limits : tuple of ndarray of float64, shape (windows,)
         Lower limits of both that hold besides: the result is not below them.
     """
-    tilts = np.array([cell.tilt for cell in cells])
-    gains = bets.gains_of_both_sides(tilts)
-    bin_low, bin_high = mean_bins_meeting(mean_limits[0], -mean_limits[1])
-    bin_ends = np.stack([bin_low, -bin_high[::-1]]), np.stack([bin_high, -bin_low[::-1]])
+    window, mean_low = cells.window, np.stack(mean_limits)
+    gains = bets.rows(window).gains_of_both_sides(cells.tilt[:, None])
+    is_met = (_BIN_EDGES[:-1] <= -mean_low[1].min()) & (_BIN_EDGES[1:] >= mean_low[0].min())
+    low, high = _BIN_EDGES[:-1][is_met], _BIN_EDGES[1:][is_met]
+    ends = np.stack([low, -high[::-1]]), np.stack([high, -low[::-1]])
     if bets.law.free:
-        bin_ends = np.full((2, 1), -1.0), np.full((2, 1), 1.0)
-    log_parts = [cell.log_berry_esseen(*(end[..., None] for end in bin_ends)) for cell in cells]
+        ends = np.full((2, 1), -1.0), np.full((2, 1), 1.0)
+    log_parts = [
+        cells.log_berry_esseen(*(end[:, None] for end in pair)) for pair in zip(*ends, strict=True)
+    ]
 
-    def limits(cell_rows: list[int], fourier: list[float]) -> Floats:
-        """Return both limits in some cells, shape (2, cells)."""
-        pairs = zip(cell_rows, fourier, strict=True)
-        costs = [cells[i].combine_remainders(log_parts[i], x) - cells[i].log_p for i, x in pairs]
-        cost = np.array([np.broadcast_to(x, bin_ends[0].shape) for x in costs]) + LOG_P_SAFETY
-        surplus = gains[:, cell_rows, None] - cost.swapaxes(0, 1)
-        tilt = np.broadcast_to(tilts[cell_rows][None, :, None], surplus.shape)
-        bin_limits = solve_lower_limits(bets.law, tilt.reshape(-1, 1), surplus.reshape(-1, 1))
-        return _advance_through_bins(bin_limits.reshape(surplus.shape), bin_ends[1], mean_limits)
+    def limits(chosen: RowIndices) -> Floats:
+        """Return both limits in some cells with the present bounds, shape (2, cells)."""
+        some, remainders = cells.rows(chosen), fourier.log_remainders[chosen]
+        cost = [some.combine_remainders(x[chosen], remainders) - some.log_p for x in log_parts]
+        surplus = gains[:, chosen] - np.stack(cost) - LOG_P_SAFETY
+        laws = some.law.rows((slice(None), None))
+        bin_limits = solve_lower_limits(laws, some.tilt[:, None, None], surplus[..., None])
+        return _advance_through_bins(bin_limits, ends, mean_low[:, some.window])
 
-    optimistic_limits = limits(list(range(len(cells))), [0.0] * len(cells))
-    common_limits, remainders = np.ones(2), FourierRemainders()
-    for row in np.argsort(optimistic_limits.sum(axis=0), kind="stable").tolist():
-        # a cell whose optimistic limits are above another's cannot decide
-        if (optimistic_limits[:, row] < common_limits).any():
-            cell_limits = limits([row], [remainders.remainder_of(cells[row])])[:, 0]
-            common_limits = np.minimum(common_limits, cell_limits)
-    return float(common_limits[0]), float(common_limits[1])
+    fourier, cell_limits = FourierRemainders(cells), np.empty((2, window.size))
+    every = np.arange(window.size)
+    cell_limits[:] = limits(every)
+    common_limits = np.ones(mean_low.shape)
+    is_estimated = False
+    while True:
+        # a cell whose limits are above another's cannot decide, though a better bound raised them
+        is_open = ~fourier.is_refined & (cell_limits < common_limits[:, window]).any(axis=0)
+        if not is_open.any():
+            break
+        if fourier.is_refined.any() and not is_estimated:
+            fourier.estimate(every[is_open])
+            cell_limits[:, is_open] = limits(every[is_open])
+            is_estimated = True
+            continue
+        total = np.where(is_open, cell_limits.sum(axis=0), np.inf)
+        order = np.lexsort((total, window))
+        first = order[np.searchsorted(window[order], np.unique(window[is_open]))]
+        before = fourier.is_refined.copy()
+        fourier.refine(first)
+        refined = every[fourier.is_refined & ~before]
+        cell_limits[:, refined] = limits(refined)
+        for side, side_limits in zip(common_limits, cell_limits, strict=True):
+            np.minimum.at(side, window[refined], side_limits[refined])
+    return common_limits
 
 
 def _advance_through_bins(
-    bin_limits: Floats, ends: Floats, mean_limits: tuple[float, float]
+    bin_limits: Floats, ends: tuple[Floats, Floats], mean_limits: Floats
 ) -> Floats:
     """Return how far all is rejected, bin by bin, shape (2, cells).
 
-    `bin_limits`, shape (2, cells, bins), are the limits by the remainder of each bin; `ends`, shape
-    (2, bins), the last theta of each bin.
+    `bin_limits`, shape (2, cells, bins), are the limits by the remainder of each bin; `ends`, each
+    of shape (2, bins), the first and the last theta of each bin; `mean_limits`, shape (2, cells).
     """
-    limits = np.broadcast_to(np.array(mean_limits)[:, None], bin_limits.shape[:2]).copy()
-    is_advancing = np.ones(limits.shape, dtype=np.bool_)
-    for bin_number in range(ends.shape[1]):
-        end = ends[:, bin_number, None]
-        is_in_bin = is_advancing & (end > limits)
+    limits, is_advancing = mean_limits.copy(), np.ones(mean_limits.shape, dtype=np.bool_)
+    for bin_number in range(ends[1].shape[1]):
+        begin, end = (side[:, bin_number, None] for side in ends)
+        is_in_bin = is_advancing & (end > limits) & (begin <= -mean_limits[::-1])
         limits = np.where(
             is_in_bin, np.maximum(limits, np.minimum(bin_limits[..., bin_number], end)), limits
         )
@@ -186,44 +247,44 @@ def _advance_through_bins(
 
 def log_berry_esseen_remainder(
     law: PiecewiseLaw,
-    tilt: float,
+    tilt: Floats,
     least_variance: Floats,
-    largest_variance: float,
-    mean_interval: tuple[Floats | float, Floats | float],
+    largest_variance: Floats,
+    mean_interval: tuple[Floats, Floats],
 ) -> Floats:
     """Return ln R for all data of these variances.
 
-    Theorem 5 of docs/proofs/bets.md; shape (..., k).
+    Theorem 5 of docs/proofs/bets.md; shape (k, bins, parts).
 
     Parameters
     ----------
     law : PiecewiseLaw
-    tilt : float
-    least_variance : ndarray of float64, shape (k,)
+        In k rows.
+    tilt : ndarray of float64, shape (k,)
+    least_variance : ndarray of float64, shape (k, parts)
         The least variance of S.
-    largest_variance : float
+    largest_variance : ndarray of float64, shape (k,)
         The largest variance of S, infinite if it is unknown.
-    mean_interval : tuple of float, or of ndarray of float64, shape (..., 1) or (..., levels)
+    mean_interval : tuple of ndarray of float64, shape (bins, 1) or (bins, levels)
         The ends of intervals for the means of all users.
     """
     symbols, weight = law.symbols, law.counts * law.coefficient**2
-    stake = tilt * law.coefficient
-    report_variance = np.minimum(symbols.squares.max(axis=1), largest_variance / weight)
+    stake = (tilt[:, None] * law.coefficient)[:, None]
+    report_variance = np.minimum(symbols.squares.max(axis=1), largest_variance[:, None] / weight)
     growth_at_low, growth_at_high = 1 + stake * mean_interval[0], 1 + stake * mean_interval[1]
-    highest_growth = (growth_at_high + stake**2 * report_variance / growth_at_low)[..., None]
+    highest_growth = growth_at_high + stake**2 * report_variance[:, None] / growth_at_low
     # 1 where there is no symbol, which only lowers `variance_factor`
-    growth = 1 + stake[:, None] * symbols.values
-    log_growth = np.log(growth)
-    log_ratio = log_growth - np.log(highest_growth)
+    growth = 1 + stake[..., None] * symbols.values
+    log_growth, log_highest = np.log(growth), np.log(highest_growth)
+    log_ratio = log_growth - log_highest[..., None]
     is_near = np.abs(log_ratio) < 1e-4
-    log_mean = np.where(
-        is_near,
-        np.maximum(growth, highest_growth),
-        (growth - highest_growth) / np.where(is_near, 1.0, log_ratio),
-    )
-    variance_factor = (growth / log_mean**2 / growth_at_high[..., None]).min(axis=(-2, -1))
-    gap_below = np.log(highest_growth[..., 0]) - log_growth.min(axis=1)
-    gap_above = log_growth.max(axis=1) - np.log(growth_at_low)
+    difference = growth - highest_growth[..., None]
+    log_mean = difference / np.where(is_near, 1.0, log_ratio)
+    log_mean[is_near] = np.maximum(growth, highest_growth[..., None])[is_near]
+    variance_factor = (growth / log_mean**2).min(axis=-1) / growth_at_high
+    gap_below = log_highest - log_growth.min(axis=-1)
+    gap_above = log_growth.max(axis=-1) - np.log(growth_at_low)
     max_deviation = np.maximum(gap_above, gap_below).max(axis=-1)
-    sd = np.sqrt(variance_factor[..., None] * least_variance) * tilt
+    sd = np.sqrt(variance_factor.min(axis=-1)[..., None] * least_variance[:, None])
+    sd *= tilt[:, None, None]
     return log_wealth_remainder(sd, max_deviation[..., None])

@@ -12,102 +12,101 @@ from estimators.bounds.fourier.phases import Phases
 from estimators.bounds.fourier.remainder import frequency_nodes, log_remainder
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.estimate import Floats
-from estimators.exact.piecewise_shapes import T, WindowShape
+from estimators.exact.piecewise_shapes import WindowShape
 
 MAX_RELATIVE_FREQUENCY = 200.0  # of tau: what is beyond gains less than 1% of R
+COARSE_NODES = np.array([*range(13), 18, 27, 40])
+"""In halves of a standard deviation of W; the bound is up to 5% of a width above that of all."""
 
 
 def log_fourier_remainder(law: PiecewiseLaw, tilt: float) -> float:
     """Return ln R for all data at tilt t: Theorem 4 (2) of docs/proofs/bets.md."""
-    gains = _KnotGains(law, tilt)
-    frequencies = frequency_nodes(law.counts, gains.variance)
-    phases = Phases.near_nodes(
-        frequencies[: max(64, int(np.searchsorted(frequencies, MAX_RELATIVE_FREQUENCY)))]
-    )
-    modulus = gains.log_modulus(phases)
-    return float(log_remainder(1.0, phases.nodes, modulus, law.counts, gains.variance))
+    gains = _KnotGains(law, np.array([tilt]))
+    frequencies = frequency_nodes(law.counts, gains.variance[0])
+    frequencies = frequencies[: max(64, int(np.searchsorted(frequencies, MAX_RELATIVE_FREQUENCY)))]
+    return float(gains.log_remainders(Phases.near_nodes(frequencies), np.ones(1))[0])
+
+
+def log_coarse_remainders(law: PiecewiseLaw, tilts: Floats) -> Floats:
+    """Return larger bounds on ln R that cost less, shape (k,), for laws and tilts in rows."""
+    gains = _KnotGains(law, tilts)
+    sd = np.sqrt(np.vecdot(gains.variance, law.counts))
+    step = int((sd / np.sqrt(gains.variance.max(axis=-1))).min())  # half a report's
+    nodes = np.union1d(COARSE_NODES, np.arange(0, COARSE_NODES[-1], max(step, 1)))
+    return gains.log_remainders(Phases(0.5, nodes), sd)
 
 
 class _Knots(NamedTuple):
-    """The symbols of all levels in a row, and the windows of all levels in a row.
+    """The symbols of all levels in a row, and the knots of all levels in a row.
 
     Attributes
     ----------
     values, level : ndarray, shape (symbols,)
         y_j and their level.
-    knots, level_of_window, outside, extra : ndarray, shape (windows,)
-        The knots x_s, their level, the probability outside of the window, and what is added inside.
-    window_symbols, level_symbols : pairs of ndarray of intp, shape (windows,)
-        The first symbol of the window, and of its level, and the one after their last.
+    knots, level_of_knot : ndarray, shape (knots,)
+        x_s and their level.
     first : ndarray of intp, shape (levels,)
-        The first window of each level.
+        The first knot of each level.
+    levels : list of triples of a slice, a slice and an ndarray of float64
+        The symbols of each level, its knots, and the probabilities of its symbols given each knot.
     """
 
     values: Floats
     level: NDArray[np.intp]
     knots: Floats
-    level_of_window: NDArray[np.intp]
-    window_symbols: tuple[NDArray[np.intp], NDArray[np.intp]]
-    level_symbols: tuple[NDArray[np.intp], NDArray[np.intp]]
-    outside: Floats
-    extra: Floats
+    level_of_knot: NDArray[np.intp]
     first: NDArray[np.intp]
+    levels: list[tuple[slice, slice, Floats]]
 
 
 @functools.lru_cache(maxsize=64)
 def _knots_of(shapes: tuple[WindowShape, ...]) -> _Knots:
-    symbols = np.array([shape.symbols for shape in shapes])
-    windows = np.array([shape.windows for shape in shapes])
-    first_symbol = np.cumsum(symbols) - symbols
-    first = np.cumsum(windows) - windows
-    rows = np.arange(len(shapes))
-    level_of_window = np.repeat(rows, windows)
-    start = first_symbol[level_of_window] + np.arange(windows.sum()) - first[level_of_window]
-    width = np.array([shape.window for shape in shapes])
-    outside_probabilities = np.array([float(shape.outside) for shape in shapes])
-    extra_probabilities = np.array([float(shape.inside - shape.outside) for shape in shapes])
+    symbols = [shape.symbols for shape in shapes]
+    knots = [shape.windows for shape in shapes]
+    levels, first_symbol, first_knot = [], 0, 0
+    for shape in shapes:
+        level_symbols = slice(first_symbol, first_symbol := first_symbol + shape.symbols)
+        level_knots = slice(first_knot, first_knot := first_knot + shape.windows)
+        levels.append((level_symbols, level_knots, shape.chances))
     return _Knots(
         np.concatenate([shape.values for shape in shapes]),
-        np.repeat(rows, symbols),
+        np.repeat(np.arange(len(shapes)), symbols),
         np.concatenate([shape.knots for shape in shapes]),
-        level_of_window,
-        (start, start + width[level_of_window]),
-        (first_symbol[level_of_window], (first_symbol + symbols)[level_of_window]),
-        outside_probabilities[level_of_window],
-        extra_probabilities[level_of_window],
-        first,
+        np.repeat(np.arange(len(shapes)), knots),
+        np.cumsum(knots, dtype=np.intp) - np.array(knots),
+        levels,
     )
 
 
 class _KnotGains:
-    """The tilted laws of the gain of one report of each level, given each knot."""
+    """The tilted laws of the gain of one report of each level, given each knot, in rows of laws."""
 
-    def __init__(self, law: PiecewiseLaw, tilt: float) -> None:
+    def __init__(self, law: PiecewiseLaw, tilts: Floats) -> None:
+        self.counts = law.counts
         self.knots = table = _knots_of(law.shapes)
-        stakes = tilt * law.coefficient
-        self.grown = stakes[table.level] * table.values
-        self.gain = np.log1p(self.grown)
-        self.fair = 1 + stakes[table.level_of_window] * table.knots
-        mean, square = self._means(np.stack([self.gain, self.gain**2]))
-        self.variance = np.maximum.reduceat(square - mean**2, table.first)
+        stakes = tilts[:, None] * law.coefficient
+        grown = stakes[:, table.level] * table.values
+        self.growth, self.gain = 1 + grown, np.log1p(grown)
+        self.fair = 1 + stakes[:, table.level_of_knot] * table.knots
+        moments = self._sums(self.growth[..., None] * np.stack([self.gain, self.gain**2], axis=-1))
+        mean, square = np.moveaxis(moments, -1, 0) / self.fair
+        self.variance = np.maximum.reduceat(square - mean**2, table.first, axis=-1)
 
-    def _means(self, terms: NDArray[T]) -> NDArray[T]:
-        """Return the tilted means given each knot, of terms of shape (k, symbols)."""
-        table = self.knots
-        running = np.zeros((len(terms), terms.shape[1] + 1), dtype=terms.dtype)
-        np.cumsum(terms * (1 + self.grown), axis=1, out=running[:, 1:])
-        (first, last), (level_first, level_last) = table.window_symbols, table.level_symbols
-        means = running[:, last] - running[:, first]
-        means *= table.extra / self.fair
-        level_sums = running[:, level_last] - running[:, level_first]
-        level_sums *= table.outside / self.fair
-        means += level_sums
-        return means
+    def _sums(self, terms: Floats) -> Floats:
+        """Return the means given each knot of terms of shape (laws, symbols, k)."""
+        sums = np.empty((len(terms), self.knots.knots.size, terms.shape[-1]))
+        for symbols, knots, chances in self.knots.levels:
+            np.matmul(chances, terms[:, symbols], out=sums[:, knots])
+        return sums
 
-    def log_modulus(self, phases: Phases) -> Floats:
-        """Return ln of the largest modulus over the knots, shape (levels, nodes)."""
-        means = self._means(phases.factors_of(self.gain))
-        square = np.maximum.reduceat(means.real**2 + means.imag**2, self.knots.first, axis=1)
+    def log_remainders(self, phases: Phases, unit: Floats) -> Floats:
+        """Return ln R of each law, shape (laws,), with nodes that are divided by its `unit`."""
+        terms = phases.factors_of(self.gain / unit[:, None], self.growth)
+        sums = self._sums(terms.view(np.float64))
+        np.square(sums, out=sums)
+        square = (sums[..., ::2] + sums[..., 1::2]) / (self.fair**2)[..., None]
+        square = np.maximum.reduceat(square, self.knots.first, axis=1)
         with np.errstate(divide="ignore"):
-            log_moduli: Floats = np.log(square.T) / 2
-        return np.minimum(log_moduli, 0.0)
+            log_moduli = np.minimum(np.log(square) / 2, 0.0)
+        nodes = phases.nodes / unit[:, None]
+        return log_remainder(1.0, nodes, log_moduli, self.counts, self.variance)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,6 +54,11 @@ class PiecewiseLaw(Law):
     ----------
     shapes : tuple of WindowShape
         One for each level.
+
+    Notes
+    -----
+    Bets take laws of many windows, too: `counts`, `coefficient` and `contrast` then have the shape
+    (windows, levels).
     """
 
     shapes: tuple[WindowShape, ...]
@@ -73,6 +78,11 @@ class PiecewiseLaw(Law):
         """
         ones = np.ones_like(coefficient)
         return cls(counts, coefficient, ones, free=free, shapes=tuple(shapes))
+
+    def rows(self, windows: Any) -> PiecewiseLaw:
+        """Return the laws of these windows, an index as of numpy; None: of the one, in a row."""
+        changed = {x: getattr(self, x)[windows] for x in ("counts", "coefficient", "contrast")}
+        return dataclasses.replace(self, **changed)
 
     @property
     def is_determined_by_mean(self) -> bool:
@@ -152,15 +162,25 @@ class PiecewiseLaw(Law):
         slopes: Floats = -2 * theta[:, None] * self.contrast
         return slopes
 
-    @functools.cached_property
+    @property
     def worst_variance(self) -> float:
         """The largest variance of S over all data."""
-        return float(self.variances(np.zeros(1))[0] @ (self.counts * self.coefficient**2))
+        return float(self.worst_variances)
 
     @functools.cached_property
-    def least_variance(self) -> float:
-        """The least variance of S over all data: that of the noise."""
-        return float(self.symbols.least_noise @ (self.counts * self.coefficient**2))
+    def worst_variances(self) -> Floats:
+        """The same of each window, shape (...)."""
+        return self._summed(self.symbols.squares[:, 0])
+
+    @functools.cached_property
+    def least_variances(self) -> Floats:
+        """The least variance of S over all data: that of the noise; shape (...)."""
+        return self._summed(self.symbols.least_noise)
+
+    def _summed(self, variances: Floats) -> Floats:
+        """Return the variance of S from those of one report."""
+        variance: Floats = np.vecdot(self.counts * self.coefficient**2, variances)
+        return variance
 
     # Theorem 6 of docs/proofs/laws.md
     def moments(self, theta: Floats) -> Moments:
@@ -175,7 +195,7 @@ class PiecewiseLaw(Law):
         max_report = float((self.symbols.largest * self.coefficient).max())
         max_deviation = max_report + np.abs(theta)[:, None] * float(self.coefficient.max())
         return Moments(
-            self.least_variance + weight.sum() * edges[:, :-1],
+            self.least_variances + weight.sum() * edges[:, :-1],
             largest_variance,
             largest_variance * max_deviation,
         )
@@ -188,7 +208,7 @@ class PiecewiseLaw(Law):
         gain, slope = self._free_tangent(theta, slopes)
         largest_variance = largest_variance + gain + np.abs(slope) * radius
         max_deviation = ((self.symbols.largest + 1) * self.coefficient).max()
-        least_variance = np.full((theta.size, 1), self.least_variance)
+        least_variance = np.full((theta.size, 1), self.least_variances)
         return Moments(
             least_variance, largest_variance[:, None], (largest_variance * max_deviation)[:, None]
         )

@@ -9,12 +9,7 @@ import numpy as np
 from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS
 from estimators.bounds.normal import normal_quantile
 from estimators.bounds.piecewise.bets import MAX_STAKE, SymbolBets
-from estimators.bounds.piecewise.cells import (
-    CellBet,
-    cell_edges,
-    cells_meeting,
-    limits_in_all_cells,
-)
+from estimators.bounds.piecewise.cells import CellBets, limits_in_all_cells
 from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.estimate import Floats
 from estimators.question import Question
@@ -24,22 +19,24 @@ CELL_CHOICE_SHARE = 0.01
 MAX_CENTRE_DISTANCE = 0.15
 """Of a report's least standard deviation: how far a mean is from the centre of squares at most."""
 CENTRES_PER_BATCH = 64  # of squares, whose intervals are computed together
+WINDOWS_PER_BATCH = 32  # whose arrays a cache holds
 
 
 def symbol_limits(
-    bets: SymbolBets, question: Question, log_p: float, total: float
-) -> tuple[float, float]:
-    """Return bounds on the mean in [-1, 1] for a question.
+    bets: SymbolBets, question: Question, log_p: float, total: Floats | float
+) -> tuple[Floats, Floats]:
+    """Return bounds on the mean in [-1, 1] for a question, of each window.
 
     With p near 1/2, both sides may reject the estimate.
 
     Parameters
     ----------
     bets : SymbolBets
+        Of one window, or of windows in rows: results are numbers, or have the shape (windows,).
     question : Question
         Its `bound` determines the interval.
     log_p : float
-    total : float
+    total : float or ndarray of float64
         From :func:`estimators.weights.total_weight`, for ``anytime``.
 
     Examples
@@ -51,93 +48,97 @@ def symbol_limits(
     >>> law = PiecewiseLaw.of([shape], np.array([3e3]), np.array([1 / 3e3]), free=False)
     >>> question = Question(bound="fixed")
     >>> lower, upper = symbol_limits(SymbolBets(law, counts), question, np.log(0.025), 3e3)
-    >>> round(lower, 3), round(upper, 3)
+    >>> round(float(lower), 3), round(float(upper), 3)
     (-0.033, 0.033)
     """
     if question.bound == "normal":
         return _normal_limits(bets, log_p)
     if question.bound == "anytime":
-        return anytime_lower_limit(bets, log_p, total), -anytime_lower_limit(
-            bets.mirrored(), log_p, total
-        )
+        lower, mirrored = anytime_lower_limits(bets, log_p, total)
+        return lower, -mirrored
     return fixed_limits(bets, log_p)
 
 
 # Theorem 3 of docs/proofs/bets.md
-def anytime_lower_limit(bets: SymbolBets, log_p: float, total: float) -> float:
-    """Return a theta that the mixture rejects as too small: now, or at any time before.
+def anytime_lower_limits(bets: SymbolBets, log_p: float, total: Floats | float) -> Floats:
+    """Return a theta that the mixture rejects as too small, now or before; and for the mirrored.
 
-    Parameters are as in :func:`symbol_limits`.
+    The result has the shape (2, ...); parameters are as in :func:`symbol_limits`.
     """
-    tilts = MIXTURE_TILTS * total
-    allowed = tilts <= bets.max_tilt
-    tilts = tilts[allowed]
-    return bets.lower_limit(
-        tilts, bets.gains(tilts) + LOG_MIXTURE_WEIGHTS[allowed] + log_p - LOG_P_SAFETY
-    )
+    tilts = MIXTURE_TILTS * np.asarray(total)[..., None]
+    is_allowed = tilts <= bets.max_tilt[..., None]
+    used = is_allowed.any(axis=tuple(range(is_allowed.ndim - 1)))
+    cost = np.where(is_allowed, LOG_P_SAFETY - log_p - LOG_MIXTURE_WEIGHTS, np.inf)
+    if not used.any():
+        return np.full((2, *tilts.shape[:-1]), -1.0)
+    return bets.lower_limits(tilts[..., used], cost[..., used])
 
 
 # Theorem 7 of docs/proofs/bets.md
-def fixed_limits(bets: SymbolBets, log_p: float) -> tuple[float, float]:
+def fixed_limits(bets: SymbolBets, log_p: float) -> tuple[Floats, Floats]:
     """Return both limits for a number of reports that is fixed in advance."""
-    law, log_statement_p = bets.law, log_p + math.log(CELL_CHOICE_SHARE)
+    if bets.counts.ndim == 2:
+        lower, upper = fixed_limits(bets.rows(None), log_p)
+        return lower[0], upper[0]
+    if len(bets.counts) > WINDOWS_PER_BATCH:
+        begins = range(0, len(bets.counts), WINDOWS_PER_BATCH)
+        parts = [bets.rows(slice(begin, begin + WINDOWS_PER_BATCH)) for begin in begins]
+        limits = [fixed_limits(part, log_p) for part in parts]
+        lower, upper = (np.concatenate(side) for side in zip(*limits, strict=True))
+        return lower, upper
+    log_statement_p = log_p + math.log(CELL_CHOICE_SHARE)
     low, high = mean_interval(bets, log_statement_p)
+    variance = variance_interval(bets, (low, high), log_statement_p)
     log_left = log_p + math.log1p(-4 * CELL_CHOICE_SHARE)
-    edges = cell_edges(law)
-    cells = [
-        CellBet(law, float(edges[cell]), float(edges[cell + 1]), bets.max_tilt, log_left)
-        for cell in cells_meeting(edges, variance_interval(bets, (low, high), log_statement_p))
-    ]
-    lower, upper = limits_in_all_cells(bets, cells, (low, -high))
-    return lower, -upper
+    cells = CellBets.meeting(bets.law, variance, bets.max_tilt, log_left)
+    lower, mirrored = limits_in_all_cells(bets, cells, (low, -high))
+    return lower, -mirrored
 
 
-def mean_interval(bets: SymbolBets, log_p: float) -> tuple[float, float]:
+def mean_interval(bets: SymbolBets, log_p: float) -> tuple[Floats, Floats]:
     """Return an interval for the mean; each of its ends fails with probability p.
 
     Fabricated counts may reject all means: it is then from the one limit to the other.
     """
-    total = float(bets.law.counts.sum())  # the tilts of the mixture suit reports of one weight
-    limits = [
-        anytime_lower_limit(bets, log_p, total),
-        -anytime_lower_limit(bets.mirrored(), log_p, total),
-    ]
-    return min(limits), max(limits)
+    total = bets.law.counts.sum(axis=-1)  # the tilts of the mixture suit reports of one weight
+    lower, mirrored = anytime_lower_limits(bets, log_p, total)
+    return np.minimum(lower, -mirrored), np.maximum(lower, -mirrored)
 
 
-def _normal_limits(bets: SymbolBets, log_p: float) -> tuple[float, float]:
+def _normal_limits(bets: SymbolBets, log_p: float) -> tuple[Floats, Floats]:
     """Return the limits of a normal law with the variance that was observed."""
-    theta = bets.mean
-    variance = bets.observed_variance(min(max(theta, -1.0), 1.0))
-    margin = normal_quantile(log_p) * math.sqrt(variance)
-    lower, upper = np.clip([theta - margin, theta + margin], -1, 1).tolist()
-    return lower, upper
+    variance = bets.observed_variance(np.clip(bets.mean, -1.0, 1.0))
+    margin = normal_quantile(log_p) * np.sqrt(variance)
+    return np.clip(bets.mean - margin, -1, 1), np.clip(bets.mean + margin, -1, 1)
 
 
 # Theorem 8 of docs/proofs/bets.md
 def variance_interval(
-    bets: SymbolBets, mean_interval: tuple[float, float], log_p: float
-) -> tuple[float, float]:
+    bets: SymbolBets, mean_interval: tuple[Floats, Floats], log_p: float
+) -> tuple[Floats, Floats]:
     """Return an interval for tau^2; each of its ends fails with probability p.
 
     Parameters
     ----------
     bets : SymbolBets
-    mean_interval : tuple of float
+        Of windows in rows.
+    mean_interval : tuple of ndarray of float64, shape (windows,)
         The ends of an interval for the mean, which has to be right.
     log_p : float
     """
     law, weight = bets.law, bets.square_weight
-    half = MAX_CENTRE_DISTANCE * math.sqrt(law.least_variance / weight)
-    first, last = (math.floor(x / (2 * half) + 0.5) for x in mean_interval)
-    low, high = math.inf, -math.inf
-    for start in range(first, last + 1, CENTRES_PER_BATCH):
-        stop = min(start + CENTRES_PER_BATCH, last + 1)
-        centres = 2 * half * np.arange(start, stop, dtype=np.float64)
-        square_low, square_high = square_sum_intervals(bets, centres, log_p)
-        low, high = min(low, float(square_low.min())), max(high, float(square_high.max()))
-    rounding = 1e-12 * law.worst_variance
-    return low - half**2 * weight - rounding, high + rounding
+    half = MAX_CENTRE_DISTANCE * np.sqrt(law.least_variances / weight)
+    first, last = (np.floor(x / (2 * half) + 0.5) for x in mean_interval)
+    size = (last - first).astype(np.intp) + 1
+    window, starts = np.repeat(np.arange(size.size), size), np.cumsum(size) - size
+    centres = 2 * half[window] * (np.arange(window.size) - (starts - first)[window])
+    ends = np.empty((2, window.size))
+    for begin in range(0, window.size, CENTRES_PER_BATCH):
+        part = slice(begin, begin + CENTRES_PER_BATCH)
+        ends[:, part] = square_sum_intervals(bets.rows(window[part]), centres[part], log_p)
+    rounding = 1e-12 * law.worst_variances
+    low = np.minimum.reduceat(ends[0], starts) - half**2 * weight - rounding
+    return low, np.maximum.reduceat(ends[1], starts) + rounding
 
 
 def square_sum_intervals(bets: SymbolBets, centres: Floats, log_p: float) -> tuple[Floats, Floats]:
@@ -146,21 +147,25 @@ def square_sum_intervals(bets: SymbolBets, centres: Floats, log_p: float) -> tup
     Parameters
     ----------
     bets : SymbolBets
+        In k rows.
     centres : ndarray of float64, shape (k,)
         a.
     log_p : float
         ln of the probability with which each end fails, for each a by itself.
     """
-    law = bets.law
-    n, s = float(law.counts.sum()), law.coefficient
-    centre_per_report = centres[:, None] * (np.full_like(s, 1 / n) if law.free else s)
-    squared_deviations = (s[:, None] * law.symbols.values - centre_per_report[..., None]) ** 2
+    law, n, s = bets.law, bets.law.counts.sum(axis=-1)[:, None], bets.law.coefficient
+    centre_per_report = centres[:, None] * (1 / n if law.free else s)
+    squared_deviations = (s[..., None] * law.symbols.values - centre_per_report[..., None]) ** 2
     max_square = (np.abs(s * law.symbols.largest) + np.abs(centre_per_report)).max(axis=1) ** 2
-    tilt_count = 2 + max(0, math.ceil(math.log2(n) / 2))
-    tilts = MAX_STAKE / max_square[:, None] * 2.0 ** -np.arange(tilt_count)
+    tilt_count = 2 + np.maximum(0, np.ceil(np.log2(n) / 2))
+    rank = np.arange(float(tilt_count.max()))
+    tilts = MAX_STAKE / max_square[:, None] * 2.0**-rank
     stakes = tilts[:, :, None] * squared_deviations.reshape(centres.size, 1, -1)
-    gain_above, gain_below = (np.log1p(x) @ bets.counts.ravel() for x in (stakes, -stakes))
-    cost = LOG_P_SAFETY - log_p + math.log(tilt_count)
+    counts = bets.counts.reshape(centres.size, 1, -1)
+    gain_above, gain_below = (np.vecdot(np.log1p(x), counts) for x in (stakes, -stakes))
+    cost = LOG_P_SAFETY - log_p + np.log(tilt_count)
     low = n / tilts * np.expm1((gain_above - cost) / n)
     high = -n / tilts * np.expm1((gain_below - cost) / n)
+    is_used = rank < tilt_count
+    low, high = np.where(is_used, low, -np.inf), np.where(is_used, high, np.inf)
     return low.max(axis=1), high.min(axis=1)

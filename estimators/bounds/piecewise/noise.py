@@ -102,22 +102,22 @@ class PiecewiseNoise:
 
 def _largest_cumulants(shape: WindowShape, tilt: Floats) -> Floats:
     """Return the largest ln E[e^(t (Y - x)) | x] of each piece, shape (k, pieces)."""
-    grown = shape.means(np.expm1(tilt[:, None] * shape.values))
+    grown = np.expm1(tilt[:, None] * shape.values) @ shape.chances.T
     return largest_cumulants(tilt, shape.knots, grown)
 
 
 def _tilted_moments(shape: WindowShape, tilt: float) -> tuple[Floats, Floats]:
     """Return E[e^(t Y)] and at least the tilted variance, at each knot, shapes (knots,)."""
     y = shape.values
-    mass, first, second = shape.means(np.exp(tilt * y) * np.stack([np.ones_like(y), y, y * y]))
+    terms = np.exp(tilt * y) * np.stack([np.ones_like(y), y, y * y])
+    mass, first, second = terms @ shape.chances.T
     return mass, np.maximum(second / mass - (first / mass) ** 2, VARIANCE_ROUNDING * y[-1] ** 2)
 
 
 def _log_moduli(shape: WindowShape, tilt: float, phases: Phases) -> Floats:
     """Return ln |E[e^((t + i tau) Y)]| at each knot, shape (knots, nodes)."""
-    tilted_phases = phases.factors_of(shape.values)
-    tilted_phases *= np.exp(tilt * shape.values)
-    means = shape.means(tilted_phases)
+    terms = phases.factors_of(shape.values, np.exp(tilt * shape.values))
+    means = (shape.chances @ terms.view(np.float64)) ** 2
     with np.errstate(divide="ignore"):
-        log_moduli: Floats = np.log(means.real**2 + means.imag**2).T / 2
+        log_moduli: Floats = np.log(means[:, ::2] + means[:, 1::2]) / 2
     return log_moduli

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators.bounds.piecewise.cells import CellBet
+from estimators.bounds.piecewise.cells import CellBets
 from estimators.bounds.piecewise.limits import symbol_limits
 from estimators.mechanisms import Piecewise
 from estimators.question import Question
@@ -74,25 +74,26 @@ def test_the_remainder_bounds_that_of_tilted_samples(epsilon: str, kind: str, fr
     means = each @ shape.values
     theta, spread = float(means.mean()), float((each @ shape.values**2).mean())
     tau2 = (spread - theta**2) / n
-    bet = CellBet(law, tau2 / 1.02, tau2 * 1.02, sample.max_tilt, LOG_P)
-    gain = np.log1p(bet.tilt / n * shape.values)
+    bets, at = sample.bets([np.zeros(shape.symbols)]), np.array([tau2])
+    cell = CellBets(
+        law.rows(None), at / 1.02, at * 1.02, bets.max_tilt[None], LOG_P, np.zeros(1, dtype=int)
+    )
+    gain = np.log1p(cell.tilt / n * shape.values)
     tilted = each * np.exp(gain)
     exact = float(np.log(tilted.sum(axis=1)).sum()) * n / len(users)
     tilted /= tilted.sum(axis=1, keepdims=True)
     runs = 4000
     drawn = sum(rng.multinomial(n // len(users), row, size=runs) @ gain for row in tilted)
-    known = float(sample.bets([np.zeros(shape.symbols)]).fair(np.array([bet.tilt]), theta)[0])
+    known = float(bets.fair(cell.tilt, theta)[0])
     assert exact <= known + 1e-9
     above = np.sort(np.asarray(drawn)) - exact
     found = 0.0
     for x0 in np.quantile(above, np.linspace(0.02, 0.98, 49)):
         part = np.where(above >= x0, np.exp(np.minimum(x0 - above, 0)), 0.0)
         found = max(found, part.mean() - 4 * part.std() / math.sqrt(runs))
-    low = math.floor((theta + 1) * 4 - 1e-12) / 4 - 1
-    bound = 1.0 if free else math.exp(float(bet.log_remainder(low, low + 0.25)))
-    if free:
-        bound = math.exp(float(bet.log_remainder(-1.0, 1.0)) + known - exact)
-    assert found <= bound
+    low = np.array([[-1.0 if free else math.floor((theta + 1) * 4 - 1e-12) / 4 - 1]])
+    log_bound = float(cell.log_remainder(low, low + (2.0 if free else 0.25))[0, 0])
+    assert found <= math.exp(log_bound + (known - exact if free else 0.0))
 
 
 @pytest.mark.parametrize("free", [False, True])

@@ -15,7 +15,7 @@ from estimators.bounds.piecewise.noise import PiecewiseNoise
 from estimators.estimate import Floats
 from estimators.exact.piecewise_shapes import WindowShape, check_numbers, shape_at
 from estimators.exact.thresholds import exp_bounds
-from tests.support.windows import knots_of, probabilities
+from tests.support.windows import knots_of
 
 EPSILONS = [Fraction(k, 20) for k in (1, 4, 9, 19, 20, 33, 40, 63, 80, 100, 111, 112, 150, 259)]
 
@@ -30,7 +30,7 @@ def test_the_worst_variance_is_within_5_percent_of_the_optimum(epsilon: str) -> 
     worst = float(shape.worst_variance)
     assert 0.999 < worst / LEAST_VARIANCES[epsilon] < 1.05
     # again, on a fine grid, from probabilities and rounding written out
-    law, values = probabilities(shape), shape.values
+    law, values = shape.chances, shape.values
     x = np.linspace(-1, 1, 20_001)
     right = np.clip(np.searchsorted(shape.knots, x), 1, len(law) - 1)
     up = (x - shape.knots[right - 1]) / (shape.knots[right] - shape.knots[right - 1])
@@ -91,7 +91,7 @@ def mixed(*, free: bool) -> PiecewiseLaw:
 def test_no_data_of_a_mean_has_a_larger_cumulant(epsilon: str) -> None:
     """Of all data with one mean, mixtures of two knots are extreme: all pairs are tried."""
     shape = shape_at(Fraction(epsilon))
-    law, chance = one_report(shape), probabilities(shape)
+    law, chance = one_report(shape), shape.chances
     for z in np.geomspace(1e-3, law.max_tilt, 9):
         at = chance @ np.exp(z * shape.values)
         for theta in (-1.0, -0.61, 0.0, 0.37, 1.0):
@@ -142,7 +142,7 @@ def test_free_means_have_no_larger_cumulant() -> None:
 def ends(z: Floats) -> list[tuple[float, float]]:
     found = []
     for shape, tilt in zip(MIXED, z, strict=True):
-        at = probabilities(shape) @ np.exp(tilt * shape.values)
+        at = shape.chances @ np.exp(tilt * shape.values)
         found.append((float(at[0]), float(at[-1])))
     return found
 
@@ -150,7 +150,7 @@ def ends(z: Floats) -> list[tuple[float, float]]:
 @pytest.mark.parametrize("epsilon", ["0.1", "1", "4", "10"])
 def test_moments_enclose_those_of_any_data(epsilon: str) -> None:
     shape, rng = shape_at(Fraction(epsilon)), np.random.default_rng(3)
-    law, chance = one_report(shape), probabilities(shape)
+    law, chance = one_report(shape), shape.chances
     for _ in range(50):
         share = rng.dirichlet(np.full(shape.windows, 0.05))
         theta, of_symbols = float(share @ shape.knots), share @ chance
@@ -169,7 +169,7 @@ def test_moments_enclose_those_of_any_data(epsilon: str) -> None:
 
 def report_law(shape: WindowShape, x: float) -> Floats:
     """Return the probabilities of the symbols for the input x."""
-    return knots_of(shape, np.array([x])) @ probabilities(shape)
+    return knots_of(shape, np.array([x])) @ shape.chances
 
 
 def tails(parts: list[tuple[WindowShape, int, dict[float, int]]], margin: float) -> list[float]:
