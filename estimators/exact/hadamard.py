@@ -25,14 +25,19 @@ def transform(table: Counts) -> Counts:
     >>> transform(np.array([[5, 1, 2, 0]]))
     array([[8, 6, 4, 2]])
     """
+    return transform_floats(table.astype(np.float64)).astype(np.int64)
+
+
+def transform_floats(table: Floats) -> Floats:
+    """Return :func:`transform` of rows of doubles."""
     rows, size = table.shape
     done = min(TRANSFORM_RADIX, size)
-    transformed = table.astype(np.float64).reshape(-1, done) @ _matrix(done)
+    transformed = table.reshape(-1, done) @ _matrix(done)
     while done < size:
         radix = min(TRANSFORM_RADIX, size // done)
         transformed = _matrix(radix) @ transformed.reshape(-1, radix, done)
         done *= radix
-    return transformed.reshape(rows, size).astype(np.int64)
+    return transformed.reshape(rows, size)
 
 
 @functools.lru_cache

@@ -54,10 +54,10 @@ class Scores:
     """The sum of the reports' weighted scores, at the inner edges of a tree.
 
     `height`, `bins`: h, and how many of the 2^h bins a value can be in; `estimate`, shape (B + 1,):
-    F, unbiased; `second`, shape (B - 1, h + 1): Q, an upper bound on the variance if all users are
-    in one shell; `free`: whether the levels may have different distributions, so that the worst
-    shell counts; `largest`, shape (B - 1,): b, a bound on one centred and weighted score; `total`:
-    the sum of the weights.
+    F, unbiased; `second`, shape (B - 1, h + 1): an upper bound on what the variance is, if all
+    users are in one shell: Q; `free`: whether the levels may have different distributions; then
+    only the worst shell counts, and is all of Q; `largest`, shape (B - 1,): a bound on one centred and weighted score: b;
+    `total`: the sum of the weights.
     """
 
     height: int
@@ -87,16 +87,25 @@ class Scores:
         free = used > 1 and not question.one_mean(used)
         size = estimate.size - 1
         centre = np.clip(estimate, 0, 1)[1:-1] - np.arange(1, size) / size
-        second, largest = np.zeros_like(tables[0].second), np.zeros(size - 1)
-        for table, count, weight in zip(tables, counts.tolist(), weights.tolist(), strict=True):
+        second, mean = np.zeros_like(tables[0].second), np.zeros_like(tables[0].second)
+        largest, part = np.zeros(size - 1), counts * weights**2
+        for table, count, weight, square in zip(tables, counts, weights, part, strict=True):
             checkpoint()
             # bounds for all times need one b for all levels, in use or not yet
             if count or question.bound == "anytime":
                 largest = np.maximum(largest, weight * table.centred)
-            moment = table.second - 2 * centre[:, None] * table.mean + centre[:, None] ** 2
+            if not count:
+                continue
             if free:
-                moment = moment.max(axis=1, keepdims=True)
-            second += count * weight**2 * moment
+                moment = table.second - 2 * centre[:, None] * table.mean + centre[:, None] ** 2
+                second += square * moment.max(axis=1, keepdims=True)
+            else:
+                second += square * table.second
+                mean += square * table.mean
+        if free:
+            second = second[:, :1]
+        else:
+            second += centre[:, None] * (part.sum() * centre[:, None] - 2 * mean)
         total = float(counts @ weights)
         return cls(size.bit_length() - 1, bins, estimate, second, free, largest, total)
 
@@ -110,20 +119,20 @@ class Scores:
         """Return the largest possible variance of the sum, for distributions within a band."""
         if self.free:
             return self.second[:, 0].copy()
-        first, last = _shells(self.height)
-        limit = np.clip(band.upper[last] - band.lower[first], 0.0, 1.0)
-        order, falling = self._falling
-        filled = np.minimum(np.cumsum(np.take_along_axis(limit, order, axis=1), axis=1), 1.0)
-        mass = np.diff(filled, axis=1, prepend=0.0)
-        mass[:, 0] += 1 - filled[:, -1]  # crossed limits may leave room
-        variance: Floats = (falling * mass).sum(axis=1)
+        first, last, largest, steps = self._falling
+        limit = np.maximum(band.upper[last] - band.lower[first], 0.0)
+        filled = np.minimum(np.cumsum(limit, axis=1), 1.0)
+        left = 1 - filled[:, -1]  # crossed limits may leave room
+        variance: Floats = np.vecdot(steps, filled) + largest * left
         return variance
 
     @functools.cached_property
-    def _falling(self) -> tuple[NDArray[np.intp], Floats]:
-        """The shells of each edge by falling variance, and these variances."""
+    def _falling(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]:
+        """The shells of each edge by falling variance: edges, the largest one, and the steps."""
         order = np.argsort(-self.second, axis=1, kind="stable")
-        return order, np.take_along_axis(self.second, order, axis=1)
+        first, last = (np.take_along_axis(x, order, axis=1) for x in _shells(self.height))
+        falling = np.take_along_axis(self.second, order, axis=1)
+        return first, last, falling[:, 0], -np.diff(falling, axis=1, append=0.0)
 
     def at(self, masses: list[Floats]) -> Floats:
         """Return the variance of F at the inner edges for given masses of the nodes."""
@@ -237,24 +246,24 @@ class SingleNumberBounds:
             return self.scores.contradiction()  # no ascending function is within
         return Band(lower, upper)
 
-    def quantile(self, q: float) -> tuple[int, int]:
-        """Return two edges that enclose a quantile."""
-        first, last = quantile_edges(self.outer, q)
+    def quantiles(self, q: Floats) -> NDArray[np.intp]:
+        """Return two edges between which each quantile is by itself, shape (2, k)."""
+        edges = quantile_edges(self.outer, q)
         if self.outer.crossed:
-            return first, last
-        reaching = np.flatnonzero(self.high[first + 1 : last + 1] >= q)
-        left = first + int(reaching[0]) if reaching.size else last - 1
-        below = np.flatnonzero(self.low[first:last] < q)
-        right = first + int(below[-1] if below.size else 0) + 1
-        return left, right
+            return edges
+        for column, (first, last) in enumerate(edges.T.tolist()):
+            reaching = np.flatnonzero(self.high[first + 1 : last + 1] >= q[column])
+            below = np.flatnonzero(self.low[first:last] < q[column])
+            left = first + int(reaching[0]) if reaching.size else last - 1
+            edges[:, column] = left, first + int(below[-1] if below.size else 0) + 1
+        return edges
 
 
-def quantile_edges(band: Band, q: float) -> tuple[int, int]:
-    """Return the edges that enclose a quantile, for all quantiles at once.
+def quantile_edges(band: Band, q: Floats) -> NDArray[np.intp]:
+    """Return the edges between which each quantile is, for all quantiles at once, shape (2, k).
 
     They are the largest edge whose upper limit is below q, and the smallest one whose lower limit
     is at least q.
     """
-    first = int(np.searchsorted(band.upper, q, side="left")) - 1
-    last = int(np.searchsorted(band.lower, q, side="left"))
-    return max(first, 0), min(last, band.lower.size - 1)
+    first, last = np.searchsorted(band.upper, q) - 1, np.searchsorted(band.lower, q)
+    return np.stack([np.maximum(first, 0), np.minimum(last, band.lower.size - 1)])

@@ -27,6 +27,7 @@ from estimators.mechanisms.dyadic_hadamard.haar import (
     haar_sums,
     masses,
     smoothed,
+    split_tree,
 )
 from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables, haar_bounds, haar_moments
 from estimators.question import Question
@@ -35,8 +36,8 @@ CENTRE_COUNT = 17
 COMPARED_DEPTHS = 3
 """The Haar sums of lower depths, 7 of them, test whether the levels agree."""
 
-Limits = Callable[[float], tuple[int, int]]
-"""Maps q to two edges that enclose its quantile."""
+Limits = Callable[[Floats], NDArray[np.intp]]
+"""From k numbers q to two edges between which each quantile is, shape (2, k)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,14 +89,14 @@ def read_distribution(
     band, limits = _band(scores, clipped, question, quantile_levels.size == 1)
     inner_band = Band(band.lower[inner], band.upper[inner], band.crossed)
     shown = _clipped_into(cumulated(clipped[-1])[inner], inner_band)
-    noise = _noise(tree.levels, counts, weights, clipped)
+    used = np.flatnonzero(counts)
+    levels = tuple(tree.levels[row] for row in used.tolist())
+    noise = _noise(levels, counts[used], weights[used], clipped)
     shrunk = clipped_masses(smoothed(pooled, noise), bins)
     smooth = _clipped_into(cumulated(shrunk[-1])[inner], inner_band)
-    quantiles = np.array(
-        [_quantile(q, shown, limits(q)) for q in quantile_levels.tolist()], dtype=np.float64
-    ).reshape(-1, 4)
+    quantiles = _quantiles(quantile_levels, shown, limits(quantile_levels))
     effective = 1 / (4 * float(scores.worst[: bins - 1].max()))
-    p_value = heterogeneity(tree.levels, counts, sums)
+    p_value = heterogeneity(levels, counts[used], sums)
     return BinDistribution(
         scores.estimate[inner], shown, smooth, inner_band, quantiles, effective, p_value
     )
@@ -153,17 +154,12 @@ def _scores(
     return Scores.of(tree.tables, counts, weights, estimate, tree.bins, question)
 
 
-def _pooled(tree: TreeConstants, table: Counts, weights: Floats) -> tuple[dict[int, Tree], Tree]:
-    """Return the Haar sums of each level with reports, times its reports, and their mean."""
+def _pooled(tree: TreeConstants, table: Counts, weights: Floats) -> tuple[Floats, Tree]:
+    """Return the Haar sums of the levels with reports, times these, and the mean of all."""
     counts = table[:, 0]
-    used = np.flatnonzero(counts).tolist()
-    sums = {row: haar_sums(tree.levels[row], table[row]) for row in used}
-    total = float(counts @ weights)
-    pooled: Tree = [
-        sum((weights[row] * sums[row][i] for row in used), np.zeros(1 << i)) / total
-        for i in range(tree.levels[0].height)
-    ]
-    return sums, pooled
+    used = np.flatnonzero(counts)
+    sums = haar_sums(tuple(tree.levels[row] for row in used.tolist()), table[used])
+    return sums, split_tree(weights[used] @ sums / float(counts @ weights))
 
 
 def _band(scores: Scores, clipped: Tree, question: Question, is_one: bool) -> tuple[Band, Limits]:
@@ -184,8 +180,8 @@ def _band(scores: Scores, clipped: Tree, question: Question, is_one: bool) -> tu
         return band, functools.partial(quantile_edges, common)
     number = SingleNumberBounds(scores, question, question.beta)
     if at_once:
-        return simultaneous_band(scores, question, question.beta)[0], number.quantile
-    return number.pointwise(), number.quantile
+        return simultaneous_band(scores, question, question.beta)[0], number.quantiles
+    return number.pointwise(), number.quantiles
 
 
 def _clipped_into(values: Floats, band: Band) -> Floats:
@@ -194,47 +190,36 @@ def _clipped_into(values: Floats, band: Band) -> Floats:
     return np.maximum.accumulate(clipped)
 
 
-def _quantile(q: float, shown: Floats, limits: tuple[int, int]) -> list[float]:
-    """Return q, the quantile of what is shown, and its limits, in bins."""
-    lower, upper = limits
-    edge = int(np.searchsorted(shown, q, side="left"))
-    edge = min(max(edge, 1), shown.size - 1)
-    step = shown[edge] - shown[edge - 1]
-    value = edge - 1 + (q - shown[edge - 1]) / step if step > 0 else float(edge)
-    return [q, float(np.clip(value, lower, upper)), float(lower), float(upper)]
+def _quantiles(q: Floats, shown: Floats, limits: NDArray[np.intp]) -> Floats:
+    """Return rows of q, the quantile of what is shown, and its limits, in bins; shape (k, 4)."""
+    edge = np.clip(np.searchsorted(shown, q), 1, shown.size - 1)
+    step, lower, upper = shown[edge] - shown[edge - 1], *limits.astype(np.float64)
+    share = np.where(step > 0, (q - shown[edge - 1]) / np.where(step > 0, step, 1.0), 1.0)
+    return np.stack([q, np.clip(edge - 1 + share, lower, upper), lower, upper], axis=1)
 
 
 def _noise(
     levels: tuple[LevelConstants, ...], counts: Counts, weights: Floats, clipped: Tree
 ) -> Tree:
     """Return the plug-in variances of the pooled Haar sums."""
-    total, halves = float(counts @ weights), _halves(clipped)
-    variances = [np.zeros_like(half) for half in halves]
-    for row in np.flatnonzero(counts).tolist():
-        moments = haar_moments(levels[row], clipped, len(halves))
-        part = counts[row] * (weights[row] / total) ** 2
-        for variance, moment, half in zip(variances, moments, halves, strict=True):
-            variance += part * np.maximum(moment - half**2, 0.0)
-    return variances
+    halves = np.concatenate([node[0::2] - node[1::2] for node in clipped[1:]])
+    part = counts * (weights / float(counts @ weights)) ** 2
+    return split_tree(part @ np.maximum(haar_moments(levels, clipped[:-1]) - halves**2, 0.0))
 
 
-def _halves(clipped: Tree) -> Tree:
-    """Return the Haar sums of given masses."""
-    return [node[0::2] - node[1::2] for node in clipped[1:]]
+def heterogeneity(levels: tuple[LevelConstants, ...], counts: Counts, sums: Floats) -> float | None:
+    """Return the p-value of the hypothesis that all levels have the same distribution.
 
-
-def heterogeneity(
-    levels: tuple[LevelConstants, ...], counts: Counts, sums: dict[int, Tree]
-) -> float | None:
-    """Return the p-value of the hypothesis that all `levels` have the same distribution.
-
-    `counts`, shape (levels,); `sums`: the Haar sums of each level with reports, times its number of
-    reports.
+    Parameters
+    ----------
+    levels, counts, sums
+        `counts`, shape (levels,): above zero; `sums`, shape (levels, B - 1): the Haar sums of each
+        level, times its number of reports.
     """
-    splits, used = min(COMPARED_DEPTHS, levels[0].height), [*sums]
-    bounds = [haar_bounds(levels[row], splits) for row in used]
+    splits = min(COMPARED_DEPTHS, levels[0].height)
+    bounds = [haar_bounds(level, splits) for level in levels]
     squares, largest = (
         np.array([np.concatenate(tree) for tree in kind]) for kind in zip(*bounds, strict=True)
     )
-    means = np.array([np.concatenate(sums[row][:splits]) / counts[row] for row in used])
-    return heterogeneity_of_bounded(counts[used].astype(np.float64), squares, largest, means)
+    means = sums[:, : (1 << splits) - 1] / counts[:, None]
+    return heterogeneity_of_bounded(counts.astype(np.float64), squares, largest, means)

@@ -7,7 +7,10 @@ so the least-squares solution of a consistent tree needs no matrix (Hay et al., 
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.estimate import Counts, Floats
 from estimators.exact import hadamard
@@ -18,29 +21,62 @@ Tree = list[Floats]
 """An array for each depth: 2^i numbers at depth i."""
 
 
-def haar_sums(level: LevelConstants, sums: Counts) -> Tree:
-    """Return the unbiased Haar sums of one level, times its number of reports.
+def split_tree(row: Floats) -> Tree:
+    """Return a tree from all its numbers in a row, depth by depth: the last axis."""
+    height = (row.shape[-1] + 1).bit_length() - 1
+    return [row[..., (1 << i) - 1 : (2 << i) - 1] for i in range(height)]
 
-    `sums`, shape (2 B,): the statistic of the level: the array of depth j is at 2^j to 2^(j+1). The
-    result has shape (2^i,) for depths i = 0 to h - 1.
+
+def haar_sums(levels: tuple[LevelConstants, ...], sums: Counts) -> Floats:
+    """Return the unbiased Haar sums of levels, each times the level's number of reports.
+
+    `sums`, shape (levels, 2 B): the statistic: the array of depth j is at 2^j to 2^(j+1). The
+    result has shape (levels, B - 1), depth by depth. A row of an array counts in one split, that of
+    its lowest bit. So the rows of all depths are added first, and each split has one transform.
     """
-    a, c, m = level.honest, level.block_bits, level.hash_bits
-    haar = [np.zeros(1 << split) for split in range(level.height)]
     checkpoint()
-    for depth in level.depths:
-        rows = 1 << (depth - c)
-        table = sums[1 << depth : 2 << depth].reshape(1 << c, rows).copy()
-        blocks = table[:, :1].astype(np.float64)
-        table[:, 0] = 0  # row 0 counts reports, and is no part of the hash
-        scale = (rows - 1) / (((1 << m) - 1) * a)
-        nodes = (scale * hadamard.transform(table) + blocks / a) / rows
-        mass = nodes.reshape(-1)
-        for split in range(depth - 1, -1, -1):
-            pairs = mass.reshape(-1, 2)
-            weight = level.omega(depth, split) / level.precision[split]
-            haar[split] += weight * (pairs[:, 0] - pairs[:, 1])
-            mass = pairs.sum(axis=1)
+    bins, tables = sums.shape[1] // 2, [_haar_places(level) for level in levels]
+    place = np.stack([table[0] for table in tables])
+    place += 2 * bins * np.arange(len(levels))[:, None]
+    terms = sums * np.stack([table[1] for table in tables])
+    added = np.bincount(place.ravel(), terms.ravel(), sums.size).reshape(sums.shape)
+    haar = np.empty((len(levels), bins - 1))
+    block_bits = np.array([level.block_bits for level in levels])
+    for bits in set(block_bits.tolist()):
+        rows = np.flatnonzero(block_bits == bits)
+        for split, places in enumerate(split_tree(np.arange(bins - 1))):
+            if split >= bits:
+                inputs = added[rows[:, None], places + 1].reshape(-1, 1 << (split - bits))
+                haar[rows[:, None], places] = hadamard.transform_floats(inputs).reshape(
+                    rows.size, -1
+                )
+        mass = added[rows, bins : bins + (1 << bits)]
+        for split in range(bits - 1, -1, -1):
+            haar[rows, (1 << split) - 1 : (2 << split) - 1] = mass[:, 0::2] - mass[:, 1::2]
+            mass = mass[:, 0::2] + mass[:, 1::2]
     return haar
+
+
+@functools.lru_cache(maxsize=256)
+def _haar_places(level: LevelConstants) -> tuple[NDArray[np.intp], Floats]:
+    """Return where each of a level's sums is added, and with which weight, each of shape (2 B,).
+
+    Row r of block b of depth j is added at 2^i + (b, r without its lowest bit), i the split; row 0,
+    the reports of a block, at B + b.
+    """
+    c, m, bins = level.block_bits, level.hash_bits, 1 << level.height
+    place, weight = np.zeros(2 * bins, dtype=np.intp), np.zeros(2 * bins)
+    for depth in level.depths:
+        rows, block = 1 << (depth - c), np.arange(1 << c)[:, None]
+        first = (1 << depth) + rows * block
+        place[first], weight[first] = bins + block, 1 / level.honest
+        scale = (rows - 1) / (((1 << m) - 1) * level.honest) / rows
+        for split in range(c, depth):
+            low_bit, row = 1 << (depth - 1 - split), np.arange(1 << (split - c))
+            cells = first + (2 * row + 1) * low_bit
+            place[cells] = (1 << split) + (block << (split - c)) + row
+            weight[cells] = scale * 2 * low_bit * level.omega(depth, split) / level.precision[split]
+    return place, weight
 
 
 def masses(haar: Tree) -> Tree:

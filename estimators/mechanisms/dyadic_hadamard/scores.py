@@ -16,6 +16,7 @@ import numpy as np
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 from estimators.mechanisms.dyadic_hadamard.constants import LevelConstants
+from estimators.mechanisms.dyadic_hadamard.haar import split_tree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,32 +126,57 @@ def _fine_range(
     return low, high
 
 
-def haar_moments(level: LevelConstants, masses: list[Floats], splits: int) -> list[Floats]:
+def haar_moments(levels: tuple[LevelConstants, ...], masses: list[Floats]) -> Floats:
     """Return E[d^2] of what one report adds to each Haar sum, for users with these masses.
 
-    `masses`: the share of the users in each node, at each depth; `splits`: for the Haar sums of
-    depths 0 to `splits` - 1. The result has shape (2^i,) for the split i.
+    The result has shape (levels, nodes), depth by depth.
+
+    Parameters
+    ----------
+    levels, masses
+        `masses`: the share of the users in each node, for the splits in question, and at least at
+        the depth of the blocks.
     """
     checkpoint()
+    splits = min(len(masses), levels[0].height)
+    sizes = 1 << np.arange(splits)
+    constant, slope, of_block = np.repeat(
+        np.stack([_moment_lines(level)[:, :splits] for level in levels], axis=1), sizes, axis=2
+    )
+    row = np.concatenate(masses[:splits])
+    by_bits = {bits: _block_masses(masses, bits, splits) for bits in {x.block_bits for x in levels}}
+    blocks = np.stack([by_bits[level.block_bits] for level in levels])
+    moments: Floats = constant + slope * row + of_block * blocks
+    return moments
+
+
+def _block_masses(masses: list[Floats], block_bits: int, splits: int) -> Floats:
+    """Return the mass of the block of each node, depth by depth; zero above the blocks."""
+    parts = [np.zeros((1 << min(block_bits, splits)) - 1)]
+    for split in range(block_bits, splits):
+        parts.append(masses[block_bits].repeat(1 << (split - block_bits)))
+    return np.concatenate(parts)
+
+
+@functools.lru_cache(maxsize=256)
+def _moment_lines(level: LevelConstants) -> Floats:
+    """Return E[d^2] of each split as a line in the masses of node and block, shape (3, h)."""
     a, q, blocks = level.honest, level.symbols, level.block_bits
-    squares = []
-    for split in range(splits):
-        mass, moments = masses[split], np.zeros(1 << split)
+    lines = np.zeros((3, level.height))
+    for split in range(level.height):
         for depth in level.depths:
             if depth <= split:
                 continue
             nu, nu2 = level.collisions(depth)
-            if split < blocks:
-                square = (1 - a) * 2.0**-split + a * mass
-            else:
+            line = np.array([(1 - a) * 2.0**-split, a, 0.0])
+            if split >= blocks:
                 spread = 2.0 ** (depth - split)
-                block = np.repeat(masses[blocks], 1 << (split - blocks))
-                hashed = (nu - nu2) * spread * block + (1 - 3 * nu + 2 * nu2) * mass
-                square = (1 - a) * spread / (q * (1 - nu)) + a * hashed / (1 - nu) ** 2
+                hashed = a / (1 - nu) ** 2
+                line[0] = (1 - a) * spread / (q * (1 - nu))
+                line[1:] = hashed * (1 - 3 * nu + 2 * nu2), hashed * (nu - nu2) * spread
             part = level.omega(depth, split) / level.precision[split]
-            moments += level.probability(depth) * part**2 * square / a**2
-        squares.append(moments)
-    return squares
+            lines[:, split] += level.probability(depth) * part**2 / a**2 * line
+    return lines
 
 
 @functools.lru_cache(maxsize=256)
@@ -175,4 +201,5 @@ def haar_bounds(level: LevelConstants, splits: int) -> tuple[list[Floats], list[
                 score *= min(2, hashes, 1 << (split - level.block_bits))
             size = max(size, score)
         largest.append(np.full(1 << split, size))
-    return haar_moments(level, full_masses, splits), largest
+    moments = split_tree(haar_moments((level,), full_masses)[0])
+    return moments[:splits], largest

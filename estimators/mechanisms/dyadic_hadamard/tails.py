@@ -40,14 +40,19 @@ def fixed_deviation(ratio: Floats, tail: float) -> Floats:
     root = np.sqrt(ratio)
     cell = np.floor((np.log(np.maximum(ratio, 1e-300)) - LOWEST_LOG_RATIO) / LOG_RATIO_STEP)
     index = np.clip(cell, 0, RATIO_CELLS - 1).astype(np.intp)
-    table = np.zeros(RATIO_CELLS)
-    for entry in np.unique(index).tolist():
+    table = _bentkus_table(tail)
+    for entry in set(index[np.isnan(table[index])].tolist()):
         table[entry] = _bentkus(entry, tail)
     bernstein = math.sqrt(2 * log_tail) * root + log_tail / 3
     return np.where(cell < 0, bernstein, root * table[index])
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=256)
+def _bentkus_table(tail: float) -> Floats:
+    """Return the entries that were computed so far; NaN for the others."""
+    return np.full(RATIO_CELLS, np.nan)
+
+
 def _bentkus(cell: int, tail: float) -> float:
     """Return x / sqrt(r) for r at the lower end of a cell of the grid."""
     from scipy.special import gammaln, xlogy

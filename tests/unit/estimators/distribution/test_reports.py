@@ -23,7 +23,7 @@ from estimators.exact.randomness import SeededBits
 from estimators.exact.thresholds import WORD, exp_bounds
 from estimators.mechanisms import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.constants import keep_threshold, level_constants
-from estimators.mechanisms.dyadic_hadamard.haar import cumulated, haar_sums, masses
+from estimators.mechanisms.dyadic_hadamard.haar import cumulated, haar_sums, masses, split_tree
 from estimators.mechanisms.dyadic_hadamard.scores import haar_bounds, haar_moments, score_tables
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact, summed
 from tests.support.rows import row
@@ -115,7 +115,7 @@ def enumerated(
         table = np.zeros((1, mechanism.columns), dtype=np.int64)
         mechanism.accumulate(table, np.zeros(1, dtype=np.uint8), report[None])
         assert mechanism.find_error(table) is None
-        sums.append(haar_sums(level, table[0]))
+        sums.append(split_tree(haar_sums((level,), table)[0]))
         scores.append(cumulated(masses(sums[-1])[-1]) - np.arange(bins + 1) / bins)
     return mechanism, sums, np.array(scores), law
 
@@ -166,7 +166,7 @@ def test_moments_of_haar_sums_are_those_of_all_reports(bins: int, epsilon: float
     height = mechanism.height
     users = np.random.default_rng(bins).dirichlet(np.full(bins, 0.3))
     nodes = [users.reshape(1 << depth, -1).sum(axis=1) for depth in range(height + 1)]
-    moments = haar_moments(mechanism.levels[0], nodes, height)
+    moments = split_tree(haar_moments(mechanism.levels, nodes)[0])
     chance = law @ users
     for split in range(height):
         found = np.array([each[split] for each in sums])
