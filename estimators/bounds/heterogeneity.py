@@ -35,7 +35,7 @@ GRID_POINTS, MAX_ZOOMS, MAX_SHARED_ZOOM = 9, 30, 16
 many categories two grids are evaluated together."""
 Q_TOLERANCE = 0.01
 """The search ends when the least Q is known to this, or to this share of it."""
-Tail = Callable[[int, float], float]
+Tail = Callable[[int, float], Floats]
 """From a number of levels and Q to a p-value."""
 Scores = Callable[[Floats, NDArray[np.intp]], Floats]
 """From means of shape (points, c) and the c categories they are of, shape (levels, points, c)."""
@@ -66,8 +66,41 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     levels = np.flatnonzero(law.counts >= MIN_REPORTS)
     if not means.size or levels.size < 2:  # an open vocabulary of which nothing is asked for
         return None
-    means = means[levels]
-    n, contrast, offset = (x[levels, None] for x in (law.counts, law.contrast, law.offsets))
+    n, means = (
+        np.broadcast_to(law.counts[levels, None], (levels.size, means.shape[1])),
+        means[levels],
+    )
+    scores = _scores(law, levels, n, means)
+    return _least_p_value(means, _precision(law)[levels, None], scores, -1.0)
+
+
+def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
+    """Return :func:`heterogeneity` of windows of one number that have a law each, shape (windows,).
+
+    Parameters
+    ----------
+    law : Law
+        In rows. In all of them the same levels have 25 reports.
+    means : ndarray of float64, shape (levels, windows)
+    """
+    levels = np.flatnonzero(law.counts[0] >= MIN_REPORTS)
+    if levels.size < 2:
+        return None
+    n, means = law.counts.T[levels], means[levels]
+    scores, precision = _scores(law, levels, n, means), _precision(law).T[levels]
+    pooled = _pooled(means, precision, -1.0)
+    statistics = np.zeros(means.shape[1])
+    pooled_statistic = _statistic(scores, pooled[None], np.arange(pooled.size))[0]
+    open_windows = np.flatnonzero(_tail_of_squares(levels.size, pooled_statistic) < 1)
+    extremes = means[:, open_windows].min(axis=0), means[:, open_windows].max(axis=0)
+    low, high = np.clip(extremes, -1.0, 1.0)
+    statistics[open_windows] = _search_least_statistics(scores, low, high, open_windows, each=True)
+    return np.minimum(1.0, _tail_of_squares(levels.size, statistics))
+
+
+def _scores(law: Law, levels: NDArray[np.intp], n: Floats, means: Floats) -> Scores:
+    """Return the scores of levels; `n` and `means` have the shape (levels, k)."""
+    contrast, offset = law.contrast[levels, None], law.offsets[levels, None]
     ones = np.rint(n * (1 + offset + contrast * means) / 2)
     is_single = np.full(levels.size, True)
     if isinstance(law, RepeatedLaw):
@@ -79,14 +112,17 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
         level_scores = np.empty((levels.size, *theta.shape))
         if is_single.any():
             chance = (1 + contrast[:, None] * theta + offset[..., None]) / 2
-            counts = (ones[is_single][:, None, chosen], n[is_single][:, None], chance[is_single])
-            level_scores[is_single] = binomial_scores(*counts)
+            counts = (ones[is_single][:, None, chosen], n[is_single][:, None, chosen])
+            level_scores[is_single] = binomial_scores(*counts, chance[is_single])
         if not is_single.all():
             multiple_means = means[~is_single][:, None, chosen]
-            level_scores[~is_single] = mean_scores(law, levels[~is_single], multiple_means, theta)
+            chosen_law = law.rows(chosen) if law.counts.ndim > 1 else law
+            level_scores[~is_single] = mean_scores(
+                chosen_law, levels[~is_single], multiple_means, theta
+            )
         return level_scores
 
-    return _least_p_value(means, _precision(law)[levels, None], scores, -1.0)
+    return scores
 
 
 def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats) -> float | None:
@@ -245,7 +281,14 @@ def _precision(law: Law) -> Floats:
     return precision
 
 
-def _tail_of_exponents(levels: int, statistic: float) -> float:
+def _tail_of_squares(levels: int, statistic: Floats | float) -> Floats:
+    """Return the chance that the sum of squares of so many standard normal numbers is larger."""
+    from scipy.special import chdtrc
+
+    return np.asarray(chdtrc(levels, statistic))
+
+
+def _tail_of_exponents(levels: int, statistic: float) -> Floats:
     """Return what bounds the chance that twice the sum of so many exponents n I is larger."""
     return chi_square_tail(2 * levels, max(statistic - 2 * levels * float(np.log(2)), 0.0))
 
@@ -266,8 +309,7 @@ def _least_p_value(
     """
     levels, k = means.shape
     lowest_means = means if least_means is None else least_means
-    total = np.maximum(precision.sum(axis=0), 1e-300)
-    pooled = np.clip((precision * means).sum(axis=0) / total, lowest, 1.0)
+    pooled = _pooled(means, precision, lowest)
     pooled_statistic = _statistic(scores, pooled[None, :], np.arange(k))[0]
     order, least_statistic = np.argsort(-pooled_statistic, kind="stable"), 0.0
     for begin in range(0, k, CATEGORIES_PER_SEARCH):
@@ -282,20 +324,27 @@ def _least_p_value(
     return float(min(1.0, k * tail(levels, least_statistic)))
 
 
+def _pooled(means: Floats, precision: Floats, lowest: float) -> Floats:
+    """Return a guess of the common mean, shape (k,)."""
+    total = np.maximum(precision.sum(axis=0), 1e-300)
+    pooled: Floats = np.clip((precision * means).sum(axis=0) / total, lowest, 1.0)
+    return pooled
+
+
 # Theorem 11 of docs/proofs/laws.md
 def _search_least_statistics(
     scores: Scores, low: Floats, high: Floats, chosen: NDArray[np.intp], *, each: bool = False
 ) -> Floats:
     """Return a lower bound on the least Q of each of these categories.
 
-    `each`: all are close, otherwise the largest one is. Of few categories two zooms share one
-    evaluation: the second grid is a part of a finer one.
+    `each`: every one is close, as if it were the only one; otherwise the largest one is. Of few
+    categories two zooms share one evaluation: the second grid is a part of a finer one.
     """
     zooms = 2 if chosen.size <= MAX_SHARED_ZOOM else 1
     stride, column = 4 ** (zooms - 1), np.arange(chosen.size)
     grid = np.linspace(0, 1, stride * (GRID_POINTS - 1) + 1)[:, None]
-    bound: Floats = np.zeros(chosen.size)
-    least_statistic: Floats = np.full(chosen.size, np.inf)
+    bound, least_statistic = np.zeros(chosen.size), np.full(chosen.size, np.inf)
+    result, is_open = np.zeros(chosen.size), np.ones(chosen.size, dtype=np.bool_)
     for turn in range(MAX_ZOOMS // zooms):
         checkpoint()
         theta = low + grid * (high - low)
@@ -311,15 +360,17 @@ def _search_least_statistics(
             left, centre, right = points[middle + np.array([[-1], [0], [1]]), column]
             bound = np.maximum(bound, 2 * centre - np.maximum(left, right))
             least_statistic = np.minimum(least_statistic, points.min(axis=0))
+            result[is_open] = np.minimum(bound, least_statistic)[is_open]
             largest, reached = least_statistic, bound
             if not each:
-                largest, reached = largest.max(), reached.max()
-            if (largest - reached <= Q_TOLERANCE * (1 + largest)).all():
-                return np.asarray(np.minimum(bound, least_statistic))
+                largest, reached = (np.full(chosen.size, x.max()) for x in (largest, reached))
+            is_open &= largest - reached > Q_TOLERANCE * (1 + largest)
+            if not is_open.any():
+                return result
             first, last = rows[middle - 1, column], rows[middle + 1, column]
             rows = first + np.arange(GRID_POINTS)[:, None]
         low, high = theta[first, column], theta[last, column]
-    return np.asarray(np.minimum(bound, least_statistic))
+    return result
 
 
 def _statistic(scores: Scores, theta: Floats, chosen: Any) -> Floats:

@@ -124,7 +124,7 @@ def _window_scores(law: PiecewiseLaw, means: Floats, theta: Floats) -> Floats:
 
 def _select_levels(law: LawOfLevels, rows: Levels, sign: Floats | None = None) -> LawOfLevels:
     """Return a law whose levels are these rows of another, mirrored where the sign is -1."""
-    counts, contrast = law.counts[rows], law.contrast[rows]
+    counts, contrast = law.counts[..., rows], law.contrast[rows]
     changed: dict[str, Any] = {"coefficient": 1 / (counts * contrast)}
     if law.rate is not None:
         changed["rate"] = law.rate[rows]
@@ -139,7 +139,7 @@ def _select_levels(law: LawOfLevels, rows: Levels, sign: Floats | None = None) -
 
 def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
     """Return the scores, at least zero, of means above theta, shape (..., levels)."""
-    max_tilt = np.full(law.counts.size, MAX_SIGN_TILT)
+    max_tilt = np.full(law.contrast.size, MAX_SIGN_TILT)
     if law.rate is not None:
         max_tilt = np.minimum(max_tilt, 0.999 * law.rate / law.unit)
     if isinstance(law, PiecewiseLaw):

@@ -185,6 +185,10 @@ class Mechanism(ABC):
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Return the estimate for a question from a statistic's table, in the mechanism's units."""
 
+    def estimate_each(self, tables: Counts, question: Question) -> list[Estimate]:
+        """Return :meth:`estimate` of windows; `tables` has the shape (windows, levels, columns)."""
+        return [self.estimate(table, question) for table in tables]
+
     @abstractmethod
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the largest ratio of output probabilities at a level, as implemented.

@@ -145,7 +145,8 @@ class Piecewise(ReportedSymbols, ScalarMean):
         if not isinstance(law, PiecewiseLaw):
             return None
         symbols = max(shape.symbols for shape in law.shapes)
-        return SymbolBets(law, table[table[:, 0] > 0, 1 : 1 + symbols])
+        used = table.reshape(-1, *table.shape[-2:])[0, :, 0] > 0
+        return SymbolBets(law, table[..., used, 1 : 1 + symbols])
 
     def mean_limits(
         self, table: Counts, law: Law, mean: float, question: Question, log_p: float, total: float
@@ -154,12 +155,44 @@ class Piecewise(ReportedSymbols, ScalarMean):
 
         As in :meth:`.shared.means.ScalarMean.mean_limits`.
         """
-        bets = self.bets(law, table)
-        if bets is None or question.panes != 1 or question.target == "sample":
+        if not self._uses_bets(law, question):
             return super().mean_limits(table, law, mean, question, log_p, total)
-        lower, upper = (float(x) for x in symbol_limits(bets, question, log_p, total))
-        centre = min(max(mean, -1.0), 1.0)
-        return min(lower, centre), max(upper, centre)
+        limits = self._bet_limits(table, law, np.array(mean), question, log_p, np.array(total))
+        return float(limits[0]), float(limits[1])
+
+    def limits_of_windows(
+        self, tables: Counts, law: Law, means: Floats, question: Question, totals: Floats
+    ) -> tuple[Floats, Floats] | None:
+        """Return bounds on the means of windows: for a population, from the counts of symbols.
+
+        Parameters
+        ----------
+        tables, law, means, question, totals
+            As in :meth:`.shared.means.ScalarMean.limits_of_windows`.
+        """
+        if not self._uses_bets(law, question):
+            return super().limits_of_windows(tables, law, means, question, totals)
+        return self._bet_limits(tables, law, means, question, question.log_p(1), totals)
+
+    @staticmethod
+    def _uses_bets(law: Law, question: Question) -> bool:
+        is_population = question.panes == 1 and question.target != "sample"
+        return isinstance(law, PiecewiseLaw) and is_population
+
+    def _bet_limits(
+        self,
+        tables: Counts,
+        law: Law,
+        means: Floats,
+        question: Question,
+        log_p: float,
+        totals: Floats,
+    ) -> tuple[Floats, Floats]:
+        """Return the limits of bets on the symbols of a window, or of windows in rows."""
+        bets, centre = self.bets(law, tables), np.clip(means, -1.0, 1.0)
+        assert bets is not None  # noqa: S101
+        lower, upper = symbol_limits(bets, question, log_p, totals)
+        return np.minimum(lower, centre), np.maximum(upper, centre)
 
     def noise(self, law: Law, counts: Counts) -> PiecewiseNoise | None:
         """Return the law of the noise alone, for the users' own values; None for signs alone."""

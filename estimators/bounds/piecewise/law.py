@@ -54,11 +54,6 @@ class PiecewiseLaw(Law):
     ----------
     shapes : tuple of WindowShape
         One for each level.
-
-    Notes
-    -----
-    Bets take laws of many windows, too: `counts`, `coefficient` and `contrast` then have the shape
-    (windows, levels).
     """
 
     shapes: tuple[WindowShape, ...]
@@ -78,11 +73,6 @@ class PiecewiseLaw(Law):
         """
         ones = np.ones_like(coefficient)
         return cls(counts, coefficient, ones, free=free, shapes=tuple(shapes))
-
-    def rows(self, windows: Any) -> PiecewiseLaw:
-        """Return the laws of these windows, an index as of numpy; None: of the one, in a row."""
-        changed = {x: getattr(self, x)[windows] for x in ("counts", "coefficient", "contrast")}
-        return dataclasses.replace(self, **changed)
 
     @property
     def is_determined_by_mean(self) -> bool:
@@ -165,7 +155,8 @@ class PiecewiseLaw(Law):
     @property
     def worst_variance(self) -> float:
         """The largest variance of S over all data."""
-        return float(self.worst_variances)
+        worst: Any = self.worst_variances
+        return worst  # type: ignore[no-any-return]
 
     @functools.cached_property
     def worst_variances(self) -> Floats:

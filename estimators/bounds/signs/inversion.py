@@ -22,7 +22,8 @@ SEARCH_STRIDE = 8  # of so many limits one is searched for first, the others fro
 def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
     """Return a theta that each observed sum rejects as too small, or -1, shape (k,).
 
-    Parameters are as in :func:`estimators.bounds.signs.limits.limits`; the sums ascend.
+    Parameters are as in :func:`estimators.bounds.signs.limits.limits`; the sums ascend, or have a
+    law each.
     """
     if law.is_binomial:
         limits = _clopper_pearson_limits(law, observed, log_p)
@@ -37,13 +38,14 @@ def _clopper_pearson_limits(law: Law, observed: Floats, log_p: float) -> Floats:
     """Return the limits of Clopper and Pearson: Theorem 2 of docs/proofs/inversion.md."""
     from scipy.special import betainc, betaincinv
 
-    n, offset = float(law.counts[0]), float(law.offsets[0])
-    ones = (observed / float(law.coefficient[0]) + n * (1 + offset)) / 2
+    n, offset = np.broadcast_to(law.counts[..., 0], observed.shape), float(law.offsets[0])
+    ones = (observed / law.coefficient[..., 0] + n * (1 + offset)) / 2
     ones = np.clip(np.ceil(ones - COUNT_ROUNDING), 0, n)  # a sum between two counts is the upper
     has_ones = ones > 0
     goal = np.exp(log_p) * (1 - LOG_P_SAFETY)
-    probability = betaincinv(ones[has_ones], n - ones[has_ones] + 1, goal * (1 - LOG_P_SAFETY))
-    proved = betainc(ones[has_ones], n - ones[has_ones] + 1, probability) <= goal
+    some, others = ones[has_ones], (n - ones)[has_ones] + 1
+    probability = betaincinv(some, others, goal * (1 - LOG_P_SAFETY))
+    proved = betainc(some, others, probability) <= goal
     limits = np.full_like(observed, -1.0)
     limits[has_ones] = np.where(
         proved, (2 * probability - 1 - offset) / float(law.contrast[0]), -1.0
@@ -53,7 +55,7 @@ def _clopper_pearson_limits(law: Law, observed: Floats, log_p: float) -> Floats:
 
 def _chernoff_limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
     """Return rejected thetas and their tilts: first for some sums, then for the others."""
-    if observed.size <= 4 * SEARCH_STRIDE:
+    if observed.size <= 4 * SEARCH_STRIDE or law.counts.ndim > 1:
         return _search(law, observed, log_p, None)
     sparse_sums = np.append(observed[::SEARCH_STRIDE], observed[-1])
     theta, tilt = _chernoff_limits(law, sparse_sums, log_p)
@@ -88,7 +90,6 @@ def _search(
     sd = np.sqrt(law.worst_variance) * np.ones_like(observed)
     if law.offset is not None:  # rare categories have a far smaller variance than the worst
         sd = np.sqrt(law.largest_variance(np.clip(observed, -1, 1)))
-    min_curvature = 1e-12 * law.worst_variance
     width = sd * np.sqrt(-2 * log_p)
     limits = np.full_like(observed, -1.0)
     active = np.arange(observed.size)
@@ -117,7 +118,8 @@ def _search(
         next_theta = np.minimum(np.where(is_inside, next_theta, bisected), 1.0)
         next_theta = np.where(is_settled | rejected, next_theta, theta)
         expected_sum = cumulant.by_tilt + cumulant.cross * (next_theta - theta)
-        next_tilt = tilt + (observed - expected_sum) / np.maximum(cumulant.curvature, min_curvature)
+        curvature = np.maximum(cumulant.curvature, 1e-12 * law.worst_variance)
+        next_tilt = tilt + (observed - expected_sum) / curvature
         next_tilt = np.minimum(np.clip(next_tilt, tilt / 8, tilt * 8), law.max_tilt)
         is_settled = np.abs(next_tilt - tilt) <= tilt / 4
         limits[active], tilts[active] = low, tilt
@@ -127,4 +129,6 @@ def _search(
         active, observed, width = active[is_active], observed[is_active], width[is_active]
         low, high, is_settled = low[is_active], high[is_active], is_settled[is_active]
         theta, tilt = next_theta[is_active], next_tilt[is_active]
+        if law.counts.ndim > 1:
+            law = law.rows(is_active)
     return limits, tilts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -56,6 +56,11 @@ class Law:
         w = s_l a_l per report.
     offset : ndarray of float64, shape (levels,), optional
         o_l, if the signs' means are o_l + a_l theta, within [-1, 1].
+
+    Notes
+    -----
+    Some methods take the laws of many windows, too, which differ in their numbers of reports:
+    `counts` and `coefficient` then have the shape (windows, levels), and a result a row for each.
     """
 
     counts: Floats
@@ -74,7 +79,12 @@ class Law:
     @property
     def is_binomial(self) -> bool:
         """Whether the sum is that of independent signs of one level with one mean."""
-        return self.is_determined_by_mean and self.counts.size == 1
+        return self.is_determined_by_mean and self.contrast.size == 1
+
+    def rows(self, windows: Any) -> Self:
+        """Return the laws of these windows, an index as of numpy; None: of the one, in a row."""
+        changed = {"counts": self.counts[windows], "coefficient": self.coefficient[windows]}
+        return dataclasses.replace(self, **changed)
 
     def mirrored(self) -> Law:
         """Return the law of -S, whose mean is -theta."""
@@ -90,7 +100,7 @@ class Law:
     @functools.cached_property
     def max_tilt(self) -> float:
         """The largest tilt for :meth:`cumulant`."""
-        limit = MAX_SIGN_TILT / float(self.coefficient.max())
+        limit: float = MAX_SIGN_TILT / self.coefficient.max(axis=-1)
         if self.rate is None:
             return limit
         return min(limit, 0.999 * float((self.rate / (self.unit * self.coefficient)).min()))
@@ -105,9 +115,9 @@ class Law:
         terms, tilted, spread, tanh, denominator = tilted_signs(z, self.means(theta))
         square, cube = self.coefficient**2, self.coefficient**3
         by_theta = tanh / denominator
-        value = terms @ self.counts
-        by_tilt = tilted @ (self.counts * self.coefficient)
-        curvature = spread @ (self.counts * square)
+        value = np.vecdot(terms, self.counts)
+        by_tilt = np.vecdot(tilted, self.counts * self.coefficient)
+        curvature = np.vecdot(spread, self.counts * square)
         if self.offset is not None:
             offset_sum = float(self.counts @ (self.coefficient * self.offset))
             value, by_tilt = value - tilt * offset_sum, by_tilt - offset_sum
@@ -123,10 +133,10 @@ class Law:
         return Cumulant(
             value=value,
             by_tilt=by_tilt,
-            by_theta=by_theta @ weight,
+            by_theta=np.vecdot(by_theta, weight),
             curvature=curvature,
-            cross=((1 - tanh) * (1 + tanh) / denominator**2) @ (weight * self.coefficient),
-            third=(spread * (1 + tilted**2)) @ (self.counts * cube),
+            cross=np.vecdot((1 - tanh) * (1 + tanh) / denominator**2, weight * self.coefficient),
+            third=np.vecdot(spread * (1 + tilted**2), self.counts * cube),
         )
 
     def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
@@ -198,7 +208,8 @@ class Law:
         if self.offset is not None:
             at_zero, at_one = self._variance_slopes(np.array([0.0, 1.0])) @ weight
             hardest = min(1.0, max(-1.0, float(at_zero / (at_zero - at_one))))
-        return float(self.variances(np.array([hardest]))[0] @ weight)
+        worst: float = np.vecdot(weight, self.variances(np.array([hardest]))[0])
+        return worst
 
     @functools.cached_property
     def proxy(self) -> float:
@@ -227,7 +238,7 @@ class Law:
         if self.free:
             saving_per_square = 1 / self.counts.sum()
         else:
-            saving_per_square = self.counts @ (self.coefficient * self.contrast) ** 2
+            saving_per_square = np.vecdot(self.counts, (self.coefficient * self.contrast) ** 2)
         largest: Floats = self.worst_variance - saving_per_square * theta**2
         return np.maximum(largest, 1e-12 * self.worst_variance)
 

@@ -116,6 +116,19 @@ def interval(
     return lower, -_lower_limits(mirrored, -observed, log_p, total)
 
 
+def intervals_of_windows(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
+    """Return :func:`interval` of sums that have a law each, of signs without offset.
+
+    Parameters
+    ----------
+    law, observed, log_p
+        `law`: in rows; `observed`, shape (windows,): the sums; `log_p`: as in :func:`limits`.
+    """
+    both_sides = law.rows(np.tile(np.arange(observed.size), 2))
+    limits = inversion.lower_limit(both_sides, np.concatenate([observed, -observed]), log_p)
+    return limits[: observed.size], -limits[observed.size :]
+
+
 def _lower_limits(law: Law, observed: Floats, log_p: float, total: float | None) -> Floats:
     order = np.argsort(observed)
     ascending = observed[order]

@@ -56,8 +56,8 @@ class Scores:
     `height`, `bins`: h, and how many of the 2^h bins a value can be in; `estimate`, shape (B + 1,):
     F, unbiased; `second`, shape (B - 1, h + 1): an upper bound on what the variance is, if all
     users are in one shell: Q; `free`: whether the levels may have different distributions; then
-    only the worst shell counts, and is all of Q; `largest`, shape (B - 1,): a bound on one centred and weighted score: b;
-    `total`: the sum of the weights.
+    only the worst shell counts, and is all of Q; `largest`, shape (B - 1,): a bound on one centred
+    and weighted score: b; `total`: the sum of the weights.
     """
 
     height: int

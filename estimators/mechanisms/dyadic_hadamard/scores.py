@@ -152,10 +152,9 @@ def haar_moments(levels: tuple[LevelConstants, ...], masses: list[Floats]) -> Fl
 
 def _block_masses(masses: list[Floats], block_bits: int, splits: int) -> Floats:
     """Return the mass of the block of each node, depth by depth; zero above the blocks."""
-    parts = [np.zeros((1 << min(block_bits, splits)) - 1)]
-    for split in range(block_bits, splits):
-        parts.append(masses[block_bits].repeat(1 << (split - block_bits)))
-    return np.concatenate(parts)
+    sizes = [1 << (split - block_bits) for split in range(block_bits, splits)]
+    above = np.zeros((1 << min(block_bits, splits)) - 1)
+    return np.concatenate([above, *(masses[block_bits].repeat(size) for size in sizes)])
 
 
 @functools.lru_cache(maxsize=256)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 
 from estimators.bounds import Law, limits
-from estimators.bounds.heterogeneity import heterogeneity
+from estimators.bounds.heterogeneity import MIN_REPORTS, heterogeneity, heterogeneity_of_windows
 from estimators.bounds.piecewise.bets import SymbolBets
+from estimators.bounds.signs.limits import intervals_of_windows
 from estimators.bounds.signs.noise import Noise
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.mechanism import Mechanism
@@ -62,6 +65,22 @@ class ScalarMean(Mechanism):
         """Return the probability that the reports deviate from the law."""
         return 0.0
 
+    def limits_of_windows(
+        self, tables: Counts, law: Law, means: Floats, question: Question, totals: Floats
+    ) -> tuple[Floats, Floats] | None:
+        """Return :meth:`mean_limits` of windows, each of shape (windows,); None: one by one.
+
+        Parameters
+        ----------
+        tables, law, means, question, totals
+            `tables`, shape (windows, levels, columns); `law`: of the windows, in rows.
+        """
+        if type(law) is not Law or law.rate is not None or not law.is_determined_by_mean:
+            return None
+        if question.bound != "fixed" or question.panes != 1:
+            return None
+        return intervals_of_windows(law, means, question.log_p(1))
+
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the mean in [-1, 1]."""
         (counts, shares, total), means = self._weigh(table, question), self.level_means(table)
@@ -76,3 +95,52 @@ class ScalarMean(Mechanism):
         p_value = heterogeneity(users, means[counts > 0, None])
         effective = 1 / users.worst_variance
         return self._build_estimate(question, counts, shares, mean, bounds, effective, p_value)
+
+    def estimate_each(self, tables: Counts, question: Question) -> list[Estimate]:
+        """Estimate the mean of each window; those in which the same levels are in use together."""
+        counts = tables[..., 0]
+        used = (counts > 0).astype(np.int64) + (counts >= MIN_REPORTS)
+        patterns, group = np.unique(used, axis=0, return_inverse=True)
+        estimates: dict[int, Estimate] = {}
+        for number in range(len(patterns)):
+            rows = np.flatnonzero(group.ravel() == number)
+            together = self._estimate_alike(tables[rows], question) if rows.size > 1 else None
+            if together is None:
+                together = [self.estimate(tables[row], question) for row in rows.tolist()]
+            estimates |= zip(rows.tolist(), together, strict=True)
+        return [estimates[row] for row in range(len(tables))]
+
+    def _estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
+        """Estimate the mean of windows in which the same levels are in use; None: one by one."""
+        used = tables[0, :, 0] > 0
+        if not used.any() or self.outside_law(question, tables[0, :, 0]):
+            return None
+        weighed = [self._weigh(table, question) for table in tables]
+        counts, shares, totals = (np.array(x) for x in zip(*weighed, strict=True))
+        means = np.array([self.level_means(table) for table in tables])
+        pooled = np.vecdot(shares, means)
+        law, users = (
+            _in_rows([self.law(*pair, asked) for pair in zip(counts, shares, strict=True)])
+            for asked in (question, None)
+        )
+        bounds = self.limits_of_windows(tables, law, pooled, question, totals)
+        if bounds is None:
+            return None
+        least = heterogeneity_of_windows(users, means[:, used].T)
+        p_values: list[float | None] = [None] * len(tables) if least is None else least.tolist()
+        effective = 1 / np.broadcast_to(users.worst_variance, pooled.shape)
+        numbers = (x.tolist() for x in (pooled, *bounds, effective))
+        return [
+            self._build_estimate(
+                question, counts[row], shares[row], mean, (lower, upper), reports, p_values[row]
+            )
+            for row, (mean, lower, upper, reports) in enumerate(zip(*numbers, strict=True))
+        ]
+
+
+def _in_rows(laws: Sequence[Law]) -> Law:
+    """Return one law of windows from theirs, which differ in their numbers of reports."""
+    counts, coefficient = (
+        np.array([getattr(law, name) for law in laws]) for name in ("counts", "coefficient")
+    )
+    return dataclasses.replace(laws[0], counts=counts, coefficient=coefficient)

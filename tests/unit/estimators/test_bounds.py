@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,32 @@ from estimators.bounds import FlipNoise, LaplaceNoise, Law, flip_noise_deviation
 from estimators.bounds.signs.inversion import lower_limit
 from estimators.exact import discrete_laplace
 from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weight
+from tests.support.reports.cases import metric_for, summed, values_for
 from tests.support.rows import row
+
+RECORDED = {  # of 400 reports, for four questions: the limits of all numbers, in one sum
+    "randomized_response": (-0.26808381353, -0.28524699705, -0.36106911637, -0.32186010020),
+    "windows": (-0.54187455776, -0.50746467777, -0.57659959276, -0.57319443919),
+    "laplace": (-0.55197354230, -1.04362478814, -0.59916149608, -0.61069666365),
+    "repetition_mean": (-0.55835155047, -0.41738300009, -0.62891586513, -0.59485715363),
+    "rappor": (0.08499725626, 0.39016257368, 0.06419477420, 0.06650199404),
+    "grr": (0.02686533674, 0.34535384353, 0.02966770208, -0.02422803968),
+    "dyadic_hadamard": (-0.26461490596, 0.28947045032, 0.18953832070, -0.07590429945),
+}
+
+
+def test_limits_are_those_that_were_recorded() -> None:
+    """So a faster way to compute them is no other bound."""
+    questions: list[dict[str, Any]] = [{}, {"weights": "uniform"}]
+    questions += [{"beta": 1e-4, "target": "sample"}, {"bound": "anytime"}]
+    for name, recorded in RECORDED.items():
+        metric = metric_for(name)
+        statistic = summed(metric, values_for(metric, 400), np.arange(400) % 5)
+        for asked, total in zip(questions, recorded, strict=True):
+            estimate = metric.estimate(statistic, **asked)
+            limits = np.append(estimate.lower, estimate.upper)
+            with row(name, *asked.values()):
+                assert limits @ np.cos(np.arange(limits.size)) == pytest.approx(total, abs=1e-9)
 
 
 def alike(levels: int, n: int, contrast: float) -> Law:

@@ -215,18 +215,19 @@ def test_an_estimate_says_what_it_rests_on_and_lies_within_its_bounds() -> None:
     for name in CASES:
         metric, level, reports, _ = population(name, 5000)
         low, high = (0, 1) if metric.kind in SHARES else (-1, 1)
-        statistic = metric.zero()
+        statistic, statistics = metric.zero(), []
         for part in np.array_split(np.arange(5000), [1, 5, 100]):
             metric.accumulate(statistic, level[part], reports[part])
-            count = metric.counts(statistic).sum()
-            for bound, target, weights in (
-                *(("fixed", "population", weights) for weights in WEIGHTS),
-                *(("fixed", "sample", weights) for weights in ("optimal", "uniform")),
-                *(("anytime", target, "optimal") for target in TARGETS),
-                ("normal", "population", "optimal"),
-            ):
-                asked: dict[str, Any] = {"bound": bound, "target": target, "weights": weights}
-                estimate = metric.estimate(statistic, beta=0.1, **asked)
+            statistics.append(statistic.copy())
+        for bound, target, weights in (
+            *(("fixed", "population", weights) for weights in WEIGHTS),
+            *(("fixed", "sample", weights) for weights in ("optimal", "uniform")),
+            *(("anytime", target, "optimal") for target in TARGETS),
+            ("normal", "population", "optimal"),
+        ):
+            asked: dict[str, Any] = {"bound": bound, "target": target, "weights": weights}
+            for estimate in metric.estimate_each(statistics, beta=0.1, **asked):
+                count = int(estimate.counts.sum())
                 value = np.clip(own_value(metric, estimate), low, high)
                 lower, upper = unknown(metric, estimate.lower), unknown(metric, estimate.upper)
                 told = (estimate.bound, estimate.target, estimate.policy, estimate.beta)
@@ -238,6 +239,22 @@ def test_an_estimate_says_what_it_rests_on_and_lies_within_its_bounds() -> None:
                         assert 0 < estimate.effective_reports < count
                         assert estimate.weights.sum() == pytest.approx(1)
                     assert (*told, estimate.levels) == (*asked.values(), 0.1, LEVELS)
+
+
+def test_an_estimate_among_many_is_that_of_its_statistic_alone() -> None:
+    for name in CASES:
+        metric, level, reports, whole = population(name, 5000)
+        statistic = metric.zero()
+        metric.accumulate(statistic, level[:300], reports[:300])
+        statistics = [whole, statistic, metric.zero(), whole - statistic]
+        questions: list[dict[str, Any]] = [{}, {"weights": "uniform"}, {"bound": "anytime"}]
+        for asked in questions:
+            with row(name, *asked.values()):
+                for number, estimate in enumerate(metric.estimate_each(statistics, **asked)):
+                    alone = vars(metric.estimate(statistics[number], **asked))
+                    for key, value in vars(estimate).items():
+                        if isinstance(value, float | np.ndarray):
+                            assert value == pytest.approx(alone[key], abs=1e-9, nan_ok=True)
 
 
 def test_bounds_narrow_with_beta_and_widen_for_all_times() -> None:
