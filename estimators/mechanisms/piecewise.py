@@ -148,38 +148,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
         used = table.reshape(-1, *table.shape[-2:])[0, :, 0] > 0
         return SymbolBets(law, table[..., used, 1 : 1 + symbols])
 
-    def mean_limits(
-        self, table: Counts, law: Law, mean: float, question: Question, log_p: float, total: float
-    ) -> tuple[float, float]:
-        """Return bounds on the mean: for a population, from the counts of symbols.
-
-        As in :meth:`.shared.means.ScalarMean.mean_limits`.
-        """
-        if not self._uses_bets(law, question):
-            return super().mean_limits(table, law, mean, question, log_p, total)
-        limits = self._bet_limits(table, law, np.array(mean), question, log_p, np.array(total))
-        return float(limits[0]), float(limits[1])
-
     def limits_of_windows(
-        self, tables: Counts, law: Law, means: Floats, question: Question, totals: Floats
-    ) -> tuple[Floats, Floats] | None:
-        """Return bounds on the means of windows: for a population, from the counts of symbols.
-
-        Parameters
-        ----------
-        tables, law, means, question, totals
-            As in :meth:`.shared.means.ScalarMean.limits_of_windows`.
-        """
-        if not self._uses_bets(law, question):
-            return super().limits_of_windows(tables, law, means, question, totals)
-        return self._bet_limits(tables, law, means, question, question.log_p(1), totals)
-
-    @staticmethod
-    def _uses_bets(law: Law, question: Question) -> bool:
-        is_population = question.panes == 1 and question.target != "sample"
-        return isinstance(law, PiecewiseLaw) and is_population
-
-    def _bet_limits(
         self,
         tables: Counts,
         law: Law,
@@ -187,10 +156,17 @@ class Piecewise(ReportedSymbols, ScalarMean):
         question: Question,
         log_p: float,
         totals: Floats,
-    ) -> tuple[Floats, Floats]:
-        """Return the limits of bets on the symbols of a window, or of windows in rows."""
+    ) -> tuple[Floats, Floats] | None:
+        """Return bounds on the means of windows: for a population, from the counts of symbols.
+
+        Parameters
+        ----------
+        tables, law, means, question, log_p, totals
+            As in :meth:`.shared.means.ScalarMean.limits_of_windows`.
+        """
         bets, centre = self.bets(law, tables), np.clip(means, -1.0, 1.0)
-        assert bets is not None  # noqa: S101
+        if bets is None or question.panes != 1 or question.target == "sample":
+            return super().limits_of_windows(tables, law, means, question, log_p, totals)
         lower, upper = symbol_limits(bets, question, log_p, totals)
         return np.minimum(lower, centre), np.maximum(upper, centre)
 

@@ -231,29 +231,19 @@ class LocalMetric(ReportedMetric):
             In the metric's own unit; arrays over categories for a frequency, over coordinates for a
             vector mean. For a distribution, an :class:`estimators.DistributionEstimate`.
         """
-        return self.estimate_each(
-            [statistic],
-            beta,
-            weights=weights,
-            bound=bound,
-            target=target,
-            categories=categories if quantiles is None else quantiles,
-            simultaneous=simultaneous,
-            panes=panes,
-        )[0]
+        asked = {"weights": weights, "target": target, "simultaneous": simultaneous}
+        chosen = categories if quantiles is None else quantiles
+        return self.estimate_each([statistic], beta, bound, chosen, panes, **asked)[0]
 
     @explain_missing_scipy("an estimate")
     def estimate_each(
         self,
         statistics: Sequence[Counts],
         beta: float = 0.05,
-        *,
-        weights: str = "optimal",
         bound: str = "fixed",
-        target: str = "population",
-        categories: Sequence[str | float] | None = None,
-        simultaneous: bool = True,
+        chosen: Sequence[str | float] | None = None,
         panes: int | None = 1,
+        **asked: Any,
     ) -> list[Estimate]:
         """Return :meth:`estimate` of each of many statistics, with one question for all.
 
@@ -263,36 +253,25 @@ class LocalMetric(ReportedMetric):
         ----------
         statistics : sequence of ndarray of int64
             Of windows.
-        beta, weights, bound, target, categories, simultaneous, panes
-            As for :meth:`estimate`; `categories` are the quantiles of a distribution.
-
-        Returns
-        -------
-        list of Estimate
-            One for each statistic.
+        beta, bound, panes
+            As for :meth:`estimate`.
+        chosen : sequence, optional
+            The categories of a frequency, or the quantiles of a distribution.
+        **asked
+            `weights`, `target` and `simultaneous`, as for :meth:`estimate`.
         """
-        labels, selected = self.domain.select(categories)
-        question = Question(
-            beta=beta,
-            weights=weights,
-            bound="fixed" if bound == "auto" else bound,
-            target=target,
-            simultaneous=simultaneous,
-            asked=selected,
-            panes=panes if self.memoized else 1,
-        )
+        labels, selected = self.domain.select(chosen)
+        panes = panes if self.memoized else 1
+        bound = "fixed" if bound == "auto" else bound
+        question = Question(beta=beta, bound=bound, asked=selected, panes=panes, **asked)
         tables = [self.table(statistic) for statistic in statistics]
-        if len(tables) == 1:
-            estimates = [self.randomizer.estimate(tables[0], question)]
-        else:
-            estimates = self.randomizer.estimate_each(np.array(tables), question)
+        estimates = self.randomizer.estimate_each(np.array(tables), question)
         if question.panes != 1:  # neither knows what repeated answers have in common
             divisor = question.panes or math.inf
+            effective = [estimate.effective_reports / divisor for estimate in estimates]
             estimates = [
-                dataclasses.replace(
-                    x, heterogeneity=None, effective_reports=x.effective_reports / divisor
-                )
-                for x in estimates
+                dataclasses.replace(estimate, heterogeneity=None, effective_reports=reports)
+                for estimate, reports in zip(estimates, effective, strict=True)
             ]
         return [dataclasses.replace(self.domain.from_unit(x), labels=labels) for x in estimates]
 

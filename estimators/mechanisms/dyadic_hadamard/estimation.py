@@ -33,6 +33,7 @@ from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables, haar_bound
 from estimators.question import Question
 
 CENTRE_COUNT = 17
+SHARE_ROUNDING = 1e-12  # of F: where it is flat at q, rounding does not choose the end
 COMPARED_DEPTHS = 3
 """The Haar sums of lower depths, 7 of them, test whether the levels agree."""
 
@@ -192,9 +193,10 @@ def _clipped_into(values: Floats, band: Band) -> Floats:
 
 def _quantiles(q: Floats, shown: Floats, limits: NDArray[np.intp]) -> Floats:
     """Return rows of q, the quantile of what is shown, and its limits, in bins; shape (k, 4)."""
-    edge = np.clip(np.searchsorted(shown, q), 1, shown.size - 1)
+    edge = np.clip(np.searchsorted(shown, q - SHARE_ROUNDING), 1, shown.size - 1)
     step, lower, upper = shown[edge] - shown[edge - 1], *limits.astype(np.float64)
     share = np.where(step > 0, (q - shown[edge - 1]) / np.where(step > 0, step, 1.0), 1.0)
+    share = np.minimum(share, 1.0)
     return np.stack([q, np.clip(edge - 1 + share, lower, upper), lower, upper], axis=1)
 
 

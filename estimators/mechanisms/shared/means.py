@@ -57,29 +57,38 @@ class ScalarMean(Mechanism):
         shape (levels, columns); `law`: from :meth:`law`, for this question; `mean`: the estimate;
         `log_p`: ln p; `total`: from :func:`estimators.weights.total_weight`.
         """
-        noise = self.noise(law, table[:, 0])
-        lower, upper = limits(law, np.array([mean]), question, log_p, total, noise)
+        one = table[None], law.rows(None), np.array([mean])
+        bounds = self.limits_of_windows(*one, question, log_p, np.array([total]))
+        if bounds is None:
+            noise = self.noise(law, table[:, 0])
+            bounds = limits(law, np.array([mean]), question, log_p, total, noise)
+        lower, upper = bounds
         return float(lower[0]), float(upper[0])
+
+    def limits_of_windows(
+        self,
+        tables: Counts,
+        law: Law,
+        means: Floats,
+        question: Question,
+        log_p: float,
+        totals: Floats,
+    ) -> tuple[Floats, Floats] | None:
+        """Return bounds on the means of windows, each of shape (windows,); None: one by one.
+
+        Parameters
+        ----------
+        tables, law, means, question, log_p, totals
+            As for :meth:`mean_limits`, in rows.
+        """
+        is_batched = type(law) is Law and law.is_determined_by_mean and question.panes == 1
+        if not is_batched or question.bound != "fixed":
+            return None
+        return intervals_of_windows(law, means, log_p)
 
     def outside_law(self, question: Question, counts: Counts) -> float:
         """Return the probability that the reports deviate from the law."""
         return 0.0
-
-    def limits_of_windows(
-        self, tables: Counts, law: Law, means: Floats, question: Question, totals: Floats
-    ) -> tuple[Floats, Floats] | None:
-        """Return :meth:`mean_limits` of windows, each of shape (windows,); None: one by one.
-
-        Parameters
-        ----------
-        tables, law, means, question, totals
-            `tables`, shape (windows, levels, columns); `law`: of the windows, in rows.
-        """
-        if type(law) is not Law or law.rate is not None or not law.is_determined_by_mean:
-            return None
-        if question.bound != "fixed" or question.panes != 1:
-            return None
-        return intervals_of_windows(law, means, question.log_p(1))
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the mean in [-1, 1]."""
@@ -98,6 +107,8 @@ class ScalarMean(Mechanism):
 
     def estimate_each(self, tables: Counts, question: Question) -> list[Estimate]:
         """Estimate the mean of each window; those in which the same levels are in use together."""
+        if len(tables) == 1:
+            return [self.estimate(tables[0], question)]
         counts = tables[..., 0]
         used = (counts > 0).astype(np.int64) + (counts >= MIN_REPORTS)
         patterns, group = np.unique(used, axis=0, return_inverse=True)
@@ -123,7 +134,7 @@ class ScalarMean(Mechanism):
             _in_rows([self.law(*pair, asked) for pair in zip(counts, shares, strict=True)])
             for asked in (question, None)
         )
-        bounds = self.limits_of_windows(tables, law, pooled, question, totals)
+        bounds = self.limits_of_windows(tables, law, pooled, question, question.log_p(1), totals)
         if bounds is None:
             return None
         least = heterogeneity_of_windows(users, means[:, used].T)
