@@ -18,6 +18,7 @@ from estimators.estimate import Floats
 
 CELL_VARIANCE_RATIO = 1.15  # between neighbouring cells
 MEAN_BINS = 8  # of the mean: the third moment of Berry and Esseen is small near it
+MIN_COARSE_CELLS = 3  # of a window, from which on coarse integrals are computed first
 VARIANCE_PARTS = 32  # of the range of the users' own variance, if their means are free
 _BIN_EDGES = np.linspace(-1, 1, MEAN_BINS + 1)
 
@@ -203,13 +204,14 @@ def limits_in_all_cells(
     every = np.arange(window.size)
     cell_limits[:] = limits(every)
     common_limits = np.ones(mean_low.shape)
-    is_estimated = False
+    is_estimated = False  # a coarse integral of few cells costs more than it spares
     while True:
         # a cell whose limits are above another's cannot decide, though a better bound raised them
         is_open = ~fourier.is_refined & (cell_limits < common_limits[:, window]).any(axis=0)
         if not is_open.any():
             break
-        if fourier.is_refined.any() and not is_estimated:
+        is_many = is_open.sum() > MIN_COARSE_CELLS * len(bets.counts)
+        if fourier.is_refined.any() and is_many and not is_estimated:
             fourier.estimate(every[is_open])
             cell_limits[:, is_open] = limits(every[is_open])
             is_estimated = True
