@@ -35,7 +35,7 @@ GRID_POINTS, MAX_ZOOMS, MAX_SHARED_ZOOM = 9, 30, 16
 many categories two grids are evaluated together."""
 Q_TOLERANCE = 0.01
 """The search ends when the least Q is known to this, or to this share of it."""
-Tail = Callable[[int, float], Floats]
+Tail = Callable[[int, float], float]
 """From a number of levels and Q to a p-value."""
 Scores = Callable[[Floats, NDArray[np.intp]], Floats]
 """From means of shape (points, c) and the c categories they are of, shape (levels, points, c)."""
@@ -91,11 +91,12 @@ def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
     pooled = _pooled(means, precision, -1.0)
     statistics = np.zeros(means.shape[1])
     pooled_statistic = _statistic(scores, pooled[None], np.arange(pooled.size))[0]
-    open_windows = np.flatnonzero(_tail_of_squares(levels.size, pooled_statistic) < 1)
+    tails = [chi_square_tail(levels.size, x) for x in pooled_statistic.tolist()]
+    open_windows = np.flatnonzero(np.array(tails) < 1)
     extremes = means[:, open_windows].min(axis=0), means[:, open_windows].max(axis=0)
     low, high = np.clip(extremes, -1.0, 1.0)
     statistics[open_windows] = _search_least_statistics(scores, low, high, open_windows, each=True)
-    return np.minimum(1.0, _tail_of_squares(levels.size, statistics))
+    return np.array([min(1.0, chi_square_tail(levels.size, x)) for x in statistics.tolist()])
 
 
 def _scores(law: Law, levels: NDArray[np.intp], n: Floats, means: Floats) -> Scores:
@@ -281,14 +282,7 @@ def _precision(law: Law) -> Floats:
     return precision
 
 
-def _tail_of_squares(levels: int, statistic: Floats | float) -> Floats:
-    """Return the chance that the sum of squares of so many standard normal numbers is larger."""
-    from scipy.special import chdtrc
-
-    return np.asarray(chdtrc(levels, statistic))
-
-
-def _tail_of_exponents(levels: int, statistic: float) -> Floats:
+def _tail_of_exponents(levels: int, statistic: float) -> float:
     """Return what bounds the chance that twice the sum of so many exponents n I is larger."""
     return chi_square_tail(2 * levels, max(statistic - 2 * levels * float(np.log(2)), 0.0))
 
