@@ -118,6 +118,12 @@ class Query:
         return self.start, self.end, self.window  # type: ignore[return-value]
 
     @property
+    def statement(self) -> tuple[object, ...]:
+        """All on which an estimate depends besides the window."""
+        bounds = self.beta, self.weights, self.bound, self.target, self.simultaneous
+        return *bounds, self.categories, self.windows, self.weights_fixed
+
+    @property
     def is_sliced(self) -> bool:
         """Whether it asks for slices."""
         return bool(self.by or self.where)
