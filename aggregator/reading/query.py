@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import operator
 from collections.abc import Callable, Mapping, Sequence
 
 from aggregator.reading.steps import duration
@@ -118,12 +119,6 @@ class Query:
         return self.start, self.end, self.window  # type: ignore[return-value]
 
     @property
-    def statement(self) -> tuple[object, ...]:
-        """All on which an estimate depends besides the window."""
-        bounds = self.beta, self.weights, self.bound, self.target, self.simultaneous
-        return *bounds, self.categories, self.windows, self.weights_fixed
-
-    @property
     def is_sliced(self) -> bool:
         """Whether it asks for slices."""
         return bool(self.by or self.where)
@@ -180,6 +175,11 @@ def length_text(name: str, length: object) -> str:
     return duration(milliseconds)
 
 
+statement_of = operator.attrgetter(
+    *("beta", "weights", "bound", "target"),
+    *("categories", "simultaneous", "windows", "weights_fixed"),
+)
+"""Returns all of a query on which an estimate depends besides its window."""
 RUNNING_TOTAL = Query()
 """The default query."""
 

@@ -40,7 +40,10 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         policy = self.policy(overview)
         expiry = 0 if first is None and last is None else period
         question = (self.key, first, last, status, policy, grouping)
-        marks = [(number, str(mark)) for number, mark in sorted(watermarks.items())]
+        marks = [
+            (number, mark.time, mark.arrived, mark.closed, mark.ahead)
+            for number, mark in sorted(watermarks.items())
+        ]
         facts = (*question, self.count_version(overview), marks, expiry)
         fields = {"start_ms": first, "end_ms": last, "grouping": grouping}
         return self.window(

@@ -13,7 +13,7 @@ from aggregator.reading.estimate_cache import EstimateCache
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.plans import LocalPlan, ReadingPlan, plan_for
-from aggregator.reading.query import RUNNING_TOTAL, Query, SeriesQuery
+from aggregator.reading.query import RUNNING_TOTAL, Query, SeriesQuery, statement_of
 from aggregator.reading.serialization import definition
 from aggregator.reading.series_plan import SeriesPlan
 from aggregator.reading.window import Window, WindowStatistic
@@ -73,7 +73,7 @@ class WindowReader:
         width: object = (start, window.end_ms) if panes is None else panes
         facts = window.status, window.policy, window.slides, was_changed, width
         digest = hashlib.blake2b(window.content.statistic.tobytes(), digest_size=16).digest()
-        key = (definition, query.statement, facts, digest)
+        key = (definition, statement_of(query), facts, digest)
         estimate = self.estimates.get(key)
         if estimate is None:
             estimate = self.answer(window, query)
