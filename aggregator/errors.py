@@ -121,13 +121,6 @@ class StateUnreadable(DitherError):  # noqa: N818
         super().__init__(f"{self.fact}. Restore Redis, or {self.remedy}")
 
 
-class PaneExpired(DitherError):  # noqa: N818
-    """The metric's retention has deleted a pane of a window."""
-
-    def __init__(self, metric: str, start_ms: int) -> None:
-        super().__init__(f"a part of {metric!r} has expired: the pane that begins at {start_ms}")
-
-
 class UnknownComparison(DitherError):  # noqa: N818
     """A comparison that metrics.toml does not define."""
 

@@ -59,8 +59,11 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
             write_panes(store, number, _day_of_panes(number), end, {"partitions": PARTITIONS})
         reader = Reader(store, {SLICED.name: SLICED})
         window = reader.window(SLICED.name, QUERY)
-        keys = store.panes.slice_keys(metric_key(SLICED.name, SLICED.revision), range(PARTITIONS))
-        panes = [pane for key in keys for pane in reader.sums.find_panes(window, (SLICES,), key)]
+        key, numbers = metric_key(SLICED.name, SLICED.revision), range(PARTITIONS)
+        cover = functools.partial(reader.sums.cover, window, (SLICES,))
+        panes = store.panes.read_slices(
+            key, numbers, lambda keys, ask: store.panes.find(cover(keys), ask)
+        )
         yield Benchmark(
             f"slices/{HOURS} hours by country/fetch",
             "reads/s",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from importlib.metadata import version
 
 import redis
 import structlog
 from prometheus_client import Metric as Family
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample as ScrapedSample
 
 from aggregator.counting.measurements import Histogram, Measurements
 from aggregator.errors import StateUnreadable
@@ -25,7 +26,7 @@ from aggregator.monitoring.samples import Sample
 from aggregator.monitoring.slice_samples import SliceExport
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.status import SILENT_MS, unusable_definitions
-from aggregator.reading.window import EventTimes, Release, Window
+from aggregator.reading.window import EventTimes, Release, Window, event_time
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import PartitionProgress, TopicProgress
 
@@ -33,6 +34,9 @@ DITHER_VERSION = version("dither")
 MAX_CLOCK_JITTER_MS = 250
 
 log = structlog.get_logger("dither.exporter")
+
+
+Scraped = tuple[Exported, ScrapedSample]
 
 
 class Families:
@@ -52,7 +56,16 @@ class Families:
         *labels
             The labels' values, in the declaration's order.
         """
-        self._add(exported, exported.scraped, value, labels)
+        self.add([scraped(exported, exported.scraped, value, labels)])
+
+    def add(self, samples: Iterable[Scraped]) -> None:
+        """Add samples in their scraped form."""
+        for exported, sample in samples:
+            family = self._families.get(exported.name)
+            if family is None:
+                family = Family(exported.name, exported.help, exported.type)
+                self._families[exported.name] = family
+            family.samples.append(sample)
 
     def histogram(self, exported: Exported, histogram: Histogram, *labels: object) -> None:
         """Add the samples of a histogram of seconds.
@@ -67,9 +80,9 @@ class Families:
         counts = histogram.cumulative()
         bounds = [*(str(float(bound)) for bound in exported.buckets), "+Inf"]
         for bound, count in zip(bounds, counts, strict=True):
-            self._add(exported, f"{exported.name}_bucket", count, labels, le=bound)
-        self._add(exported, f"{exported.name}_count", counts[-1], labels)
-        self._add(exported, f"{exported.name}_sum", histogram.seconds, labels)
+            self.add([scraped(exported, f"{exported.name}_bucket", count, labels, le=bound)])
+        self.add([scraped(exported, f"{exported.name}_count", counts[-1], labels)])
+        self.add([scraped(exported, f"{exported.name}_sum", histogram.seconds, labels)])
 
     def filled(self) -> list[Family]:
         """Return the families with samples, in the order of declaration."""
@@ -79,20 +92,23 @@ class Families:
             if exported.name in self._families
         ]
 
-    def _add(
-        self,
-        exported: Exported,
-        name: str,
-        value: float,
-        labels: tuple[object, ...],
-        **extra_labels: str,
-    ) -> None:
-        family = self._families.get(exported.name)
-        if family is None:
-            family = Family(exported.name, exported.help, exported.type)
-            self._families[exported.name] = family
-        pairs = dict(zip(exported.labels, map(str, labels), strict=True))
-        family.add_sample(name, pairs | extra_labels, value)
+
+def scraped(
+    exported: Exported, name: str, value: float, labels: Sequence[object], **extra_labels: str
+) -> Scraped:
+    """Return a sample in its scraped form.
+
+    Parameters
+    ----------
+    exported : Exported
+    name : str
+    value : float
+    labels : sequence
+        The labels' values, in the declaration's order.
+    **extra_labels
+    """
+    pairs = dict(zip(exported.labels, map(str, labels), strict=True))
+    return exported, ScrapedSample(name, pairs | extra_labels, value)
 
 
 class Exporter(Collector):
@@ -135,7 +151,7 @@ class Exporter(Collector):
         self._ends, self._silent_ms = ends, silent_ms
         self._commits: dict[int, int] = {}
         self.reader, self.top_categories, self._since_ms = reader, top_categories, since_ms
-        self._samples_by_metric: dict[str, tuple[str, list[Sample]]] = {}
+        self._samples_by_metric: dict[str, tuple[Hashable, list[Scraped]]] = {}
         self._logged: dict[str, str] = {}
         self._lock, self._event_times = threading.Lock(), EventTimes()
 
@@ -167,14 +183,12 @@ class Exporter(Collector):
             try:
                 if isinstance(window, StateUnreadable):
                     raise window
-                described = _described(window, self._event_times)
-                samples = [*described, *self._samples_by_metric[name][1]]
-                samples += self._released(overview, window)
+                samples = [*self._samples_by_metric[name][1]]
+                samples += map(_scraped, self._released(overview, window))
             except StateUnreadable as error:
                 self._unreadable(name, str(error))
                 samples = []
-            for sample in samples:
-                families.put(sample.exported, sample.value, *sample.labels)
+            families.add(samples)
             families.put(metric_definitions.METRIC_UNREADABLE, int(not samples), name)
         for (name, outcome), count in sorted(overview.outcomes().items()):
             families.put(metric_definitions.REPORT_OUTCOMES, count, name, outcome)
@@ -239,25 +253,30 @@ class Exporter(Collector):
     def _windows(self, overview: TopicProgress) -> dict[str, Window | StateUnreadable]:
         """Return each metric's window or its error; estimate the changed windows."""
         windows: dict[str, Window | StateUnreadable] = {}
-        changed = []
+        changed, facts = [], dict[str, Hashable]()
         for name in self.reader.metrics:
             try:
                 windows[name] = total = self.reader.describe(overview, name)
             except StateUnreadable as error:
                 windows[name] = error
             else:
-                if self._samples_by_metric.get(name, ("", []))[0] != total.version:
+                facts[name] = total.version, total.arrived_ms, event_time(total.watermarks)
+                if self._samples_by_metric.get(name, ("", []))[0] != facts[name]:
                     changed.append(total)
         for total, read in zip(changed, self.reader.read_totals(changed), strict=True):
             name = total.metric.name
             try:
                 window = self.reader.read(total) if read is None else read
-                samples = [*samples_of(window, self.reader.answer(window), self.top_categories)]
-                samples += self._slices.samples(self.reader, overview, total.metric)
+                estimate = self.reader.cached_answer(window)
+                samples = [
+                    *_described(total, self._event_times),
+                    *samples_of(window, estimate, self.top_categories),
+                    *self._slices.samples(self.reader, overview, total.metric),
+                ]
             except StateUnreadable as error:
                 windows[name] = error
             else:
-                self._samples_by_metric[name] = total.version, samples
+                self._samples_by_metric[name] = facts[name], [*map(_scraped, samples)]
         return windows
 
     def _released(self, overview: TopicProgress, window: Window) -> Iterable[Sample]:
@@ -273,6 +292,10 @@ class Exporter(Collector):
             yield Sample(
                 metric_definitions.RELEASE_DUE, (due + metric.pane_ms) / 1000, (metric.name,)
             )
+
+
+def _scraped(sample: Sample) -> Scraped:
+    return scraped(sample.exported, sample.exported.scraped, sample.value, sample.labels)
 
 
 def _described(window: Window, event_times: EventTimes) -> Iterable[Sample]:

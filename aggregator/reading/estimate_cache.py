@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -30,7 +31,10 @@ class EstimateCache:
             return self._estimates.get(key)
 
     def put(self, key: Hashable, estimate: Estimate) -> None:
-        """Cache an estimate."""
+        """Cache an estimate; its arrays become read-only."""
+        for number in (getattr(estimate, field.name) for field in dataclasses.fields(estimate)):
+            if isinstance(number, np.ndarray):
+                number.flags.writeable = False
         with self._lock:
             if key not in self._estimates:
                 self._estimates[key] = estimate

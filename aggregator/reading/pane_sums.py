@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
-from aggregator.errors import PaneExpired, StateUnreadable
+from aggregator.errors import StateUnreadable
 from aggregator.reading.window import Window
 from aggregator.state.pane_cover import COVER_GRAINS, PaneSpan, spans
 from aggregator.state.pane_keys import PaneKey, metric_key, round_key
+from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage import parsing
 from aggregator.storage.pane_index import Total
 from aggregator.storage.progress import TopicProgress
-from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
 from estimators import Metric
 from estimators.estimate import Counts
 from estimators.interruption import checkpoint
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 PartitionPane = tuple[int, PaneKey]
 MAX_READ_BYTES = 16_000_000
 """Of sums in one read, which bounds the server's memory."""
@@ -31,13 +32,18 @@ class PaneSums:
         self.store = store
         self._missing: dict[str, tuple[int, PaneKey, StateUnreadable]] = {}
 
-    def read_window(self, window: Window) -> Counts:
-        """Return the sum of a window's panes, from a few round trips.
+    def read_window(self, window: Window) -> tuple[Counts | None, bool]:
+        """Return the sum of a window's panes, from two round trips.
+
+        Returns
+        -------
+        sum : ndarray or None
+            None if some panes have expired.
+        is_same_history : bool
+            Whether Redis lost no data since the window's overview.
 
         Raises
         ------
-        PaneExpired
-            If some panes have expired.
         StateUnreadable
             If a counted pane is missing that does not expire.
         ValueError
@@ -47,34 +53,35 @@ class PaneSums:
         if metric.sends_true_values:
             raise ValueError(f"metric {metric.name!r} has trusted collection: read its releases")
         if window.is_running_total:
-            return self._total(metric, key, [*window.watermarks])
-        statistic = metric.zero()
-        for pane_key, pane in self.read_statistics(metric, self.find_panes(window)):
-            if pane is None:
-                raise PaneExpired(metric.name, pane_key.start)
-            statistic += pane
-        return statistic
+            return self._total(metric, key, [*window.watermarks]), True
+        sums: dict[None, Counts | None] = {None: metric.zero()}
+        panes = self.store.panes.find(self.cover(window))
+        is_same = self.add_up(metric, panes, lambda _: None, sums, window.overview)
+        return sums[None], is_same
 
-    def find_panes(
-        self, window: Window, grains: tuple[str, ...] = COVER_GRAINS, key: str | None = None
-    ) -> list[PartitionPane]:
-        """Return the panes that cover a window, as coarse as possible.
+    @staticmethod
+    def cover(
+        window: Window, grains: tuple[str, ...] = COVER_GRAINS, keys: Sequence[str] | None = None
+    ) -> list[tuple[int, str, PaneSpan]]:
+        """Return the spans of panes that cover a window, as coarse as possible.
 
         Parameters
         ----------
         window : Window
         grains : tuple of str
             The allowed grains, the coarsest first.
-        key : str, optional
-            Of a chunk of the metric's slices; by default of the metric.
+        keys : sequence of str, optional
+            Of chunks of the metric's slices; by default of the metric.
         """
-        key = key or metric_key(window.metric.name, window.metric.revision)
-        partition_spans = [
-            (number, span)
+        metric = window.metric
+        if keys is None:
+            keys = [metric_key(metric.name, metric.revision)]
+        return [
+            (number, key, span)
             for number, mark in window.watermarks.items()
-            for span in spans(window.metric, mark.closed, window.start_ms, window.end_ms, grains)
+            for span in spans(metric, mark.closed, window.start_ms, window.end_ms, grains)
+            for key in keys
         ]
-        return self.store.panes.find(key, partition_spans)
 
     def read_totals(self, windows: Sequence[Window]) -> dict[str, Counts]:
         """Return the sums of running totals by metric name, from one read.
@@ -145,53 +152,120 @@ class PaneSums:
         """
         span = PaneSpan("pane", starts[0], starts[-1] + 1)
         sums: dict[int, Counts | None] = {start: metric.zero() for start in starts}
-        failure: StateUnreadable | None = None
         try:
             name = metric_key(metric.name, metric.revision)
-            indexed = self.store.panes.find(name, [(number, span) for number in partitions])
+            indexed = self.store.panes.find([(number, name, span) for number in partitions])
             panes = [(number, key) for number, key in indexed if key.start in sums]
-            for key, statistic in self.read_statistics(metric, panes):
-                total = sums[key.start]
-                sums[key.start] = None if total is None or statistic is None else total + statistic
-        except StateUnreadable as error:
-            failure = error
-        if not self.store.is_same_history(overview):
+            is_same = self.add_up(metric, panes, lambda key: key.start, sums, overview)
+        except StateUnreadable:
+            if self.store.is_same_history(overview):
+                raise
             return None
-        if failure is not None:
-            raise failure
-        return sums
+        return sums if is_same else None
 
-    def read_statistics(
-        self, metric: Metric, panes: Sequence[PartitionPane]
-    ) -> Iterator[tuple[PaneKey, Counts | None]]:
-        """Yield the statistics of indexed panes; None for an expired one.
+    def add_up(
+        self,
+        metric: Metric,
+        panes: Sequence[PartitionPane],
+        group_of: Callable[[PaneKey], K],
+        sums: dict[K, Counts | None],
+        overview: TopicProgress,
+    ) -> bool:
+        """Add indexed panes to the sums of their groups; a group with an expired one becomes None.
+
+        Parameters
+        ----------
+        metric : Metric
+        panes : sequence of (int, PaneKey)
+        group_of : callable
+            Returns the group of a pane.
+        sums : dict
+            By group.
+        overview : TopicProgress
+            From before the read.
+
+        Returns
+        -------
+        bool
+            Whether Redis lost no data since the overview.
 
         Raises
         ------
         StateUnreadable
             If a pane is missing that does not expire: it was deleted, or evicted.
         """
-        for group in batched(panes, max_sums_per_read(metric)):
-            checkpoint()
-            values = self.store.panes.statistics(group)
-            for (number, key), value in zip(group, values, strict=True):
-                redis_key = f"{tag(self.store.topic, number)}:{key}"
-                if value is not None:
-                    yield key, parsing.statistic(redis_key, value, metric)
-                elif metric.retention_ms is not None or self.store.panes.has_expiring(
-                    number, key.metric
-                ):
-                    yield key, None
-                else:
-                    error = StateUnreadable(redis_key, "nothing", "a pane that was counted")
-                    self._missing[metric.name] = number, key, error
-                    raise error
+
+        def add(number: int, key: PaneKey, redis_key: str, value: bytes | None) -> None:
+            group = group_of(key)
+            statistic = self.statistic(metric, number, key, redis_key, value)
+            total = sums[group]
+            sums[group] = None if total is None or statistic is None else total + statistic
+
+        return self.read_each(panes, max_sums_per_read(metric), overview, add)
+
+    def read_each(
+        self,
+        panes: Sequence[PartitionPane],
+        max_panes: int,
+        overview: TopicProgress,
+        add: Callable[[int, PaneKey, str, bytes | None], None],
+    ) -> bool:
+        """Pass each pane with its Redis key and value to `add`; return whether Redis lost no data.
+
+        Parameters
+        ----------
+        panes : sequence of (int, PaneKey)
+        max_panes : int
+            In one round trip.
+        overview : TopicProgress
+            From before the read.
+        add : callable
+        """
+        batches = [*batched(panes, max_panes)] or [[]]
+        replies: list[Any] = []
+        for batch in batches:
+            if batch is not batches[0]:
+                checkpoint()
+            is_last = batch is batches[-1]
+            commands = overview.history_commands(self.store.topic) if is_last else []
+            values, replies = self.store.panes.read_statistics(batch, commands)
+            for (number, key), key_and_value in zip(batch, values, strict=True):
+                add(number, key, *key_and_value)
+        return overview.is_continued(replies)
+
+    def statistic(
+        self, metric: Metric, number: int, key: PaneKey, redis_key: str, value: bytes | None
+    ) -> Counts | None:
+        """Return the statistic of an indexed pane; None if it expired.
+
+        Parameters
+        ----------
+        metric : Metric
+        number : int
+            Of the partition.
+        key : PaneKey
+        redis_key : str
+        value : bytes or None
+            As stored.
+
+        Raises
+        ------
+        StateUnreadable
+            If it is wrong, or is missing and does not expire.
+        """
+        if value is not None:
+            return parsing.statistic(redis_key, value, metric)
+        if metric.retention_ms is not None or self.store.panes.has_expiring(number, key.metric):
+            return None
+        error = StateUnreadable(redis_key, "nothing", "a pane that was counted")
+        self._missing[metric.name] = number, key, error
+        raise error
 
     def missing_panes(self) -> list[str]:
         """Return messages about panes that are still missing, one per metric."""
         for name, (number, key, _) in [*self._missing.items()]:
-            spans_of_pane = [(number, PaneSpan(key.grain, key.start, key.start + 1))]
-            is_counted = bool(self.store.panes.find(key.metric, spans_of_pane))
+            span = PaneSpan(key.grain, key.start, key.start + 1)
+            is_counted = bool(self.store.panes.find([(number, key.metric, span)]))
             if not is_counted or self.store.panes.statistics([(number, key)]) != [None]:
                 self._missing.pop(name, None)
         return [str(error) for _, _, error in self._missing.values()]
@@ -238,4 +312,19 @@ def total_request(metric: Metric, key: str, partitions: Sequence[int]) -> Total[
             statistic += parsing.statistic(redis_key, value, metric)
         return statistic
 
-    return Total(key, partitions, metric.zero().nbytes, add_up)
+    return Total(
+        key,
+        partitions,
+        metric.zero().nbytes,
+        add_up,
+        metric.pane_ms,
+        open_panes(metric.pane_ms, metric),
+    )
+
+
+def open_panes(width_ms: int, metric: Metric) -> int:
+    """Return how many panes of a width are open at most, if the metric holds none of them open.
+
+    These are the ones behind the watermark and its own, and one for each batch ahead of it.
+    """
+    return -(-metric.lateness_ms // width_ms) + 1 + CONFIRMING_BATCHES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import operator
 from collections.abc import Callable, Mapping, Sequence
 
 from aggregator.reading.steps import duration
@@ -174,6 +175,11 @@ def length_text(name: str, length: object) -> str:
     return duration(milliseconds)
 
 
+statement_of = operator.attrgetter(
+    *("beta", "weights", "bound", "target"),
+    *("categories", "simultaneous", "windows", "weights_fixed"),
+)
+"""Returns all of a query on which an estimate depends besides its window."""
 RUNNING_TOTAL = Query()
 """The default query."""
 

@@ -117,7 +117,7 @@ class MetricReader(WindowReader):
         window = self.window(name, query)
         if query.by:
             return self.answer_slices(window, query)
-        return with_window(window, self.answer(window, query))
+        return with_window(window, self.cached_answer(window, query))
 
     @staticmethod
     def answer_slices(window: Window, query: Query, progress: Progress = ignore_progress) -> Slices:

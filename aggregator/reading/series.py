@@ -7,7 +7,6 @@ once, any other step again after it grew.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
@@ -16,9 +15,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
-from aggregator.errors import PaneExpired
 from aggregator.reading.coverage import THIS_WINDOW
-from aggregator.reading.estimate_cache import EstimateCache
 from aggregator.reading.frames.columns import ESTIMATE_COLUMNS, NUMBER_COLUMNS
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.frames.pictures import (
@@ -146,8 +143,8 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
 class SeriesReader:
     """Reads and estimates series, with a cache of estimates."""
 
-    def __init__(self, reader: WindowReader, cache: EstimateCache | None = None) -> None:
-        self.reader, self.cache = reader, cache or EstimateCache()
+    def __init__(self, reader: WindowReader) -> None:
+        self.reader, self.cache = reader, reader.estimates
 
     def series(self, query: SeriesQuery) -> Series:
         """Return a series.
@@ -164,8 +161,8 @@ class SeriesReader:
 
     def plan(self, query: SeriesQuery) -> SeriesPlan:
         """Return the plan of a series, without reading panes."""
-        overview = self.reader.store.overview()
-        window = self.reader.describe(overview, query.metric, query)
+        progress = self.reader.progress(query.metric)
+        window = self.reader.describe(progress, query.metric, query)
         if query.bins is not None:
             _bins(window.metric, query.bins)
         return self.reader.plan_series(window, query)
@@ -204,11 +201,10 @@ class SeriesReader:
         if plan.released is not None:
             return plan.released[-1].numbers.largest(top)
         full_range = plan.window.between(plan.steps[0].start_ms, plan.steps[-1].end_ms)
-        try:
-            statistic = self.reader.sums.read_window(full_range)
-        except PaneExpired:  # the largest over the remaining steps
+        statistic, _ = self.reader.sums.read_window(full_range)
+        if statistic is None:  # the largest over the remaining steps
             steps = self._statistics(plan, range(len(plan.steps)))
-            statistics = (statistic for _, statistic in steps if statistic is not None)
+            statistics = (statistic for _, statistic, _ in steps if statistic is not None)
             statistic = sum(statistics, plan.window.metric.zero())
         return self._estimate(plan, statistic, plan.steps[-1]).numbers.largest(top)
 
@@ -226,7 +222,9 @@ class SeriesReader:
                 missing.append(index)
             else:
                 estimates[index] = cached_estimate
-        for index, statistic in self._statistics(plan, missing):
+        is_same_history = True
+        for index, statistic, is_same in self._statistics(plan, missing):
+            is_same_history = is_same  # at the end, of all reads
             progress(len(estimates) / len(plan.steps))
             step = plan.steps[index]
             if statistic is None:
@@ -235,9 +233,8 @@ class SeriesReader:
             estimates[index] = self._estimate(plan, statistic, step)
             if step.status == "final":
                 finals.append(index)
-        is_known = bool(finals) and self.reader.store.is_same_history(plan.window.overview)
         for index in finals:
-            if is_known:
+            if is_same_history:
                 self.cache.put(keys[index], estimates[index])
             elif estimates[index].status == "final":
                 estimates[index] = dataclasses.replace(estimates[index], status="provisional")
@@ -245,23 +242,9 @@ class SeriesReader:
 
     def _estimate(self, plan: SeriesPlan, statistic: Counts, step: SeriesStep) -> Estimate:
         """Return the estimate of a step, from the cache or computed."""
-        digest = hashlib.blake2b(statistic.tobytes(), digest_size=16).digest()
-        changed = plan.window.changed_ms
-        is_older = changed is not None and step.start_ms < changed
-        key = (*self._question_key(plan), step.status, is_older, digest)
-        cached_estimate = self.cache.get(key)
-        if cached_estimate is not None:
-            return cached_estimate
         window = plan.window.between(step.start_ms, step.end_ms).with_sums(statistic)
         window = dataclasses.replace(window, status=step.status)
-        estimate = self.reader.answer(window, plan.point_query)
-        self.cache.put(key, estimate)
-        return estimate
-
-    def _question_key(self, plan: SeriesPlan) -> tuple[Hashable, ...]:
-        """Return the key of the estimate of a sum, without its step's status."""
-        definition = self.reader.definition_hash(plan.window.metric)
-        return (plan.point_query, definition, plan.policy, plan.window.changed_ms, plan.step_ms)
+        return self.reader.cached_answer(window, plan.point_query)
 
     def _history_key(self, plan: SeriesPlan) -> tuple[Hashable, ...]:
         """Return the key of the estimates of final steps.
@@ -270,12 +253,17 @@ class SeriesReader:
         """
         overview = plan.window.overview
         owners = tuple(overview.partitions[n].owner.get("token") for n in plan.window.watermarks)
-        return (*self._question_key(plan), owners, expiry_period(plan.window.metric))
+        definition = self.reader.definition_hash(plan.window.metric)
+        question = plan.point_query, definition, plan.policy, plan.window.changed_ms, plan.step_ms
+        return (*question, owners, expiry_period(plan.window.metric))
 
     def _statistics(
         self, plan: SeriesPlan, missing: Sequence[int]
-    ) -> Iterator[tuple[int, Counts | None]]:
-        """Yield the statistics of steps, from reads of bounded size; None for an expired step."""
+    ) -> Iterator[tuple[int, Counts | None, bool]]:
+        """Yield the statistics of steps, from reads of bounded size; None for an expired step.
+
+        The last value is whether Redis lost no data since the plan was made.
+        """
         metric, step = plan.window.metric, plan.step_ms
         grains = tuple(grain for grain in COARSE_GRAINS if step % GRAINS_MS[grain] == 0)
         finest = min((GRAINS_MS[g] for g in grains), default=metric.pane_ms)
@@ -283,26 +271,30 @@ class SeriesReader:
         size = max(1, min(MAX_PANES_PER_READ // panes, max_sums_per_read(metric)))
         for begin in range(0, len(missing), size):
             group = missing[begin : begin + size]
-            sums = self._sums(plan, group, grains)
+            sums, is_same_history = self._sums(plan, group, grains)
             for index in group:
-                yield index, sums[index]
+                yield index, sums[index], is_same_history
 
     def _sums(
         self, plan: SeriesPlan, group: Sequence[int], grains: tuple[str, ...]
-    ) -> Mapping[int, Counts | None]:
+    ) -> tuple[Mapping[int, Counts | None], bool]:
         metric, origin, step_indices = plan.window.metric, plan.steps[0].start_ms, set(group)
         part = plan.window.between(plan.steps[group[0]].start_ms, plan.steps[group[-1]].end_ms)
+        cover = self.reader.sums.cover(part, (*grains, "pane"))
         panes = [
             (number, key)
-            for number, key in self.reader.sums.find_panes(part, (*grains, "pane"))
+            for number, key in self.reader.store.panes.find(cover)
             if (key.start - origin) // plan.step_ms in step_indices
         ]
         sums: dict[int, Counts | None] = {index: metric.zero() for index in group}
-        for pane, statistic in self.reader.sums.read_statistics(metric, panes):
-            index = (pane.start - origin) // plan.step_ms
-            step_sum = sums[index]
-            sums[index] = None if step_sum is None or statistic is None else step_sum + statistic
-        return sums
+        is_same_history = self.reader.sums.add_up(
+            metric,
+            panes,
+            lambda pane: (pane.start - origin) // plan.step_ms,
+            sums,
+            plan.window.overview,
+        )
+        return sums, is_same_history
 
 
 def _bins(metric: Metric, count: int) -> Bins:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ SLICES, SLICES_DAY, SLICES_TOTAL = "slices", "slices-day", "slices-total"
 GRAINS = ("pane", *GRAINS_MS, "total", SLICES, SLICES_DAY, SLICES_TOTAL)
 
 
+@functools.lru_cache(maxsize=10_000)
 def metric_key(name: str, revision: int) -> str:
     """Return the key of a metric, with the revision of its definition.
 

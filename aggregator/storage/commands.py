@@ -13,7 +13,7 @@ import redis
 from aggregator.errors import StateUnreadable
 from aggregator.storage.connection import LAYOUT_LOST, ClusterClient
 
-Command = tuple[str | int, ...]
+Command = tuple[str | bytes | int, ...]
 Parsed = TypeVar("Parsed")
 
 

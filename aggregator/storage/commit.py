@@ -19,7 +19,7 @@ from aggregator.errors import CommitTooLarge, Fenced, PartialCommit, StateUnread
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, retention_ms
 from aggregator.state.partition import Partition
-from aggregator.storage import consistent_read, parsing
+from aggregator.storage import parsing
 from aggregator.storage.commands import Commands, script
 from aggregator.storage.redis_keys import partitions_key, tag
 from aggregator.timestamps import LAST_MS
@@ -114,9 +114,7 @@ class PartitionWriter:
             raise self._diagnose(prefix, error) from None
         if outcome == b"gone":
             size, _, expected_size = detail.partition(b":")
-            raise consistent_read.loss_error(
-                stored_epoch.decode(errors="replace"), size, expected_size
-            )
+            raise parsing.loss_error(stored_epoch.decode(errors="replace"), size, expected_size)
         if outcome == b"torn":
             torn = PartialCommit(name, epoch, expected, detail.decode(errors="replace"), prefix)
             self.halt(number, str(torn))

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import itertools
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 from aggregator.errors import StateUnreadable
 from aggregator.state.pane_cover import PaneSpan
 from aggregator.state.pane_keys import SLICES, SLICES_TOTAL, PaneKey
+from aggregator.state.watermark import CONFIRMING_BATCHES, NO_TIME
 from aggregator.storage import consistent_read, parsing
-from aggregator.storage.commands import Command, Commands, ask_each
+from aggregator.storage.commands import Command, Commands, ask_each, readable
+from aggregator.storage.consistent_read import Ask
 from aggregator.storage.redis_keys import tag
 
 T = TypeVar("T")
+NEWEST_GROWTH = 8
+"""So many times more panes are looked at if all newest ones are open."""
 
 
-class Total(NamedTuple, Generic[T]):
+MAX_SCANNED_NAMES = 10**9
+"""More than a set has, so that one call looks at all of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Total(Generic[T]):
     """A running total to read."""
 
     metric: str  # name and revision, as in keys
@@ -26,6 +38,23 @@ class Total(NamedTuple, Generic[T]):
     nbytes: int  # maximum size of a statistic
     # Makes one value of all (key, statistic) pairs of a partition.
     fold: Callable[[Iterable[tuple[str, bytes]]], T]
+    width_ms: int  # of its panes
+    newest: int = 2 * CONFIRMING_BATCHES  # at most so many panes are usually open
+
+    @property
+    def index(self) -> str:
+        """The name of the index of its panes."""
+        return f"{SLICES if '~' in self.metric else 'pane'}:{self.metric}"
+
+    @property
+    def closed_key(self) -> str:
+        """The key of the sum of its closed panes."""
+        return f"{SLICES_TOTAL if '~' in self.metric else 'total'}:{self.metric}:0"
+
+    @property
+    def closed_member(self) -> str:
+        """The same in the set of open panes."""
+        return f"{self.closed_key}:0"
 
 
 class PaneIndex:
@@ -34,6 +63,7 @@ class PaneIndex:
     def __init__(self, commands: Commands, topic: str) -> None:
         self._commands, self._topic = commands, topic
         self._large = threading.Lock()
+        self._slice_keys: dict[str, list[str]] = {}  # by metric key, as last read
 
     def starts(self, partition: int, grain: str, metric: str) -> dict[int, int]:
         """Return the starts of a metric's panes, in ms since the epoch, with their first offsets.
@@ -64,59 +94,53 @@ class PaneIndex:
                 )
         return panes
 
-    def find(self, metric: str, spans: Sequence[tuple[int, PaneSpan]]) -> list[tuple[int, PaneKey]]:
-        """Return a metric's panes in spans of partitions, in their order, in one round trip.
+    def find(
+        self, spans: Sequence[tuple[int, str, PaneSpan]], ask: Ask | None = None
+    ) -> list[tuple[int, PaneKey]]:
+        """Return the panes in spans, each of a partition and a metric key, in one round trip.
+
+        Parameters
+        ----------
+        spans : sequence of (int, str, PaneSpan)
+        ask : callable, optional
+            Runs the commands.
 
         Raises
         ------
         StateUnreadable
             If an index has lost panes, or all of them.
         """
-        numbers = [*dict.fromkeys(number for number, _ in spans)]
-        prefixes = {number: tag(self._topic, number) for number in numbers}
+        by_index: defaultdict[tuple[int, str], list[PaneSpan]] = defaultdict(list)
+        for number, metric, span in spans:
+            by_index[number, f"{span.grain}:{metric}"].append(span)
+        numbers = [*dict.fromkeys(number for number, _ in by_index)]
         owners: list[Command] = [
-            ("HMGET", f"{prefixes[number]}:owner", *consistent_read.COMMIT_FIELDS)
+            ("HMGET", f"{tag(self._topic, number)}:owner", *parsing.COMMIT_FIELDS)
             for number in numbers
         ]
-        parts: list[list[Command]] = []
-        for partition, span in spans:
-            low = "-inf" if span.start is None else span.start
-            high = "+inf" if span.end is None else f"({span.end}"
-            key, prefix = self._index(partition, span.grain, metric), prefixes[partition]
-            parts.append(
-                [  # the numbers first: they only grow
-                    ("SISMEMBER", f"{prefix}:indexed", f"{span.grain}:{metric}"),
-                    (
-                        "HMGET",
-                        f"{prefix}:sizes",
-                        consistent_read.INDEXED_SET,
-                        key.removeprefix(f"{prefix}:"),
-                    ),
-                    ("ZCARD", key),
-                    ("ZRANGEBYSCORE", key, low, high),
-                ]
-            )
-        facts, *replies = ask_each(self._commands.ask, [owners, *parts])
-        are_sizes_current = dict(
-            zip(numbers, map(consistent_read.are_sizes_current, facts), strict=True)
-        )
+        parts = [
+            _index_commands(tag(self._topic, number), index, index_spans)
+            for (number, index), index_spans in by_index.items()
+        ]
+        facts, *replies = ask_each(ask or self._commands.ask, [owners, *parts])
+        are_sizes_current = dict(zip(numbers, map(parsing.are_sizes_current, facts), strict=True))
         pane_keys: list[tuple[int, PaneKey]] = []
-        for (partition, span), reply in zip(spans, replies, strict=True):
-            key = self._index(partition, span.grain, metric)
-            is_indexed, (always, size), panes, members = reply
-            if are_sizes_current[partition] and always is None:
-                raise consistent_read.loss_error(f"{prefixes[partition]}:sizes", 0, 1)
-            if is_indexed and not panes:
-                raise StateUnreadable(key, "nothing", "an index of panes that were counted")
-            min_panes = parsing.integer(f"{prefixes[partition]}:sizes", size or b"0", 0)
-            if are_sizes_current[partition] and panes < min_panes:
-                raise consistent_read.loss_error(key, panes, size)
-            starts = [parsing.start(key, member)[0] for member in members]
-            if len(starts) > len(set(starts)):
-                raise StateUnreadable(key, "a pane twice", "every pane once")
-            if any(not span.has(start) for start in starts):
-                raise StateUnreadable(key, "a pane with another score", "its start as score")
-            pane_keys += [(partition, PaneKey(span.grain, metric, start)) for start in starts]
+        for ((number, index), index_spans), (is_indexed, sizes, panes, *members) in zip(
+            by_index.items(), replies, strict=True
+        ):
+            prefix, (always, size) = tag(self._topic, number), sizes
+            if are_sizes_current[number] and always is None:
+                raise parsing.loss_error(f"{prefix}:sizes", 0, 1)
+            min_size = size if are_sizes_current[number] else None
+            parsing.require_index(prefix, index, is_indexed, min_size, panes)
+            grain, _, metric = index.partition(":")
+            for span, span_members in zip(index_spans, members, strict=True):
+                key = f"{prefix}:index:{index}"
+                starts = parsing.starts(key, span_members)
+                if starts and not (span.has(min(starts)) and span.has(max(starts))):
+                    raise StateUnreadable(key, "a pane with another score", "its start as score")
+                keys = map(functools.partial(PaneKey, grain, metric), starts)
+                pane_keys += zip(itertools.repeat(number), keys, strict=False)
         return pane_keys
 
     def extent(self, metric: str, partitions: Sequence[int]) -> tuple[int, int] | None:
@@ -168,34 +192,59 @@ class PaneIndex:
         key = f"{tag(self._topic, partition)}:indexed"
         return sorted(parsing.indexed(key, member) for member in self._commands.members(key))
 
-    def slice_keys(self, metric: str, partitions: Sequence[int]) -> list[str]:
-        """Return the keys of the chunks of a metric's slice tables in any of the partitions."""
+    def read_slices(
+        self, metric: str, partitions: Sequence[int], read: Callable[[list[str], Ask], T]
+    ) -> T:
+        """Return what `read` returns for the keys of all chunks of a metric's slice tables.
+
+        They are asked for together with the first commands of `read`, which is given the keys that
+        were there the last time, and is called again if there are others.
+
+        Parameters
+        ----------
+        metric : str
+            Name and revision, as in keys.
+        partitions : sequence of int
+        read : callable
+            Takes the keys, and what runs its first commands.
+        """
         set_keys = [f"{tag(self._topic, number)}:indexed" for number in partitions]
-        members_by_key = self._commands.ask([("SMEMBERS", set_key) for set_key in set_keys])
-        start = f":{metric}~".encode()
-        return sorted(
-            {
-                parsing.indexed(set_key, member)[1]
-                for set_key, members in zip(set_keys, members_by_key, strict=True)
-                for member in members
-                if start in member
-            }
-        )
+        pattern = (0, "MATCH", f"*:{metric}~*", "COUNT", MAX_SCANNED_NAMES)
+        scans: list[Command] = [("SSCAN", set_key, *pattern) for set_key in set_keys]
+        while True:
+            keys, scanned = self._slice_keys.get(metric, []), list[Any]()
+
+            def ask(commands: Sequence[Command], scanned: list[Any] = scanned) -> list[Any]:
+                unsent = [] if scanned else scans
+                replies = self._commands.ask([*unsent, *commands])
+                scanned += replies[: len(unsent)]
+                return replies[len(unsent) :]
+
+            value = read(keys, ask)
+            self._slice_keys[metric] = sorted(
+                {
+                    parsing.indexed(set_key, member)[1]
+                    for set_key, (_, members) in zip(set_keys, scanned, strict=True)
+                    for member in members
+                }
+            )
+            if self._slice_keys[metric] == keys:
+                return value
 
     def find_losses(self, partition: int) -> list[StateUnreadable]:
         """Return an error for each index or set that lacks committed members."""
         prefix = tag(self._topic, partition)
         facts, sizes, names = self._commands.ask(
             [
-                ("HMGET", f"{prefix}:owner", *consistent_read.COMMIT_FIELDS),
+                ("HMGET", f"{prefix}:owner", *parsing.COMMIT_FIELDS),
                 ("HGETALL", f"{prefix}:sizes"),
                 ("SMEMBERS", f"{prefix}:indexed"),
             ]
         )
         min_sizes = {f"index:{name.decode(errors='replace')}": 1 for name in names}
-        if consistent_read.are_sizes_current(facts):
+        if parsing.are_sizes_current(facts):
             if not sizes:
-                return [consistent_read.loss_error(f"{prefix}:sizes", 0, 1)]
+                return [parsing.loss_error(f"{prefix}:sizes", 0, 1)]
             growing = parsing.counts(f"{prefix}:sizes", sizes)
             min_sizes |= {
                 name: size
@@ -208,7 +257,7 @@ class PaneIndex:
         ]
         entries = zip(min_sizes.items(), self._commands.ask(asks), strict=True)
         return [
-            consistent_read.loss_error(f"{prefix}:{name}", number, size)
+            parsing.loss_error(f"{prefix}:{name}", number, size)
             for (name, size), number in entries
             if number < size
         ]
@@ -221,35 +270,56 @@ class PaneIndex:
 
     def statistics(self, keys: Sequence[tuple[int, PaneKey]]) -> list[bytes | None]:
         """Return the statistics of panes as bytes, in one round trip; None for a missing pane."""
+        return [value for _, value in self.read_statistics(keys)[0]]
+
+    def read_statistics(
+        self, keys: Sequence[tuple[int, PaneKey]], commands: Sequence[Command] = ()
+    ) -> tuple[list[tuple[str, bytes | None]], list[Any]]:
+        """Return panes' Redis keys and statistics, and the replies to commands that come after.
+
+        Parameters
+        ----------
+        keys : sequence of (int, PaneKey)
+            Partitions and panes.
+        commands : sequence of Command
+        """
+        names = [f"{tag(self._topic, partition)}:{key}" for partition, key in keys]
         by_partition: defaultdict[int, list[str]] = defaultdict(list)
-        for partition, key in keys:
-            by_partition[partition].append(f"{tag(self._topic, partition)}:{key}")
-        replies = self._commands.ask([("MGET", *group) for group in by_partition.values()])
-        values = dict(zip(by_partition, map(iter, replies), strict=True))
-        return [next(values[partition]) for partition, _ in keys]
+        for (partition, _), name in zip(keys, names, strict=True):
+            by_partition[partition].append(name)
+        reads = [("MGET", *group) for group in by_partition.values()]
+        replies = self._commands.replies([*reads, *commands])
+        values: dict[str, bytes | None] = {}
+        for group, reply in zip(by_partition.values(), replies, strict=False):
+            values.update(zip(group, readable(reply), strict=True))
+        return [*zip(names, map(values.get, names), strict=True)], replies[len(reads) :]
 
-    def running_total(self, partitions: Sequence[int], metric: str) -> list[tuple[str, bytes]]:
-        """Return the statistics that add up to a metric's running total, with their keys."""
-        (parts,) = self.totals([Total(metric, partitions, 0, list[tuple[str, bytes]])])
-        return [statistic for part in parts for statistic in part]
-
-    def totals(self, wanted: Sequence[Total[T]]) -> list[list[T]]:
+    def totals(self, wanted: Sequence[Total[T]], ask: Ask | None = None) -> list[list[T]]:
         """Return the running totals of different metrics, folded, one for each partition.
 
-        This takes few round trips, and asks each partition for its open panes once. Large totals
-        are folded reply by reply, for one partition and one caller at a time.
+        This takes two round trips, and more only if a partition changes meanwhile. Large totals are
+        folded reply by reply, for one partition and one caller at a time.
+
+        Parameters
+        ----------
+        wanted : sequence of Total
+        ask : callable, optional
+            Runs the commands.
         """
         by_partition: defaultdict[int, list[Total[T]]] = defaultdict(list)
         for total in wanted:
             for number in total.partitions:
                 by_partition[number].append(total)
-        plans = [
-            _running(tag(self._topic, number), group) for number, group in by_partition.items()
+        requests = [
+            _TotalsRequest(tag(self._topic, number), group)
+            for number, group in by_partition.items()
         ]
         folded: dict[str, list[T]] = {total.metric: [] for total in wanted}
-        pieces = consistent_read.read(self._commands.ask, plans, self._stream)
-        for totals, piece in zip(by_partition.values(), pieces, strict=True):
-            for total, value in zip(totals, piece.replies, strict=True):
+        values_by_partition = consistent_read.read(
+            ask or self._commands.ask, requests, self._stream
+        )
+        for totals, values in zip(by_partition.values(), values_by_partition, strict=True):
+            for total, value in zip(totals, values, strict=True):
                 folded[total.metric].append(value)
         return [*folded.values()]
 
@@ -269,40 +339,130 @@ class PaneIndex:
         ]
 
 
-def _running(prefix: str, totals: Sequence[Total[Any]]) -> consistent_read.ReadPlan:
-    """Return the plan to read the closed and open panes of running totals."""
+def _index_commands(prefix: str, index: str, spans: Sequence[PaneSpan]) -> list[Command]:
+    """Return the commands that find the panes of spans; the numbers first, as they only grow."""
+    key = f"{prefix}:index:{index}"
+    ranges = [
+        (
+            "-inf" if span.start is None else span.start,
+            "+inf" if span.end is None else f"({span.end}",
+        )
+        for span in spans
+    ]
+    return [
+        ("SISMEMBER", f"{prefix}:indexed", index),
+        ("HMGET", f"{prefix}:sizes", parsing.INDEXED_SET, f"index:{index}"),
+        ("ZCARD", key),
+        *(("ZRANGEBYSCORE", key, low, high) for low, high in ranges),
+    ]
 
-    def keys(opened: Collection[bytes]) -> list[list[str]]:
-        """Return the keys of each total."""
-        grains = [
-            (SLICES, SLICES_TOTAL) if "~" in total.metric else ("pane", "total") for total in totals
+
+class _TotalsRequest:
+    """The read of running totals in a partition: what is closed, and the open panes.
+
+    The open panes of a key are its newest ones, so that its index names them. Which of these end
+    after the watermark is a guess at which are open; the set of open panes says whether it holds.
+    """
+
+    def __init__(self, prefix: str, totals: Sequence[Total[Any]]) -> None:
+        self.prefix, self._totals = prefix, totals
+        self._limits = [total.newest for total in totals]
+        self._opened: dict[str, set[bytes]] = {}  # members of the set of open panes, as last read
+
+    def head(self) -> list[Command]:
+        prefix, indexes = self.prefix, [total.index for total in self._totals]
+        sizes = (parsing.INDEXED_SET, "open", *(f"index:{index}" for index in indexes))
+        questions = [total.metric.partition("~")[0] for total in self._totals]
+        commands: list[Command] = [
+            ("HMGET", f"{prefix}:sizes", *sizes),
+            ("SCARD", f"{prefix}:open"),
+            ("HMGET", f"{prefix}:watermarks", *questions),
+            ("SMISMEMBER", f"{prefix}:indexed", *indexes),
         ]
-        panes: dict[bytes, list[str]] = {}
-        for total, (grain, total_grain) in zip(totals, grains, strict=True):
-            panes[f"{grain}:{total.metric}".encode()] = [f"{total_grain}:{total.metric}:0"]
-        for member in sorted(opened):
-            if (total_keys := panes.get(b":".join(member.split(b":", 2)[:2]))) is not None:
-                total_keys.append(str(parsing.opened(f"{prefix}:open", member)[0]))
-        return [*panes.values()]
+        for index, limit in zip(indexes, self._limits, strict=True):
+            key = f"{prefix}:index:{index}"
+            commands += [("ZCARD", key), ("ZREVRANGE", key, 0, limit - 1)]
+        return commands
 
-    def reads(opened: Collection[bytes]) -> list[Command]:
-        return [("GET", f"{prefix}:{key}") for part in keys(opened) for key in part]
+    def reads(self, head: Sequence[Any]) -> list[Command]:
+        membership: list[Command] = []
+        values: list[Command] = []
+        for total, mark, panes in zip(self._totals, head[2], head[5::2], strict=True):
+            members = self._members(total, panes)
+            membership.append(("SMISMEMBER", f"{self.prefix}:open", total.closed_member, *members))
+            keys = [total.closed_key, *map(_pane_of, self._guess(total, mark, members))]
+            values += [("GET", f"{self.prefix}:{key}") for key in keys]
+        return membership + values
 
-    def fold(opened: Collection[bytes], replies: Iterable[bytes | None]) -> list[Any]:
-        values = iter(replies)
-        names = {member.rpartition(b":")[0].decode(errors="replace") for member in opened}
+    def weigh(self, commands: Sequence[Command]) -> list[int]:
+        sizes = {total.metric: total.nbytes for total in self._totals}
+        names = [str(key).removeprefix(f"{self.prefix}:") for _, key, *_ in commands]
         return [
-            total.fold(
-                (f"{prefix}:{key}", value or b"")
-                for key, value in zip(part, values, strict=False)
-                if value is not None or key in names
-            )
-            for total, part in zip(totals, keys(opened), strict=True)
+            sizes[PaneKey.parse(name).metric] if command[0] == "GET" else 0
+            for command, name in zip(commands, names, strict=True)
         ]
 
-    def weigh(commands: Sequence[Command]) -> list[int]:
-        sizes = {total.metric: total.nbytes for total in totals}
-        names = (str(key).removeprefix(f"{prefix}:") for _, key in commands)
-        return [sizes[PaneKey.parse(name).metric] for name in names]
+    def fold(self, stamp: Sequence[Any], head: Sequence[Any], replies: Iterable[Any]) -> list[Any]:
+        (indexed_size, open_size, *index_sizes), number, marks, indexed, *indexes = head
+        sizes = indexed_size, open_size
+        consistent_read.require_open_panes(self.prefix, stamp, sizes, number)
+        is_current, values = parsing.are_sizes_current(stamp[2:]), iter(replies)
+        guesses: list[list[bytes]] = []
+        are_closed_stored: list[bool] = []
+        for place, (total, (is_closed_stored, *are_open)) in enumerate(
+            zip(self._totals, [next(values) for _ in self._totals], strict=True)
+        ):
+            size, panes = indexes[2 * place : 2 * place + 2]
+            min_size = index_sizes[place] if is_current else None
+            parsing.require_index(self.prefix, total.index, indexed[place], min_size, size)
+            members = self._members(total, panes)
+            guesses.append(self._guess(total, marks[place], members))
+            are_closed_stored.append(bool(is_closed_stored))
+            opened = [name for name, is_open in zip(members, are_open, strict=True) if is_open]
+            if len(opened) == self._limits[place] < size:
+                self._limits[place] *= NEWEST_GROWTH
+            elif opened == guesses[place]:
+                continue
+            self._opened[total.metric] = {*opened}
+            raise consistent_read.GuessMissedError
+        return [
+            total.fold(self._statistics(total, values, guess, is_closed_stored))
+            for total, guess, is_closed_stored in zip(
+                self._totals, guesses, are_closed_stored, strict=True
+            )
+        ]
 
-    return consistent_read.ReadPlan(prefix, reads, fold, weigh)
+    def _statistics(
+        self, total: Total[Any], values: Iterator[Any], opened: list[bytes], is_closed_stored: bool
+    ) -> Iterator[tuple[str, bytes]]:
+        """Yield the statistics of a total with their keys; empty for one that is missing."""
+        closed = next(values)
+        if closed is not None or is_closed_stored:
+            yield f"{self.prefix}:{total.closed_key}", closed or b""
+        for member in opened:
+            yield f"{self.prefix}:{_pane_of(member)}", next(values) or b""
+
+    def _members(self, total: Total[Any], panes: Sequence[bytes]) -> list[bytes]:
+        """Return the newest panes as members of the set of open panes, the oldest first."""
+        return [f"{total.index}:".encode() + pane for pane in reversed(panes)]
+
+    def _guess(self, total: Total[Any], mark: bytes | None, members: list[bytes]) -> list[bytes]:
+        """Return the members that are open, as far as known."""
+        if total.metric in self._opened:
+            return [member for member in members if member in self._opened[total.metric]]
+        name = total.metric.partition("~")[0]
+        marks = {} if mark is None else {name.encode(): mark}
+        watermarks = parsing.watermarks(f"{self.prefix}:watermarks", marks)
+        closed = watermarks[name].closed if marks else NO_TIME
+        index, prefix_size = f"{self.prefix}:index:{total.index}", len(total.index) + 1
+        starts = (parsing.start(index, member[prefix_size:])[0] for member in members)
+        return [
+            member
+            for member, start in zip(members, starts, strict=True)
+            if start + total.width_ms > closed
+        ]
+
+
+def _pane_of(member: bytes) -> str:
+    """Return the key of a pane from a member of the set of open panes."""
+    return member.rpartition(b":")[0].decode(errors="replace")

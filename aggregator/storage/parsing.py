@@ -7,7 +7,7 @@ key. No value is guessed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,6 +23,11 @@ UNSET = -1
 """The next offset of a partition without a commit."""
 TORN = -2
 """The next offset of a partition with a half-applied commit: its sums are not sound."""
+
+COMMIT_FIELDS = ("next", "begun", "done", "sizes")
+"""Fields of an owner's hash that say whether the sizes are those of the last commit."""
+INDEXED_SET = "indexed"
+"""A set that exists as soon as any set does."""
 
 MAX_INT64 = 2**63 - 1
 OWNER_MINIMUMS = {
@@ -82,6 +87,8 @@ def integer(
     number of at least 0. Restore Redis, or delete the key; \
     docs/operations.md#a-stored-value-cannot-be-read
     """
+    if len(value) < 19 and value.isascii() and value.isdigit() and lowest <= int(value) <= highest:
+        return int(value)
     shown = value if isinstance(value, str) else text(key, value)
     if not INTEGER_PATTERN.fullmatch(shown) or not lowest <= int(shown) <= highest:
         raise StateUnreadable(key, repr(shown), f"a whole number of at least {lowest}")
@@ -171,6 +178,20 @@ def start(key: str, member: bytes) -> tuple[int, int]:
     if not colon:
         raise StateUnreadable(key, repr(member), "a start and an offset, separated by a colon")
     return integer(key, begin, 0), integer(key, first, 0)
+
+
+def starts(key: str, members: Iterable[bytes]) -> list[int]:
+    """Return the starts of panes from an index.
+
+    Raises
+    ------
+    StateUnreadable
+        If a member is wrong, or there twice.
+    """
+    pane_starts = [start(key, member)[0] for member in members]
+    if len(pane_starts) > len(set(pane_starts)):
+        raise StateUnreadable(key, "a pane twice", "every pane once")
+    return pane_starts
 
 
 def indexed(key: str, member: bytes) -> tuple[str, str]:
@@ -274,3 +295,45 @@ def open_round(key: str, value: bytes, metric: Metric) -> Round:
     if stored != expected:
         raise StateUnreadable(key, f"{stored}", f"the round that its decisions lead to: {expected}")
     return stored
+
+
+def are_sizes_current(facts: Sequence[bytes | None]) -> bool:
+    """Return whether the sizes are those of the last commit, given :data:`COMMIT_FIELDS`."""
+    following, begun, done, sizes = facts
+    return sizes is not None and begun == done == sizes and following != b"-2"
+
+
+def loss_error(key: str, size: bytes | int, expected: bytes | int) -> StateUnreadable:
+    """Return the error for a set or hash with fewer members than were committed.
+
+    Parameters
+    ----------
+    key : str
+    size, expected : bytes or int
+        The number of members, and how many were committed.
+    """
+    number = int(size)
+    shown = f"{number} entries" if number else "nothing"
+    committed = expected.decode(errors="replace") if isinstance(expected, bytes) else expected
+    return StateUnreadable(key, shown, f"all committed entries, {committed}")
+
+
+def require_index(
+    prefix: str, index: str, is_indexed: bool, min_size: bytes | None, size: int
+) -> None:
+    """Raise StateUnreadable if an index has lost panes, or all of them.
+
+    Parameters
+    ----------
+    prefix, index : str
+    is_indexed : bool
+        Whether the partition ever had such panes.
+    min_size : bytes, optional
+        The number of panes that were committed, if it is known.
+    size : int
+    """
+    key = f"{prefix}:index:{index}"
+    if is_indexed and not size:
+        raise StateUnreadable(key, "nothing", "an index of panes that were counted")
+    if min_size is not None and size < integer(f"{prefix}:sizes", min_size, 0):
+        raise loss_error(key, size, min_size)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import redis
 
@@ -21,6 +22,7 @@ from estimators import Metric
 MAX_SNAPSHOT_ATTEMPTS = 3
 """Attempts to read a partition while a Redis Cluster moves its panes."""
 TOKEN_BYTES = 8
+SNAPSHOT_HASHES = ("owner", "watermarks", "counts", "ids")
 
 
 class PartitionStore(PartitionWriter):
@@ -71,24 +73,12 @@ class PartitionStore(PartitionWriter):
         TryAgainError
             If the partition changed during each attempt.
         """
-        prefix = tag(self._topic, partition)
-        hashes: list[Command] = [
-            ("HGETALL", f"{prefix}:{name}") for name in ("owner", "watermarks", "counts", "ids")
-        ]
-
-        def reads(opened: Collection[bytes]) -> list[Command]:
-            commands = list(hashes)
-            for member in sorted(opened):
-                key, _ = parsing.opened(f"{prefix}:open", member)
-                commands += [("GET", f"{prefix}:{key}"), ("STRLEN", f"{prefix}:seen:{key}")]
-                commands += [("HGETALL", f"{prefix}:keys:{key}")]
-            return commands
-
-        ask, plan = self._commands.ask, consistent_read.ReadPlan(prefix, reads)
+        prefix, ask = tag(self._topic, partition), self._commands.ask
+        request = _SnapshotRequest(prefix)
         for _ in range(MAX_SNAPSHOT_ATTEMPTS):
-            (piece,) = consistent_read.read(ask, [plan])
-            values = iter(piece.replies[len(hashes) :])
-            chunked = pairs(piece.replies[len(hashes) - 1])
+            ((opened, replies),) = consistent_read.read(ask, [request])
+            hashes, values = replies[: len(SNAPSHOT_HASHES)], iter(replies[len(SNAPSHOT_HASHES) :])
+            chunked = pairs(hashes[-1])
             panes = open_panes(
                 prefix,
                 (
@@ -96,14 +86,14 @@ class PartitionStore(PartitionWriter):
                         *(member, next(values), next(values)),
                         *(chunked.get(member.rpartition(b":")[0]), next(values)),
                     )
-                    for member in sorted(piece.opened)
+                    for member in sorted(opened)
                 ),
             )
             stored = read_ids(ask, prefix, panes)
-            snapshot = Snapshot.of(prefix, piece.replies[: len(hashes)], panes, stored)
+            snapshot = Snapshot.of(prefix, hashes, panes, stored)
             if not snapshot.gone or snapshot.next_offset == TORN:
                 return snapshot
-            owner = pairs(piece.replies[0])
+            owner = pairs(hashes[0])
             stamp = [owner.get(name.encode()) for name in consistent_read.STAMP_FIELDS]
             if ask([("HMGET", f"{prefix}:owner", *consistent_read.STAMP_FIELDS)]) == [stamp]:
                 raise _missing_part_error(snapshot)  # else a pane may have closed meanwhile
@@ -151,7 +141,7 @@ class PartitionStore(PartitionWriter):
             if short and (
                 short[1] or not self._has_appeared(prefix, short[0].decode(errors="replace"))
             ):
-                raise consistent_read.loss_error(short[0].decode(errors="replace"), *short[1:])
+                raise parsing.loss_error(short[0].decode(errors="replace"), *short[1:])
             if short:
                 continue
             if not snapshot.gone or snapshot.next_offset == TORN:
@@ -166,6 +156,33 @@ class PartitionStore(PartitionWriter):
         if existing == 2 and self._commands.ask([("TYPE", key)]) == [b"string"]:
             return self._commands.ask([("STRLEN", key)]) != [0]  # an empty value is damaged
         return bool(existing == 2)
+
+
+class _SnapshotRequest:
+    """The read of all open panes of a partition."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+
+    def head(self) -> list[Command]:
+        sizes = ("HMGET", f"{self.prefix}:sizes", parsing.INDEXED_SET, "open")
+        return [sizes, ("SMEMBERS", f"{self.prefix}:open")]
+
+    def reads(self, head: Sequence[Any]) -> list[Command]:
+        commands: list[Command] = [("HGETALL", f"{self.prefix}:{name}") for name in SNAPSHOT_HASHES]
+        for member in sorted(head[1]):
+            key, _ = parsing.opened(f"{self.prefix}:open", member)
+            commands += [("GET", f"{self.prefix}:{key}"), ("STRLEN", f"{self.prefix}:seen:{key}")]
+            commands += [("HGETALL", f"{self.prefix}:keys:{key}")]
+        return commands
+
+    def weigh(self, commands: Sequence[Command]) -> list[int]:
+        return [0] * len(commands)
+
+    def fold(self, stamp: Sequence[Any], head: Sequence[Any], replies: Iterable[Any]) -> Any:
+        sizes, opened = head
+        consistent_read.require_open_panes(self.prefix, stamp, sizes, len(opened))
+        return opened, [*replies]
 
 
 def _uncounted(

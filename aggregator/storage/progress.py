@@ -2,16 +2,131 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 from aggregator.errors import StateUnreadable
+from aggregator.state.pane_keys import counted_keys, metric_key
 from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage import parsing
+from aggregator.storage.commands import Command, readable
 from aggregator.storage.parsing import TORN, UNSET
-from aggregator.storage.redis_keys import changed_field
+from aggregator.storage.redis_keys import changed_field, policies_key, rounds_key, tag
+from estimators import Metric
 
 __all__ = ["TORN", "UNSET", "PartitionProgress", "TopicProgress"]
+
+
+OWNER_FACTS = ("epoch", "token", "next", "begun", "done", "partitions", "halted", "updated")
+"""The facts of an owner on which answers depend; the others are for people and workers."""
+
+
+class ProgressRequest:
+    """The read of the progress of some metrics, or of all, in a topic's partitions.
+
+    Parameters
+    ----------
+    topic : str
+    metrics : sequence of Metric, optional
+        By default all.
+    """
+
+    def __init__(self, topic: str, metrics: Sequence[Metric] | None) -> None:
+        self._topic, self._metrics = topic, metrics
+        self._policies, self._rounds = policies_key(topic), rounds_key(topic)
+        names = [metric.name for metric in metrics or ()]
+        self._keys = [metric_key(metric.name, metric.revision) for metric in metrics or ()]
+        fields: list[Sequence[str] | None] = [
+            [*names, *map(changed_field, names)],
+            self._keys,
+            OWNER_FACTS,
+            [f"accepted:{name}" for name in names],
+            [key for metric in metrics or () for key in counted_keys(metric)],
+        ]
+        if metrics is None:
+            fields = [None] * len(fields)  # all fields of each hash
+        self._policy_fields, self._round_fields, self._owner_fields, *fields = fields
+        self._count_fields, self._mark_fields = fields
+
+    def commands(self, numbers: Sequence[int]) -> list[list[Command]]:
+        """Return the commands about the topic, then about each of these partitions."""
+        topic_commands = [
+            _hash_command(self._policies, self._policy_fields),
+            _hash_command(self._rounds, self._round_fields),
+        ]
+        prefixes = [tag(self._topic, number) for number in numbers]
+        return [topic_commands, *map(self._partition_commands, prefixes)]
+
+    def _partition_commands(self, prefix: str) -> list[Command]:
+        commands = [
+            _hash_command(f"{prefix}:owner", self._owner_fields),
+            _hash_command(f"{prefix}:counts", self._count_fields),
+            _hash_command(f"{prefix}:watermarks", self._mark_fields),
+        ]
+        if self._metrics is None:
+            return [*commands, ("PTTL", f"{prefix}:committed")]
+        indexes = [f"{prefix}:index:pane:{key}" for key in self._keys]
+        return [*commands, *(("ZRANGE", index, end, end) for index in indexes for end in (0, -1))]
+
+    def progress(self, numbers: Sequence[int], replies: Sequence[Sequence[Any]]) -> TopicProgress:
+        """Return the progress from the replies to :meth:`commands`.
+
+        Parameters
+        ----------
+        numbers : sequence of int
+            Of the partitions.
+        replies : sequence
+        """
+        topic_replies, *partition_replies = replies
+        stored_policies, opened = map(readable, topic_replies)
+        policies = _fields(stored_policies, self._policy_fields)
+        rounds = _fields(opened, self._round_fields)
+        partitions, unreadable = {}, {}
+        for number, parts in zip(numbers, partition_replies, strict=True):
+            try:
+                partitions[number] = self._partition(tag(self._topic, number), parts)
+            except StateUnreadable as error:
+                unreadable[number] = error
+        return TopicProgress(
+            partitions,
+            parsing.texts(self._policies, policies),
+            parsing.names(self._rounds, rounds),
+            unreadable,
+            self._policies,
+        )
+
+    def _partition(self, prefix: str, replies: Sequence[Any]) -> PartitionProgress:
+        owner, counts, marks, *others = map(readable, replies)
+        owner, marks = _fields(owner, self._owner_fields), _fields(marks, self._mark_fields)
+        counts = _fields(counts, self._count_fields)
+        progress = PartitionProgress(
+            parsing.owner(f"{prefix}:owner", owner),
+            parsing.watermarks(f"{prefix}:watermarks", marks),
+            parsing.counts(f"{prefix}:counts", counts),
+        )
+        if self._metrics is None:
+            return dataclasses.replace(progress, age_ms=parsing.age(*others))
+        extents = {}
+        for key, first, last in zip(self._keys, others[::2], others[1::2], strict=True):
+            index = f"{prefix}:index:pane:{key}"
+            if first and last:
+                extents[key] = parsing.start(index, first[0])[0], parsing.start(index, last[0])[0]
+        return dataclasses.replace(progress, extents=extents)
+
+
+def _hash_command(key: str, names: Sequence[str] | None) -> Command:
+    return ("HGETALL", key) if names is None else ("HMGET", key, *names)
+
+
+def _fields(reply: Any, names: Sequence[str] | None) -> dict[bytes, bytes]:
+    """Return the fields of a hash from the reply to :func:`_hash_command`."""
+    if names is None:
+        return dict(reply)
+    values = zip(names, reply, strict=True)
+    return {name.encode(): value for name, value in values if value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +137,8 @@ class PartitionProgress:
     watermarks: dict[str, Watermark]
     counts: dict[str, int]
     age_ms: int | None = None  # of the last commit, by Redis's clock; None if unknown
+    # The starts of the first and last pane by metric key, in ms since the epoch; None: not read.
+    extents: dict[str, tuple[int, int]] | None = None
 
     @property
     def is_halted(self) -> bool:
@@ -48,14 +165,16 @@ class PartitionProgress:
         """The next offset to count, UNSET or TORN."""
         return int(self.owner.get("next", UNSET))
 
-    def require_watermarks(self, prefix: str) -> None:
-        """Raise StateUnreadable if a metric has reports but no watermark."""
+    @property
+    def unmarked(self) -> list[str]:
+        """The metrics that have counted reports but no watermark."""
         marked = {key.partition("@")[0] for key in self.watermarks}
-        for name, reports in self.counts.items():
-            outcome, _, metric = name.partition(":")
-            if outcome == "accepted" and reports and self.is_intact and metric not in marked:
-                expected = f"a field of {metric}, whose reports were counted"
-                raise StateUnreadable(f"{prefix}:watermarks", "nothing", expected)
+        outcomes = ((*name.partition(":"), reports) for name, reports in self.counts.items())
+        return [
+            metric
+            for outcome, _, metric, reports in outcomes
+            if outcome == "accepted" and reports and self.is_intact and metric not in marked
+        ]
 
     def continues_in(self, later: PartitionProgress | None) -> bool:
         """Return whether a later state is this one, or was counted on from it."""
@@ -136,3 +255,19 @@ class TopicProgress:
             for number, progress in self.partitions.items()
             if progress.is_intact
         )
+
+    def history_commands(self, topic: str) -> list[Command]:
+        """Return the commands for :meth:`is_continued`, which follow the last read."""
+        return [_hash_command(f"{tag(topic, n)}:owner", OWNER_FACTS) for n in self.partitions]
+
+    def is_continued(self, replies: Sequence[Any]) -> bool:
+        """Return whether all reads since this overview belong to one history.
+
+        Like :meth:`continues_in`, from the owners' facts alone.
+        """
+        later = {}
+        for number, reply in zip(self.partitions, replies, strict=True):
+            with contextlib.suppress(StateUnreadable):
+                owner = parsing.owner("owner", _fields(readable(reply), OWNER_FACTS))
+                later[number] = PartitionProgress(owner, {}, {})
+        return self.continues_in(TopicProgress(later, {}))

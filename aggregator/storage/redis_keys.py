@@ -6,7 +6,10 @@ can commit them.
 
 from __future__ import annotations
 
+import functools
 
+
+@functools.lru_cache(maxsize=10_000)
 def tag(topic: str, partition: int) -> str:
     """Return the prefix of a partition's keys.
 
@@ -26,6 +29,7 @@ def definitions_key(topic: str) -> str:
     return f"dither:{topic}:definitions"
 
 
+@functools.cache
 def policies_key(topic: str) -> str:
     """Return the key of the hash of weight policies, by metric name."""
     return f"dither:{topic}:policies"
@@ -34,6 +38,7 @@ def policies_key(topic: str) -> str:
 CHANGED_SUFFIX = " changed"
 
 
+@functools.lru_cache(maxsize=10_000)
 def changed_field(metric: str) -> str:
     """Return the field of the weight policies with the time of a metric's last change.
 
@@ -61,6 +66,7 @@ def coordinator_key(topic: str) -> str:
     return f"dither:{{coordinator:{topic}}}"
 
 
+@functools.cache
 def rounds_key(topic: str) -> str:
     """Return the key of the hash of published rounds, by :func:`metric_key`."""
     return f"{coordinator_key(topic)}:published"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 import redis
@@ -12,10 +12,11 @@ from aggregator.errors import StateUnreadable
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
 from aggregator.storage.commands import Command, Commands, ask_each, readable
-from aggregator.storage.pane_index import PaneIndex
-from aggregator.storage.progress import PartitionProgress, TopicProgress
-from aggregator.storage.redis_keys import partitions_key, policies_key, rounds_key, tag
+from aggregator.storage.pane_index import MAX_SCANNED_NAMES, PaneIndex
+from aggregator.storage.progress import ProgressRequest, TopicProgress
+from aggregator.storage.redis_keys import partitions_key, tag
 from aggregator.storage.topic_registry import TopicRegistry
+from estimators import Metric
 
 if TYPE_CHECKING:
     from aggregator.storage.partition_store import PartitionStore
@@ -35,6 +36,8 @@ class Store(Commands):
     def __init__(self, client: redis.Redis, topic: str) -> None:
         super().__init__(client)
         self.topic = topic
+        self._partitions_key = partitions_key(topic)
+        self._partitions: list[int] = []  # as last read
         self.panes = PaneIndex(self, topic)
         self.registry = TopicRegistry(self, topic)
 
@@ -55,64 +58,57 @@ class Store(Commands):
 
     def partitions(self) -> list[int]:
         """Return all partitions that were ever counted, ascending."""
-        key = partitions_key(self.topic)
-        return parsing.partitions(key, self.members(key))
+        return parsing.partitions(self._partitions_key, self.members(self._partitions_key))
 
     def overview(self) -> TopicProgress:
-        """Return the progress of all partitions, in two round trips.
+        """Return the progress of all metrics in all partitions, in one round trip.
 
-        If a partition is unreadable, all are read again: it may have been deleted meanwhile.
+        The first call takes two. If a partition is unreadable, all are read again: it may have been
+        deleted meanwhile.
         """
-        progress = self._overview()
-        return self._overview() if progress.unreadable else progress
+        return self._readable_progress(None)
 
-    def _overview(self) -> TopicProgress:
-        numbers, policies = self.partitions(), policies_key(self.topic)
-        prefixes = [tag(self.topic, number) for number in numbers]
-        names = ("owner", "counts", "watermarks")  # watermarks last, as they are the largest
-        parts: list[list[Command]] = [
-            [*(("HGETALL", f"{prefix}:{name}") for name in names), ("PTTL", f"{prefix}:committed")]
-            for prefix in prefixes
-        ]
-        topic_commands: list[Command] = [("HGETALL", policies), ("HGETALL", rounds_key(self.topic))]
-        *partition_replies, (stored_policies, opened) = ask_each(
-            self.replies, [*parts, topic_commands]
-        )
-        partitions, unreadable = {}, {}
-        for number, prefix, replies in zip(numbers, prefixes, partition_replies, strict=True):
-            try:
-                owner, counts, marks, left_ms = map(readable, replies)
-                progress = PartitionProgress(
-                    parsing.owner(f"{prefix}:owner", owner),
-                    parsing.watermarks(f"{prefix}:watermarks", marks),
-                    parsing.counts(f"{prefix}:counts", counts),
-                    parsing.age(left_ms),
-                )
-                progress.require_watermarks(prefix)
-                partitions[number] = progress
-            except StateUnreadable as error:
-                unreadable[number] = error
-        return TopicProgress(
-            partitions,
-            parsing.texts(policies, readable(stored_policies)),
-            parsing.names(rounds_key(self.topic), readable(opened)),
-            unreadable,
-            policies,
-        )
+    def progress(self, *metrics: Metric) -> TopicProgress:
+        """Return the progress of some metrics in all partitions, like :meth:`overview`.
+
+        What is read does not depend on other metrics. Of the owners' facts it has those in
+        :data:`aggregator.storage.progress.OWNER_FACTS`.
+        """
+        return self._readable_progress(metrics)
+
+    def _readable_progress(self, metrics: Sequence[Metric] | None) -> TopicProgress:
+        progress = self._progress(metrics)
+        return self._progress(metrics) if progress.unreadable else progress
+
+    def _progress(self, metrics: Sequence[Metric] | None) -> TopicProgress:
+        request = ProgressRequest(self.topic, metrics)
+        while True:  # until the partitions are those that were asked
+            numbers = self._partitions
+            members_command: list[Command] = [("SMEMBERS", self._partitions_key)]
+            parts = [members_command, *request.commands(numbers)]
+            ((members,), *replies) = ask_each(self.replies, parts)
+            self._partitions = parsing.partitions(self._partitions_key, readable(members))
+            if self._partitions == numbers:
+                break
+        progress = request.progress(numbers, replies)
+        for number, partition in [*progress.partitions.items()]:
+            for name in partition.unmarked:
+                if not self._has_earlier_watermark(number, name):
+                    expected = f"a field of {name}, whose reports were counted"
+                    key = f"{tag(self.topic, number)}:watermarks"
+                    progress.unreadable[number] = StateUnreadable(key, "nothing", expected)
+                    progress.partitions.pop(number, None)
+        return progress
+
+    def _has_earlier_watermark(self, number: int, name: str) -> bool:
+        """Return whether a partition has a watermark of any definition of a metric."""
+        pattern = ("MATCH", f"{name}@*", "COUNT", MAX_SCANNED_NAMES)
+        ((_, marks),) = self.ask([("HSCAN", f"{tag(self.topic, number)}:watermarks", 0, *pattern)])
+        return bool(marks)
 
     def is_same_history(self, overview: TopicProgress) -> bool:
-        """Return whether all reads since an overview belong to one history, in one round trip.
-
-        Like :meth:`aggregator.storage.progress.TopicProgress.continues_in`, from the owners' hashes
-        alone, whose size does not depend on the number of metrics.
-        """
-        owner_keys = [f"{tag(self.topic, number)}:owner" for number in overview.partitions]
-        replies = self.replies([("HGETALL", owner_key) for owner_key in owner_keys])
-        later = {}
-        for number, owner_key, reply in zip(overview.partitions, owner_keys, replies, strict=True):
-            with contextlib.suppress(StateUnreadable):
-                later[number] = PartitionProgress(parsing.owner(owner_key, readable(reply)), {}, {})
-        return overview.continues_in(TopicProgress(later, {}))
+        """Return whether all reads since an overview belong to one history, in one round trip."""
+        return overview.is_continued(self.replies(overview.history_commands(self.topic)))
 
     def owner(self, partition: int) -> dict[str, str]:
         """Return the facts of a partition's owner's hash."""

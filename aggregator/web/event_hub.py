@@ -214,7 +214,7 @@ class Hub:
         ):
             return None
         window = self.reader.read(described)
-        live = Live.of(window, self.reader.answer(window))
+        live = Live.of(window, self.reader.cached_answer(window))
         self._versions[name] = described.version
         return live
 

@@ -139,7 +139,7 @@ async def estimate(service: Service, request: Request) -> Response:
 
     def compute() -> Response:
         with invalid_as_problem():
-            described = reader.describe(reader.store.overview(), name, query)
+            described = reader.describe(reader.progress(name), name, query)
         tag = conditional.etag(
             reader.definition_hash(described.metric), described.version, query, parameters.format
         )
@@ -152,7 +152,7 @@ async def estimate(service: Service, request: Request) -> Response:
                 if is_table:
                     return conditional.respond_with_table(slices.to_frame(), tag, f"{name}-slices")
                 return conditional.respond(slices_answer(slices), tag)
-            answer = reader.answer(window, query)
+            answer = reader.cached_answer(window, query)
         if is_table:
             table = estimate_frame(window, answer, query.top)
             return conditional.respond_with_table(table, tag, f"{name}-estimate")

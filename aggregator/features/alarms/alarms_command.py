@@ -52,7 +52,7 @@ def replay(settings: Settings, name: str, output: Output) -> None:
     """
     reader = opened_reader(settings)
     run = AlarmRun(reader, definition_of(reader, name))
-    overview = reader.store.overview()
+    overview = reader.progress(run.metric.name)
     closed = reader.finality_watermarks(overview).get(run.metric.name, 0)
     panes = run.advance(overview, closed)
     if output.is_table:

@@ -145,7 +145,7 @@ def living(
     StateUnreadable
     """
     run = ComparisonRun.resumed(source, definition)
-    begun, overview = run.has_begun, source.store.overview()
+    begun, overview = run.has_begun, source.store.progress(*run.metrics)
     arms = run.read(overview)
     reason = "" if begun else NEVER_RUN
     if any(_may_have_expired(source, run, window) for window in arms.windows):

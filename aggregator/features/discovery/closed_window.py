@@ -42,7 +42,7 @@ def describe_discovery(
     metric = LocalMetric.require(reader.metric(name))
     metric.require_discovery()
     start, end, length = Query(start, end, window=window).stretch
-    overview = reader.store.overview()
+    overview = reader.progress(name)
     reading, closed = None, reader.finality_watermarks(overview).get(name)
     if length is not None and (start, end) != (None, None):
         raise ValueError(f"window = {length!r} and a start or an end: expected one of the two")

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import NoReturn
 
+from aggregator.reading.grouping import Grouping
 from aggregator.reading.plans.base import UNSHARED_BOUNDS, ReadingPlan
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.window import SearchState, Window
@@ -24,7 +25,7 @@ ALL_ROUNDS = "all rounds"
 class SearchPlan(ReadingPlan[SearchMetric]):
     """Reads rounds, and the answers to the open one."""
 
-    def describe(self, overview: TopicProgress, query: Query) -> Window:
+    def describe(self, overview: TopicProgress, query: Query, grouping: Grouping | None) -> Window:
         """Return the state of the search, without the answers to the open round."""
         name = self.metric.name
         if query.has_window:

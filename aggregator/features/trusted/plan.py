@@ -9,6 +9,7 @@ import numpy as np
 from aggregator.features.trusted.releases import Releases
 from aggregator.reading import steps
 from aggregator.reading.coverage import THIS_WINDOW
+from aggregator.reading.grouping import Grouping
 from aggregator.reading.plans.base import UNSHARED_BOUNDS, ReadingPlan
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.series_plan import SeriesPlan, SeriesStep
@@ -25,10 +26,10 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
         """The published releases."""
         return Releases(self.store)
 
-    def describe(self, overview: TopicProgress, query: Query) -> Window:
+    def describe(self, overview: TopicProgress, query: Query, grouping: Grouping | None) -> Window:
         """Return a window with its latest release."""
         watermarks, metric = self.watermarks(overview), self.metric
-        first, last = self.edges(query, watermarks)
+        first, last = self.edges(overview, query, watermarks)
         policy = self.policy(overview)
         release = self.releases.latest(metric, self.key, first, last)
         facts = (self.key, first, last, release and release.start_ms, "" if release else policy)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from typing import Any, Generic, TypeVar
 
 from aggregator.errors import StateUnreadable
+from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.series_plan import SeriesPlan
@@ -29,8 +31,13 @@ class ReadingPlan(ABC, Generic[M]):
         self.key = metric_key(metric.name, metric.revision)
 
     @abstractmethod
-    def describe(self, overview: TopicProgress, query: Query) -> Window:
-        """Return a window before its content is read; ValueError if the metric has none such."""
+    def describe(self, overview: TopicProgress, query: Query, grouping: Grouping | None) -> Window:
+        """Return a window before its content is read; ValueError if the metric has none such.
+
+        Parameters
+        ----------
+        overview, query, grouping
+        """
 
     @abstractmethod
     def read(self, window: Window) -> Window:
@@ -69,9 +76,13 @@ class ReadingPlan(ABC, Generic[M]):
         }
 
     def edges(
-        self, query: Query, watermarks: dict[int, Watermark]
+        self, overview: TopicProgress, query: Query, watermarks: dict[int, Watermark]
     ) -> tuple[int | None, int | None]:
         """Return the start and end of a query's window, in whole panes.
+
+        Parameters
+        ----------
+        overview, query, watermarks
 
         Raises
         ------
@@ -85,8 +96,22 @@ class ReadingPlan(ABC, Generic[M]):
             raise ValueError(
                 f"window = {length!r} and a start or an end: expected only one of the two"
             )
-        newest = self.store.panes.latest_start(self.key, [*watermarks]) if watermarks else None
-        return last_edges(self.metric, length, newest)
+        extent = self.extent(overview, watermarks)
+        return last_edges(self.metric, length, None if extent is None else extent[1])
+
+    def extent(
+        self, overview: TopicProgress, partitions: Collection[int]
+    ) -> tuple[int, int] | None:
+        """Return the starts of the metric's first and last pane in partitions, in ms, or None."""
+        extents: list[tuple[int, int]] = []
+        for number in partitions:
+            known = overview.partitions[number].extents
+            if known is None:  # an overview of all metrics
+                return self.store.panes.extent(self.key, [*partitions])
+            extents += [known[self.key]] if self.key in known else []
+        if not extents:
+            return None
+        return min(start for start, _ in extents), max(end for _, end in extents)
 
     def window(
         self,
@@ -106,11 +131,12 @@ class ReadingPlan(ABC, Generic[M]):
         **fields
             The other fields of the window.
         """
-        changed = overview.policy_changed_ms(self.metric.name)
+        arrived_ms = max((mark.arrived for mark in watermarks.values()), default=NO_TIME)
         digest = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
+        changed = overview.policy_changed_ms(self.metric.name)
         return Window(
             metric=self.metric,
-            arrived_ms=max((mark.arrived for mark in watermarks.values()), default=NO_TIME),
+            arrived_ms=arrived_ms,
             watermarks=watermarks,
             version=digest if changed is None else f"{digest}-{changed}",
             overview=overview,

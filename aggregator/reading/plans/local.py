@@ -6,7 +6,6 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
-from aggregator.errors import PaneExpired
 from aggregator.reading import steps
 from aggregator.reading.coverage import count_alternatives, coverage_text
 from aggregator.reading.grouping import Grouping
@@ -30,18 +29,22 @@ def expiry_period(metric: Metric) -> int:
 class LocalPlan(ReadingPlan[LocalMetric]):
     """Reads sums of randomized reports."""
 
-    def describe(self, overview: TopicProgress, query: Query) -> Window:
+    def describe(self, overview: TopicProgress, query: Query, grouping: Grouping | None) -> Window:
         """Return a window before its sums are read."""
-        watermarks, metric = self.watermarks(overview), self.metric
-        first, last = self.edges(query, watermarks)
-        grouping = Grouping.of(metric, query)
+        period = expiry_period(self.metric)
+        closed, watermarks = overview.closed(self.key), self.watermarks(overview)
+        first, last = self.edges(overview, query, watermarks)
         if grouping is not None:
             first, last = widened(first, last, grouping.slicing.pane_ms)
-        status = window_status(watermarks, overview.closed(self.key), last)
+        status = window_status(watermarks, closed, last)
         policy = self.policy(overview)
-        expiry = 0 if first is None and last is None else expiry_period(metric)
+        expiry = 0 if first is None and last is None else period
         question = (self.key, first, last, status, policy, grouping)
-        facts = (*question, self.count_version(overview), sorted(watermarks.items()), expiry)
+        marks = [
+            (number, mark.time, mark.arrived, mark.closed, mark.ahead)
+            for number, mark in sorted(watermarks.items())
+        ]
+        facts = (*question, self.count_version(overview), marks, expiry)
         fields = {"start_ms": first, "end_ms": last, "grouping": grouping}
         return self.window(
             overview, query, watermarks, facts, status=status, policy=policy, **fields
@@ -49,15 +52,15 @@ class LocalPlan(ReadingPlan[LocalMetric]):
 
     def read(self, window: Window) -> Window:
         """Return a window with its sums; not final if Redis lost data during the read."""
-        try:
-            if window.grouping is None:
-                read_window = window.with_sums(self.sums.read_window(window))
-            else:
-                content = SliceTables(self.sums, self.metric).read(window, window.grouping)
-                read_window = dataclasses.replace(window, content=content)
-        except PaneExpired:
-            return window.expired()
-        if window.status == "final" and not self.store.is_same_history(window.overview):
+        if window.grouping is None:
+            statistic, is_same = self.sums.read_window(window)
+            if statistic is None:
+                return window.expired()
+            read_window = window.with_sums(statistic)
+        else:
+            content, is_same = SliceTables(self.sums, self.metric).read(window, window.grouping)
+            read_window = dataclasses.replace(window, content=content)
+        if window.status == "final" and not is_same:
             return dataclasses.replace(read_window, status="provisional")
         return read_window
 
@@ -182,7 +185,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         metric, first, last = self.metric, window.start_ms, window.end_ms
         if first is not None and last is not None:
             return first, last
-        extent = self.store.panes.extent(self.key, [*window.watermarks])
+        extent = self.extent(window.overview, window.watermarks)
         if extent is not None:
             oldest, newest = extent
             if metric.retention_ms is not None:

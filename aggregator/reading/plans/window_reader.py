@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 
 from aggregator.errors import StateUnreadable, UnknownMetric
+from aggregator.reading.estimate_cache import EstimateCache
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.plans import LocalPlan, ReadingPlan, plan_for
-from aggregator.reading.query import RUNNING_TOTAL, Query, SeriesQuery
+from aggregator.reading.query import RUNNING_TOTAL, Query, SeriesQuery, statement_of
 from aggregator.reading.serialization import definition
 from aggregator.reading.series_plan import SeriesPlan
-from aggregator.reading.window import Window
+from aggregator.reading.window import Window, WindowStatistic
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage.progress import TopicProgress
@@ -33,6 +34,7 @@ class WindowReader:
     def __init__(self, store: Store, metrics: Mapping[str, Metric]) -> None:
         self.store, self.metrics = store, metrics
         self.sums = PaneSums(store)
+        self.estimates = EstimateCache()
         self._plans: dict[str, ReadingPlan[Any]] = {}
         self._definition_hashes: dict[str, tuple[Metric, str]] = {}
 
@@ -61,9 +63,30 @@ class WindowReader:
         """Return the estimate from a window with its content; the query's times are ignored."""
         return plan_for(type(window.metric)).answer(window, query)
 
+    def cached_answer(self, window: Window, query: Query = RUNNING_TOTAL) -> Estimate:
+        """Return :meth:`answer`, from the cache if the window's sums were estimated before."""
+        if not isinstance(window.content, WindowStatistic):
+            return self.answer(window, query)
+        definition = self.definition_hash(window.metric)
+        start, changed, panes = window.start_ms, window.changed_ms, window.panes
+        was_changed = changed is not None and (start is None or start < changed)
+        width: object = (start, window.end_ms) if panes is None else panes
+        facts = window.status, window.policy, window.slides, was_changed, width
+        digest = hashlib.blake2b(window.content.statistic.tobytes(), digest_size=16).digest()
+        key = (definition, statement_of(query), facts, digest)
+        estimate = self.estimates.get(key)
+        if estimate is None:
+            estimate = self.answer(window, query)
+            self.estimates.put(key, estimate)
+        return estimate
+
     def window(self, name: str, query: Query = RUNNING_TOTAL) -> Window:
         """Return a window with its content; errors as for :meth:`describe`."""
-        return self.read(self.describe(self.store.overview(), name, query))
+        return self.read(self.describe(self.progress(name), name, query))
+
+    def progress(self, *names: str) -> TopicProgress:
+        """Return the progress of some metrics; UnknownMetric if there is no such metric."""
+        return self.store.progress(*map(self.metric, names))
 
     def describe(self, overview: TopicProgress, name: str, query: Query = RUNNING_TOTAL) -> Window:
         """Return a window before its content is read.
@@ -84,9 +107,9 @@ class WindowReader:
             If the progress of a partition is unreadable.
         """
         plan = self._plan(self.metric(name))
-        Grouping.of(plan.metric, query)  # raises if the metric lacks the slices
+        grouping = Grouping.of(plan.metric, query) if query.by or query.where else None
         overview.require_readable()
-        return plan.describe(overview, query)
+        return plan.describe(overview, query, grouping)
 
     def read(self, window: Window) -> Window:
         """Return a window with its content: its sums, its release, or a search's progress."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from aggregator.errors import PaneExpired, StateUnreadable
+from aggregator.errors import StateUnreadable
 from aggregator.reading.coverage import coverage_text
 from aggregator.reading.frames.columns import (
     ATTRIBUTE_PREFIX,
@@ -22,14 +22,20 @@ from aggregator.reading.frames.estimates import by_columns, number_rows, window_
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.frames.pictures import Intervals, LabelledInterval, Picture, Pictured
 from aggregator.reading.grouping import Grouping, Slice
-from aggregator.reading.pane_sums import MAX_READ_BYTES, PaneSums, batched
+from aggregator.reading.pane_sums import (
+    MAX_READ_BYTES,
+    PaneSums,
+    batched,
+    open_panes,
+    total_request,
+)
 from aggregator.reading.query import Query
 from aggregator.reading.window import SliceSums, Window
 from aggregator.state.definition_history import CountingDefinitions
 from aggregator.state.pane_keys import SLICES, SLICES_DAY, PaneKey, metric_key, retention_ms
 from aggregator.state.slice_tables import CHUNK_BYTES, Codes, decode_rows
+from aggregator.storage.consistent_read import Ask
 from aggregator.storage.pane_index import Total
-from aggregator.storage.redis_keys import tag
 from aggregator.timestamps import iso
 from estimators import Estimate, Metric
 from estimators.estimate import Counts
@@ -163,15 +169,23 @@ class SliceTables:
         self._sums, self._store, self._metric = sums, sums.store, metric
         self._key = metric_key(metric.name, metric.revision)
 
-    def read(self, window: Window, grouping: Grouping) -> SliceSums:
-        """Return the sums of the slices of a window.
+    def read(self, window: Window, grouping: Grouping) -> tuple[SliceSums, bool]:
+        """Return the sums of the slices of a window, and whether Redis lost no data meanwhile.
 
         Raises
         ------
         StateUnreadable
             If a counted table is missing that does not expire.
         """
-        tables = self._tables(window)
+
+        def read(keys: list[str], ask: Ask) -> tuple[dict[str, Counts], Counts | None, bool]:
+            tables = self._empty_tables(keys)
+            keys = [key for key in keys if len(tables[_name(key)])]  # other codes are unknown
+            read_all = self._read_totals if window.is_running_total else self._read_panes
+            return tables, *read_all(window, keys, tables, ask)
+
+        partitions = [*window.watermarks]
+        tables, total, is_same = self._store.panes.read_slices(self._key, partitions, read)
         cells = self._metric.zero().size
         sums, counted = np.zeros((grouping.size, cells), dtype=np.int64), 0
         for name, statistics in tables.items():
@@ -179,43 +193,63 @@ class SliceTables:
             if slicing is not None and grouping.fits(slicing):
                 sums += grouping.group(slicing, statistics[: slicing.size])
                 counted += int(self._metric.counts(statistics.sum(axis=0)).sum())
-        try:
-            reports = int(self._metric.counts(self._sums.read_window(window)).sum())
-        except PaneExpired:
-            return SliceSums(sums, None)
-        return SliceSums(sums, min(1.0, counted / reports) if reports else None)
+        reports = 0 if total is None else int(self._metric.counts(total).sum())
+        return SliceSums(sums, min(1.0, counted / reports) if reports else None), is_same
 
-    def _tables(self, window: Window) -> dict[str, Counts]:
-        """Return the sums of all slices by code, for each slicing."""
-        keys = self._store.panes.slice_keys(self._key, [*window.watermarks])
-        totals: dict[str, Counts] = {}
-        for key in keys:
-            name = _name(key)
-            if name not in totals:
-                slicing = self._slicing(name)
-                size = 0 if slicing is None else slicing.size
-                totals[name] = np.zeros((size, self._metric.zero().size), dtype=np.int64)
-        keys = [key for key in keys if len(totals[_name(key)])]  # other codes are unknown
-        size = max(CHUNK_BYTES, self._metric.zero().nbytes)
-        if window.is_running_total:
-            partitions = [*window.watermarks]
-            for group in batched(keys, 1 + MAX_READ_BYTES // (size * max(1, len(partitions)))):
-                wanted = [Total(key, partitions, size, self._merged) for key in group]
-                for key, parts in zip(group, self._store.panes.totals(wanted), strict=True):
-                    for part in parts:
-                        self._add(totals[_name(key)], *part)
-            return totals
-        for key in keys:
-            panes = self._sums.find_panes(window, (SLICES_DAY, SLICES), key)
-            for pane_group in batched(panes, 1 + MAX_READ_BYTES // size):
-                stored = self._store.panes.statistics(pane_group)
-                for (number, pane), table in zip(pane_group, stored, strict=True):
-                    redis_key = f"{tag(self._store.topic, number)}:{pane}"
-                    if table is not None:
-                        self._add(totals[_name(key)], *self._merged([(redis_key, table)]))
-                    elif not self._may_expire(number, pane):
-                        raise StateUnreadable(redis_key, "nothing", "slices that were counted")
-        return totals
+    def _empty_tables(self, keys: Iterable[str]) -> dict[str, Counts]:
+        """Return a table of zeros by code for each slicing; without codes for an unknown one."""
+        slicings = {name: self._slicing(name) for name in map(_name, keys)}
+        return {
+            name: np.zeros(
+                (0 if slicing is None else slicing.size, self._metric.zero().size), dtype=np.int64
+            )
+            for name, slicing in slicings.items()
+        }
+
+    def _read_totals(
+        self, window: Window, keys: Sequence[str], tables: dict[str, Counts], ask: Ask
+    ) -> tuple[Counts | None, bool]:
+        """Add the running totals of chunks to the tables; return that of the metric."""
+        partitions, metric = [*window.watermarks], self._metric
+        size = max(CHUNK_BYTES, metric.zero().nbytes)
+        widths = {key: self._width_ms(key) for key in keys}
+        wanted: list[Total[Any]] = [
+            Total(key, partitions, size, self._merged, width, open_panes(width, metric))
+            for key, width in widths.items()
+        ]
+        wanted.append(total_request(metric, self._key, partitions))
+        total = metric.zero()
+        for group in batched(wanted, 1 + MAX_READ_BYTES // (size * max(1, len(partitions)))):
+            for request, parts in zip(group, self._store.panes.totals(group, ask), strict=True):
+                for part in parts:
+                    if request.metric == self._key:
+                        total += part
+                    else:
+                        self._add(tables[_name(request.metric)], *part)
+        return total, True
+
+    def _read_panes(
+        self, window: Window, keys: Sequence[str], tables: dict[str, Counts], ask: Ask
+    ) -> tuple[Counts | None, bool]:
+        """Add the chunks of a window's panes to the tables; return the sum of the metric's."""
+        sums, metric = self._sums, self._metric
+        cover = [*sums.cover(window, (SLICES_DAY, SLICES), keys), *sums.cover(window)]
+        size = max(CHUNK_BYTES, metric.zero().nbytes)
+        total: Counts | None = metric.zero()
+
+        def add(number: int, pane: PaneKey, redis_key: str, value: bytes | None) -> None:
+            nonlocal total
+            if pane.chunk is None:
+                statistic = sums.statistic(metric, number, pane, redis_key, value)
+                total = None if total is None or statistic is None else total + statistic
+            elif value is not None:
+                self._add(tables[_name(pane.metric)], *self._merged([(redis_key, value)]))
+            elif not self._may_expire(number, pane):
+                raise StateUnreadable(redis_key, "nothing", "slices that were counted")
+
+        panes, max_panes = self._store.panes.find(cover, ask), 1 + MAX_READ_BYTES // size
+        is_same = sums.read_each(panes, max_panes, window.overview, add)
+        return total, is_same
 
     def _may_expire(self, number: int, pane: PaneKey) -> bool:
         if retention_ms(pane.grain, self._metric) is not None:
@@ -254,6 +288,11 @@ class SliceTables:
         if current_slicing is not None and current_slicing.key == name:
             return current_slicing
         return self._earlier_slicings.get(name)
+
+    def _width_ms(self, key: str) -> int:
+        slicing = self._slicing(_name(key))
+        assert slicing is not None  # noqa: S101
+        return slicing.pane_ms
 
     @functools.cached_property
     def _earlier_slicings(self) -> dict[str, Slicing]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from aggregator.dead_letters.writer import HEADER_PREFIX
+from aggregator.reading.pane_sums import total_request
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.store import Store
 from estimators import Metric
@@ -110,10 +111,8 @@ def differences(
             found.append(f"partition {partition}: {name}: stored {stored}, sent {expected}")
     for (partition, name), total in account.totals.items():
         sums = metrics[name].zero()
-        for _, statistic in store.panes.running_total(
-            [partition], metric_key(name, metrics[name].revision)
-        ):
-            sums += np.frombuffer(statistic, "<i8")
+        key = metric_key(name, metrics[name].revision)
+        ((sums,),) = store.panes.totals([total_request(metrics[name], key, [partition])])
         if (sums != total).any():
             cells = np.flatnonzero(sums != total).size
             found.append(f"partition {partition}: total of {name}: {cells} cells differ")

@@ -18,6 +18,7 @@ from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.query import Query
 from aggregator.reading.slices.slice_answers import as_dict
+from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
 from estimators import Metric, define
 from producers.wire.batch import heartbeat
@@ -161,5 +162,5 @@ def test_slices_of_a_torn_state_or_that_a_metric_has_no_longer_are_not_told(
             Reader, "read", lambda _, window: dataclasses.replace(window, status="provisional")
         )
         assert [*finals(counted.store, published)] == [FIRST]
-    monkeypatch.setattr(Store, "is_same_history", lambda *_: False)
+    monkeypatch.setattr(TopicProgress, "is_continued", lambda *_: False)
     assert [*finals(counted.store, published)] == []

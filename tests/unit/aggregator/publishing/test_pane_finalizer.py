@@ -158,7 +158,7 @@ def test_sums_that_were_read_while_they_were_counted_anew_are_not_published(
     batches = [counting.batch("delay", [1.0] * 20, at) for at in (0, 1, 1)]
     closing = beats(counting.metrics["delay"], 2)
     counting.count(0, *batches, *closing)
-    statistics = PaneIndex.statistics
+    statistics = PaneIndex.read_statistics
 
     def counted_by_half(self: PaneIndex, *arguments: Any) -> Any:
         emptied(counting.store)
@@ -168,7 +168,7 @@ def test_sums_that_were_read_while_they_were_counted_anew_are_not_published(
         return found
 
     with monkeypatch.context() as torn:
-        torn.setattr(PaneIndex, "statistics", counted_by_half)
+        torn.setattr(PaneIndex, "read_statistics", counted_by_half)
         assert due(finalizer) == []
     assert [json.loads(event.data)["reports"] for event in due(finalizer)] == [20, 40]
 

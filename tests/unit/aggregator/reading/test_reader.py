@@ -165,13 +165,13 @@ def test_complete_days_and_hours_are_read_instead_of_their_panes(
 ) -> None:
     counted = Counted(store, every_minute(0, range(0, 3 * 24 * 60, 15)), commit_every=50, batches=1)
     read: list[PaneKey] = []
-    statistics = store.panes.statistics
+    statistics = store.panes.read_statistics
 
-    def noted(keys: Sequence[tuple[int, PaneKey]]) -> list[bytes | None]:
+    def noted(keys: Sequence[tuple[int, PaneKey]], *commands: Any) -> Any:
         read.extend(key for _, key in keys)
-        return statistics(keys)
+        return statistics(keys, *commands)
 
-    monkeypatch.setattr(store.panes, "statistics", noted)
+    monkeypatch.setattr(store.panes, "read_statistics", noted)
     start, end = EPOCH - 5 * MINUTE, EPOCH + 2 * DAY + 3 * HOUR + 25 * MINUTE
     found = Reader(store, METRICS).window("delay", Query(seconds(start), seconds(end))).sums
     assert found.tolist() == counted.by_hand(DELAY, start, end).tolist()
@@ -414,7 +414,7 @@ def test_what_was_read_while_redis_was_emptied_and_counted_anew_is_not_final(
     Counted(store, every)
     read = PaneSums.read_window
 
-    def emptied_meanwhile(self: PaneSums, window: Window) -> Counts:
+    def emptied_meanwhile(self: PaneSums, window: Window) -> Any:
         store.client.flushdb()
         found = read(self, window)
         Counted(store, every)

@@ -133,7 +133,7 @@ def test_forgotten_scripts_are_sent_again(node: RedisNode, store: Store) -> None
     node.ask("SCRIPT", "FLUSH")
     assert store.partition.snapshot(0).next_offset == 2
     node.ask("SCRIPT", "FLUSH")
-    assert len(store.panes.running_total([0], f"delay@{DELAY.revision:08x}")) > 0
+    assert Reader(store, {"delay": DELAY}).window("delay").reports > 0
 
 
 def test_another_kind_of_server_is_named(node: RedisNode, monkeypatch: pytest.MonkeyPatch) -> None:

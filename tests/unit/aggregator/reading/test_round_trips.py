@@ -1,0 +1,138 @@
+"""What a question costs Redis does not depend on how many other metrics there are."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from redis.connection import AbstractConnection
+
+from aggregator.features.reader import Reader
+from aggregator.monitoring.collector import Exporter
+from aggregator.storage.store import Store
+from estimators import Metric, define
+from producers.wire.reports_pb2 import Attribute
+from tests.support.reports.counted import Counting
+from tests.support.reports.messages import EPOCH, batch
+from tests.support.rows import row
+
+PARTITIONS, HOURS, HOUR_MS = 3, 30, 3_600_000
+BY: dict[str, Any] = {"by": ["country"], "attributes": {"country": ["DE", "FR"]}}
+MAX_MORE_BYTES = 1.01
+"""Offsets and numbers of panes have more digits where more is counted."""
+
+
+@dataclasses.dataclass
+class Cost:
+    """What was sent to Redis and received: requests, their commands, and bytes."""
+
+    round_trips: int = 0
+    commands: int = 0
+    nbytes: int = 0
+
+
+def nbytes_of(reply: Any) -> int:
+    """Return the bytes of a parsed reply; a number has eight."""
+    if isinstance(reply, bytes):
+        return len(reply)
+    if isinstance(reply, dict):
+        return sum(nbytes_of(part) for pair in reply.items() for part in pair)
+    return sum(map(nbytes_of, reply)) if isinstance(reply, list | tuple | set) else 8
+
+
+def metrics_of(count: int) -> dict[str, Metric]:
+    names = ["asked", *(f"other_{number:03}" for number in range(count - 1))]
+    options: dict[str, Any] = {"range": (0, 1), "levels": [1, 4], "minimum_reports": 1, **BY}
+    return {name: define(name=name, kind="mean", **options) for name in names}
+
+
+def counted(store: Store, count: int) -> Reader:
+    """Return a reader of so many metrics, each with reports of 30 hours in every partition."""
+    store.client.flushdb()
+    metrics = metrics_of(count)
+    counting = Counting(store, metrics)
+    for number in range(PARTITIONS):
+        batches = [
+            batch(metric, [0.5] * 3, 4.0, EPOCH + hour * HOUR_MS, seed, attributes=[country])
+            for metric in metrics.values()
+            for hour in range(0, HOURS, 1 if metric.name == "asked" else 10)
+            for seed in range(1000 * hour, 1000 * hour + 8)
+            for country in [Attribute(name="country", value="DE" if seed % 2 else "FR")]
+        ]
+        counting.count(number, *batches, partitions=PARTITIONS)
+    return Reader(store, metrics)
+
+
+@pytest.fixture
+def cost(monkeypatch: pytest.MonkeyPatch) -> Cost:
+    """Return what all connections have cost so far."""
+    cost, connection = Cost(), AbstractConnection
+    send: Any = connection.send_packed_command
+    read: Any = connection.read_response
+
+    def noted_send(self: Any, command: Any, *arguments: Any, **options: Any) -> Any:
+        cost.round_trips += 1
+        cost.nbytes += sum(map(len, [command] if isinstance(command, bytes) else command))
+        return send(self, command, *arguments, **options)
+
+    def noted_read(self: Any, *arguments: Any, **options: Any) -> Any:
+        reply = read(self, *arguments, **options)
+        cost.commands += 1
+        cost.nbytes += nbytes_of(reply)
+        return reply
+
+    monkeypatch.setattr(connection, "send_packed_command", noted_send)
+    monkeypatch.setattr(connection, "read_response", noted_read)
+    return cost
+
+
+def spent(cost: Cost, call: Callable[[], object]) -> Cost:
+    before = dataclasses.astuple(cost)
+    call()
+    return Cost(*(b - a for a, b in zip(before, dataclasses.astuple(cost), strict=True)))
+
+
+def test_a_question_reads_its_own_metric_whatever_others_there_are(
+    store: Store, cost: Cost
+) -> None:
+    """Of three round trips the first reads the progress, the others the keys of the metric."""
+    germany, by = {"country": "DE"}, ["country"]
+    day: dict[str, Any] = {"start": EPOCH / 1000, "end": EPOCH / 1000 + 12 * 3600}
+    questions: dict[str, tuple[Callable[[Reader], Any], int, int]] = {
+        "running total": (lambda reader: reader.estimate("asked"), 3, 51),
+        "last hour": (lambda reader: reader.estimate("asked", "1h"), 3, 39),
+        "final window": (lambda reader: reader.estimate("asked", **day), 3, 39),
+        "slices": (lambda reader: reader.estimate("asked", by=by), 3, 69),
+        "slice": (lambda reader: reader.estimate("asked", where=germany, **day), 3, 54),
+        "comparison": (lambda reader: reader.compare("asked", germany), 3, 69),
+        "series": (lambda reader: reader.series("asked", step="1h"), 3, 39),
+        "series of final steps": (lambda reader: reader.series("asked", **day), 1, 18),
+    }
+    costs: dict[str, list[Cost]] = {name: [] for name in questions}
+    for count in (10, 100):
+        reader = counted(store, count)
+        for name, (ask, *_) in questions.items():
+            ask(reader)  # what is kept: which partitions and chunks there are, final steps
+            costs[name].append(spent(cost, functools.partial(ask, reader)))
+    for name, (_, round_trips, commands) in questions.items():
+        for each in costs[name]:
+            with row(name):
+                assert (each.round_trips, each.commands) == (round_trips, commands)
+        few, many = costs[name]
+        with row(name):
+            assert few.nbytes <= many.nbytes <= MAX_MORE_BYTES * few.nbytes
+
+
+def test_a_look_at_all_metrics_takes_as_many_round_trips_whatever_they_are(
+    store: Store, cost: Cost
+) -> None:
+    costs = []
+    for count in (10, 100):
+        exporter = Exporter(counted(store, count), 5)
+        store.overview()
+        first = spent(cost, exporter.collect).round_trips
+        costs.append((first, spent(cost, exporter.collect).round_trips))
+    assert costs == [(9, 7), (9, 7)]
