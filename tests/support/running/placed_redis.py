@@ -22,7 +22,7 @@ class PlacedRedis(EmbeddedRedis):
 
     def __init__(self, folder: Path | None = None, port: int = 0) -> None:
         installed = shutil.which("redis-server")
-        super().__init__(Path(installed) if installed else None)
+        super().__init__(Path(installed) if installed else None, ("--appendonly", "yes"))
         self.folder, self.port = folder, port
 
     @property
