@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from aggregator.config.settings import Settings
 from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, SettingsError
 from aggregator.kafka import diagnosis
-from producers.delivery.server_probe import SILENT
+from producers.delivery.server_probe import SILENT_SERVER
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka.kafka_errors import (
     ExplainingProducer,
@@ -136,10 +136,10 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
         over = time.monotonic() >= deadline
         servers = str(settings.kafka.get("bootstrap.servers", ""))
         why = diagnosis.diagnose_kafka(settings.kafka, errors)
-        if why not in ("", SILENT):
+        if why not in ("", SILENT_SERVER):
             raise BrokerRefused(servers, why)
         if why and time.monotonic() >= deadline - ANSWER_SECONDS + SILENT_SECONDS:
-            raise BrokerUnreachable(servers, f"it is {SILENT}")
+            raise BrokerUnreachable(servers, f"it is {SILENT_SERVER}")
         if over:
             last = without_secrets(errors[-1].str()) if errors else "no answer in time"
             raise BrokerUnreachable(servers, last)

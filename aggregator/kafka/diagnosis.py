@@ -12,7 +12,13 @@ from urllib.parse import urlsplit
 
 from confluent_kafka import KafkaError
 
-from producers.delivery.server_probe import CLOSING, KAFKA, SILENT, Server, identify_server
+from producers.delivery.server_probe import (
+    CLOSING_SERVER,
+    KAFKA_BROKER,
+    SILENT_SERVER,
+    ServerKind,
+    identify_server,
+)
 from producers.kafka.kafka_errors import REFUSAL_CODES, describe_kafka_error
 
 PROBE_SECONDS = 3.0
@@ -42,8 +48,8 @@ def certificate(reason: str, ca: str) -> str:
 def diagnose_kafka(properties: Mapping[str, Any], errors: Sequence[KafkaError]) -> str:
     """Return why no broker accepts this client, and the remedy.
 
-    "" if none was reached, and `SILENT` if all servers are silent. librdkafka does not say what is
-    wrong with a certificate, or which other server answers.
+    "" if none was reached, and `SILENT_SERVER` if all servers are silent. librdkafka does not say
+    what is wrong with a certificate, or which other server answers.
 
     Parameters
     ----------
@@ -66,23 +72,27 @@ def diagnose_kafka(properties: Mapping[str, Any], errors: Sequence[KafkaError]) 
 
 
 def _name_servers(addresses: Sequence[str], protocol: str) -> str:
-    """Return which other servers answer; `SILENT` if none does, "" if one may be a broker."""
+    """Return which other servers answer: `SILENT_SERVER` if none, "" if one may be a broker."""
     has_tls = protocol.endswith("SSL")
     with ThreadPoolExecutor() as pool:
         servers = [*pool.map(lambda address: identify_server(*_host_and_port(address)), addresses)]
-    if not {Server(KAFKA, has_tls), Server(CLOSING, has_tls), Server(CLOSING)}.isdisjoint(servers):
+    if not {
+        ServerKind(KAFKA_BROKER, has_tls),
+        ServerKind(CLOSING_SERVER, has_tls),
+        ServerKind(CLOSING_SERVER),
+    }.isdisjoint(servers):
         return ""
     for address, server in zip(addresses, servers, strict=True):
-        if server is not None and server.kind == KAFKA:
+        if server is not None and server.kind == KAFKA_BROKER:
             speaks, kinds = ("TLS", "SSL") if server.has_tls else ("no TLS", "PLAINTEXT")
             expected = f"expected SASL_{kinds} or {kinds}"
             return f"speaks {speaks}, and security.protocol is {protocol}: {expected}"
-        if server is not None and server.kind != SILENT:
+        if server is not None and server.kind != SILENT_SERVER:
             return (
                 f"is no broker: {address} is {server}. Name a broker's HOST:PORT (9092 by default) "
                 "with --kafka, DITHER_KAFKA_BOOTSTRAP_SERVERS or [kafka] bootstrap.servers"
             )
-    return SILENT if any(servers) else ""
+    return SILENT_SERVER if any(servers) else ""
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

@@ -25,7 +25,13 @@ from aggregator.storage.failures import (
     classify,
     explain_redis_error,
 )
-from producers.delivery.server_probe import CLOSING, REDIS, SENTINEL, Server, identify_server
+from producers.delivery.server_probe import (
+    CLOSING_SERVER,
+    REDIS_SENTINEL,
+    REDIS_SERVER,
+    ServerKind,
+    identify_server,
+)
 
 SENTINEL_SUFFIX = "+sentinel"
 COMMAND_RETRIES = 2
@@ -209,7 +215,9 @@ def _connect_to_server(url: str, nodes: list[str]) -> redis.Redis:
         client.ping()
         mode = _server_mode(client)
         if mode == "sentinel":
-            raise redis.ConnectionError(f"it is {Server(SENTINEL, url.startswith('rediss'))}")
+            raise redis.ConnectionError(
+                f"it is {ServerKind(REDIS_SENTINEL, url.startswith('rediss'))}"
+            )
         if mode != "cluster":
             if len(nodes) > 1:
                 raise ValueError(
@@ -237,21 +245,21 @@ def _check_answer(url: str) -> None:
             client.ping()
         except redis.RedisError as error:
             if not isinstance(error, REDIS_ANSWERS):
-                _name_server(REDIS, urlsplit(url).scheme, _address(url, 6_379))
+                _name_server(REDIS_SERVER, urlsplit(url).scheme, _address(url, 6_379))
 
 
 def _name_server(kind: str, scheme: str, *addresses: tuple[str, int]) -> None:
     """Raise an error if other kinds of servers answer at all addresses than those of a URL."""
     has_tls = scheme == "rediss"
     servers = [server for address in addresses if (server := identify_server(*address))]
-    if not servers or Server(kind, has_tls) in servers:
+    if not servers or ServerKind(kind, has_tls) in servers:
         return
     server = servers[0]
-    if server.kind == CLOSING and has_tls:
+    if server.kind == CLOSING_SERVER and has_tls:
         return  # the client's own error says more
-    if server.has_tls and not has_tls and server.kind in (kind, CLOSING):
+    if server.has_tls and not has_tls and server.kind in (kind, CLOSING_SERVER):
         raise redis.ConnectionError(WITH_TLS)
-    raise redis.ConnectionError(WITHOUT_TLS if server == Server(kind) else f"it is {server}")
+    raise redis.ConnectionError(WITHOUT_TLS if server == ServerKind(kind) else f"it is {server}")
 
 
 def _server_mode(client: redis.Redis) -> str:
@@ -286,10 +294,10 @@ def _connect_by_sentinel(parts: SplitResult, host_urls: list[str]) -> redis.Redi
     addresses = [_address(url, SENTINEL_PORT) for url in host_urls]
     once, scheme = Retry(NoBackoff(), 0), urlsplit(host_urls[0]).scheme
     sentinel: Any = Sentinels(addresses, sentinel_kwargs={**shared, **access, "retry": once})  # type: ignore[no-untyped-call]
-    kind = SENTINEL
+    kind = REDIS_SENTINEL
     try:
         host, port = sentinel.discover_master(name)
-        kind, addresses = REDIS, [(host, port)]
+        kind, addresses = REDIS_SERVER, [(host, port)]
         with redis.Redis(host=host, port=port, retry=once, **shared) as master:
             master.ping()
     except (redis.RedisError, AttributeError):  # the client tries again, and logs in

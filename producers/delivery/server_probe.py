@@ -9,9 +9,9 @@ import struct
 from typing import NamedTuple
 
 PROBE_SECONDS = 1.0  # the timeout of each of at most four steps
-HTTP, REDIS, SENTINEL = "an HTTP server", "a Redis server", "a Redis Sentinel"
-KAFKA, CLOSING = "a Kafka broker", "a server that closes connections"
-SILENT = "a server that takes connections, and says nothing"
+HTTP_SERVER, REDIS_SERVER, REDIS_SENTINEL = "an HTTP server", "a Redis server", "a Redis Sentinel"
+KAFKA_BROKER, CLOSING_SERVER = "a Kafka broker", "a server that closes connections"
+SILENT_SERVER = "a server that takes connections, and says nothing"
 # Redis refuses it without a login, each kind in words of its own; Kafka closes the connection.
 _HTTP_REQUEST = b"GET / HTTP/1.0\r\n\r\n"
 _CORRELATION_ID = struct.pack(">i", 7)
@@ -19,7 +19,7 @@ _CORRELATION_ID = struct.pack(">i", 7)
 _KAFKA_REQUEST = struct.pack(">ihh", 10, 18, 0) + _CORRELATION_ID + b"\xff\xff"
 
 
-class Server(NamedTuple):
+class ServerKind(NamedTuple):
     """What kind of server answers, with TLS or without."""
 
     kind: str
@@ -28,17 +28,17 @@ class Server(NamedTuple):
     def __str__(self) -> str:
         """Return a description.
 
-        >>> print(Server(HTTP, True), Server(REDIS), sep="; ")
+        >>> print(ServerKind(HTTP_SERVER, True), ServerKind(REDIS_SERVER), sep="; ")
         an HTTP server with TLS; a Redis server without TLS
         """
         return (
             self.kind
-            if self.kind == SILENT
+            if self.kind == SILENT_SERVER
             else f"{self.kind} with{'out' * (not self.has_tls)} TLS"
         )
 
 
-def identify_server(host: str, port: int) -> Server | None:
+def identify_server(host: str, port: int) -> ServerKind | None:
     """Return what answers at an address; None if it accepts no connection.
 
     Parameters
@@ -51,26 +51,30 @@ def identify_server(host: str, port: int) -> Server | None:
         kind = _kind(host, port, has_tls=False)
     except (OSError, ValueError):
         return None
-    if kind not in (CLOSING, SILENT, HTTP):
-        return Server(kind)
+    if kind not in (CLOSING_SERVER, SILENT_SERVER, HTTP_SERVER):
+        return ServerKind(kind)
     try:
-        return Server(_kind(host, port, has_tls=True), has_tls=True)
+        return ServerKind(_kind(host, port, has_tls=True), has_tls=True)
     except OSError as error:
-        return Server(CLOSING, has_tls=True) if "_ALERT_" in str(error) else Server(kind)
+        return (
+            ServerKind(CLOSING_SERVER, has_tls=True)
+            if "_ALERT_" in str(error)
+            else ServerKind(kind)
+        )
 
 
 def _kind(host: str, port: int, *, has_tls: bool) -> str:
     answer = _answer(_HTTP_REQUEST, host, port, has_tls)
     if answer is None:
-        return SILENT
+        return SILENT_SERVER
     if answer.startswith(b"HTTP/"):
-        return HTTP
+        return HTTP_SERVER
     if answer.startswith(b"-"):
-        return SENTINEL if b"unknown command" in answer else REDIS
+        return REDIS_SENTINEL if b"unknown command" in answer else REDIS_SERVER
     if answer and not answer.startswith(b"\x15\x03"):  # an alert of TLS
         return f"a server that says {answer.decode('ascii', 'replace').splitlines()[0][:40]!r}"
     answer = _answer(_KAFKA_REQUEST, host, port, has_tls) or b""
-    return KAFKA if answer[4:8] == _CORRELATION_ID else CLOSING
+    return KAFKA_BROKER if answer[4:8] == _CORRELATION_ID else CLOSING_SERVER
 
 
 def _answer(request: bytes, host: str, port: int, has_tls: bool) -> bytes | None:

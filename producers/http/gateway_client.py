@@ -19,7 +19,7 @@ from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
 from estimators.limits import LARGEST_ANSWER, LARGEST_DEFINITION
-from producers.delivery.server_probe import HTTP, Server, identify_server
+from producers.delivery.server_probe import HTTP_SERVER, ServerKind, identify_server
 from producers.http.answers import GatewayAnswer, explain
 
 REPORTS_PATH = "/v1/reports"
@@ -252,9 +252,11 @@ class GatewayClient:
         port = self._port or (http.client.HTTPS_PORT if self.is_secret else http.client.HTTP_PORT)
         server = None if self._is_known else identify_server(self.host, port)
         self._is_known = True
-        if server is None or server == Server(HTTP, self.is_secret):
+        if server is None or server == ServerKind(HTTP_SERVER, self.is_secret):
             return ""
-        remedy = f"write http{'s' * server.has_tls}://" if server.kind == HTTP else "no gateway"
+        remedy = (
+            f"write http{'s' * server.has_tls}://" if server.kind == HTTP_SERVER else "no gateway"
+        )
         return f"; {server} is there: {remedy}"
 
     def _sent(
