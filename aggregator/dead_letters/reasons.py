@@ -91,8 +91,8 @@ REMEDY_BY_REASON = {
         "It would be counted in a wrong pane, or twice. Let the devices send event times.",
     ),
     "time_unsafe": Remedy(
-        "its event time is its arrival in Kafka, and nobody told whether the topic gives replayed "
-        "messages a new timestamp",
+        "its event time is its arrival in Kafka, and it is unknown whether the topic gives "
+        "replayed messages a new timestamp",
         "Grant DescribeConfigs on the reports topic and set topics.managed = true, then replay "
         "again. Or let the devices send event times.",
     ),

@@ -142,7 +142,7 @@ METRIC_INFO = Exported(
     type="info",
 )
 WEIGHTS_INFO = Exported(
-    "dither_weights{metric,policy}", "Weights' policy in force for a metric.", type="info"
+    "dither_weights{metric,policy}", "Weight policy in force for a metric.", type="info"
 )
 METRIC_UNREADABLE = Exported(
     "dither_metric_unreadable{metric}",
@@ -155,7 +155,7 @@ LEVEL_LOSS = Exported(
 )
 RELEASE_SATURATION = Exported(
     "dither_release_saturation{metric}",
-    "Epsilon above which a privacy level bought nothing in the latest release; absent if its "
+    "Epsilon above which a privacy level did not improve the latest release; absent if its "
     "weights have no such threshold.",
 )
 RELEASED_UNTIL = Exported(

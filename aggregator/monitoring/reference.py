@@ -28,7 +28,7 @@ what they count. They decrease only if Redis lost writes.
 
 The metrics of [Serving](#serving), `dither_kafka_up` and `dither_definitions_unusable` are those of
 one server: sum requests over instances. A gateway that does not publish exports these alone while
-it cannot read Redis, be it away or not within the rights of its role.
+it cannot read Redis, because Redis is unreachable or its role lacks the right.
 
 Generated from `aggregator/monitoring/metric_definitions.py` and the features' `samples.py`:
 `python -m aggregator.monitoring.reference > docs/metrics.md`.

@@ -221,7 +221,7 @@ class SeriesQuery(Query):
     all_points : bool
         Whether the bounds cover all points of the answer together.
     bins : int, optional
-        Of a distribution: also its histogram at each step, with its bins merged into so many.
+        Of a distribution: also its histogram at each step, with its bins merged into this many.
     """
 
     metric: str

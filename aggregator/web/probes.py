@@ -67,7 +67,7 @@ async def metrics(service: Service, request: Request) -> Response:
         raise Problem(
             421,
             f"port {serve.port} is shared by {serve.workers} processes, each with metrics of its "
-            "own: a scrape would get those of any one",
+            "own: a scrape would reach any one of them",
             f"scrape each process at its own port, {_own_ports(serve)}",
         )
     encode, content_type = _encoder(request.headers.get("accept", ""))

@@ -83,7 +83,7 @@ BinCount = Annotated[
         ge=2,
         le=64,
         description="Of a distribution: also its histogram at each step, a picture without bounds, "
-        "with neighbouring bins merged into so many.",
+        "with neighbouring bins merged into this many.",
     ),
 ]
 WeightsFixed = Annotated[

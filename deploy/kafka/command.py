@@ -26,7 +26,9 @@ LOOK_SECONDS = 0.5
 @click.option("--brokers", type=click.IntRange(1), default=1, help="Number of brokers.")
 @click.option("--folder", type=FOLDER, show_default=FOLDER_DEFAULT, help="For data and logs.")
 @click.option("--fetch", is_flag=True, help="Fetch the jars with Maven, and start nothing.")
-@click.option("--if-possible", is_flag=True, help="With --fetch: exit with 0 if that cannot be.")
+@click.option(
+    "--if-possible", is_flag=True, help="With --fetch: exit with 0 if that is impossible."
+)
 def kafka(port: int, brokers: int, folder: Path | None, *, fetch: bool, if_possible: bool) -> None:
     """Run Apache Kafka on this machine until Ctrl-C. Needs Java 17, and Maven once.
 

@@ -73,7 +73,7 @@ REFRESH_SECONDS = 0.2
     metavar="NAME=COLUMN",
     multiple=True,
     help="Column with an attribute of the devices, as in country=land. The attributes by which the "
-    "metric is summed [default: the columns of their names, as far as there are any].",
+    "metric is summed [default: the columns of their names, where present].",
 )
 @cell_options
 @click.option(

@@ -23,7 +23,8 @@ INCOMPATIBLE = "incompatible"
 @click.option(
     "--check",
     is_flag=True,
-    help="Register nothing: say what is registered, and what would be compatible; 1 if not all is.",
+    help="Register nothing: say what is registered, and what would be compatible; exit with 1 "
+    "unless all is.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options

@@ -50,7 +50,7 @@ def slices(
     """Show which slices of a metric have reports, and how many.
 
     A slice is a combination of the values of the attributes by which the metric is summed. Nothing
-    is estimated: the number of reports says nothing of anybody's value.
+    is estimated: the number of reports reveals nobody's value.
     """
     reader = MetricReader(opened_store(settings), defined_metrics(settings))
     slicing = reader.metric(metric).slicing

@@ -27,8 +27,8 @@ NOT_KNOWN = "-"
 def alarms(ctx: click.Context, settings: Settings, output: Output) -> None:
     """Show how the alarms of the definitions stand, and what they have raised.
 
-    That no alarm was raised does not say that nothing moved: "could see" is the smallest move that
-    would have been seen by now with 90%, about.
+    No alarm does not prove that nothing moved: "could see" is the smallest move that would have
+    been detected by now with a probability of about 90%.
     """
     if ctx.invoked_subcommand is not None:
         return

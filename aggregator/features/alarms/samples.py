@@ -13,7 +13,7 @@ from aggregator.timestamps import from_iso
 
 ALARM_EVIDENCE = Exported(
     "dither_alarm_evidence{alarm,series}",
-    "What there is against a series' baseline, as a share of what raises an alarm, on the scale of "
+    "Evidence against a series' baseline, as a share of what raises an alarm, on the scale of "
     "logarithms: 1 raises it.",
 )
 ALARM_RAISED = Exported(

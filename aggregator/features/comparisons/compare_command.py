@@ -119,9 +119,11 @@ class Split(click.ParamType[float]):
     help="Of a distribution: the share below this edge instead of quantiles; may be repeated.",
 )
 @click.option("--each", is_flag=True, help="Give both arms bounds; all three intervals share beta.")
-@click.option("--pointwise", is_flag=True, help="Each comparison and category by itself.")
 @click.option(
-    "--top", type=click.IntRange(1), help="With --by: so many slices, most reports first."
+    "--pointwise", is_flag=True, help="Bounds that hold for each comparison and category by itself."
+)
+@click.option(
+    "--top", type=click.IntRange(1), help="With --by: the number of slices, most reports first."
 )
 @output_options
 @settings_options

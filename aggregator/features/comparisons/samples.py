@@ -36,7 +36,7 @@ DIFFERENCE_UPPER = Exported(
 )
 DIFFERENCE_P_VALUE = Exported(
     "dither_difference_pvalue{comparison,category}",
-    "The p-value of the hypothesis that both arms are equal; it may be looked at at any time.",
+    "The p-value of the hypothesis that both arms are equal; it is valid at any time.",
 )
 COMPARISON_DECIDED = Exported(
     "dither_comparison_decided{comparison,category}",

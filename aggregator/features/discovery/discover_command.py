@@ -37,7 +37,7 @@ from estimators.rounding import certainty
     "--beta",
     default=0.05,
     show_default=True,
-    help="Probability, at most, that a string is shown which nobody holds, or a bound is wrong.",
+    help="Largest probability that nobody holds a shown string, or that a bound is wrong.",
 )
 @output_options
 @settings_options
@@ -104,7 +104,7 @@ def outlook(answer: DiscoveryAnswer) -> str:
         )
     return (
         f"candidates {answer.candidates}; strings of {answer.found_from:.2%} of people are found "
-        "nearly always, those of half of that with 4 times as many reports\n"
+        "nearly always; strings half as frequent need 4 times as many reports\n"
         f"not found  strings whose code words have more than {answer.longest_code} bits (`dither "
         f"estimate {answer.metric} --category STRING` says which)"
     )

@@ -65,7 +65,7 @@ class AddressLimit:
             query = scope["query_string"]
             problem: Problem | None = None
             if len(scope["raw_path"]) > MAX_PATH_BYTES:
-                problem = Problem(404, "a path of so many bytes is none", "/openapi.json has all")
+                problem = Problem(404, "no path is this long", "/openapi.json has all")
             elif len(query) > MAX_QUERY_BYTES or query.count(b"&") > MAX_PARAMETERS:
                 problem = Problem(
                     400,
