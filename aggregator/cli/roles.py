@@ -200,7 +200,9 @@ def _worker(topic: str) -> tuple[str, ...]:
 
 SCRIPT_COMMANDS = "evalsha script|load"
 """They run any script: a role that only reads must not have them."""
-READ_COMMANDS = "ping smembers sismember hgetall hmget get mget exists pttl"
+READ_COMMANDS = (
+    "ping smembers sismember smismember sscan scard hgetall hmget hscan get mget exists pttl"
+)
 
 
 def _partition_reads(topic: str) -> tuple[str, ...]:
@@ -215,7 +217,7 @@ def _reader(topic: str) -> tuple[str, ...]:
         f"%R~{coordinator_key(topic)}:lease",
         f"%R~{deaths_key(topic)}",
         f"%R~{stuck_key(topic)}",
-        *_commands(f"{READ_COMMANDS} zrangebyscore zrange zcard info"),
+        *_commands(f"{READ_COMMANDS} zrangebyscore zrange zrevrange zcard info"),
         f"%R~{publisher_key(topic)}:*",
     )
 

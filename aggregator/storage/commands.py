@@ -12,8 +12,8 @@ import redis
 
 from aggregator.errors import StateUnreadable
 from aggregator.storage.connection import LAYOUT_LOST, ClusterClient
+from aggregator.storage.parsing import Command, readable
 
-Command = tuple[str | bytes | int, ...]
 Parsed = TypeVar("Parsed")
 
 
@@ -82,13 +82,6 @@ def ask_each(
     """Run lists of commands in one round trip, by `ask`; return the replies to each list."""
     replies = iter(ask([command for part in parts for command in part]))
     return [list(itertools.islice(replies, len(part))) for part in parts]
-
-
-def readable(reply: Any) -> Any:
-    """Return a reply of :meth:`Commands.replies`; raise the error that it is."""
-    if isinstance(reply, StateUnreadable):
-        raise reply
-    return reply
 
 
 def _reply_or_error(command: Command, reply: Any) -> Any:

@@ -23,7 +23,8 @@ import redis
 
 from aggregator.errors import StateUnreadable
 from aggregator.storage import parsing
-from aggregator.storage.commands import Command, ask_each, readable
+from aggregator.storage.commands import ask_each
+from aggregator.storage.parsing import Command, readable
 
 STAMP_FIELDS = ("epoch", "token", *parsing.COMMIT_FIELDS)
 """Fields of an owner's hash of which each commit and each takeover changes request."""

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from aggregator.errors import StateUnreadable
 from aggregator.state.batch_ids import BatchIds, as_ids
-from aggregator.storage.commands import Command
 from aggregator.storage.commit import chunks
+from aggregator.storage.parsing import Command
 from producers.wire.batch import BATCH_ID_BYTES
 
 PIECE_BYTES = 2**20

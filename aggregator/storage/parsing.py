@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from aggregator.state.watermark import CONFIRMING_BATCHES, NO_TIME, RECENT_BATCH
 from estimators import Metric, SearchMetric
 from estimators.estimate import Counts
 from producers.device.rounds import Round, decode
+
+Command = tuple[str | bytes | int, ...]
+"""A command of Redis, word by word."""
 
 UNSET = -1
 """The next offset of a partition without a commit."""
@@ -46,6 +50,13 @@ LAST_COMMIT_MS = 7 * 86_400_000
 """The lifetime of the mark of a partition's last commit. What remains of it tells the age of the
 commit by the clock of the Redis server alone."""
 INTEGER_PATTERN = re.compile(r"-?[0-9]{1,19}")
+
+
+def readable(reply: Any) -> Any:
+    """Return a reply of :meth:`aggregator.storage.commands.Commands.replies`; raise its error."""
+    if isinstance(reply, StateUnreadable):
+        raise reply
+    return reply
 
 
 def text(key: str, value: bytes) -> str:

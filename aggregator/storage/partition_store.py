@@ -11,9 +11,10 @@ import redis
 from aggregator.errors import OtherGroup, StateUnreadable
 from aggregator.state.pane_keys import counted_metric
 from aggregator.storage import consistent_read, parsing
-from aggregator.storage.commands import Command, Commands, script
+from aggregator.storage.commands import Commands, script
 from aggregator.storage.commit import TYPES_BY_KEY, PartitionWriter
 from aggregator.storage.id_chunks import read_ids
+from aggregator.storage.parsing import Command
 from aggregator.storage.progress import TORN
 from aggregator.storage.redis_keys import tag
 from aggregator.storage.snapshot import Snapshot, open_panes, pairs, read_panes

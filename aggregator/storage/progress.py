@@ -12,8 +12,7 @@ from aggregator.errors import StateUnreadable
 from aggregator.state.pane_keys import counted_keys, metric_key
 from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage import parsing
-from aggregator.storage.commands import Command, readable
-from aggregator.storage.parsing import TORN, UNSET
+from aggregator.storage.parsing import TORN, UNSET, Command, readable
 from aggregator.storage.redis_keys import changed_field, policies_key, rounds_key, tag
 from estimators import Metric
 

@@ -17,8 +17,8 @@ from aggregator.state.pane_keys import PaneKey, counted_metric
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
-from aggregator.storage.commands import Command
 from aggregator.storage.id_chunks import MAX_PANE_IDS, OpenPane, StoredIds
+from aggregator.storage.parsing import Command
 from aggregator.storage.progress import TORN, UNSET
 from estimators import Metric
 

@@ -11,8 +11,9 @@ import redis
 from aggregator.errors import StateUnreadable
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
-from aggregator.storage.commands import Command, Commands, ask_each, readable
+from aggregator.storage.commands import Commands, ask_each
 from aggregator.storage.pane_index import MAX_SCANNED_NAMES, PaneIndex
+from aggregator.storage.parsing import Command, readable
 from aggregator.storage.progress import ProgressRequest, TopicProgress
 from aggregator.storage.redis_keys import partitions_key, tag
 from aggregator.storage.topic_registry import TopicRegistry

@@ -43,6 +43,7 @@ def test_the_attack_on_randomized_response_comes_within_a_tenth_and_never_above(
         assert 0.9 * found.epsilon < found.leak.lower <= found.epsilon
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_metric_withstands_it_and_is_attacked_in_earnest(metric: str) -> None:
     """A search that splits the budget is held to one answer's part of it."""
@@ -66,6 +67,7 @@ CAUGHT = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("metric", CAUGHT)
 def test_a_fault_is_caught(metric: str) -> None:
     for fault in CAUGHT[metric]:
