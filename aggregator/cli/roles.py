@@ -235,7 +235,7 @@ def _coordinator(topic: str) -> tuple[str, ...]:
         *_partition_reads(topic),
         f"%R~{policies_key(topic)}",
         f"%R~{coordinator_key(topic)}:*",
-        *_commands("ping smembers hgetall hmget get pttl"),
+        *_commands("ping smembers smismember scard zcard zrevrange hgetall hmget hscan get pttl"),
         f"(~{coordinator_key(topic)}:* {writes})",
     )
 

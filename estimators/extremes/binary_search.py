@@ -223,6 +223,8 @@ class Search:
         The threshold is the middle of one of the 2^(number - 1) intervals that the search can have
         reached in round `number`, from 1 on. A device answers no other question.
 
+        Examples
+        --------
         >>> search = Search(kind="minimum", range=(0, 64), levels=[1], rounds=3)
         >>> [search.could_ask(2, threshold) for threshold in (16, 48, 32, 17)]
         [True, True, False, False]

@@ -234,6 +234,8 @@ def read(settings: Settings, metrics: Metrics) -> None:
         metric = metrics["delay"]
         key = f"delay@{metric.revision:08x}"
         store.panes.extent(key, numbers)
+        store.panes.read_slices(key, numbers, lambda keys, ask: ask([]))
+        store._has_earlier_watermark(numbers[0], "delay")
         store.registry.publisher_status()
         store.client.info("memory")
         store.registry.is_coordinator_running()
@@ -272,6 +274,7 @@ def conduct(settings: Settings, metrics: Metrics) -> None:
         lease.release()
         overview = store.overview()
         Reader(store, metrics).sums.read_round(metrics["longest"], 1, [*overview.partitions])
+        store._has_earlier_watermark(0, "longest")
 
 
 RELEASE = Event(
