@@ -124,9 +124,9 @@ def largest_leak(
     randomness was used twice. An eighth of the trials is for learning. The event with the largest
     bound on another eighth is evaluated on the rest.
 
-    `level`: its index; `first`, `second`: reports of the two :func:`opposite_values`; `beside` and
-    `across` are of the first one; `confidence`: the attack on a correct mechanism claims too much
-    with probability at most 1 - `confidence`.
+    `metric`: whose reports are attacked; `level`: its index; `first`, `second`: reports of the two
+    :func:`opposite_values`; `beside` and `across` are of the first one; `confidence`: the attack on
+    a correct mechanism claims too much with probability at most 1 - `confidence`.
     """
     learning, choosing, testing = zip(_parts(first), _parts(second), strict=True)
     best, chosen = -np.inf, None

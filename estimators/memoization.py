@@ -182,8 +182,9 @@ def side_of(value: float, word: int) -> int:
 def answer_values(metric: Metric, values: NDArray[Any], word: int) -> list[int]:
     """Return the values of permanent answers: category indices, or sides of numbers.
 
-    `values`, shape (n,): in the mechanism's units, from ``metric.domain.to_unit``; `word`: the
-    random word of the device and the metric: see :func:`side_of`.
+    `metric`: memoized; `values`, shape (n,): in the mechanism's units, from
+    ``metric.domain.to_unit``; `word`: the random word of the device and the metric: see
+    :func:`side_of`.
     """
     if metric.kind == "mean":
         return [side_of(value, word) for value in values.tolist()]

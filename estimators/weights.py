@@ -74,7 +74,8 @@ def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
     The result has shape (levels,): sums to one; all zero without reports.
 
     `policy`: one of :data:`WEIGHTINGS`, which give the weight of one report of a level; `counts`,
-    shape (levels,): reports per level. A level without reports gets weight zero.
+    shape (levels,): reports per level; `facts`: the constants of the levels. A level without
+    reports gets weight zero.
 
     >>> facts = LevelFacts(np.array([1.0, 2.0]), np.array([4.0, 1.0]), np.array([1.0, 4.0]))
     >>> level_weights("optimal", np.array([100, 100]), facts)
@@ -92,7 +93,8 @@ def total_weight(policy: str, counts: Counts, facts: LevelFacts) -> float:
     Bounds that hold at all times need weights of single reports that are fixed in advance. The unit
     is the largest standard deviation of one weighted report, over all levels of the metric, in use
     or not. So the total is about the number of noisiest reports. `policy`: one of
-    :data:`WEIGHTINGS`; `counts`, shape (levels,): reports of each level.
+    :data:`WEIGHTINGS`; `counts`, shape (levels,): reports of each level; `facts`: the constants of
+    the levels.
 
     >>> facts = LevelFacts(np.array([1.0, 2.0]), np.array([4.0, 1.0]), np.array([1.0, 4.0]))
     >>> total_weight("optimal", np.array([100, 100]), facts)

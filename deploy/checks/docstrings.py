@@ -1,7 +1,7 @@
 """Public functions say what each of many arguments is, and what they raise.
 
 They do so in sections, or, for an argument in backquotes and "Raises ValueError if ...", in a
-sentence. An argument that is named after its type, such as `question: Question`, needs no words.
+sentence.
 
 Ruff's own rules (DOC) cannot express it: they know no missing `Parameters`, ask for the `Raises` of
 private functions and of commands, whose docstring is the text of `--help`, and take a function that
@@ -86,13 +86,12 @@ def _sections(documented: object) -> dict[str, set[str]]:
 
 def _arguments(function: Callable[..., Any]) -> Iterator[str]:
     """Yield what is wrong with the documented parameters, also those "as in" something else."""
-    parameters = inspect.signature(function).parameters
-    arguments, sections = parameters.keys() - {"self", "cls"}, _sections(function)
+    arguments = inspect.signature(function).parameters.keys() - {"self", "cls"}
+    sections = _sections(function)
     is_registered = inspect.isfunction(function) and function in REGISTERED
     if is_registered or (len(arguments) < MANY_ARGUMENTS and "Parameters" not in sections):
         return
     documented = sections.get("Parameters", set())
-    documented |= {name for name in arguments if name in str(parameters[name].annotation).lower()}
     if "Parameters" not in sections:
         documented |= {*BACKQUOTED.findall(inspect.getdoc(function) or "")}
     module, scope = function.__module__, function.__qualname__.rpartition(".")[0]

@@ -44,9 +44,10 @@ class PaneMean:
     ) -> PaneMean | None:
         """Return the mean of a `statistic`; None if a level with a share has no reports.
 
-        `shares`, shape (levels,): the share of each level, which may have a mean of its own. None:
-        optimal shares of the pane, and one mean for all levels; `category`: the index of the named
-        number, or of a distribution's edge. Raises TypeError if the mechanism has no law.
+        `metric`: whose table it is; `shares`, shape (levels,): the share of each level, which may
+        have a mean of its own. None: optimal shares of the pane, and one mean for all levels;
+        `category`: the index of the named number, or of a distribution's edge. Raises TypeError if
+        the mechanism has no law.
         """
         counts, facts = metric.counts(statistic), metric.randomizer.facts
         if not counts.any() or (shares is not None and not counts[shares > 0].all()):

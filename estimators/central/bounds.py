@@ -43,9 +43,10 @@ def sample_limits(
 ) -> tuple[Floats, Floats]:
     """Return bounds on the users' own weighted mean, in [0, 1]: only the noise counts.
 
-    `released`, shape (k,): the weighted means, in [0, 1], with noise; `total`: sum n_l d_l, so that
-    the unit of the noise is 1 / total; `slack`: the largest change of a weighted mean by rounding;
-    `log_p`: ln p, the failure probability of one side of one interval.
+    `noise`: the law of the release's integer noise; `released`, shape (k,): the weighted means, in
+    [0, 1], with noise; `total`: sum n_l d_l, so that the unit of the noise is 1 / total; `slack`:
+    the largest change of a weighted mean by rounding; `log_p`: ln p, the failure probability of one
+    side of one interval.
     """
     margin = noise.quantile(log_p) / total + slack + SUM_ROUNDING
     return np.clip(released - margin, 0, 1), np.clip(released + margin, 0, 1)

@@ -107,10 +107,10 @@ class TrueValues(Mechanism):
         """Draw a private release of the sums, with bounds that hold.
 
         The result is in [0, 1], with `privacy` and `saturation`. `table`, shape (levels, columns);
-        `weights`: one of :data:`estimators.central.release_weights.RELEASE_WEIGHTINGS` for the
-        kind; `beta`: failure probability of the bounds, over all numbers of the release at once;
-        `target`: "population" or "sample". Raises ValueError for unknown weights, or more reports
-        than a release permits.
+        `bits`: the source of the noise; `weights`: one of
+        :data:`estimators.central.release_weights.RELEASE_WEIGHTINGS` for the kind; `beta`: failure
+        probability of the bounds, over all numbers of the release at once; `target`: "population"
+        or "sample". Raises ValueError for unknown weights, or more reports than a release permits.
         """
         policy_named(weights, self.bins)
         question = Question(beta=beta, target=target)

@@ -63,8 +63,9 @@ def search_and_test(
 ) -> CandidateTests:
     """Return the strings that the groups of prefixes suggest, tested on whole strings' reports.
 
-    `table`, shape (levels, columns): of the mechanism; `keys_of`: returns the keys of a list of
-    strings.
+    `code`: of strings as bits; `layout`: of the statistic; `table`, shape (levels, columns): of the
+    mechanism; `keys_of`: returns the keys of a list of strings; `progress`: takes the share of the
+    work that is done.
     """
     evidence = TreeEvidence.of(layout, table)
     candidates = list_candidates(code, layout, evidence, lambda share: progress(0.8 * share))
@@ -100,7 +101,8 @@ def peeling(
     A frequency is the mean of the estimates at the depths that contain the whole code word,
     weighted by their information, and at most that of any prefix of the string plus three standard
     errors. Without this limit, a string that nobody holds would be peeled with the frequency of
-    another one that has its point at the only depth of its whole code word.
+    another one that has its point at the only depth of its whole code word. `layout`: of the
+    statistic; `evidence`: of its groups of prefixes; `candidates`: the n strings.
     """
     is_complete = candidates.lengths[:, None] <= np.array(layout.depths)
     hashes = layout.prefix_hashes(candidates.bits)

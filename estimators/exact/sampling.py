@@ -37,8 +37,8 @@ def bernoulli(
     then are the other 56 bits drawn. The result has the same law as a comparison of the whole word.
     The result has shape (n,) or (n, columns).
 
-    `thresholds`, shape (levels,); `level`, shape (n,): below `levels`; `columns`: the number of
-    coins for each row.
+    `bits`: the source of randomness; `thresholds`, shape (levels,); `level`, shape (n,): below
+    `levels`; `columns`: the number of coins for each row.
 
     >>> from estimators.exact.randomness import SeededBits
     >>> quarter = np.array([2**62], dtype=np.uint64)
@@ -123,7 +123,8 @@ def bytes_below(bits: Bits, bound: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def uniform_other(bits: Bits, values: NDArray[Any], bound: Unsigned) -> Unsigned:
     """Draw integers uniform on [0, bound) without `values`, as in k-ary randomized response.
 
-    `values`, shape (n,): in [0, bound); `bound`, shape (n,): at least 2.
+    `bits`: the source of randomness; `values`, shape (n,): in [0, bound); `bound`, shape (n,): at
+    least 2.
 
     >>> from estimators.exact.randomness import SeededBits
     >>> uniform_other(SeededBits(1), np.array([0, 1]), np.full(2, 2, dtype=np.uint64))
@@ -131,21 +132,6 @@ def uniform_other(bits: Bits, values: NDArray[Any], bound: Unsigned) -> Unsigned
     """
     drawn = uniform_below(bits, bound - bound.dtype.type(1))
     return drawn + (drawn >= values.astype(drawn.dtype))
-
-
-def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64]:
-    """Draw unit vectors, uniform on the sphere up to the rounding of their random numbers.
-
-    They are :func:`normal_numbers`, d for each vector, divided by the vector's length. The privacy
-    of a mechanism must not depend on their law. The result has shape (n, `dimension`).
-
-    >>> from estimators.exact.randomness import SeededBits
-    >>> vectors = uniform_directions(SeededBits(1), 1000, 3)
-    >>> bool(np.allclose((vectors**2).sum(axis=1), 1)), vectors.shape
-    (True, (1000, 3))
-    """
-    words = bits.integers(-(-n * dimension // 2))
-    return unit_vectors(normal_numbers(words)[: n * dimension].reshape(n, dimension))
 
 
 def unit_vectors(vectors: NDArray[np.float64]) -> NDArray[np.float64]:

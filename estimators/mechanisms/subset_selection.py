@@ -111,8 +111,8 @@ def best_size(epsilon: Fraction, categories: int) -> int:
 def uniform_subsets(bits: Bits, n: int, total: int, size: int) -> Bools:
     """Draw `n` uniform subsets of `size` out of `total`, as rows of booleans; Floyd's algorithm.
 
-    Each member is a uniform integer up to the last one allowed, or that last one if the integer is
-    already in the subset.
+    `bits` is the source of randomness. Each member is a uniform integer up to the last one allowed,
+    or that last one if the integer is already in the subset.
 
     >>> from estimators.exact.randomness import SeededBits
     >>> uniform_subsets(SeededBits(1), 2, 4, 2).sum(axis=1)

@@ -81,7 +81,8 @@ class Scores:
         """Return the scores of some reports.
 
         `tables`: of all levels of the metric, over `bins` bins; `counts`, shape (levels,);
-        `weights`, shape (levels,): the weight of one report; `estimate`, shape (B + 1,).
+        `weights`, shape (levels,): the weight of one report; `estimate`, shape (B + 1,); the
+        `question` determines the assumptions.
         """
         used = int((counts > 0).sum())
         free = used > 1 and not question.one_mean(used)
@@ -167,8 +168,9 @@ class Scores:
 def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[Band, Floats]:
     """Return a band that holds at all edges at once, and the variances that it rests on.
 
-    Returns the band and the largest variance of the sum, shape (B - 1,), if the band holds; `beta`:
-    the probability that the band fails, on either side.
+    Returns the band and the largest variance of the sum, shape (B - 1,), if the band holds;
+    `scores`: of the reports; `question`: its bound is for one time or for all; `beta`: the
+    probability that the band fails, on either side.
     """
     tails = _tails(scores, beta)
     band, variance = scores.trivial(), scores.variance(scores.trivial())
@@ -198,8 +200,9 @@ def deviations(
 ) -> Floats:
     """Return the half-widths at the inner edges; infinite where there is no tail.
 
-    `variance`, shape (B - 1,): of the sum, at most; `tails`: the failure probabilities of one side,
-    with the edges that have them.
+    `scores`: of the reports; `question`: its bound is for one time or for all; `variance`, shape
+    (B - 1,): of the sum, at most; `tails`: the failure probabilities of one side, with the edges
+    that have them.
     """
     deviation: Callable[[Floats, float], Floats] = (
         anytime_deviation if question.bound == "anytime" else fixed_deviation
@@ -214,8 +217,8 @@ def deviations(
 def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
     """Return the asymptotic band, for comparison: normal quantiles of plug-in variances.
 
-    `masses`: of the nodes, at each depth; `log_p`: ln p, the failure probability of one side of one
-    limit.
+    `scores`: of the reports; `masses`: of the nodes, at each depth; `log_p`: ln p, the failure
+    probability of one side of one limit.
     """
     from scipy.special import ndtri_exp
 

@@ -72,8 +72,8 @@ def read_distribution(
 ) -> BinDistribution:
     """Return the distribution from a statistic's table.
 
-    `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report;
-    `question`: its `asked` has the quantiles; none by default.
+    `tree`: the constants of the mechanism; `table`, shape (levels, columns); `weights`, shape
+    (levels,): the weight of one report; `question`: its `asked` has the quantiles; none by default.
     """
     counts, bins = table[:, 0], tree.bins
     quantile_levels = np.zeros(0) if question.asked is None else question.asked
@@ -108,7 +108,8 @@ def scores_of(
 ) -> Scores | None:
     """Return the scores of a statistic's reports; None without reports.
 
-    `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report.
+    `tree`: the constants of the mechanism; `table`, shape (levels, columns); `weights`, shape
+    (levels,): the weight of one report; the `question` determines the assumptions.
     """
     counts = table[:, 0]
     if not counts.any():
@@ -124,8 +125,9 @@ def worst_scores(
     Returns `value`: F, unbiased; `largest`: the largest weighted and centred score, in absolute
     value; `variance`: of the sum, at most; it depends on the numbers of reports alone.
 
-    `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report; with the
-    numbers of reports they add up to 1; `edges`, shape (k,): of inner edges among all edges.
+    `tree`: the constants of the mechanism; `table`, shape (levels, columns); `weights`, shape
+    (levels,): the weight of one report; with the numbers of reports they add up to 1; `edges`,
+    shape (k,): of inner edges among all edges.
     """
     used = np.where(weights[:, None] > 0, table, 0)
     value = cumulated(masses(_pooled(tree, used, weights)[1])[-1])[edges]

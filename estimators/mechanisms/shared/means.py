@@ -54,7 +54,7 @@ class ScalarMean(Mechanism):
         """Return bounds on the mean, each of which fails with probability p.
 
         By default, those of the law of the estimate, which use nothing else of the table. `table`,
-        shape (levels, columns); `law`: from :meth:`law`, for this question; `mean`: the estimate;
+        shape (levels, columns); `law`: from :meth:`law`, for this `question`; `mean`: the estimate;
         `log_p`: ln p; `total`: from :func:`estimators.weights.total_weight`.
         """
         one = table[None], law.rows(None), np.array([mean])

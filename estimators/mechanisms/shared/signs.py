@@ -33,8 +33,8 @@ class ReportedSigns:
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
         """Return the law of the weighted mean of unbiased signs; some count is above zero.
 
-        As for :meth:`estimators.mechanisms.shared.means.ScalarMean.law`, with its `counts` and
-        `shares`.
+        As for :meth:`estimators.mechanisms.shared.means.ScalarMean.law`, with its `counts`,
+        `shares` and `question`.
         """
         used, question = counts > 0, question or Question()
         n, contrast = counts[used].astype(np.float64), self.contrast[used]

@@ -89,7 +89,7 @@ class StringLookups(SupportReports):
         """Estimate the frequencies of strings that have this support.
 
         `counts`, shape (levels,): reports that name a row; some above zero; `support`, shape
-        (levels, k).
+        (levels, k); the `question` determines bounds and weights.
         """
         shares = level_weights(question.weights, counts, self.facts)
         bounds = self.limits(counts, shares, support, question, question.log_p(support.shape[1]))
@@ -115,8 +115,8 @@ class StringLookups(SupportReports):
         bounded at p / (k (k + 1)).
 
         `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
-        levels without reports; `support`, shape (levels, k); `log_p`: ln p, the failure probability
-        of one side of one string's interval.
+        levels without reports; `support`, shape (levels, k); the `question` determines the
+        assumptions; `log_p`: ln p, the failure probability of one side of one string's interval.
         """
         policy, free = question.weights, not question.one_mean(int(np.count_nonzero(counts)))
         total, half = total_weight(policy, counts, self.facts), log_p - math.log(2)

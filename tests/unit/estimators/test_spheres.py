@@ -16,7 +16,7 @@ from estimators.bounds.hemispheres import MAX_FREQUENCY, _odd_part, hemisphere_m
 from estimators.bounds.spheres import inverse_mean_size, log_mean_cosh
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
-from estimators.exact.sampling import uniform_directions
+from estimators.exact.sampling import normal_numbers, unit_vectors
 from tests.support.rows import row
 
 DIMENSIONS = (1, 2, 3, 10, 100)
@@ -56,7 +56,8 @@ def test_the_bessel_bound_is_below_and_near_the_exact_function(dimension: int) -
 @pytest.mark.parametrize("dimension", [2, 10])
 def test_directions_are_uniform_on_the_sphere(dimension: int) -> None:
     """Fails for one seed in 10^6 for each comparison."""
-    vectors = uniform_directions(SeededBits(5), 50_000, dimension)
+    numbers = normal_numbers(SeededBits(5).integers(25_000 * dimension))
+    vectors = unit_vectors(numbers.reshape(50_000, dimension))
     square = beta_law(0.5, (dimension - 1) / 2).cdf
     for column in (0, dimension - 1):
         assert ks_1samp(vectors[:, column] ** 2, square).pvalue > 1e-6
