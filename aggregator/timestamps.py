@@ -6,6 +6,7 @@ import datetime
 import math
 import numbers
 import re
+from typing import overload
 
 UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -22,6 +23,10 @@ def utc(ms: int) -> datetime.datetime:
     return UNIX_EPOCH + datetime.timedelta(milliseconds=max(FIRST_MS, min(ms, LAST_MS)))
 
 
+@overload
+def iso(ms: int) -> str: ...
+@overload
+def iso(ms: None) -> None: ...
 def iso(ms: int | None) -> str | None:
     """Return a time as ISO 8601 in UTC, clipped to the years 1 to 9999.
 
@@ -44,7 +49,7 @@ def format_time(ms: int) -> str:
     >>> format_time(0), format_time(2**62)
     ('1970-01-01T00:00:00Z', '4611686018427387904 ms')
     """
-    return str(iso(ms)) if FIRST_MS <= ms <= LAST_MS else f"{ms} ms"
+    return iso(ms) if FIRST_MS <= ms <= LAST_MS else f"{ms} ms"
 
 
 def from_iso(text: str) -> float:

@@ -314,8 +314,8 @@ def _point(step: SeriesStep, estimate: Estimate, chosen: Places | None, bins: Bi
         plain(x if chosen is None else np.asarray(x)[chosen]) for x in numbers
     )
     return Point(
-        start=iso(step.start_ms),  # type: ignore[arg-type]
-        end=iso(step.end_ms),  # type: ignore[arg-type]
+        start=iso(step.start_ms),
+        end=iso(step.end_ms),
         status=estimate.status,  # type: ignore[arg-type]
         value=value,
         lower=lower,

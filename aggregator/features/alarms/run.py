@@ -310,8 +310,8 @@ class AlarmRun:
             slice=values(series.slice),
             category=msgspec.UNSET if series.category is None else series.category,
             direction=step.direction,
-            at=_moment(end_ms),
-            since=_moment(since_ms),
+            at=iso(end_ms),
+            since=iso(since_ms),
             baseline=series.compared_with,
             now=Since(value=value, lower=lower, upper=upper, reports=numbers.reports),
             evidence=step.evidence,
@@ -326,9 +326,3 @@ def _rows(window: Window) -> Counts:
     if isinstance(window.content, SliceSums):
         return window.content.statistics
     return window.sums[None]
-
-
-def _moment(ms: int) -> str:
-    text = iso(ms)
-    assert text is not None  # noqa: S101
-    return text

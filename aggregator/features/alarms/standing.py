@@ -70,7 +70,7 @@ def alarm_answer(reader: MetricReader, definition: AlarmDefinition) -> AlarmAnsw
         unit=unit_of(metric, definition),
         by=list(definition.by),
         where=values(definition.where),
-        start=str(iso(definition.start_ms)),
+        start=iso(definition.start_ms),
         every_seconds=definition.every_ms / 1000,
         direction=definition.direction,  # type: ignore[arg-type]
         state=state,

@@ -15,7 +15,7 @@ from aggregator.features.comparisons.answers import ComparisonAnswer, comparison
 from aggregator.features.comparisons.arms import Arms
 from aggregator.features.comparisons.compared import Compared
 from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
-from aggregator.features.comparisons.run import ComparisonRun, Source
+from aggregator.features.comparisons.run import ComparisonRun
 from aggregator.features.comparisons.stored import ComparisonDecided, Look
 from aggregator.reading.query import Progress, ignore_progress
 from aggregator.reading.reader import MetricReader
@@ -129,13 +129,13 @@ def all_comparisons(
 
 
 def living(
-    source: Source, definition: ComparisonDefinition, *, with_arm_bounds: bool = False
+    reader: MetricReader, definition: ComparisonDefinition, *, with_arm_bounds: bool = False
 ) -> Living:
     """Return the state of a comparison.
 
     Parameters
     ----------
-    source : Source
+    reader : MetricReader
     definition : ComparisonDefinition
     with_arm_bounds : bool
         Whether both arms have bounds too, which share beta.
@@ -144,11 +144,11 @@ def living(
     ------
     StateUnreadable
     """
-    run = ComparisonRun.resumed(source, definition)
-    begun, overview = run.has_begun, source.store.progress(*run.metrics)
+    run = ComparisonRun.resumed(reader, definition)
+    begun, overview = run.has_begun, reader.store.progress(*run.metrics)
     arms = run.read(overview)
     reason = "" if begun else NEVER_RUN
-    if any(_may_have_expired(source, run, window) for window in arms.windows):
+    if any(_may_have_expired(reader, run, window) for window in arms.windows):
         window_a, window_b = (window.expired() for window in arms.windows)
         arms = Arms((window_a, window_b), arms.sums, arms.where)
     if any(window.status == "expired" for window in arms.windows):
@@ -161,14 +161,14 @@ def living(
     return Living(**fields, definition=definition, run=run, reason=reason)
 
 
-def _may_have_expired(source: Source, run: ComparisonRun, window: Window) -> bool:
+def _may_have_expired(reader: MetricReader, run: ComparisonRun, window: Window) -> bool:
     """Return whether reports in an arm's unprocessed panes may have expired.
 
     Panes expire a fixed time after their last report reached Kafka. So the current event time is
     the newest pane's start plus the age of its last report.
     """
     key, partitions = metric_key(window.metric.name, window.metric.revision), [*window.watermarks]
-    panes = source.store.panes
+    panes = reader.store.panes
     extent = panes.extent(key, partitions)
     unread = (
         [] if extent is None else panes.first_starts(key, partitions, run.next_ms, extent[1], 1)

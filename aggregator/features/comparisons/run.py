@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Protocol
 
 import numpy as np
 from msgspec import UNSET
@@ -26,13 +25,13 @@ from aggregator.features.comparisons.stored import (
 )
 from aggregator.lazy_log import LazyLog
 from aggregator.reading.query import Query
+from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import plain
 from aggregator.reading.window import Window
 from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
-from aggregator.storage.store import Store
 from aggregator.timestamps import from_iso, iso
-from estimators import LocalMetric, Metric
+from estimators import LocalMetric
 from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
 
@@ -40,28 +39,6 @@ MAX_LOOKS, MAX_HISTORY_NUMBERS = 256, 8_000
 """Limits on the looks in a history, and on their numbers."""
 
 log = LazyLog("dither.comparisons")
-
-
-class Source(Protocol):
-    """The part of a reader that a comparison uses."""
-
-    store: Store
-
-    def metric(self, name: str) -> Metric:
-        """Return a metric by name."""
-
-    def describe(self, overview: TopicProgress, name: str, query: Query = ...) -> Window:
-        """Return a window of a metric before its content is read; by default all reports.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-        name : str
-        query : Query, optional
-        """
-
-    def read(self, window: Window) -> Window:
-        """Return a window with its content."""
 
 
 def query_of(
@@ -130,12 +107,12 @@ class ComparisonRun:
 
     def __init__(
         self,
-        source: Source,
+        reader: MetricReader,
         definition: ComparisonDefinition,
         stored: StoredComparison | None = None,
     ) -> None:
-        self.source, self.definition = source, definition
-        self.metrics = arm_metrics(source, definition)
+        self.reader, self.definition = reader, definition
+        self.metrics = arm_metrics(reader, definition)
         self.name = identity(definition, *self.metrics)
         self._step_ms = step_ms(*self.metrics)
         self.next_ms, self.incomplete, self._stride = definition.start_ms, 0, 1
@@ -146,10 +123,10 @@ class ComparisonRun:
             self._restore(stored)
 
     @classmethod
-    def resumed(cls, source: Source, definition: ComparisonDefinition) -> ComparisonRun:
+    def resumed(cls, reader: MetricReader, definition: ComparisonDefinition) -> ComparisonRun:
         """Return a run that resumes the state in Redis, if there is one."""
-        name = identity(definition, *arm_metrics(source, definition))
-        return cls(source, definition, read_state(source.store, name))
+        name = identity(definition, *arm_metrics(reader, definition))
+        return cls(reader, definition, read_state(reader.store, name))
 
     @property
     def position(self) -> object:
@@ -202,10 +179,10 @@ class ComparisonRun:
 
     def _read(self, overview: TopicProgress, name: str, query: Query) -> Window:
         """Read a window; a window with an end is final."""
-        window = self.source.describe(overview, name, query)
+        window = self.reader.describe(overview, name, query)
         if query.end is not None:
             window = dataclasses.replace(window, status="final", arrived_ms=NO_TIME)
-        return self.source.read(window)
+        return self.reader.read(window)
 
     def _metric_window(self, overview: TopicProgress, window: Window) -> Window:
         """Return an arm's window; if its slices may be empty or expired, the metric's window."""
@@ -268,7 +245,7 @@ class ComparisonRun:
         compared_sums = self.compare(Arms((provisional[0], provisional[1]), self.sums, arms.where))
         if compared_sums.comparison is None:
             return []
-        at = _moment(self.next_ms)
+        at = iso(self.next_ms)
         self._remember(compared_sums, at)
         labels = compared_sums.comparison.labels
         decided_categories = {decision.category for decision in self.decided}
@@ -307,21 +284,15 @@ class ComparisonRun:
 
 
 def arm_metrics(
-    source: Source, definition: ComparisonDefinition
+    reader: MetricReader, definition: ComparisonDefinition
 ) -> tuple[LocalMetric, LocalMetric]:
     """Return the metrics of both arms."""
-    metric_a = LocalMetric.require(source.metric(definition.metric))
+    metric_a = LocalMetric.require(reader.metric(definition.metric))
     if definition.other is None:
         return metric_a, metric_a
-    return metric_a, LocalMetric.require(source.metric(definition.other))
+    return metric_a, LocalMetric.require(reader.metric(definition.other))
 
 
 def _is_complete(window: Window) -> bool:
     """Return whether the content of a window has all of its reports."""
     return window.status != "expired" and window.coverage in {None, 1}
-
-
-def _moment(milliseconds: int) -> str:
-    text = iso(milliseconds)
-    assert text is not None  # noqa: S101
-    return text
