@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import multiprocessing
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
+
+import click
 
 from aggregator.errors import DitherError
 from reproduction.datasets import read_records
@@ -18,6 +19,7 @@ from reproduction.outcome import Tick
 from reproduction.records import Records
 
 LOOK_SECONDS = 0.5
+STEPS_SHOWN = 1_000
 
 
 def read_all(places: Sequence[str], names: Sequence[str]) -> Records:
@@ -64,20 +66,25 @@ def outcomes(
     """
     if len(repeats) == 1 or jobs == 1:
         for key, runs in repeats.items():
-            progress = _Progress()
-            outcome = run(key, runs, seed, records, functools.partial(progress.tell, key))
-            progress.clear()
+            with _progress(key) as tick:
+                outcome = run(key, runs, seed, records, tick)
             yield key, outcome
         return
     with workers(jobs) as pool:
         futures = {key: pool.submit(run, key, runs, seed, records) for key, runs in repeats.items()}
-        progress = _Progress()
         for key, future in futures.items():
-            while not wait([future], LOOK_SECONDS).done:
-                done = sum(finished.done() for finished in futures.values())
-                progress.tell(f"{done} of {len(futures)} experiments", done / len(futures))
-            progress.clear()
+            with _progress(f"{len(futures)} experiments") as tick:
+                while not wait([future], LOOK_SECONDS).done:
+                    tick(sum(finished.done() for finished in futures.values()) / len(futures))
             yield key, future.result()
+
+
+@contextlib.contextmanager
+def _progress(label: str) -> Iterator[Tick]:
+    """Show on a terminal what share is done, and how long the rest will take."""
+    hidden = not sys.stderr.isatty()
+    with click.progressbar(length=STEPS_SHOWN, label=label, file=sys.stderr, hidden=hidden) as bar:
+        yield lambda share: bar.update(round(STEPS_SHOWN * share) - bar.pos)
 
 
 def workers(jobs: int) -> ProcessPoolExecutor:
@@ -122,25 +129,3 @@ def run(
     if experiment.run_on is None or not records.held & set(experiment.takes):
         return experiment.run(runs, seed, tick)
     return experiment.run_on(records, runs, seed, tick)
-
-
-class _Progress:
-    """A line on a terminal that says what share is done, and how long the rest will take."""
-
-    def __init__(self) -> None:
-        self._began = self._last = time.monotonic()
-        self._shown = False
-
-    def tell(self, label: str, share: float) -> None:
-        now = time.monotonic()
-        if not sys.stderr.isatty() or now - self._last < LOOK_SECONDS or share <= 0:
-            return
-        self._last, self._shown = now, True
-        left = (now - self._began) * (1 - share) / share
-        sys.stderr.write(f"\r\x1b[K{label}: {share:.0%}, {left:.0f} s left")
-        sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            self._shown = False

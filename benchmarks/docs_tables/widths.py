@@ -17,7 +17,7 @@ from scipy.special import ndtri
 from scipy.stats import chi2
 
 from benchmarks.docs_tables import print_table
-from estimators.bounds import Directions, LaplaceNoise, Law, flip_noise_deviation, interval
+from estimators.bounds import Directions, Law, interval
 from estimators.bounds.block_differences.limits import difference_limits
 from estimators.bounds.mixtures import deviation_bound
 from estimators.bounds.piecewise.bets import SymbolBets
@@ -105,22 +105,6 @@ def normal_mixture(n: int, tuned: int = 100_000) -> float:
     rho = 0.1218 * target
     log = -2 * np.log(BETA) + np.log1p(intrinsic / rho)
     return float(np.sqrt((1 + rho / intrinsic) * log) / -ndtri(BETA / 2))
-
-
-def noise_ratio(n: int, k: int) -> tuple[float, float]:
-    """Return the same for the noise alone: Laplace, and RAPPOR with k categories."""
-    law, signed = laplace(n), signs(n, 2, k, free=False)
-    assert law.rate is not None
-    noise_law = LaplaceNoise(law.counts, law.coefficient, law.rate, law.unit)
-    deviation = noise_law.deviation(np.log(BETA / 2))
-    sd = np.sqrt(law.counts @ (law.coefficient**2 * variance(law.rate))) * law.unit
-    log_p, flip = np.log(BETA / 2 / k), (1 - signed.contrast) / 2
-    flips = flip_noise_deviation(signed.counts, signed.coefficient, flip, log_p)
-    noise = np.sqrt(signed.counts @ (signed.coefficient**2 * 4 * flip * (1 - flip)))
-    return (
-        float(deviation / (-ndtri(BETA / 2) * sd)),
-        float(flips / (-ndtri(np.exp(log_p)) * noise)),
-    )
 
 
 def window_noise(n: int, levels: Floats, *, ever: bool = False) -> float:
@@ -214,14 +198,6 @@ def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
     return float((upper - lower)[0] / normal)
 
 
-def mean(name: str, n: int, theta: float) -> float:
-    """Return the ratio for signs of mean theta, the law and weights being a mechanism's own."""
-    constructor: Any = mechanism_class(name, "mean")
-    mechanism = constructor([exact(e) for e in LEVELS])
-    counts = np.full(5, n // 5)
-    return ratio(mechanism.law(counts, level_weights("optimal", counts, mechanism.facts)), theta)
-
-
 def sketched(n: int, f: float) -> float:
     """Return the ratio for one of ten strings of a count sketch; normal is the noise alone."""
     sketch = CountSketch([exact(e) for e in LEVELS], categories=None)
@@ -311,14 +287,9 @@ def _rows(*, ever: bool) -> Rows:
 def main() -> None:
     """Print the table of docs/bounds.md."""
     rows = _rows(ever=False)
-    rows[f"Laplace, {OWN_VALUES}"] = lambda n: noise_ratio(n, 16)[0]
-    rows[f"RAPPOR, k = 16, {OWN_VALUES}"] = lambda n: noise_ratio(n, 16)[1]
     for epsilon in (1, 2, 4, 8):
         title = f"`windows`, {OWN_VALUES}, only level {epsilon}"
         rows[title] = functools.partial(window_noise, levels=np.array([epsilon]))
-    for theta in (0.0, 0.9):
-        title = f"`repetition`, signs with mean {theta:g}"
-        rows[title] = functools.partial(mean, "repetition", theta=theta)
     for f in (0.3, 0.0):
         for name in ("auto", "repetition"):
             rows[f"`{name}`, k = 16, frequency {f:g}"] = functools.partial(
