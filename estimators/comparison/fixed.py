@@ -249,17 +249,14 @@ def _search(
     return limits
 
 
-def log_chance(sums: SumPair, log_p: float, delta: float = 0.0) -> Floats:
-    """Bound ln P(X + Y >= observed) for the sum of means `delta` and all x in C, at most 0.
+def log_chance(sums: SumPair, log_p: float) -> Floats:
+    """Bound ln P(X + Y >= observed) for the sum of means 0 and all x in C, at most 0.
 
-    Parameters
-    ----------
-    sums, log_p, delta
-        `log_p`: about ln P: for a first guess of the tilts.
+    `log_p`: about ln P, for a first guess of the tilts.
     """
     ones = np.ones_like(sums.first_observed)
     tilts, bound = sums.tilts(ones, log_p), 0 * ones
     for _ in range(6):
-        worst = sums.worst(HypothesisLine(delta * ones, ones, 0 * ones), tilts)
+        worst = sums.worst(HypothesisLine(0 * ones, ones, 0 * ones), tilts)
         bound, tilts = np.minimum(bound, worst.log_chance), worst.tilts
     return bound

@@ -85,7 +85,6 @@ class AlarmTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     baseline_value: float | None = None
     direction: Literal["any", "up", "down"] = "any"
     least: float = 0.0
-    then: Literal["same"] = "same"
 
 
 def define_alarm(name: str, table: AlarmTable, checks: Checks) -> AlarmDefinition:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 from aggregator.features.comparisons.compared import ArmAnswer, Compared, CompareQuery
 from aggregator.reading.coverage import count_alternatives, count_distinct_policies, coverage_text
-from aggregator.reading.grouping import Slice
+from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.plans import LocalPlan
 from aggregator.reading.query import Progress, Query, ignore_progress
 from aggregator.reading.reader import MetricReader
@@ -28,6 +29,20 @@ class Arms:
     windows: tuple[Window, Window]
     sums: tuple[Counts, Counts]
     where: tuple[Slice, Slice]
+
+
+class _Slices(NamedTuple):
+    """A window, and the sums of its slices, shape (slices, cells)."""
+
+    window: Window
+    grouping: Grouping
+    statistics: Counts
+
+    def against_rest(self, group: int) -> Arms:
+        """Return a slice and the rest of the window."""
+        statistic, total = self.statistics[group], self.statistics.sum(axis=0)
+        where = self.grouping.slice(group), dict[str, str | None]()
+        return Arms((self.window, self.window), (statistic, total - statistic), where)
 
 
 def compare_all(
@@ -96,9 +111,8 @@ def read_arms(read: Read, name: str, query: CompareQuery) -> Arms:
         conditions = dict(query.a.conditions)
         if not conditions:
             raise ValueError("against = 'rest': expected a slice to compare with it: where, or by")
-        window, statistics = _read_slices(read, name, query, tuple(conditions))
-        assert window.grouping is not None  # noqa: S101
-        return _slice_and_rest(window, statistics, window.grouping.index(conditions))
+        slices = _read_slices(read, name, query, tuple(conditions))
+        return slices.against_rest(slices.grouping.index(conditions))
     query_b = query.b
     if not query_b.has_window:
         a = query.a
@@ -118,35 +132,26 @@ def _compare_slices_with_rest(
         raise ValueError("by: expected against = 'rest', to compare each slice with the rest")
     if query.a.where:
         raise ValueError("by and where: expected one of the two, to compare with the rest")
-    window, statistics = _read_slices(read, name, query, tuple(query.a.by))
-    assert window.grouping is not None  # noqa: S101
-    reports = [int(window.metric.counts(row).sum()) for row in statistics]
-    groups = window.grouping.order(reports)[: query.a.top]
+    slices = _read_slices(read, name, query, tuple(query.a.by))
+    window = slices.window
+    reports = [int(window.metric.counts(row).sum()) for row in slices.statistics]
+    groups = slices.grouping.order(reports)[: query.a.top]
     simultaneous = LocalPlan.count_sharing_slices(window, query.a, reports)
     comparisons: list[Compared] = []
     for group in groups:
         progress(len(comparisons) / len(groups))
-        arms = _slice_and_rest(window, statistics, group)
-        comparisons.append(compared(arms, query, simultaneous))
+        comparisons.append(compared(slices.against_rest(group), query, simultaneous))
     return comparisons
 
 
-def _read_slices(
-    read: Read, name: str, query: CompareQuery, by: tuple[str, ...]
-) -> tuple[Window, Counts]:
-    """Return a window and the sums of its slices, shape (slices, cells)."""
+def _read_slices(read: Read, name: str, query: CompareQuery, by: tuple[str, ...]) -> _Slices:
+    """Return all slices of a window by these attributes."""
     window = read(name, dataclasses.replace(query.a, by=by, where=()))
+    assert window.grouping is not None  # noqa: S101
     if isinstance(window.content, SliceSums):
-        return window, window.content.statistics
-    assert window.grouping is not None  # noqa: S101
-    return window, window.metric.zero()[None].repeat(window.grouping.size, axis=0)  # expired
-
-
-def _slice_and_rest(window: Window, statistics: Counts, group: int) -> Arms:
-    assert window.grouping is not None  # noqa: S101
-    statistic, total = statistics[group], statistics.sum(axis=0)
-    where = window.grouping.slice(group), dict[str, str | None]()
-    return Arms((window, window), (statistic, total - statistic), where)
+        return _Slices(window, window.grouping, window.content.statistics)
+    expired = window.metric.zero()[None].repeat(window.grouping.size, axis=0)
+    return _Slices(window, window.grouping, expired)
 
 
 def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared:
