@@ -228,7 +228,7 @@ class ComparisonRun:
     def _restore(self, stored: StoredComparison) -> None:
         """Resume a state, unless it does not fit this comparison."""
         panes, remainder = divmod(stored.next_ms - self.next_ms, self._step_ms)
-        sizes = [len(one) for one in stored.sums]
+        sizes = [len(sums) for sums in stored.sums]
         is_of_size = sizes == [sums.nbytes for sums in self.sums]
         if remainder or panes < 0 or stored.stride < 1 or not is_of_size:
             log.warning("a comparison begins anew", name=self.name)

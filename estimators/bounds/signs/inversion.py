@@ -43,9 +43,9 @@ def _clopper_pearson_limits(law: Law, observed: Floats, log_p: float) -> Floats:
     ones = np.clip(np.ceil(ones - COUNT_ROUNDING), 0, n)  # a sum between two counts is the upper
     has_ones = ones > 0
     goal = np.exp(log_p) * (1 - LOG_P_SAFETY)
-    some, others = ones[has_ones], (n - ones)[has_ones] + 1
-    probability = betaincinv(some, others, goal * (1 - LOG_P_SAFETY))
-    proved = betainc(some, others, probability) <= goal
+    count, zeros = ones[has_ones], (n - ones)[has_ones] + 1
+    probability = betaincinv(count, zeros, goal * (1 - LOG_P_SAFETY))
+    proved = betainc(count, zeros, probability) <= goal
     limits = np.full_like(observed, -1.0)
     limits[has_ones] = np.where(
         proved, (2 * probability - 1 - offset) / float(law.contrast[0]), -1.0

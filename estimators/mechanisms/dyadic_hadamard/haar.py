@@ -36,10 +36,10 @@ def haar_sums(levels: tuple[LevelConstants, ...], sums: Counts) -> Floats:
     """
     checkpoint()
     bins, tables = sums.shape[1] // 2, [_haar_places(level) for level in levels]
-    place = np.stack([table[0] for table in tables])
-    place += 2 * bins * np.arange(len(levels))[:, None]
+    cell_index = np.stack([table[0] for table in tables])
+    cell_index += 2 * bins * np.arange(len(levels))[:, None]
     terms = sums * np.stack([table[1] for table in tables])
-    added = np.bincount(place.ravel(), terms.ravel(), sums.size).reshape(sums.shape)
+    added = np.bincount(cell_index.ravel(), terms.ravel(), sums.size).reshape(sums.shape)
     haar = np.empty((len(levels), bins - 1))
     block_bits = np.array([level.block_bits for level in levels])
     for bits in set(block_bits.tolist()):
@@ -65,18 +65,18 @@ def _haar_places(level: LevelConstants) -> tuple[NDArray[np.intp], Floats]:
     the reports of a block, at B + b.
     """
     c, m, bins = level.block_bits, level.hash_bits, 1 << level.height
-    place, weight = np.zeros(2 * bins, dtype=np.intp), np.zeros(2 * bins)
+    cell_index, weight = np.zeros(2 * bins, dtype=np.intp), np.zeros(2 * bins)
     for depth in level.depths:
         rows, block = 1 << (depth - c), np.arange(1 << c)[:, None]
         first = (1 << depth) + rows * block
-        place[first], weight[first] = bins + block, 1 / level.honest
+        cell_index[first], weight[first] = bins + block, 1 / level.honest
         scale = (rows - 1) / (((1 << m) - 1) * level.honest) / rows
         for split in range(c, depth):
             low_bit, row = 1 << (depth - 1 - split), np.arange(1 << (split - c))
             cells = first + (2 * row + 1) * low_bit
-            place[cells] = (1 << split) + (block << (split - c)) + row
+            cell_index[cells] = (1 << split) + (block << (split - c)) + row
             weight[cells] = scale * 2 * low_bit * level.omega(depth, split) / level.precision[split]
-    return place, weight
+    return cell_index, weight
 
 
 def masses(haar: Tree) -> Tree:
