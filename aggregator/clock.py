@@ -21,4 +21,4 @@ class Clock:
         return time.time_ns() // 1_000_000
 
 
-SYSTEM = Clock()
+SYSTEM_CLOCK = Clock()

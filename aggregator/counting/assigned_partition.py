@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from aggregator.clock import SYSTEM, Clock
+from aggregator.clock import SYSTEM_CLOCK, Clock
 from aggregator.config.setting_checks import parse_place
 from aggregator.config.settings import Aggregate
 from aggregator.counting.continuity import VANISHED_FIELD, KnownProgress, Mark
@@ -52,7 +52,7 @@ class AssignedPartition:
     committed: int  # the next offset in the store
     facts: dict[str, str | int]  # what else the store shall know, such as `begin`, `gap` and `last`
     settings: Aggregate = dataclasses.field(default_factory=Aggregate)
-    clock: Clock = SYSTEM
+    clock: Clock = SYSTEM_CLOCK
     begin: int = 0  # the first counted offset
     measured: Measurements = dataclasses.field(default_factory=Measurements)  # over all owners
     halted: str = ""  # why nothing is counted, for a person to act on; or empty

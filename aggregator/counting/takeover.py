@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aggregator.clock import SYSTEM, Clock
+from aggregator.clock import SYSTEM_CLOCK, Clock
 from aggregator.config.live_metrics import UNUSABLE_FIELD
 from aggregator.config.settings import Aggregate
 from aggregator.counting.assigned_partition import AssignedPartition
@@ -46,7 +46,7 @@ def acquire_partition(
     metrics: Mapping[str, Metric],
     settings: Aggregate,
     excess: str = "",
-    clock: Clock = SYSTEM,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> AssignedPartition:
     """Take a partition over and decide where counting continues.
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import redis
 import structlog
 from confluent_kafka import KafkaError
 
-from aggregator.clock import SYSTEM, Clock
+from aggregator.clock import SYSTEM_CLOCK, Clock
 from aggregator.config.live_metrics import UNUSABLE_FIELD, LiveMetrics, current
 from aggregator.config.settings import Settings
 from aggregator.counting.assignment import Assignment
@@ -49,8 +48,6 @@ class Worker:
         Shown as the owner of its partitions.
     clients : worker_clients.WorkerClients, optional
         By default those of the settings' cluster.
-    end : callable
-        Ends the process if the worker is stuck for good.
     tracer : Tracer, optional
         Of the spans of commits.
     """
@@ -62,8 +59,7 @@ class Worker:
         store: Store,
         name: str,
         clients: worker_clients.WorkerClients | None = None,
-        clock: Clock = SYSTEM,
-        end: Callable[[int], object] = os._exit,
+        clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer | None = None,
     ) -> None:
         self.metrics, self.store, self.name = metrics, store, name
@@ -80,7 +76,7 @@ class Worker:
             milliseconds(text) / 1000
             for text in (self._settings.stuck_after, self._settings.stuck_exit)
         )
-        self._watchdog = Watchdog(stuck_seconds, exit_seconds, self._report_stuck, end)
+        self._watchdog = Watchdog(stuck_seconds, exit_seconds, self._report_stuck)
         self._trace = CommitTrace(tracer or Tracer(), self.topic)
         self._committer = Committer(settings, store, clients, self._watchdog, clock, self._trace)
         self._assignment = Assignment(

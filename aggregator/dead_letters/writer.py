@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from aggregator.clock import SYSTEM, Clock
+from aggregator.clock import SYSTEM_CLOCK, Clock
 from aggregator.errors import DitherError
 from aggregator.kafka.headers import Header, read
 from aggregator.state.decoder import Message, Rejection
@@ -99,7 +99,7 @@ class DeadLettersUndelivered(DitherError):  # noqa: N818
 class DeadLetters:
     """Sends refused messages to the dead-letter topic."""
 
-    def __init__(self, producer: Producer, topic: str, clock: Clock = SYSTEM) -> None:
+    def __init__(self, producer: Producer, topic: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self.topic = topic
         self._producer, self._clock = producer, clock
         self._undelivered = 0

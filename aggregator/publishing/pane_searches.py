@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import structlog
 
-from aggregator.clock import SYSTEM, Clock
+from aggregator.clock import SYSTEM_CLOCK, Clock
 from aggregator.reading.discovered_strings import (
     DiscoveryAnswer,
     SearchCancelledError,
@@ -64,7 +64,7 @@ class _Retry:
 class PaneSearches:
     """The running search, or the last one with its answer, and the retries of failed ones."""
 
-    def __init__(self, clock: Clock = SYSTEM) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._pool = ThreadPoolExecutor(1, "discovery-of-panes")
         self._closing = threading.Event()

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from aggregator.clock import SYSTEM, Clock
+from aggregator.clock import SYSTEM_CLOCK, Clock
 from aggregator.publishing.partition_activity import (
     CLOCK_QUERY_SECONDS,
     BrokerClocks,
@@ -84,7 +84,7 @@ class HeartbeatSchedule:
     """
 
     def __init__(
-        self, store: Store, metrics: Mapping[str, Metric], idle_ms: int, clock: Clock = SYSTEM
+        self, store: Store, metrics: Mapping[str, Metric], idle_ms: int, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._store, self._idle, self._clock = store, idle_ms / 1000, clock
         self._metrics = {

@@ -1,7 +1,6 @@
 """Reads the ids of a pane's batches from Redis.
 
-They are in chunks to which commits append (:mod:`aggregator.storage.commit`); a pane may also have
-ids in one value, ``P:seen:PANE``.
+They are in chunks to which commits append (:mod:`aggregator.storage.commit`).
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from aggregator.storage.commit import chunks
 from aggregator.storage.parsing import Command
 from producers.wire.batch import BATCH_ID_BYTES
 
-PIECE_BYTES = 2**20
-"""Read by one command of a value with all ids; a whole number of ids."""
 ROUND_BYTES = 2**22
 """Read in one round trip, in at most so many commands:"""
 ROUND_COMMANDS = 1_000
@@ -31,8 +28,7 @@ class OpenPane(NamedTuple):
 
     member: bytes  # of the set of open panes
     statistic: bytes | None  # None if it is missing
-    unchunked: int  # bytes of ids in one value
-    chunked: int  # number of ids in chunks
+    ids: int  # number of batch ids
     uses: Any  # the hash of message keys
 
 
@@ -40,7 +36,6 @@ class StoredIds(NamedTuple):
     """The ids of an open pane."""
 
     ids: BatchIds
-    unchunked: int  # number of ids in one value
     gone: str  # the key of missing ids
 
 
@@ -66,9 +61,7 @@ def read_ids(
     stored_ids = []
     for pane, pane_ids in zip(panes, pane_loads, strict=True):
         key = f"{prefix}:seen:{pane.member.rpartition(b':')[0].decode(errors='replace')}"
-        stored_ids.append(
-            StoredIds(pane_ids.finish(key), pane.unchunked // BATCH_ID_BYTES, pane_ids.gone)
-        )
+        stored_ids.append(StoredIds(pane_ids.finish(key), pane_ids.gone))
     return stored_ids
 
 
@@ -113,10 +106,7 @@ class _Read(NamedTuple):
 def _reads(prefix: str, panes: Sequence[OpenPane]) -> Iterator[_Read]:
     for number, pane in enumerate(panes):
         key = pane.member.rpartition(b":")[0].decode(errors="replace")
-        for first in range(0, pane.unchunked, PIECE_BYTES):
-            end = min(first + PIECE_BYTES, pane.unchunked)
-            yield _Read(number, ("GETRANGE", f"{prefix}:seen:{key}", first, end - 1), end - first)
-        for chunk, ids in chunks(prefix, key, pane.chunked):
+        for chunk, ids in chunks(prefix, key, pane.ids):
             size = ids * BATCH_ID_BYTES
             yield _Read(number, ("GETRANGE", chunk, 0, size - 1), size)
 

@@ -98,7 +98,7 @@ class ProgressRequest:
         )
 
     def _partition(self, prefix: str, replies: Sequence[Any]) -> PartitionProgress:
-        owner, counts, marks, *others = map(readable, replies)
+        owner, counts, marks, *extras = map(readable, replies)
         owner, marks = _fields(owner, self._owner_fields), _fields(marks, self._mark_fields)
         counts = _fields(counts, self._count_fields)
         progress = PartitionProgress(
@@ -107,9 +107,9 @@ class ProgressRequest:
             parsing.counts(f"{prefix}:counts", counts),
         )
         if self._metrics is None:
-            return dataclasses.replace(progress, age_ms=parsing.age(*others))
+            return dataclasses.replace(progress, age_ms=parsing.age(*extras))
         extents = {}
-        for key, first, last in zip(self._keys, others[::2], others[1::2], strict=True):
+        for key, first, last in zip(self._keys, extras[::2], extras[1::2], strict=True):
             index = f"{prefix}:index:pane:{key}"
             if first and last:
                 extents[key] = parsing.start(index, first[0])[0], parsing.start(index, last[0])[0]

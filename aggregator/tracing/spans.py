@@ -52,11 +52,9 @@ class Tracer:
         return NO_SPAN
 
     @contextlib.contextmanager
-    def span(
-        self, name: str, attributes: Attributes | None = None, parent: Span | None = None
-    ) -> Iterator[Span]:
+    def span(self, name: str, attributes: Attributes | None = None) -> Iterator[Span]:
         """Open a span around a block, with parameters as in :meth:`begin`."""
-        with ending(self.begin(name, attributes, parent)) as open_span:
+        with ending(self.begin(name, attributes)) as open_span:
             yield open_span
 
     def stop(self) -> None:

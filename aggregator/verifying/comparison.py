@@ -193,7 +193,7 @@ class PartitionComparison:
                 self._compare_counters()
         elif self._must_report_truncation:
             for where in ("counts", "watermarks"):
-                self._outcome.unverifiable.append(Difference(self._number, where, self._truncation))
+                self._doubt(where, self._truncation)
 
     @property
     def _must_report_truncation(self) -> bool:
@@ -231,8 +231,15 @@ class PartitionComparison:
         if mark not in (None, b"1"):
             self._differ("committed", f"{mark!r}: expected b'1'")
 
-    def _differ(self, where: str, detail: str) -> None:
-        self._outcome.differences.append(Difference(self._number, where, detail))
+    def _differ(self, where: PaneKey | str, detail: str) -> None:
+        self._outcome.differences.append(self._difference(where, detail))
+
+    def _doubt(self, where: PaneKey | str, detail: str) -> None:
+        self._outcome.unverifiable.append(self._difference(where, detail))
+
+    def _difference(self, where: PaneKey | str, detail: str) -> Difference:
+        shown = describe(where) if isinstance(where, PaneKey) else where
+        return Difference(self._number, shown, detail)
 
     def _compare_panes(self) -> None:
         replayed, stored = self._panes, self._stored
@@ -242,18 +249,16 @@ class PartitionComparison:
                 if self._is_whole(key):
                     stored[key] = first
                 elif self._must_report_truncation:
-                    self._note(self._outcome.unverifiable, key, self._truncation)
+                    self._doubt(key, self._truncation)
             self._check_present(sorted(self._stored.keys() - stored.keys()))
             replayed = self._comparable(replayed, stored)
         for key in sorted(stored.keys() - replayed.keys()):
-            self._note(
-                self._outcome.differences, key, "in the store, but no report of it in the log"
-            )
+            self._differ(key, "in the store, but no report of it in the log")
         if replayed.keys() - stored.keys():  # what was opened meanwhile is there by now
             indexed_panes = stored_panes(self._store, self._number)
             for key in sorted(replayed.keys() - indexed_panes.keys()):
                 detail = "missing in its index: readers leave it out"
-                self._note(self._outcome.differences, key, detail)
+                self._differ(key, detail)
         for key in sorted(stored.keys() & replayed.keys()):
             self._compare_first(key, stored[key])
         keys = sorted(replayed)
@@ -265,7 +270,7 @@ class PartitionComparison:
         replayed = self._panes[key].first_offset
         if stored != replayed:
             detail = f"opened at offset {stored} by the store, at {replayed} by the log"
-            self._note(self._outcome.differences, key, detail)
+            self._differ(key, detail)
 
     def _check_present(self, keys: list[PaneKey]) -> None:
         """Note panes that cannot be compared and have no statistic at all."""
@@ -275,12 +280,12 @@ class PartitionComparison:
                 try:
                     parsing.pane(redis_key, key, stored_bytes, metric)
                 except StateUnreadable as error:
-                    self._note(self._outcome.differences, key, error.fact)
+                    self._differ(key, error.fact)
             elif stored_bytes is not None or not (
                 retention_ms(key.grain, metric) is not None
                 or self._store.panes.has_expiring(self._number, key.metric)
             ):
-                self._note(self._outcome.differences, key, "missing in the store")
+                self._differ(key, "missing in the store")
 
     def _comparable(
         self, replayed: Mapping[PaneKey, Pane], stored: Mapping[PaneKey, int]
@@ -301,7 +306,7 @@ class PartitionComparison:
                     f"in the log, which begins at offset {self._replay.begin}, and in no index: "
                     "deleted messages would tell whether all of it was late"
                 )
-                self._note(self._outcome.unverifiable, key, detail)
+                self._doubt(key, detail)
         return certain
 
     def _read(self, keys: list[PaneKey]) -> Iterator[bytes | None]:
@@ -346,7 +351,7 @@ class PartitionComparison:
                 f"({_reports(pane, np.frombuffer(stored_bytes, '<i8'))} and "
                 f"{_reports(pane, pane.statistic)} reports in all)"
             )
-        self._note(self._outcome.differences, key, detail)
+        self._differ(key, detail)
 
     def _is_expired(self, key: PaneKey, pane: Pane) -> bool:
         pane_retention_ms = retention_ms(key.grain, pane.metric)
@@ -362,7 +367,7 @@ class PartitionComparison:
             is_total = key.grain != "pane" and key in self._stored and self._is_open(key)
             if (self._is_whole(key) or is_total) and self._is_open(key):
                 detail = "not among the open panes: running totals lack it"
-                self._note(self._outcome.differences, key, detail)
+                self._differ(key, detail)
         for key, (first, _, stored_ids) in self._snapshot.open.items():
             pane = self._replay.state.panes.get(key)
             if pane is None or not self._is_whole(key):
@@ -370,15 +375,13 @@ class PartitionComparison:
             if first != self._stored.get(key):
                 self._compare_first(key, first)
             if pane.batch_ids != stored_ids:
-                self._note(
-                    self._outcome.differences,
+                self._differ(
                     key,
                     f"{len(stored_ids)} batch ids in the store, {len(pane.batch_ids)} from the log",
                 )
             if pane.used != (used := self._snapshot.used.get(key, {})):
                 keys = sum(used.get(k) != pane.used.get(k) for k in used.keys() | pane.used.keys())
-                self._note(
-                    self._outcome.differences,
+                self._differ(
                     key,
                     f"{keys} message keys have other numbers of reports in the store than in the "
                     f"log ({len(used)} and {len(pane.used)} keys)",
@@ -386,31 +389,16 @@ class PartitionComparison:
 
     def _compare_counters(self) -> None:
         for name in sorted(self._snapshot.counts.keys() | self._replay.state.counts.keys()):
-            stored, replayed = (
-                self._snapshot.counts.get(name, 0),
-                self._replay.state.counts.get(name, 0),
-            )
+            counts = self._snapshot.counts, self._replay.state.counts
+            stored, replayed = (outcomes.get(name, 0) for outcomes in counts)
             if stored != replayed:
-                self._outcome.differences.append(
-                    Difference(
-                        self._number, f"count {name}", f"stored {stored}, replayed {replayed}"
-                    )
-                )
+                self._differ(f"count {name}", f"stored {stored}, replayed {replayed}")
         marks, stored_marks = (
             {k: v for k, v in watermarks.items() if v != Watermark()}  # not where all was refused
             for watermarks in (self._replay.state.watermarks, self._snapshot.watermarks)
         )
         if marks != stored_marks:
-            self._outcome.differences.append(
-                Difference(
-                    self._number,
-                    "watermarks",
-                    f"stored {_text(stored_marks)}, replayed {_text(marks)}",
-                )
-            )
-
-    def _note(self, where: list[Difference], key: PaneKey, detail: str) -> None:
-        where.append(Difference(self._number, describe(key), detail))
+            self._differ("watermarks", f"stored {_text(stored_marks)}, replayed {_text(marks)}")
 
 
 def stored_panes(store: Store, number: int) -> dict[PaneKey, int]:

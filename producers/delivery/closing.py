@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from producers.delivery.delivery_errors import DeliveryError
 
 T = TypeVar("T")
-CLOSED = "this reporter is closed: open a new one"
+CLOSED_MESSAGE = "this reporter is closed: open a new one"
 
 
 class Closing(ABC):
@@ -64,7 +64,7 @@ class Calls:
         thread_id = threading.get_ident()
         with self._state:
             if self._is_closing and thread_id not in self._threads:
-                raise ValueError(CLOSED)
+                raise ValueError(CLOSED_MESSAGE)
             self._threads.append(thread_id)
         try:
             yield

@@ -22,7 +22,7 @@ from estimators.metrics.denial import Deny, without_denied
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric, ReportedMetric
 from producers.delivery.batches import Columns, Delivered, PendingBatch
-from producers.delivery.closing import CLOSED, Calls, Closing
+from producers.delivery.closing import CLOSED_MESSAGE, Calls, Closing
 from producers.delivery.transport import DeviceFile, Transport
 from producers.device.checks import check_metric, rules_of
 from producers.device.times import Times, event_times
@@ -403,7 +403,7 @@ class BaseReporter(Closing):
     def check_open(self) -> None:
         """Raise ValueError if this reporter is closed, or belongs to another process."""
         if self.is_closed:
-            raise ValueError(CLOSED)
+            raise ValueError(CLOSED_MESSAGE)
         if self.is_elsewhere:
             raise ValueError(
                 f"this reporter was opened in process {self._process}, which has forked: open a "

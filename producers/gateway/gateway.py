@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, Self, TypeVar
@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope
+from starlette.types import Receive, Scope, Send
 
 from estimators import Metric
 from producers.gateway.answers import (
@@ -24,7 +24,6 @@ from producers.gateway.answers import (
 )
 from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, PostedBatch, Times, read_batch
 from producers.gateway.clients import Client, Clients, client_of
-from producers.gateway.endpoint import Endpoint
 from producers.gateway.heads import Head, read_head
 from producers.gateway.memory import Hold, Memory
 from producers.gateway.problems import POST_AGAIN, SAME_BATCH, Problem, unavailable
@@ -58,6 +57,27 @@ USE_TLS = (
     "or a proxy with TLS that serve.trusted_proxies names); gateway.trusted_without_tls = true "
     "accepts them without TLS, for clients on the same machine"
 )
+
+
+class Endpoint:
+    """A route's endpoint: an ASGI application, without Starlette's objects for a request.
+
+    Parameters
+    ----------
+    post : callable
+        Answers a request, or raises Problem.
+    """
+
+    def __init__(self, post: Callable[[Scope, Receive], Awaitable[Response]]) -> None:
+        self._post = post
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        try:
+            response = await self._post(scope, receive)
+        except Problem as problem:
+            response = problem.response(scope["path"])
+        await response(scope, receive, send)
 
 
 class Gateway:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 POST_AGAIN = "post again after the time in Retry-After"
@@ -72,9 +71,3 @@ def unavailable(detail: str, remedy: str, status: int = HTTPStatus.SERVICE_UNAVA
         As of :class:`Problem`; 504 if Kafka has not answered in time.
     """
     return Problem(status, detail, remedy, retry_after=RETRY_SECONDS)
-
-
-async def answer(request: Request, error: Exception) -> JSONResponse:
-    """Answer with a problem: a handler of exceptions for Starlette."""
-    assert isinstance(error, Problem)  # noqa: S101
-    return error.response(request.url.path)

@@ -128,7 +128,9 @@ class Sender:
         if self._prepare is None:
             self.ready = True
         else:
-            threading.Thread(target=self._get_ready, name="dither-topic", daemon=True).start()
+            threading.Thread(
+                target=self._get_ready, args=[self._prepare], name="dither-topic", daemon=True
+            ).start()
 
     async def close(self) -> None:
         """Wait for what is under way, but not longer than the timeout."""
@@ -265,11 +267,10 @@ class Sender:
         while self._awaited:
             self._awaited.popleft().settle(why)
 
-    def _get_ready(self) -> None:
-        assert self._prepare is not None  # noqa: S101
+    def _get_ready(self, prepare: Callable[[], object]) -> None:
         while not self._closing.is_set():
             try:
-                self._prepare()
+                prepare()
             except Exception as error:
                 if self.last_error != str(error):
                     logger.warning("not ready to take reports: %s", error)

@@ -103,20 +103,20 @@ class HttpConnection(Closing):
         self._asking = GatewayClient(gateway, token, tls, timeout)  # beside the thread's posts
         self.definitions = GatewayDefinitions(self.queue.file, self._asking)
         background_definitions = GatewayDefinitions(self.queue.file, client)
-        self._background = Background(self.queue, client, background_definitions, on_failure)
+        self.background = Background(self.queue, client, background_definitions, on_failure)
         self.calls, self.closed, self._process = Calls(), False, os.getpid()
-        self._background.start()
+        self.background.start()
         atexit.register(self._at_exit)
 
     @property
     def failures(self) -> int:
         """How often something went wrong in the background."""
-        return self._background.failures
+        return self.background.failures
 
     @property
     def last_failure(self) -> Failure | None:
         """What went wrong last."""
-        return self._background.last_failure
+        return self.background.last_failure
 
     def round_of(self, name: str) -> bytes:
         """Return what the gateway says about the open round of a metric.
@@ -127,26 +127,6 @@ class HttpConnection(Closing):
             If it does not answer, or no round is open.
         """
         return self._asking.get(name, "round")
-
-    def check_definition(self, name: str, *, now: bool) -> None:
-        """Compare the gateway's definition of a name with the stored one, in the background."""
-        self._background.check(name, now=now)
-
-    def changed(self, name: str) -> Exception | None:
-        """Return the error for a definition that the gateway has changed; None if it has not."""
-        return self._background.changed.get(name)
-
-    def serve(self, call: Callable[[], float]) -> None:
-        """Call a function in the thread that sends; it returns in how many seconds again."""
-        self._background.serve(call)
-
-    def stop_serving(self, call: Callable[[], float]) -> None:
-        """Call a function no more."""
-        self._background.stop_serving(call)
-
-    def wake(self) -> None:
-        """Look at the queue soon: a batch is ready."""
-        self._background.wake()
 
     def flush(self, metric: str | None = None, timeout: float = 30.0) -> None:
         """Send everything, of one metric or of all, and wait until it is acknowledged.
@@ -159,7 +139,7 @@ class HttpConnection(Closing):
         deadline = time.monotonic() + timeout
         with self.calls.flushing():
             self.queue.seal(metric, deadline)
-            if not self._background.drain(metric, deadline, patient=True):
+            if not self.background.drain(metric, deadline, patient=True):
                 raise self.error(metric, are_kept=True)
 
     def error(self, metric: str | None, *, are_kept: bool) -> DeliveryError:
@@ -185,7 +165,7 @@ class HttpConnection(Closing):
             self.queue.seal(metric, deadline)
         except QueueError as error:
             logger.warning("not all reports are in a batch yet: %s", error)
-        if self._background.drain(metric, deadline, patient=self.path is None):
+        if self.background.drain(metric, deadline, patient=self.path is None):
             return 0
         return self.unsent(metric)
 
@@ -225,7 +205,7 @@ class HttpConnection(Closing):
         try:
             return self.finish(None, deadline)
         finally:
-            self._background.stop(deadline)
+            self.background.stop(deadline)
             self._asking.close()
             self.queue.close()
             atexit.unregister(self._at_exit)

@@ -64,7 +64,7 @@ class HttpTransport:
             If the queue is full, and was not told to drop anything.
         """
         queue = self._connection.queue
-        if (changed := self._connection.changed(self._name)) is not None:
+        if (changed := self._connection.background.changed.get(self._name)) is not None:
             raise changed
         if not queue.is_full():
             return True
@@ -78,17 +78,17 @@ class HttpTransport:
     def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
         """Put reports into the queue."""
         if self._connection.queue.add(self._rule, panes):
-            self._connection.wake()
+            self._connection.background.wake()
 
     def send(self, batch: PendingBatch) -> None:
         """Put a batch into the queue."""
         self._connection.queue.put(self._name, batch)
-        self._connection.wake()
+        self._connection.background.wake()
 
     def serve(self, call: Callable[[], float]) -> None:
         """Let the thread that sends call a function, until the transport is closed."""
         self._scheduled = call
-        self._connection.serve(call)
+        self._connection.background.serve(call)
 
     def flush(self, deadline: float) -> None:
         """Send everything of the metric, and wait until the gateway has acknowledged it."""
@@ -101,7 +101,7 @@ class HttpTransport:
         """
         self._is_closed = True
         if self._scheduled is not None:
-            self._connection.stop_serving(self._scheduled)
+            self._connection.background.stop_serving(self._scheduled)
         if self._owns_connection:
             return self._connection.close(max(0.0, deadline - clocks.monotonic()))
         return self._connection.finish(self._name, deadline)
@@ -188,7 +188,7 @@ class HttpReporter(BaseReporter):
             if isinstance(metric, str):
                 name = metric
                 metric, is_new = self.connection.definitions.get(name)
-                self.connection.check_definition(name, now=not is_new)
+                self.connection.background.check(name, now=not is_new)
             super().__init__(
                 metric,
                 most_bytes=MOST_BATCH_BYTES,

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from producers.http.queue_tables import CREATE_FAILING
-from producers.ledger.ledger_file import REENTERED, create_database, fault_of_owner
+from producers.ledger.ledger_file import REENTERED_MESSAGE, create_database, fault_of_owner
 from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
 
 APPLICATION_ID = 0x44_6C_71_75
@@ -55,7 +54,9 @@ CREATE TABLE batches (
     id BLOB NOT NULL, reports INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
     refusals INTEGER NOT NULL DEFAULT 0
 );
-{CREATE_FAILING};
+CREATE TABLE failing (
+    number INTEGER PRIMARY KEY, errors INTEGER NOT NULL, since_ms INTEGER NOT NULL
+);
 """  # noqa: S608
 
 
@@ -136,7 +137,7 @@ class QueueFile:
         begin = "BEGIN IMMEDIATE" if write else "BEGIN"
         give_up_at = min(deadline, time.monotonic() + BUSY_SECONDS)
         if self._holder == threading.get_ident():
-            raise QueueError(self.path, REENTERED)
+            raise QueueError(self.path, REENTERED_MESSAGE)
         try:
             database = self._begun(begin, give_up_at, is_durable=durable or erasing)
             try:
@@ -217,7 +218,6 @@ class QueueFile:
         try:
             self._check(database)
             database.execute("PRAGMA secure_delete = ON")
-            database.execute(CREATE_FAILING)  # files of earlier versions have no such table
             self._is_log_empty = _empty_log(database)  # of a process that was killed
             self._inode = self._inode or self.path.stat().st_ino
         except BaseException:

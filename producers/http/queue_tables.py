@@ -15,12 +15,6 @@ from producers.wire.batch import new_batch_id
 from producers.wire.decoding import decode_json
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 
-CREATE_FAILING = (
-    "CREATE TABLE IF NOT EXISTS failing "
-    "(number INTEGER PRIMARY KEY, errors INTEGER NOT NULL, since_ms INTEGER NOT NULL)"
-)
-"""Batches to which the gateway answered with an error of their own, how often, and since when."""
-
 
 class QueuedBatch(NamedTuple):
     """A batch that waits for the gateway's acknowledgement."""

@@ -15,7 +15,7 @@ import numpy as np
 from estimators.metrics.attributes import Attributes
 from estimators.metrics.metric import Metric
 from producers.delivery.batches import Columns, Delivered, PendingBatch
-from producers.delivery.closing import CLOSED
+from producers.delivery.closing import CLOSED_MESSAGE
 from producers.delivery.delivery_errors import DeliveryError
 from producers.kafka.connection import Served
 from producers.kafka.delivery import Outbox
@@ -216,4 +216,4 @@ class KafkaTransport:
 
     def _check_open(self) -> None:
         if self.is_closed:
-            raise ValueError(CLOSED)
+            raise ValueError(CLOSED_MESSAGE)

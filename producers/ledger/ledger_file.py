@@ -48,7 +48,7 @@ CREATE TABLE devices (
 );
 """
 
-REENTERED = (
+REENTERED_MESSAGE = (
     "used within a transaction of the same thread: expected that no clock, no source of randomness "
     "and no signal's handler uses it"
 )
@@ -178,7 +178,7 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
     if fault := fault_of_owner(path):
         raise LedgerError(path, fault)
     if getattr(_THREAD_STATE, "is_within", False):
-        raise LedgerError(path, REENTERED)
+        raise LedgerError(path, REENTERED_MESSAGE)
     address = f"{path.absolute().as_uri()}?mode=rw"  # reading, too, may have to undo a crash
     with _one_at_a_time(path):
         try:

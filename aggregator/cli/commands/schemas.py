@@ -15,8 +15,8 @@ from aggregator.schemas.subjects import Subject, subjects
 from aggregator.terminal.format import table
 from aggregator.terminal.options import settings_options
 
-REGISTERED, NEW, COMPATIBLE = "registered", "new", "compatible"
-INCOMPATIBLE = "incompatible"
+REGISTERED_STATE, NEW_STATE, COMPATIBLE_STATE = "registered", "new", "compatible"
+INCOMPATIBLE_STATE = "incompatible"
 
 
 @click.command()
@@ -44,22 +44,25 @@ def schemas(settings: Settings, check: bool, as_json: bool) -> None:
     click.echo(
         json.dumps({"schemas": subject_states}) if as_json else "\n".join(_lines(subject_states))
     )
-    if any(subject["state"] == INCOMPATIBLE for subject in subject_states):
+    if any(subject["state"] == INCOMPATIBLE_STATE for subject in subject_states):
         sys.exit(1)
 
 
 def _register(registry: SchemaRegistry, subject: Subject) -> dict[str, Any]:
-    return _row(subject, REGISTERED, registry.register(subject))
+    return _row(subject, REGISTERED_STATE, registry.register(subject))
 
 
 def _check(registry: SchemaRegistry, subject: Subject) -> dict[str, Any]:
     has_subject, number = registry.lookup(subject)
     if number is not None:
-        return _row(subject, REGISTERED, number)
+        return _row(subject, REGISTERED_STATE, number)
     if not has_subject:
-        return _row(subject, NEW)
+        return _row(subject, NEW_STATE)
     conflicts = registry.conflicts(subject)
-    return {**_row(subject, INCOMPATIBLE if conflicts else COMPATIBLE), "conflicts": conflicts}
+    return {
+        **_row(subject, INCOMPATIBLE_STATE if conflicts else COMPATIBLE_STATE),
+        "conflicts": conflicts,
+    }
 
 
 def _row(subject: Subject, state: str, number: int | None = None) -> dict[str, Any]:

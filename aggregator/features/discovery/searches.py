@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
-from aggregator.clock import SYSTEM, Clock
+from aggregator.clock import SYSTEM_CLOCK, Clock
 from aggregator.errors import DitherError
 from aggregator.reading.discovered_strings import (
     DiscoveryAnswer,
@@ -105,7 +105,7 @@ class Searches:
         self,
         describe: Callable[..., tuple[Window, int | None]],
         read: Callable[[Window], Window],
-        clock: Clock = SYSTEM,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._describe, self._read, self._clock = describe, read, clock
         self._pool = ThreadPoolExecutor(1, "discovery")

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from aggregator.clock import SYSTEM, Clock
+from aggregator.clock import SYSTEM_CLOCK, Clock
 from aggregator.config.live_metrics import current
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError, StateUnreadable
@@ -67,7 +67,7 @@ class Coordinator(Leader):
         self,
         settings: Settings,
         reader: MetricReader,
-        clock: Clock = SYSTEM,
+        clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer | None = None,
     ) -> None:
         self.settings, self.reader, self._clock = settings, reader, clock

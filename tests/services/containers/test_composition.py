@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.clock import SYSTEM
+from aggregator.clock import SYSTEM_CLOCK
 from estimators import load_metrics
 from tests.support.paths import ROOT
 from tests.support.reports.messages import batch
@@ -36,7 +36,7 @@ def test_services_count_reports_and_run_again_after_they_are_killed(
         def report() -> None:
             nonlocal sent
             sent += 1
-            payload = batch(metric, [1.0, 0.0] * 25, time_ms=SYSTEM.now_ms(), seed=sent)
+            payload = batch(metric, [1.0, 0.0] * 25, time_ms=SYSTEM_CLOCK.now_ms(), seed=sent)
             headers = {"Content-Type": "application/x-protobuf"}
             body = payload.SerializeToString()
 

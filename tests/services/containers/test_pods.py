@@ -20,7 +20,7 @@ import pytest
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
 from aggregator.cli.roles import roles
-from aggregator.clock import SYSTEM
+from aggregator.clock import SYSTEM_CLOCK
 from aggregator.config.settings import load_settings
 from aggregator.kafka import topic_admin
 from aggregator.web.http.access import hash_token, new_token
@@ -137,7 +137,7 @@ class Devices:
         for _ in range(batches):
             self.sent += 1
             answers = [float(self.sent % 2)] * REPORTS
-            payload = batch(self._metric, answers, time_ms=SYSTEM.now_ms(), seed=self.sent)
+            payload = batch(self._metric, answers, time_ms=SYSTEM_CLOCK.now_ms(), seed=self.sent)
             body = payload.SerializeToString()
             wait_until(lambda body=body: self._post(body), "a gateway takes the batch")  # type: ignore[misc]
 

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from aggregator.clock import SYSTEM, Clock
+from aggregator.clock import SYSTEM_CLOCK, Clock
 from aggregator.config.definitions import MetricDefinitions
 from aggregator.config.settings import Redis as RedisSettings
 from aggregator.config.settings import Settings, Topics
@@ -141,7 +141,7 @@ class Deployment:
 
     @contextlib.contextmanager
     def worker(
-        self, name: str = "worker", clock: Clock = SYSTEM, tracer: Tracer | None = None
+        self, name: str = "worker", clock: Clock = SYSTEM_CLOCK, tracer: Tracer | None = None
     ) -> Iterator[Worker]:
         """Run a worker in a thread; afterwards it has drained, committed and left."""
         worker = Worker(self.settings, self.metrics, self.store, name, clock=clock, tracer=tracer)

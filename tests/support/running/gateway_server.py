@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
-from producers.gateway import Gateway, problems
+from producers.gateway import Gateway
 from tests.support.running.served_application import served_plainly
 
 
@@ -24,9 +23,6 @@ def serving(
         async with gateway:
             yield
 
-    handlers: Any = {problems.Problem: problems.answer}
-    app = Starlette(
-        routes=[*gateway.routes, *beside], lifespan=lifespan, exception_handlers=handlers
-    )
+    app = Starlette(routes=[*gateway.routes, *beside], lifespan=lifespan)
     with served_plainly(app, proxy_headers=behind_proxy) as url:
         yield f"{url}/v1/reports"

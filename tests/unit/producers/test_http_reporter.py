@@ -364,7 +364,7 @@ def test_a_queue_in_memory_tells_what_is_lost() -> None:
 def test_no_handler_of_the_log_ends_the_thread_that_sends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("producers.delivery.thread_log.logger.log", lambda *_, **__: 1 / 0)
     reporter = HttpReporter(LATE, NOWHERE)
-    reporter.connection.serve(lambda: 1 / 0)
+    reporter.connection.background.serve(lambda: 1 / 0)
     atexit.unregister(reporter.connection._at_exit)
     reporter.report(1.0, epsilon=1)
     while reporter.failures < 2:
@@ -381,7 +381,7 @@ def test_close_does_not_wait_for_whoever_has_a_file(tmp_path: Path) -> None:
     with closing(sqlite3.connect(queue)) as one, closing(sqlite3.connect(book)) as other:
         other.execute("BEGIN IMMEDIATE")
         clock.now, reporter._next_look = clock.now + 7200, 0.0
-        reporter.connection.wake()
+        reporter.connection.background.wake()
         wait_until(_ONE_AT_A_TIME.locked, "a look waits for the ledger")
         one.execute("BEGIN IMMEDIATE")
         began = time.monotonic()
