@@ -102,7 +102,7 @@ class ScalarMean(Mechanism):
             bounds = self.mean_limits(table, law, mean, question, math.log(beta / 2), total)
         users = self.law(counts, shares)
         p_value = heterogeneity(users, means[counts > 0, None])
-        effective = 1 / users.worst_variance
+        effective = 1 / float(users.worst_variance)
         return self._build_estimate(question, counts, shares, mean, bounds, effective, p_value)
 
     def estimate_each(self, tables: Counts, question: Question) -> list[Estimate]:

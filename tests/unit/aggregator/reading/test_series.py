@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aggregator.features.reader import Reader
+from aggregator.reading.plans import LocalPlan
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.series import SeriesReader
 from aggregator.storage.commands import Commands
@@ -134,8 +135,8 @@ def test_memory_is_bounded_by_reading_a_group_of_steps_at_a_time(
         return statistics(self, keys, *commands)
 
     monkeypatch.setattr(PaneIndex, "read_statistics", noted)
-    for name, value in (("series.MAX_PANES_PER_READ", 14), ("pane_sums.MAX_READ_BYTES", 5 * 32)):
-        monkeypatch.setattr(f"aggregator.reading.{name}", value)
+    for name, value in (("MAX_PANES_PER_READ", 14), ("MAX_READ_BYTES", 5 * 32)):
+        monkeypatch.setattr(f"aggregator.reading.pane_sums.{name}", value)
         most.clear()
         assert ask(reader, step="1m") == expected
         assert len(most) > 5
@@ -166,13 +167,13 @@ def test_memory_is_bounded_by_reading_a_few_panes_of_a_window_at_a_time(
 def estimated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The starts of the windows that are estimated from here on."""
     found: list[int] = []
-    answer = Reader.answer
+    answer_each = LocalPlan.answer_each
 
-    def noted(window: Any, *args: Any, **options: Any) -> Any:
-        found.append(window.start_ms)
-        return answer(window, *args, **options)
+    def noted(windows: Any, *args: Any) -> Any:
+        found.extend(window.start_ms for window in windows)
+        return answer_each(windows, *args)
 
-    monkeypatch.setattr(Reader, "answer", staticmethod(noted))
+    monkeypatch.setattr(LocalPlan, "answer_each", noted)
     return found
 
 
