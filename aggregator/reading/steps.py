@@ -18,13 +18,8 @@ CELLS_PER_NUMBER = 50
 """Cells of a sum that are read and added in the time that one number is estimated."""
 ESTIMATES_PER_COMPARISON = 10
 """The cost of a comparison, in estimates."""
-ROUND_STEPS_MS = [
-    milliseconds(step)
-    for step in (
-        *("1s", "5s", "15s", "30s", "1m", "5m", "15m", "30m"),
-        *("1h", "3h", "6h", "12h", "1d", "2d", "1w", "2w", "4w"),
-    )
-]
+ROUND_STEPS = "1s 5s 15s 30s 1m 5m 15m 30m 1h 3h 6h 12h 1d 2d 1w 2w 4w"
+ROUND_STEPS_MS = [*map(milliseconds, ROUND_STEPS.split())]
 
 
 def whole_panes(metric: Metric, step: str) -> int:
