@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
+import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from aggregator.errors import StateUnreadable
 from aggregator.reading.window import Window
-from aggregator.state.pane_cover import COVER_GRAINS, PaneSpan, spans
-from aggregator.state.pane_keys import PaneKey, metric_key, round_key
+from aggregator.state.pane_cover import COARSE_GRAINS, COVER_GRAINS, PaneSpan, spans
+from aggregator.state.pane_keys import GRAINS_MS, PaneKey, metric_key, round_key
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage import parsing
 from aggregator.storage.pane_index import Total
@@ -23,6 +25,7 @@ K = TypeVar("K", bound=Hashable)
 PartitionPane = tuple[int, PaneKey]
 MAX_READ_BYTES = 16_000_000
 """Of sums in one read, which bounds the server's memory."""
+MAX_PANES_PER_READ = 20_000
 
 
 class PaneSums:
@@ -54,10 +57,49 @@ class PaneSums:
             raise ValueError(f"metric {metric.name!r} has trusted collection: read its releases")
         if window.is_running_total:
             return self._total(metric, key, [*window.watermarks]), True
-        sums: dict[None, Counts | None] = {None: metric.zero()}
-        panes = self.store.panes.find(self.cover(window))
-        is_same = self.add_up(metric, panes, lambda _: None, sums, window.overview)
-        return sums[None], is_same
+        ((statistic,), is_same_history) = self._read_together([window], COVER_GRAINS)
+        return statistic, is_same_history
+
+    def read_steps(
+        self, windows: Sequence[Window], step_ms: int
+    ) -> Iterator[tuple[Sequence[Window], list[Counts | None], bool]]:
+        """Yield windows with the results of :meth:`read_window`, from reads of bounded size.
+
+        Parameters
+        ----------
+        windows : sequence of Window
+            In ascending order, each of one step.
+        step_ms : int
+        """
+        if not windows:
+            return
+        metric, partitions = windows[0].metric, max(1, len(windows[0].watermarks))
+        grains = tuple(grain for grain in COARSE_GRAINS if step_ms % GRAINS_MS[grain] == 0)
+        finest = min((GRAINS_MS[grain] for grain in grains), default=metric.pane_ms)
+        panes = partitions * max(1, step_ms // finest)
+        size = max(1, min(MAX_PANES_PER_READ // panes, max_sums_per_read(metric)))
+        for group in batched(windows, size):
+            yield group, *self._read_together(group, (*grains, "pane"))
+
+    def _read_together(
+        self, windows: Sequence[Window], grains: tuple[str, ...]
+    ) -> tuple[list[Counts | None], bool]:
+        """Return the sums of ascending windows, and whether Redis lost no data."""
+        metric, overview = windows[0].metric, windows[0].overview
+        starts = [window.start_ms or 0 for window in windows]
+        cover = self.cover(dataclasses.replace(windows[0], end_ms=windows[-1].end_ms), grains)
+
+        def index_of(pane: PaneKey) -> int:
+            return bisect.bisect_right(starts, pane.start) - 1
+
+        panes = [
+            (number, pane)
+            for number, pane in self.store.panes.find(cover)
+            if (end_ms := windows[index_of(pane)].end_ms) is None or pane.start < end_ms
+        ]
+        sums: dict[int, Counts | None] = {index: metric.zero() for index in range(len(windows))}
+        is_same_history = self.add_up(metric, panes, index_of, sums, overview)
+        return [*sums.values()], is_same_history
 
     @staticmethod
     def cover(

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from aggregator.reading.steps import duration
 from aggregator.timestamps import to_seconds
@@ -138,12 +139,14 @@ def _normalized_stretch(
     start: Start, end: Time, window: Length | None
 ) -> tuple[float | None, float | None, str | None]:
     """Return start and end in seconds since the epoch, or the length of a window as text."""
-    if isinstance(end, datetime.timedelta) or is_duration(end):
+    if end is not None and (isinstance(end, datetime.timedelta) or is_duration(end)):
         raise ValueError(f"end = {end!r}: expected a time; a duration may be a start or a window")
     length = None if window is None else length_text("window", window)
     last = None if end is None else to_seconds(end)
+    if start is None:
+        return None, last, length
     if not (isinstance(start, datetime.timedelta) or is_duration(start)):
-        return None if start is None else to_seconds(start), last, length
+        return to_seconds(start), last, length
     back = length_text("start", start)
     if length is not None:
         raise ValueError(f"start = {back!r} and window = {length!r}: expected only one of the two")
@@ -228,3 +231,9 @@ class SeriesQuery(Query):
     step: str | None = None
     all_points: bool = False
     bins: int | None = None
+
+    def of_points(self, count: int) -> SeriesQuery:
+        """Return the query of each of so many points, without start and end."""
+        cleared: dict[str, Any] = dict.fromkeys(("start", "end", "window", "step", "top", "bins"))
+        windows = max(1, count) if self.all_points else 1
+        return dataclasses.replace(self, **cleared, windows=windows)

@@ -130,10 +130,6 @@ class MetricReader(WindowReader):
         """
         return LocalPlan.answer_slices(window, query, progress)
 
-    @functools.cached_property
-    def _history(self) -> SeriesReader:
-        return SeriesReader(self)
-
     def series(
         self,
         name: str,
@@ -169,7 +165,8 @@ class MetricReader(WindowReader):
             parameters.
         """
         width = None if step is None else length_text("step", step)
-        return self._history.series(SeriesQuery(start, end, metric=name, step=width, **options))
+        query = SeriesQuery(start, end, metric=name, step=width, **options)
+        return SeriesReader(self).series(query)
 
     def backlog(self) -> Backlog:
         """Return the uncounted messages in Kafka (of the settings), and whether workers count."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable
 
 import msgspec
 import numpy as np
@@ -25,24 +25,21 @@ from aggregator.reading.frames.pictures import (
     Picture,
     Pictured,
 )
-from aggregator.reading.pane_sums import max_sums_per_read
-from aggregator.reading.plans.local import expiry_period
+from aggregator.reading.pane_sums import batched
+from aggregator.reading.plans.local import MAX_ESTIMATED_TOGETHER, expiry_period
 from aggregator.reading.plans.window_reader import WindowReader
-from aggregator.reading.query import Progress, SeriesQuery, ignore_progress
+from aggregator.reading.query import Progress, Query, SeriesQuery, ignore_progress
 from aggregator.reading.serialization import Moment, Numbers, Status, named, plain
-from aggregator.reading.series_plan import SeriesPlan, SeriesStep
+from aggregator.reading.series_plan import SeriesPlan
 from aggregator.reading.steps import duration
-from aggregator.state.pane_cover import COARSE_GRAINS
-from aggregator.state.pane_keys import GRAINS_MS
+from aggregator.reading.window import Window
 from aggregator.timestamps import from_iso, iso
 from estimators import Estimate, Metric
 from estimators.distribution import DistributionEstimate
-from estimators.estimate import Counts
 from estimators.metrics.bins import Bins
 from estimators.rounding import certainty
 
 Places = NDArray[np.intp]
-MAX_PANES_PER_READ = 20_000
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,11 +166,18 @@ class SeriesReader:
 
     def read(self, plan: SeriesPlan, progress: Progress = ignore_progress) -> Series:
         """Read and estimate a series; `progress` takes the share of the finished points."""
-        metric, query, windows = plan.window.metric, plan.query, plan.point_query.windows
+        metric, query = plan.window.metric, plan.query
+        point_query = query.of_points(len(plan.windows))
         labels, _ = metric.domain.select(query.categories)
         bins = None if query.bins is None else _bins(metric, query.bins)
-        chosen = self._largest(plan, labels)
+        chosen = None
+        if query.top is not None and query.top < len(labels) and plan.windows:
+            chosen = self._over_all_steps(plan, point_query).numbers.largest(query.top)
         shown = labels if chosen is None else tuple(labels[index] for index in chosen.tolist())
+        estimates = plan.released
+        if estimates is None:
+            estimates = self._estimates(plan, point_query, progress)
+        windows = point_query.windows
         return Series(
             metric=metric.name,
             unit=metric.unit,
@@ -188,113 +192,67 @@ class SeriesReader:
             edges=UNSET if bins is None else bins.limits.tolist(),
             target=query.target,
             points=[
-                _point(step, estimate, chosen, bins)
-                for step, estimate in zip(plan.steps, self._estimates(plan, progress), strict=True)
+                _point(window, estimate, chosen, bins)
+                for window, estimate in zip(plan.windows, estimates, strict=True)
             ],
         )
 
-    def _largest(self, plan: SeriesPlan, labels: Sequence[str]) -> Places | None:
-        """Return the indices of the shown categories, the largest first; None: all."""
-        top = plan.query.top
-        if top is None or top >= len(labels) or not plan.steps:
-            return None
+    def _over_all_steps(self, plan: SeriesPlan, query: Query) -> Estimate:
+        """Return the estimate over all steps, or the last release."""
         if plan.released is not None:
-            return plan.released[-1].numbers.largest(top)
-        full_range = plan.window.between(plan.steps[0].start_ms, plan.steps[-1].end_ms)
-        statistic, _ = self.reader.sums.read_window(full_range)
-        if statistic is None:  # the largest over the remaining steps
-            steps = self._statistics(plan, range(len(plan.steps)))
-            statistics = (statistic for _, statistic, _ in steps if statistic is not None)
-            statistic = sum(statistics, plan.window.metric.zero())
-        return self._estimate(plan, statistic, plan.steps[-1]).numbers.largest(top)
+            return plan.released[-1]
+        first, last, sums = plan.windows[0], plan.windows[-1], self.reader.sums
+        statistic, _ = sums.read_window(dataclasses.replace(last, start_ms=first.start_ms))
+        if statistic is None:  # of the steps that have not expired
+            groups = [group for _, group, _ in sums.read_steps(plan.windows, plan.step_ms)]
+            steps = (step for group in groups for step in group if step is not None)
+            statistic = sum(steps, last.metric.zero())
+        return self.reader.cached_answer(last.with_sums(statistic), query)
 
-    def _estimates(self, plan: SeriesPlan, progress: Progress) -> list[Estimate]:
-        if plan.released is not None:
-            return plan.released
-        estimates: dict[int, Estimate] = {}
-        missing: list[int] = []
-        finals: list[int] = []
-        history = self._history_key(plan)
-        keys = [(*history, step.start_ms, step.end_ms) for step in plan.steps]
-        for index, step in enumerate(plan.steps):
-            cached_estimate = self.cache.get(keys[index]) if step.status == "final" else None
-            if cached_estimate is None:
-                missing.append(index)
-            else:
-                estimates[index] = cached_estimate
+    def _estimates(self, plan: SeriesPlan, query: Query, progress: Progress) -> list[Estimate]:
+        """Return the estimate of each step; those of final steps are cached by their question."""
+        history = self._history_key(plan, query)
+        windows = {window.start_ms: window for window in plan.windows}
+        estimates = {
+            start: estimate
+            for start, window in windows.items()
+            if window.status == "final"
+            and (estimate := self.cache.get((*history, start))) is not None
+        }
+        missing = [window for start, window in windows.items() if start not in estimates]
         is_same_history = True
-        for index, statistic, is_same in self._statistics(plan, missing):
+        for group, sums, is_same in self.reader.sums.read_steps(missing, plan.step_ms):
             is_same_history = is_same  # at the end, of all reads
-            progress(len(estimates) / len(plan.steps))
-            step = plan.steps[index]
-            if statistic is None:
-                step = dataclasses.replace(step, status="expired")
-                statistic = plan.window.metric.zero()
-            estimates[index] = self._estimate(plan, statistic, step)
-            if step.status == "final":
-                finals.append(index)
-        for index in finals:
+            steps = [
+                window.expired() if statistic is None else window.with_sums(statistic)
+                for window, statistic in zip(group, sums, strict=True)
+            ]
+            for part in batched(steps, MAX_ESTIMATED_TOGETHER):
+                progress(len(estimates) / len(windows))
+                starts = [window.start_ms for window in part]
+                estimates |= zip(starts, self.reader.cached_answers(part, query), strict=True)
+        for window in missing:
+            start, estimate = window.start_ms, estimates[window.start_ms]
+            if window.status != "final" or estimate.status == "expired":
+                continue
             if is_same_history:
-                self.cache.put(keys[index], estimates[index])
-            elif estimates[index].status == "final":
-                estimates[index] = dataclasses.replace(estimates[index], status="provisional")
-        return [estimates[index] for index in range(len(plan.steps))]
+                self.cache.put((*history, start), estimate)
+            elif estimate.status == "final":
+                estimates[start] = dataclasses.replace(estimate, status="provisional")
+        return [estimates[start] for start in windows]
 
-    def _estimate(self, plan: SeriesPlan, statistic: Counts, step: SeriesStep) -> Estimate:
-        """Return the estimate of a step, from the cache or computed."""
-        window = plan.window.between(step.start_ms, step.end_ms).with_sums(statistic)
-        window = dataclasses.replace(window, status=step.status)
-        return self.reader.cached_answer(window, plan.point_query)
-
-    def _history_key(self, plan: SeriesPlan) -> tuple[Hashable, ...]:
+    def _history_key(self, plan: SeriesPlan, query: Query) -> tuple[Hashable, ...]:
         """Return the key of the estimates of final steps.
 
         Their sums change if a partition is recounted, which gives it another owner, or they expire.
         """
-        overview = plan.window.overview
-        owners = tuple(overview.partitions[n].owner.get("token") for n in plan.window.watermarks)
-        definition = self.reader.definition_hash(plan.window.metric)
-        question = plan.point_query, definition, plan.policy, plan.window.changed_ms, plan.step_ms
-        return (*question, owners, expiry_period(plan.window.metric))
-
-    def _statistics(
-        self, plan: SeriesPlan, missing: Sequence[int]
-    ) -> Iterator[tuple[int, Counts | None, bool]]:
-        """Yield the statistics of steps, from reads of bounded size; None for an expired step.
-
-        The last value is whether Redis lost no data since the plan was made.
-        """
-        metric, step = plan.window.metric, plan.step_ms
-        grains = tuple(grain for grain in COARSE_GRAINS if step % GRAINS_MS[grain] == 0)
-        finest = min((GRAINS_MS[g] for g in grains), default=metric.pane_ms)
-        panes = max(1, len(plan.window.watermarks)) * max(1, step // finest)
-        size = max(1, min(MAX_PANES_PER_READ // panes, max_sums_per_read(metric)))
-        for begin in range(0, len(missing), size):
-            group = missing[begin : begin + size]
-            sums, is_same_history = self._sums(plan, group, grains)
-            for index in group:
-                yield index, sums[index], is_same_history
-
-    def _sums(
-        self, plan: SeriesPlan, group: Sequence[int], grains: tuple[str, ...]
-    ) -> tuple[Mapping[int, Counts | None], bool]:
-        metric, origin, step_indices = plan.window.metric, plan.steps[0].start_ms, set(group)
-        part = plan.window.between(plan.steps[group[0]].start_ms, plan.steps[group[-1]].end_ms)
-        cover = self.reader.sums.cover(part, (*grains, "pane"))
-        panes = [
-            (number, key)
-            for number, key in self.reader.store.panes.find(cover)
-            if (key.start - origin) // plan.step_ms in step_indices
-        ]
-        sums: dict[int, Counts | None] = {index: metric.zero() for index in group}
-        is_same_history = self.reader.sums.add_up(
-            metric,
-            panes,
-            lambda pane: (pane.start - origin) // plan.step_ms,
-            sums,
-            plan.window.overview,
+        window = plan.window
+        owners = tuple(
+            window.overview.partitions[number].owner.get("token") for number in window.watermarks
         )
-        return sums, is_same_history
+        definition, policy = self.reader.definition_hash(window.metric), plan.policy
+        question = query, definition, policy, window.changed_ms, plan.step_ms
+        return (*question, owners, expiry_period(window.metric))
 
 
 def _bins(metric: Metric, count: int) -> Bins:
@@ -307,15 +265,15 @@ def _bins(metric: Metric, count: int) -> Bins:
     return metric.domain.merged(count)
 
 
-def _point(step: SeriesStep, estimate: Estimate, chosen: Places | None, bins: Bins | None) -> Point:
+def _point(window: Window, estimate: Estimate, chosen: Places | None, bins: Bins | None) -> Point:
     shown = estimate.numbers
     numbers = (shown.shown, shown.lower, shown.upper, shown.value)
     value, lower, upper, unbiased = (
         plain(x if chosen is None else np.asarray(x)[chosen]) for x in numbers
     )
     return Point(
-        start=iso(step.start_ms),
-        end=iso(step.end_ms),
+        start=iso(window.start_ms),  # type: ignore[arg-type]
+        end=iso(window.end_ms),  # type: ignore[arg-type]
         status=estimate.status,  # type: ignore[arg-type]
         value=value,
         lower=lower,

@@ -18,8 +18,8 @@ CELLS_PER_NUMBER = 50
 """Cells of a sum that are read and added in the time that one number is estimated."""
 ESTIMATES_PER_COMPARISON = 10
 """The cost of a comparison, in estimates."""
-ROUND_STEPS = [f"{n}{u}" for u, ns in (("s", (1, 5, 15, 30)), ("m", (1, 5, 15, 30))) for n in ns]
-ROUND_STEPS += ["1h", "3h", "6h", "12h", "1d", "2d", "1w", "2w", "4w"]
+ROUND_STEPS = "1s 5s 15s 30s 1m 5m 15m 30m 1h 3h 6h 12h 1d 2d 1w 2w 4w"
+ROUND_STEPS_MS = [*map(milliseconds, ROUND_STEPS.split())]
 
 
 def whole_panes(metric: Metric, step: str) -> int:
@@ -46,7 +46,7 @@ def default_step(metric: Metric, first: int, last: int, max_points: int) -> int:
     first, last, max_points : int
     """
     points = min(DEFAULT_SERIES_POINTS, max_points)
-    for step in (metric.pane_ms, *map(milliseconds, ROUND_STEPS)):
+    for step in (metric.pane_ms, *ROUND_STEPS_MS):
         if step % metric.pane_ms == 0 and _points(first, last, step) <= points:
             return step
     return _smallest(metric, first, last, points)

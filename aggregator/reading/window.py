@@ -104,9 +104,15 @@ class Window:
         """Return the window with the statistic of its reports."""
         return dataclasses.replace(self, content=WindowStatistic(statistic))
 
-    def between(self, start_ms: int, end_ms: int) -> Window:
-        """Return the window with other edges."""
-        return dataclasses.replace(self, start_ms=start_ms, end_ms=end_ms)
+    def between(self, start_ms: int, end_ms: int, status: str) -> Window:
+        """Return the window with other edges and status.
+
+        Parameters
+        ----------
+        start_ms, end_ms, status
+            As in the window.
+        """
+        return dataclasses.replace(self, start_ms=start_ms, end_ms=end_ms, status=status)
 
     def expired(self) -> Window:
         """Return the window as expired, without sums."""

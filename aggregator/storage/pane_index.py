@@ -410,19 +410,19 @@ class _TotalsRequest:
         is_current, values = parsing.are_sizes_current(stamp[2:]), iter(replies)
         guesses: list[list[bytes]] = []
         are_closed_stored: list[bool] = []
-        for position, (total, (is_closed_stored, *are_open)) in enumerate(
+        for index, (total, (is_closed_stored, *are_open)) in enumerate(
             zip(self._totals, [next(values) for _ in self._totals], strict=True)
         ):
-            size, panes = indexes[2 * position : 2 * position + 2]
-            min_size = index_sizes[position] if is_current else None
-            parsing.require_index(self.prefix, total.index, indexed[position], min_size, size)
+            size, panes = indexes[2 * index : 2 * index + 2]
+            min_size = index_sizes[index] if is_current else None
+            parsing.require_index(self.prefix, total.index, indexed[index], min_size, size)
             members = self._members(total, panes)
-            guesses.append(self._guess(total, marks[position], members))
+            guesses.append(self._guess(total, marks[index], members))
             are_closed_stored.append(bool(is_closed_stored))
             opened = [name for name, is_open in zip(members, are_open, strict=True) if is_open]
-            if len(opened) == self._limits[position] < size:
-                self._limits[position] *= NEWEST_GROWTH
-            elif opened == guesses[position]:
+            if len(opened) == self._limits[index] < size:
+                self._limits[index] *= NEWEST_GROWTH
+            elif opened == guesses[index]:
                 continue
             self._opened[total.metric] = {*opened}
             raise consistent_read.GuessMissedError

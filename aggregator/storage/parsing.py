@@ -59,6 +59,14 @@ def readable(reply: Any) -> Any:
     return reply
 
 
+def hash_fields(reply: Any, names: Sequence[str] | None) -> dict[bytes, bytes]:
+    """Return the fields of a hash from the reply to HGETALL, or to HMGET with these names."""
+    if names is None:
+        return dict(readable(reply))
+    values = zip(names, readable(reply), strict=True)
+    return {name.encode(): value for name, value in values if value is not None}
+
+
 def text(key: str, value: bytes) -> str:
     """Return a value as text.
 

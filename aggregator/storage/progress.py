@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aggregator.errors import StateUnreadable
@@ -79,10 +80,9 @@ class ProgressRequest:
             Of the partitions.
         replies : sequence
         """
-        topic_replies, *partition_replies = replies
-        stored_policies, opened = map(readable, topic_replies)
-        policies = _fields(stored_policies, self._policy_fields)
-        rounds = _fields(opened, self._round_fields)
+        (stored_policies, opened), *partition_replies = replies
+        policies = parsing.hash_fields(stored_policies, self._policy_fields)
+        rounds = parsing.hash_fields(opened, self._round_fields)
         partitions, unreadable = {}, {}
         for number, parts in zip(numbers, partition_replies, strict=True):
             try:
@@ -98,34 +98,27 @@ class ProgressRequest:
         )
 
     def _partition(self, prefix: str, replies: Sequence[Any]) -> PartitionProgress:
-        owner, counts, marks, *extras = map(readable, replies)
-        owner, marks = _fields(owner, self._owner_fields), _fields(marks, self._mark_fields)
-        counts = _fields(counts, self._count_fields)
+        hashes, edges = replies[:3], replies[3:]
+        names = self._owner_fields, self._count_fields, self._mark_fields
+        owner, counts, marks = map(parsing.hash_fields, hashes, names)
         progress = PartitionProgress(
             parsing.owner(f"{prefix}:owner", owner),
             parsing.watermarks(f"{prefix}:watermarks", marks),
             parsing.counts(f"{prefix}:counts", counts),
         )
         if self._metrics is None:
-            return dataclasses.replace(progress, age_ms=parsing.age(*extras))
+            return dataclasses.replace(progress, age_ms=parsing.age(*map(readable, edges)))
         extents = {}
-        for key, first, last in zip(self._keys, extras[::2], extras[1::2], strict=True):
-            index = f"{prefix}:index:pane:{key}"
-            if first and last:
-                extents[key] = parsing.start(index, first[0])[0], parsing.start(index, last[0])[0]
+        for key, first, last in zip(self._keys, edges[::2], edges[1::2], strict=True):
+            parse = functools.partial(parsing.start, f"{prefix}:index:pane:{key}")
+            starts = [*dict(map(parse, [*readable(first), *readable(last)]))]
+            if starts:
+                extents[key] = starts[0], starts[-1]
         return dataclasses.replace(progress, extents=extents)
 
 
 def _hash_command(key: str, names: Sequence[str] | None) -> Command:
     return ("HGETALL", key) if names is None else ("HMGET", key, *names)
-
-
-def _fields(reply: Any, names: Sequence[str] | None) -> dict[bytes, bytes]:
-    """Return the fields of a hash from the reply to :func:`_hash_command`."""
-    if names is None:
-        return dict(reply)
-    values = zip(names, reply, strict=True)
-    return {name.encode(): value for name, value in values if value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,6 +248,24 @@ class TopicProgress:
             if progress.is_intact
         )
 
+    def extent(self, key: str, partitions: Iterable[int]) -> tuple[int, int] | None:
+        """Return the starts of a metric key's first and last pane, in ms since the epoch.
+
+        Parameters
+        ----------
+        key : str
+            Of one of the metrics whose progress was asked for by name.
+        partitions : iterable of int
+
+        Returns
+        -------
+        tuple or None
+            None: there is no pane.
+        """
+        extents = [(self.partitions[number].extents or {}).get(key) for number in partitions]
+        panes = [extent for extent in extents if extent is not None]
+        return (min(panes)[0], max(last for _, last in panes)) if panes else None
+
     def history_commands(self, topic: str) -> list[Command]:
         """Return the commands for :meth:`is_continued`, which follow the last read."""
         return [_hash_command(f"{tag(topic, n)}:owner", OWNER_FACTS) for n in self.partitions]
@@ -267,6 +278,6 @@ class TopicProgress:
         later = {}
         for number, reply in zip(self.partitions, replies, strict=True):
             with contextlib.suppress(StateUnreadable):
-                owner = parsing.owner("owner", _fields(readable(reply), OWNER_FACTS))
+                owner = parsing.owner("owner", parsing.hash_fields(reply, OWNER_FACTS))
                 later[number] = PartitionProgress(owner, {}, {})
         return self.continues_in(TopicProgress(later, {}))

@@ -99,6 +99,29 @@ def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
     return np.array([min(1.0, chi_square_tail(levels.size, x)) for x in statistics.tolist()])
 
 
+def are_surely_homogeneous(law: Law, means: Floats) -> NDArray[np.bool_]:
+    """Return whether :func:`heterogeneity` of windows is 1 for certain, shape (windows,).
+
+    Parameters
+    ----------
+    law : Law
+        In rows. In all of them the same levels have 25 reports.
+    means : ndarray of float64, shape (windows, levels, k)
+    """
+    windows, _, k = means.shape
+    levels = np.flatnonzero(law.counts[0] >= MIN_REPORTS)
+    if levels.size < 2 or not k:
+        return np.zeros(windows, dtype=np.bool_)
+    laws = law.rows(np.repeat(np.arange(windows), k))
+    columns, n = np.moveaxis(means, 1, 0).reshape(means.shape[1], -1)[levels], laws.counts.T[levels]
+    scores = _scores(laws, levels, n, columns)
+    pooled = _pooled(columns, _precision(laws).T[levels], -1.0)
+    statistic = _statistic(scores, pooled[None], np.arange(pooled.size)).reshape(windows, k)
+    return np.array(
+        [k * chi_square_tail(levels.size, x) >= 1 for x in statistic.max(axis=1).tolist()]
+    )
+
+
 def _scores(law: Law, levels: NDArray[np.intp], n: Floats, means: Floats) -> Scores:
     """Return the scores of levels; `n` and `means` have the shape (levels, k)."""
     contrast, offset = law.contrast[levels, None], law.offsets[levels, None]

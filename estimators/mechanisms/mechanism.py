@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from estimators.bounds.heterogeneity import MIN_REPORTS
 from estimators.errors import ReportError, shortened
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact.randomness import Bits
@@ -186,8 +187,28 @@ class Mechanism(ABC):
         """Return the estimate for a question from a statistic's table, in the mechanism's units."""
 
     def estimate_each(self, tables: Counts, question: Question) -> list[Estimate]:
-        """Return :meth:`estimate` of windows; `tables` has the shape (windows, levels, columns)."""
-        return [self.estimate(table, question) for table in tables]
+        """Return :meth:`estimate` of windows; `tables` has the shape (windows, levels, columns).
+
+        Those in which the same levels are in use are estimated together.
+        """
+        counts = tables[..., 0]
+        used = (counts > 0).astype(np.int64) + (counts >= MIN_REPORTS)
+        patterns, group = np.unique(used, axis=0, return_inverse=True)
+        estimates: dict[int, Estimate] = {}
+        for number in range(len(patterns)):
+            rows = np.flatnonzero(group.ravel() == number)
+            together = self.estimate_alike(tables[rows], question) if rows.size > 1 else None
+            if together is None:
+                together = [self.estimate(tables[row], question) for row in rows.tolist()]
+            estimates |= zip(rows.tolist(), together, strict=True)
+        return [estimates[row] for row in range(len(tables))]
+
+    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
+        """Return the estimates of windows in which the same levels are in use.
+
+        None: it has no faster way than one by one. `tables`, shape (windows, levels, columns).
+        """
+        return None
 
     @abstractmethod
     def privacy_ratio(self, level: int) -> Fraction:

@@ -186,6 +186,10 @@ class Projection(SupportCounts):
         effective = 1 / (4 * (law.worst_variance + 1 / self.rows))
         return self._build_estimate(question, counts, shares, value, bounds, effective, p_value)
 
+    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
+        """Estimate windows together if no column is random."""
+        return None if self.random else super().estimate_alike(tables, question)
+
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports agree with the category's column."""
         index = reports.astype(np.int64)

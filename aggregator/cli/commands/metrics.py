@@ -62,14 +62,12 @@ def metrics(settings: Settings, output: Output) -> None:
     try:
         store = opened_store(settings)
         reader = MetricReader(store, defined)
-        has_counted = bool(store.overview().partitions)
-        if not has_counted:
+        overview = store.overview()
+        if not overview.partitions:
             click.echo(f"{NOTHING_COUNTED.format(settings.topics.reports)}\n", err=True)
-        for name, metric in defined.items() if has_counted else ():
-            overview = store.overview()
+        for name, metric in defined.items() if overview.partitions else ():
             left_out.append(find_uncounted_reports(reader, overview, metric))
             counted[name] = _read_counts(reader, overview, metric, left_out[-1])
-        overview = store.overview()
         nameless = UncountedReports("", refused_reports(overview, ""))
         stopped = [f"warning    {why}" for why in halted_partitions(overview)]
     except StoreUnreachable as error:

@@ -8,7 +8,7 @@ from aggregator.features.comparisons.compared import CompareQuery
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.window import last_edges
 from aggregator.state.pane_keys import metric_key
-from aggregator.storage.progress import TopicProgress
+from aggregator.state.watermark import NO_TIME
 from estimators import LocalMetric
 
 Period = Literal["1h", "24h", "7d", "30d", "90d"]
@@ -16,9 +16,7 @@ PERIODS: tuple[str, ...] = get_args(Period)
 """The periods on offer."""
 
 
-def change_query(
-    reader: MetricReader, overview: TopicProgress, name: str, period: str | None
-) -> CompareQuery | None:
+def change_query(reader: MetricReader, name: str, period: str | None) -> CompareQuery | None:
     """Return the query of a change: the last closed panes against as many panes before them.
 
     All changes on offer hold together at one look: beta is shared by all metrics that can be
@@ -27,7 +25,6 @@ def change_query(
     Parameters
     ----------
     reader : MetricReader
-    overview : TopicProgress
     name : str
     period : str or None
         One of :data:`PERIODS`, widened to whole panes; None: the longest that the metric has twice.
@@ -46,9 +43,10 @@ def change_query(
     """
     metric = LocalMetric.require(reader.metric(name))
     key = metric_key(name, metric.revision)
-    extent = reader.store.panes.extent(key, [*overview.partitions])
-    closed = reader.finality_watermarks(overview).get(name)
-    if extent is None or closed is None:
+    progress = reader.progress(name)
+    progress.require_readable()
+    extent, closed = progress.extent(key, progress.partitions), progress.closed(key)
+    if extent is None or closed == NO_TIME:
         return None
     newest = min(extent[1] + metric.pane_ms, metric.pane_start(closed)) - metric.pane_ms
     for offered in reversed(PERIODS) if period is None else (period,):

@@ -172,7 +172,7 @@ async def change(service: Service, request: Request) -> Response:
 
     def compute() -> Response:
         with invalid_as_problem():
-            query = change_query(reader, reader.store.overview(), name, period)
+            query = change_query(reader, name, period)
             changes = [] if query is None else compare_all(reader, name, query, stop_if_abandoned)
         return as_json(ComparisonsAnswer(comparisons=[*map(comparison_answer, changes)]))
 

@@ -54,7 +54,7 @@ def describe_discovery(
     elif closed is not None and end is None:
         end = closed / 1000
         key = metric_key(metric.name, metric.revision)
-        extent = reader.store.panes.extent(key, [*overview.partitions])
+        extent = overview.extent(key, overview.partitions)
         first = closed if extent is None else extent[0]
         reading = max(1, (closed - first) // metric.pane_ms)
     return reader.describe(overview, name, Query(start, end)), reading

@@ -12,7 +12,7 @@ from aggregator.reading.coverage import THIS_WINDOW
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.plans.base import UNSHARED_BOUNDS, ReadingPlan
 from aggregator.reading.query import Query, SeriesQuery
-from aggregator.reading.series_plan import SeriesPlan, SeriesStep
+from aggregator.reading.series_plan import SeriesPlan
 from aggregator.reading.window import Release, Window
 from aggregator.storage.progress import TopicProgress
 from estimators import Estimate, TrustedMetric
@@ -97,12 +97,12 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
             metric, self.key, window.start_ms, window.end_ms, max_points
         )
         estimates = [select(metric, release.estimate, query) for release in releases]
-        shown_steps = [
-            SeriesStep(release.start_ms, release.start_ms + metric.pane_ms, release.estimate.status)
+        windows = [
+            window.between(start, start + metric.pane_ms, release.estimate.status)
             for release in releases
-            if release.start_ms is not None
+            if (start := release.start_ms) is not None
         ]
-        return SeriesPlan(query, window, metric.pane_ms, shown_steps, estimates)
+        return SeriesPlan(query, window, metric.pane_ms, windows, estimates)
 
 
 def none_yet(metric: TrustedMetric, policy: str) -> Estimate:

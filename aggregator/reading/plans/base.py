@@ -103,15 +103,9 @@ class ReadingPlan(ABC, Generic[M]):
         self, overview: TopicProgress, partitions: Collection[int]
     ) -> tuple[int, int] | None:
         """Return the starts of the metric's first and last pane in partitions, in ms, or None."""
-        extents: list[tuple[int, int]] = []
-        for number in partitions:
-            known = overview.partitions[number].extents
-            if known is None:  # an overview of all metrics
-                return self.store.panes.extent(self.key, [*partitions])
-            extents += [known[self.key]] if self.key in known else []
-        if not extents:
-            return None
-        return min(start for start, _ in extents), max(end for _, end in extents)
+        if any(overview.partitions[number].extents is None for number in partitions):
+            return self.store.panes.extent(self.key, [*partitions])
+        return overview.extent(self.key, partitions)
 
     def window(
         self,

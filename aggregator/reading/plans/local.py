@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 
 from aggregator.reading import steps
 from aggregator.reading.coverage import count_alternatives, coverage_text
 from aggregator.reading.grouping import Grouping
+from aggregator.reading.pane_sums import batched
 from aggregator.reading.plans.base import ReadingPlan
 from aggregator.reading.query import Progress, Query, SeriesQuery, ignore_progress
-from aggregator.reading.series_plan import SeriesPlan, SeriesStep
+from aggregator.reading.series_plan import SeriesPlan
 from aggregator.reading.slices.estimates import SliceEstimate, Slices, SliceTables
-from aggregator.reading.window import SliceSums, Window, WindowStatistic, widened, window_status
+from aggregator.reading.window import SliceSums, Window, widened, window_status
 from aggregator.storage.progress import TopicProgress
 from estimators import Estimate, LocalMetric, Metric
 
+MAX_ESTIMATED_TOGETHER = 64
+"""Windows or slices, after which a client that has left is noticed."""
 EXPIRY_PERIOD_MS = 60_000
 """The lifetime of a cached answer from panes that expire."""
 
@@ -65,47 +69,56 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         return read_window
 
     @staticmethod
-    def answer(window: Window, query: Query, simultaneous: int = 1) -> Estimate:
-        """Return the estimate from the sums of a window.
+    def answer(window: Window, query: Query) -> Estimate:
+        """Return the estimate from the sums of a window."""
+        return LocalPlan.answer_each([window], query)[0]
+
+    @staticmethod
+    def answer_each(
+        windows: Sequence[Window], query: Query, simultaneous: int = 1
+    ) -> list[Estimate]:
+        """Return the estimates from the sums of a metric's windows, which are computed together.
 
         Parameters
         ----------
-        window : Window
+        windows : sequence of Window
         query : Query
         simultaneous : int
             The number of answers that share beta.
+
+        Raises
+        ------
+        ValueError
+            If the query does not fit the metric.
         """
-        metric, beta = window.metric, query.beta
-        assert isinstance(metric, LocalMetric)  # noqa: S101
-        if window.is_running_total and not window.slides:
-            query.refuse_several(
-                "expected a window, or a start and an end; a running total has one start"
-            )
+        metric, beta = LocalMetric.require(windows[0].metric), query.beta
+        questions: defaultdict[tuple[str, str, int | None, int], list[int]] = defaultdict(list)
+        for index, window in enumerate(windows):
+            if window.is_running_total and not window.slides:
+                query.refuse_several(
+                    "expected a window, or a start and an end; a running total has one start"
+                )
+            bound = window.bound if query.bound == "auto" else query.bound
+            policy = window.policy if query.weights is None else query.weights
+            alternatives = count_alternatives(window, query)
+            questions[bound, policy, window.panes, alternatives].append(index)
         if not 0 < beta < 1:
             raise ValueError(f"beta = {beta!r}: expected a probability between 0 and 1")
-        bound = window.bound if query.bound == "auto" else query.bound
-        alternatives = count_alternatives(window, query)
-        estimate = metric.estimate(
-            window.sums,
-            beta / (alternatives * query.windows * simultaneous),
-            window.policy if query.weights is None else query.weights,
-            bound,
-            query.target,
-            categories=query.categories,
-            simultaneous=query.simultaneous,
-            panes=window.panes,
-        )
-        if window.status == "expired":
-            return estimate.unknown("expired")
-        too_few = estimate.reports < metric.minimum_reports and window.status != "not_ready"
-        return dataclasses.replace(
-            estimate,
-            beta=beta,
-            status="too_few_reports" if too_few else window.status,
-            covers=coverage_text(window, estimate, query),
-            chosen_among=alternatives,
-            weights_fixed=query.weights_fixed,
-        )
+        estimates: dict[int, Estimate] = {}
+        for (bound, policy, panes, alternatives), indices in questions.items():
+            computed = metric.estimate_each(
+                [windows[index].sums for index in indices],
+                beta / (alternatives * query.windows * simultaneous),
+                bound,
+                query.categories,
+                panes,
+                weights=policy,
+                target=query.target,
+                simultaneous=query.simultaneous,
+            )
+            for index, estimate in zip(indices, computed, strict=True):
+                estimates[index] = _stated(estimate, windows[index], query, alternatives)
+        return [estimates[index] for index in range(len(windows))]
 
     @staticmethod
     def count_sharing_slices(window: Window, query: Query, reports: Sequence[int]) -> int:
@@ -147,17 +160,18 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         reports = [int(metric.counts(row).sum()) for row in statistics]
         simultaneous = cls.count_sharing_slices(window, query, reports)
         ordered = grouping.order(reports)
-        estimates = []
         shown = ordered[: query.top]
-        for index, group in enumerate(shown):
-            progress(index / len(shown))
-            slice_window = dataclasses.replace(window, content=WindowStatistic(statistics[group]))
-            estimate = None
-            if reports[group] >= metric.minimum_reports:
-                estimate = cls.answer(slice_window, query, simultaneous)
-            estimates.append(SliceEstimate(grouping.slice(group), reports[group], estimate))
-        left_out = len(ordered) - len(estimates)
-        return Slices(window, query, tuple(estimates), simultaneous, left_out)
+        estimated = [group for group in shown if reports[group] >= metric.minimum_reports]
+        estimates: dict[int, Estimate] = {}
+        for groups in batched(estimated, MAX_ESTIMATED_TOGETHER):
+            progress(len(estimates) / len(estimated))
+            windows = [window.with_sums(statistics[group]) for group in groups]
+            estimates |= zip(groups, cls.answer_each(windows, query, simultaneous), strict=True)
+        slices = [
+            SliceEstimate(grouping.slice(group), reports[group], estimates.get(group))
+            for group in shown
+        ]
+        return Slices(window, query, tuple(slices), simultaneous, len(ordered) - len(shown))
 
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
         """Return the steps of a series in whole panes, by default about 200."""
@@ -174,11 +188,11 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         step = requested_step or steps.default_step(metric, first, last, max_points)
         steps.check_points(metric, first, last, step, max_points)
         closed = window.overview.closed(self.key)
-        series_steps = []
+        windows = []
         for start in range(first - first % step, last, step):
             status = window_status(window.watermarks, closed, start + step)
-            series_steps.append(SeriesStep(start, start + step, status))
-        return SeriesPlan(query, window, step, series_steps)
+            windows.append(window.between(start, start + step, status))
+        return SeriesPlan(query, window, step, windows)
 
     def _range(self, window: Window) -> tuple[int | None, int | None]:
         """Return the start and end of a series, by default those of the stored panes."""
@@ -193,3 +207,18 @@ class LocalPlan(ReadingPlan[LocalMetric]):
             first = oldest if first is None else first
             last = newest + metric.pane_ms if last is None else last
         return first, last
+
+
+def _stated(estimate: Estimate, window: Window, query: Query, alternatives: int) -> Estimate:
+    """Return an estimate with its status, and what its bounds cover."""
+    if window.status == "expired":
+        return estimate.unknown("expired")
+    too_few = estimate.reports < window.metric.minimum_reports and window.status != "not_ready"
+    return dataclasses.replace(
+        estimate,
+        beta=query.beta,
+        status="too_few_reports" if too_few else window.status,
+        covers=coverage_text(window, estimate, query),
+        chosen_among=alternatives,
+        weights_fixed=query.weights_fixed,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -67,18 +67,21 @@ class WindowReader:
         """Return :meth:`answer`, from the cache if the window's sums were estimated before."""
         if not isinstance(window.content, WindowStatistic):
             return self.answer(window, query)
-        definition = self.definition_hash(window.metric)
-        start, changed, panes = window.start_ms, window.changed_ms, window.panes
-        was_changed = changed is not None and (start is None or start < changed)
-        width: object = (start, window.end_ms) if panes is None else panes
-        facts = window.status, window.policy, window.slides, was_changed, width
-        digest = hashlib.blake2b(window.content.statistic.tobytes(), digest_size=16).digest()
-        key = (definition, statement_of(query), facts, digest)
-        estimate = self.estimates.get(key)
-        if estimate is None:
-            estimate = self.answer(window, query)
-            self.estimates.put(key, estimate)
-        return estimate
+        return self.cached_answers([window], query)[0]
+
+    def cached_answers(self, windows: Sequence[Window], query: Query) -> list[Estimate]:
+        """Return :meth:`cached_answer` of each of a metric's windows with their sums."""
+        definition, statement = self.definition_hash(windows[0].metric), statement_of(query)
+        keys = [(definition, statement, *_sums_key(window)) for window in windows]
+        cached = ((key, self.estimates.get(key)) for key in keys)
+        estimates = {key: estimate for key, estimate in cached if estimate is not None}
+        missing = {key: w for key, w in zip(keys, windows, strict=True) if key not in estimates}
+        if missing:
+            computed = LocalPlan.answer_each([*missing.values()], query)
+            for key, estimate in zip(missing, computed, strict=True):
+                self.estimates.put(key, estimate)
+                estimates[key] = estimate
+        return [estimates[key] for key in keys]
 
     def window(self, name: str, query: Query = RUNNING_TOTAL) -> Window:
         """Return a window with its content; errors as for :meth:`describe`."""
@@ -195,3 +198,12 @@ class WindowReader:
             if not isinstance(metric, SearchMetric)
         }
         return {name: closed for name, closed in watermarks.items() if closed != NO_TIME}
+
+
+def _sums_key(window: Window) -> tuple[Hashable, ...]:
+    """Return the sums of a window, and all else of it on which its estimate depends."""
+    start, changed, panes = window.start_ms, window.changed_ms, window.panes
+    was_changed = changed is not None and (start is None or start < changed)
+    width = (start, window.end_ms) if panes is None else panes
+    digest = hashlib.blake2b(window.sums.tobytes(), digest_size=16).digest()
+    return window.status, window.policy, window.slides, was_changed, width, digest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -179,14 +179,18 @@ class SliceTables:
         """
 
         def read(keys: list[str], ask: Ask) -> tuple[dict[str, Counts], Counts | None, bool]:
-            tables = self._empty_tables(keys)
-            keys = [key for key in keys if len(tables[_name(key)])]  # other codes are unknown
+            slicings = {key: self._slicing(_name(key)) for key in keys}
+            widths = {key: slicing.pane_ms for key, slicing in slicings.items() if slicing}
+            tables = {
+                _name(key): np.zeros((slicing.size, cells), dtype=np.int64)
+                for key, slicing in slicings.items()
+                if slicing  # else the meaning of its codes is unknown
+            }
             read_all = self._read_totals if window.is_running_total else self._read_panes
-            return tables, *read_all(window, keys, tables, ask)
+            return tables, *read_all(window, widths, tables, ask)
 
-        partitions = [*window.watermarks]
+        partitions, cells = [*window.watermarks], self._metric.zero().size
         tables, total, is_same = self._store.panes.read_slices(self._key, partitions, read)
-        cells = self._metric.zero().size
         sums, counted = np.zeros((grouping.size, cells), dtype=np.int64), 0
         for name, statistics in tables.items():
             slicing = self._slicing(name)
@@ -196,23 +200,12 @@ class SliceTables:
         reports = 0 if total is None else int(self._metric.counts(total).sum())
         return SliceSums(sums, min(1.0, counted / reports) if reports else None), is_same
 
-    def _empty_tables(self, keys: Iterable[str]) -> dict[str, Counts]:
-        """Return a table of zeros by code for each slicing; without codes for an unknown one."""
-        slicings = {name: self._slicing(name) for name in map(_name, keys)}
-        return {
-            name: np.zeros(
-                (0 if slicing is None else slicing.size, self._metric.zero().size), dtype=np.int64
-            )
-            for name, slicing in slicings.items()
-        }
-
     def _read_totals(
-        self, window: Window, keys: Sequence[str], tables: dict[str, Counts], ask: Ask
+        self, window: Window, widths: Mapping[str, int], tables: dict[str, Counts], ask: Ask
     ) -> tuple[Counts | None, bool]:
         """Add the running totals of chunks to the tables; return that of the metric."""
         partitions, metric = [*window.watermarks], self._metric
         size = max(CHUNK_BYTES, metric.zero().nbytes)
-        widths = {key: self._width_ms(key) for key in keys}
         wanted: list[Total[Any]] = [
             Total(key, partitions, size, self._merged, width, open_panes(width, metric))
             for key, width in widths.items()
@@ -229,11 +222,11 @@ class SliceTables:
         return total, True
 
     def _read_panes(
-        self, window: Window, keys: Sequence[str], tables: dict[str, Counts], ask: Ask
+        self, window: Window, widths: Mapping[str, int], tables: dict[str, Counts], ask: Ask
     ) -> tuple[Counts | None, bool]:
         """Add the chunks of a window's panes to the tables; return the sum of the metric's."""
         sums, metric = self._sums, self._metric
-        cover = [*sums.cover(window, (SLICES_DAY, SLICES), keys), *sums.cover(window)]
+        cover = [*sums.cover(window, (SLICES_DAY, SLICES), [*widths]), *sums.cover(window)]
         size = max(CHUNK_BYTES, metric.zero().nbytes)
         total: Counts | None = metric.zero()
 
@@ -288,11 +281,6 @@ class SliceTables:
         if current_slicing is not None and current_slicing.key == name:
             return current_slicing
         return self._earlier_slicings.get(name)
-
-    def _width_ms(self, key: str) -> int:
-        slicing = self._slicing(_name(key))
-        assert slicing is not None  # noqa: S101
-        return slicing.pane_ms
 
     @functools.cached_property
     def _earlier_slicings(self) -> dict[str, Slicing]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.bounds.signs.law import Law
 from estimators.bounds.signs.noise import log_laplace_remainder
@@ -19,16 +20,24 @@ SEARCH_STRIDE = 8  # of so many limits one is searched for first, the others fro
 
 
 # Theorem 1 of docs/proofs/inversion.md
-def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
+def lower_limit(
+    law: Law, observed: Floats, log_p: float, sizes: NDArray[np.intp] | None = None
+) -> Floats:
     """Return a theta that each observed sum rejects as too small, or -1, shape (k,).
 
-    Parameters are as in :func:`estimators.bounds.signs.limits.limits`; the sums ascend, or have a
-    law each.
+    Parameters
+    ----------
+    law, observed, log_p
+        As in :func:`estimators.bounds.signs.limits.limits`: the sums ascend, or have a law each.
+    sizes : ndarray of int, optional
+        So many sums that follow each other have the same law, and ascend.
     """
     if law.is_binomial:
         limits = _clopper_pearson_limits(law, observed, log_p)
     else:
-        limits = _chernoff_limits(law, observed, log_p)[0]
+        if sizes is None:
+            sizes = np.array([observed.size] if law.counts.ndim == 1 else [1] * observed.size)
+        limits = _chernoff_limits(law, observed, log_p, sizes)[0]
         if law.rate is not None:
             limits = np.maximum(limits, _noisy_limits(law, law.rate, observed, log_p, limits))
     return np.maximum(limits - (THETA_ROUNDING + law.offset_rounding), -1.0)
@@ -53,14 +62,39 @@ def _clopper_pearson_limits(law: Law, observed: Floats, log_p: float) -> Floats:
     return np.clip(limits, -1.0, 1.0)
 
 
-def _chernoff_limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
-    """Return rejected thetas and their tilts: first for some sums, then for the others."""
-    if observed.size <= 4 * SEARCH_STRIDE or law.counts.ndim > 1:
-        return _search(law, observed, log_p, None)
-    sparse_sums = np.append(observed[::SEARCH_STRIDE], observed[-1])
-    theta, tilt = _chernoff_limits(law, sparse_sums, log_p)
-    start = np.interp(observed, sparse_sums, theta), np.interp(observed, sparse_sums, tilt)
-    return _search(law, observed, log_p, start)
+def _chernoff_limits(
+    law: Law, observed: Floats, log_p: float, sizes: NDArray[np.intp]
+) -> tuple[Floats, Floats]:
+    """Return rejected thetas and their tilts: of many sums first for some, then for the others."""
+    limits = np.empty((2, observed.size))
+    is_many = np.repeat(sizes > 4 * SEARCH_STRIDE, sizes)
+    few = np.flatnonzero(~is_many)
+    if few.size:
+        limits[:, few] = _search(_laws_of(law, few), observed[few], log_p, None)
+    if few.size == observed.size:
+        return limits[0], limits[1]
+    begins = np.cumsum(sizes) - sizes
+    groups = [
+        np.arange(begin, begin + size)
+        for begin, size in zip(begins.tolist(), sizes.tolist(), strict=True)
+        if size > 4 * SEARCH_STRIDE
+    ]
+    sparse_groups = [np.append(group[::SEARCH_STRIDE], group[-1]) for group in groups]
+    sparse, sparse_sizes = np.concatenate(sparse_groups), np.array([*map(len, sparse_groups)])
+    nearby = _chernoff_limits(_laws_of(law, sparse), observed[sparse], log_p, sparse_sizes)
+    ends, many = np.cumsum(sparse_sizes).tolist(), np.flatnonzero(is_many)
+    start = np.empty((2, observed.size))
+    for group, sparse_group, end in zip(groups, sparse_groups, ends, strict=True):
+        part = slice(end - sparse_group.size, end)
+        for row, values in enumerate(nearby):
+            start[row, group] = np.interp(observed[group], observed[sparse_group], values[part])
+    limits[:, many] = _search(_laws_of(law, many), observed[many], log_p, tuple(start[:, many]))
+    return limits[0], limits[1]
+
+
+def _laws_of(law: Law, sums: NDArray[np.intp]) -> Law:
+    """Return the laws of some sums."""
+    return law.rows(sums) if law.counts.ndim > 1 else law
 
 
 def _noisy_limits(law: Law, rate: Floats, observed: Floats, log_p: float, theta: Floats) -> Floats:
@@ -80,7 +114,7 @@ def _noisy_limits(law: Law, rate: Floats, observed: Floats, log_p: float, theta:
 
 
 def _search(
-    law: Law, observed: Floats, log_p: float, start: tuple[Floats, Floats] | None
+    law: Law, observed: Floats, log_p: float, start: tuple[Floats, ...] | None
 ) -> tuple[Floats, Floats]:
     """Return rejected thetas and their tilts, from nearby ones if there are any."""
     log_p_goal = log_p - LOG_P_SAFETY

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple, Self
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from estimators.exact import discrete_laplace
 
 VARIANCE_PIECES = 16  # of the range of an unknown variance: finer ones gain less than 1% of a width
 MAX_SIGN_TILT = 8.0  # of tilt times s_l: a steeper tilt gains nothing and loses digits
+
+
+AnyLaw = TypeVar("AnyLaw", bound="Law")
 
 
 class Cumulant(NamedTuple):
@@ -119,7 +123,7 @@ class Law:
         by_tilt = np.vecdot(tilted, self.counts * self.coefficient)
         curvature = np.vecdot(spread, self.counts * square)
         if self.offset is not None:
-            offset_sum = float(self.counts @ (self.coefficient * self.offset))
+            offset_sum = np.vecdot(self.counts, self.coefficient * self.offset)
             value, by_tilt = value - tilt * offset_sum, by_tilt - offset_sum
         if self.rate is not None:
             step = self.unit * self.coefficient
@@ -204,11 +208,13 @@ class Law:
     @functools.cached_property
     def worst_variance(self) -> float:
         """The largest variance of S over all data of one mean: signs with mean zero, or nearest."""
-        weight, hardest = self.counts * self.coefficient**2, 0.0
+        weight, hardest = self.counts * self.coefficient**2, np.zeros(1)
         if self.offset is not None:
-            at_zero, at_one = self._variance_slopes(np.array([0.0, 1.0])) @ weight
-            hardest = min(1.0, max(-1.0, float(at_zero / (at_zero - at_one))))
-        worst: float = np.vecdot(weight, self.variances(np.array([hardest]))[0])
+            slopes = self._variance_slopes(np.array([0.0, 1.0]))
+            at_zero, at_one = (np.vecdot(slope, weight) for slope in slopes)
+            hardest = np.clip(at_zero / (at_zero - at_one), -1.0, 1.0).ravel()
+        variances = self.variances(hardest)
+        worst: float = np.vecdot(weight, variances if len(variances) > 1 else variances[0])
         return worst
 
     @functools.cached_property
@@ -224,14 +230,17 @@ class Law:
     @property
     def offset_rounding(self) -> float:
         """The largest change of theta by rounding o_l to doubles."""
-        return 0.0 if self.offset is None else 1e-15 * float(self.counts @ self.coefficient)
+        if self.offset is None:
+            return 0.0
+        rounding: float = 1e-15 * np.vecdot(self.counts, self.coefficient)
+        return rounding
 
     # Theorem 3 (a) of docs/proofs/laws.md
     def largest_variance(self, theta: Floats) -> Floats:
         """Return the largest variance of S that the mean leaves possible, shape of `theta`."""
         if self.offset is not None:
             square = self.coefficient**2
-            variance: Floats = (square * self.variances(theta)) @ self.counts
+            variance: Floats = np.vecdot(square * self.variances(theta), self.counts)
             if self.free:
                 variance += self._free_increase(theta, square * self._variance_slopes(theta))
             return np.maximum(variance, 1e-12 * self.worst_variance)
@@ -288,6 +297,14 @@ class Law:
         weight = self.counts * self.coefficient**3
         first, second, cube = (float(weight @ moment) for moment in self._noise_moments)
         return cube + 3 * np.minimum(variance * first, np.sqrt(variance) * second)
+
+
+def laws_in_rows(laws: Sequence[AnyLaw]) -> AnyLaw:
+    """Return one law of windows from theirs, which differ in their numbers of reports."""
+    counts, coefficient = (
+        np.array([getattr(law, name) for law in laws]) for name in ("counts", "coefficient")
+    )
+    return dataclasses.replace(laws[0], counts=counts, coefficient=coefficient)
 
 
 def tilted_sign_extremes(z: Floats, offset: Floats, contrast: Floats) -> tuple[Floats, Floats]:

@@ -129,6 +129,41 @@ def intervals_of_windows(law: Law, observed: Floats, log_p: float) -> tuple[Floa
     return limits[: observed.size], -limits[observed.size :]
 
 
+def intervals_of_categories(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
+    """Return :func:`interval` of the k sums of each of many windows, of shape (windows, k).
+
+    Parameters
+    ----------
+    law, observed, log_p
+        `law`: in rows; `observed`, shape (windows, k): the sums; `log_p`: as in :func:`limits`.
+    """
+    mirrored, size = law.mirrored(), observed.shape[1]
+    if mirrored is law:
+        both_sides = np.concatenate([observed, -observed], axis=1)
+        limits = _lower_limits_of_windows(law, both_sides, log_p)
+        return limits[:, :size], -limits[:, size:]
+    lower = _lower_limits_of_windows(law, observed, log_p)
+    return lower, -_lower_limits_of_windows(mirrored, -observed, log_p)
+
+
+def _lower_limits_of_windows(law: Law, observed: Floats, log_p: float) -> Floats:
+    order = np.argsort(observed, axis=1)
+    ascending = np.take_along_axis(observed, order, axis=1)
+    ranks, steps = _ranks(observed.shape[1]), np.diff(ascending, prepend=ascending[:, :1], axis=1)
+    sampled = ascending[:, ranks]
+    laws = law.rows(np.repeat(np.arange(len(observed)), ranks.size))
+    halves = _half_widths(laws, sampled.ravel(), log_p).reshape(sampled.shape)
+    widths = [np.interp(*sums) for sums in zip(ascending, sampled, halves, strict=True)]
+    positions = np.cumsum(steps / np.array(widths), axis=1)
+    starts = np.diff(np.floor(positions / GROUP_WIDTH), prepend=-1, axis=1) > 0
+    laws, sizes = law.rows(np.nonzero(starts)[0]), starts.sum(axis=1)
+    limit = inversion.lower_limit(laws, ascending[starts], log_p, sizes)
+    limits = np.empty_like(observed)
+    group = np.cumsum(starts).reshape(starts.shape) - 1
+    np.put_along_axis(limits, order, limit[group], axis=1)
+    return limits
+
+
 def _lower_limits(law: Law, observed: Floats, log_p: float, total: float | None) -> Floats:
     order = np.argsort(observed)
     ascending = observed[order]
@@ -150,11 +185,19 @@ def _lower_limits(law: Law, observed: Floats, log_p: float, total: float | None)
 
 def _positions(law: Law, ascending: Floats, log_p: float) -> Floats:
     """Return how many half-widths, approximately, each sum is above the least one."""
-    ranks = np.linspace(0, ascending.size - 1, min(ascending.size, MAX_PIVOTS)).astype(np.intp)
-    sampled = ascending[ranks]
-    half = np.sqrt(-2 * log_p * law.largest_variance(np.clip(sampled, -1, 1)))
+    sampled = ascending[_ranks(ascending.size)]
     steps = np.diff(ascending, prepend=ascending[:1])
-    return np.cumsum(steps / np.interp(ascending, sampled, half))
+    return np.cumsum(steps / np.interp(ascending, sampled, _half_widths(law, sampled, log_p)))
+
+
+def _ranks(size: int) -> NDArray[np.intp]:
+    """Return the ranks of the sums whose half-widths stand for those between them."""
+    return np.linspace(0, size - 1, min(size, MAX_PIVOTS)).astype(np.intp)
+
+
+def _half_widths(law: Law, sums: Floats, log_p: float) -> Floats:
+    half: Floats = np.sqrt(-2 * log_p * law.largest_variance(np.clip(sums, -1, 1)))
+    return half
 
 
 def _group_positions(positions: Floats, width: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds import FlipNoise, limits
-from estimators.bounds.heterogeneity import heterogeneity
+from estimators.bounds import FlipNoise, Law, limits
+from estimators.bounds.heterogeneity import are_surely_homogeneous, heterogeneity
+from estimators.bounds.signs.law import laws_in_rows
+from estimators.bounds.signs.limits import intervals_of_categories
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.mechanisms.shared.supports import SupportReports
@@ -87,3 +90,34 @@ class SupportCounts(SupportReports):
         return self._build_estimate(
             question, counts, shares, (1 + mean) / 2, bounds, effective, p_value
         )
+
+    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
+        """Estimate the frequencies of windows in which the same levels are in use."""
+        used, asked = tables[0, :, 0] > 0, question.asked
+        is_batched = question.bound == "fixed" and question.panes == 1
+        is_batched &= question.one_mean(int(used.sum()))
+        if not (is_batched and used.any() and (asked is None or asked.size)):
+            return None
+        counts, shares, _ = zip(*(self._weigh(table, question) for table in tables), strict=True)
+        users = laws_in_rows([*map(self.signs.law, counts, shares)])
+        if type(users) is not Law:
+            return None
+        supports = [self.support_of(table, asked) for table in tables]
+        means = np.array([*map(self.signs.means, counts, supports)])
+        pooled = (np.array(shares)[:, None] @ means)[:, 0]
+        lower, upper = intervals_of_categories(users, pooled, question.log_p(pooled.shape[1]))
+        numbers = (1 + pooled) / 2, (1 + lower) / 2, (1 + upper) / 2
+        are_equal = are_surely_homogeneous(users, means[:, used])
+        effective = 1 / np.broadcast_to(users.worst_variance, are_equal.shape)
+        return [
+            self._build_estimate(
+                question,
+                counts[row],
+                shares[row],
+                value,
+                (lower, upper),
+                effective[row],
+                1.0 if are_equal[row] else heterogeneity(users.rows(row), means[row, used]),
+            )
+            for row, (value, lower, upper) in enumerate(zip(*numbers, strict=True))
+        ]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 
 import numpy as np
 
 from estimators.bounds import Law, limits
-from estimators.bounds.heterogeneity import MIN_REPORTS, heterogeneity, heterogeneity_of_windows
+from estimators.bounds.heterogeneity import heterogeneity, heterogeneity_of_windows
 from estimators.bounds.piecewise.bets import SymbolBets
+from estimators.bounds.signs.law import laws_in_rows
 from estimators.bounds.signs.limits import intervals_of_windows
 from estimators.bounds.signs.noise import Noise
 from estimators.estimate import Counts, Estimate, Floats
@@ -102,26 +101,10 @@ class ScalarMean(Mechanism):
             bounds = self.mean_limits(table, law, mean, question, math.log(beta / 2), total)
         users = self.law(counts, shares)
         p_value = heterogeneity(users, means[counts > 0, None])
-        effective = 1 / users.worst_variance
+        effective = 1 / float(users.worst_variance)
         return self._build_estimate(question, counts, shares, mean, bounds, effective, p_value)
 
-    def estimate_each(self, tables: Counts, question: Question) -> list[Estimate]:
-        """Estimate the mean of each window; those in which the same levels are in use together."""
-        if len(tables) == 1:
-            return [self.estimate(tables[0], question)]
-        counts = tables[..., 0]
-        used = (counts > 0).astype(np.int64) + (counts >= MIN_REPORTS)
-        patterns, group = np.unique(used, axis=0, return_inverse=True)
-        estimates: dict[int, Estimate] = {}
-        for number in range(len(patterns)):
-            rows = np.flatnonzero(group.ravel() == number)
-            together = self._estimate_alike(tables[rows], question) if rows.size > 1 else None
-            if together is None:
-                together = [self.estimate(tables[row], question) for row in rows.tolist()]
-            estimates |= zip(rows.tolist(), together, strict=True)
-        return [estimates[row] for row in range(len(tables))]
-
-    def _estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
+    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
         """Estimate the mean of windows in which the same levels are in use; None: one by one."""
         used = tables[0, :, 0] > 0
         if not used.any() or self.outside_law(question, tables[0, :, 0]):
@@ -131,7 +114,7 @@ class ScalarMean(Mechanism):
         means = np.array([self.level_means(table) for table in tables])
         pooled = np.vecdot(shares, means)
         law, users = (
-            _in_rows([self.law(*pair, asked) for pair in zip(counts, shares, strict=True)])
+            laws_in_rows([self.law(*pair, asked) for pair in zip(counts, shares, strict=True)])
             for asked in (question, None)
         )
         bounds = self.limits_of_windows(tables, law, pooled, question, question.log_p(1), totals)
@@ -147,11 +130,3 @@ class ScalarMean(Mechanism):
             )
             for row, (mean, lower, upper, reports) in enumerate(zip(*numbers, strict=True))
         ]
-
-
-def _in_rows(laws: Sequence[Law]) -> Law:
-    """Return one law of windows from theirs, which differ in their numbers of reports."""
-    counts, coefficient = (
-        np.array([getattr(law, name) for law in laws]) for name in ("counts", "coefficient")
-    )
-    return dataclasses.replace(laws[0], counts=counts, coefficient=coefficient)

@@ -16,8 +16,6 @@ from aggregator.errors import DitherError, Fenced, StateUnreadable
 from aggregator.features.reader import Reader
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading import status
-from aggregator.reading.query import SeriesQuery
-from aggregator.reading.series import SeriesReader
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import TORN, UNSET
@@ -158,7 +156,7 @@ def read(spoilt: Spoilt) -> str:
                 outcome = refused(error)
         step = metric.pane if isinstance(metric, TrustedMetric) else "1h"
         try:
-            SeriesReader(with_everything).series(SeriesQuery(metric=name, step=step))
+            with_everything.series(name, step=step)
         except DitherError as error:
             outcome = refused(error)
         except ValueError as error:  # a damaged event time makes a range too long to be shown

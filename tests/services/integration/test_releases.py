@@ -13,8 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from aggregator.reading.query import SeriesQuery
-from aggregator.reading.series import SeriesReader
 from aggregator.storage.redis_keys import publisher_key
 from tests.support.events import Found, on_topic, publishing, settings_of
 from tests.support.reports.counted import Client
@@ -96,7 +94,7 @@ def test_a_release_is_drawn_once_with_the_weights_of_its_time_and_is_all_that_is
     assert client.json("/v1/metrics/wage")["trust"] == "central"
     refused = client.problem(400, "/v1/metrics/wage/estimate?beta=0.2")
     assert "a release is drawn once: expected 0.05" in refused["detail"]
-    points = SeriesReader(reader).series(SeriesQuery(metric="wage")).points
+    points = reader.series("wage").points
     assert [point.value for point in points] == [first["value"], second["value"]]
     assert reader.estimate("party").status == "not_ready"
     assert trusted.verify().verified, "heartbeats are in the log"
@@ -118,7 +116,7 @@ def test_a_release_is_not_asked_for_otherwise_than_it_was_drawn(trusted: Deploym
     with pytest.raises(
         ValueError, match="releases cannot be added: expected the width of its panes, 10m"
     ):
-        SeriesReader(reader).series(SeriesQuery(metric="wage", step="1h"))
+        reader.series("wage", step="1h")
 
 
 # -- Publishers that are killed and frozen at every step -----------------------------------------

@@ -22,8 +22,6 @@ from aggregator.publishing import events
 from aggregator.publishing.events import Event
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.publisher import Publisher
-from aggregator.reading.query import SeriesQuery
-from aggregator.reading.series import SeriesReader
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.connection import connect
 from aggregator.storage.eviction import refuse_eviction
@@ -228,7 +226,7 @@ def read(settings: Settings, metrics: Metrics) -> None:
         reader.estimate("delay")
         reader.estimate("delay", start=EPOCH / 1000, end=EPOCH / 1000 + 7200)
         overview = store.overview()
-        SeriesReader(reader).series(SeriesQuery(metric="delay"))
+        reader.series("delay")
         list(Exporter(reader, 20).collect())
         numbers = list(overview.partitions)
         metric = metrics["delay"]

@@ -16,6 +16,8 @@ from scipy.stats import binom
 
 from estimators.bounds import FlipNoise, LaplaceNoise, Law, flip_noise_deviation, interval, mixtures
 from estimators.bounds.signs.inversion import lower_limit
+from estimators.bounds.signs.law import laws_in_rows
+from estimators.bounds.signs.limits import intervals_of_categories
 from estimators.exact import discrete_laplace
 from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weight
 from tests.support.reports.cases import metric_for, summed, values_for
@@ -113,6 +115,17 @@ def three_level_tail(theta: float, law: Law, observed: float) -> float:
         support = (support[:, None] + s * (2 * ones - n)).ravel()
         chance = (chance[:, None] * binom.pmf(ones, n, (1 + a * theta) / 2)).ravel()
     return float(chance[support >= observed - 1e-12].sum())
+
+
+def test_limits_of_the_categories_of_many_windows_are_those_of_each_window() -> None:
+    sums = np.random.default_rng(5).uniform(-0.9, 0.9, (2, 100))
+    for offset in (None, np.array([-0.5, -0.2])):
+        reports = (np.array([40.0, 80.0]), np.array([4e4, 8e4]))
+        laws = [Law(n, 0.4 / n, np.array([0.4, 0.8]), offset=offset) for n in reports]
+        together = intervals_of_categories(laws_in_rows(laws), sums, -6.0)
+        for window, law in enumerate(laws):
+            alone = np.array(interval(law, sums[window], -6.0))
+            assert np.array(together)[:, window] == pytest.approx(alone, abs=1e-9)
 
 
 def test_mixed_levels_are_rejected_by_the_exact_law_too() -> None:

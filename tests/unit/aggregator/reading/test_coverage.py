@@ -12,9 +12,8 @@ import pytest
 from aggregator.features.reader import Reader
 from aggregator.publishing import events
 from aggregator.reading.coverage import count_distinct_policies
-from aggregator.reading.query import Query, SeriesQuery
+from aggregator.reading.query import Query
 from aggregator.reading.serialization import as_dict
-from aggregator.reading.series import SeriesReader
 from aggregator.reading.window import Window, WindowStatistic
 from aggregator.storage.store import Store
 from aggregator.terminal.format import Shown, as_text
@@ -137,17 +136,17 @@ def test_a_store_notes_when_weights_were_changed(store: Store, metrics: dict[str
 def test_points_of_a_series_hold_by_themselves_or_together(counting: Counting) -> None:
     for hour in range(6):
         counting.count(0, counting.batch("delay", [5] * 200, 60 * hour))
-    historian = SeriesReader(Reader(counting.store, counting.metrics))
+    reader = Reader(counting.store, counting.metrics)
     day: Any = {"start": EPOCH / 1000, "end": EPOCH / 1000 + 6 * 3600, "step": "1h"}
-    alone = historian.series(SeriesQuery(metric="delay", **day))
-    together = historian.series(SeriesQuery(metric="delay", **day, all_points=True))
+    alone = reader.series("delay", **day)
+    together = reader.series("delay", **day, all_points=True)
     assert (alone.covers, together.covers) == ("this window", "6 windows")
     assert (alone.beta, together.beta) == (0.05, 0.05)
     for one, all_of_them in zip(alone.points, together.points, strict=True):
         assert one.value == all_of_them.value
         assert all_of_them.lower < one.lower < one.upper < all_of_them.upper  # type: ignore[operator]
     counting.store.registry.set_policy("delay", "uniform")
-    changed = historian.series(SeriesQuery(metric="delay", **day))
+    changed = reader.series("delay", **day)
     assert [point.chosen_among for point in changed.points] == [3] * 6
 
 

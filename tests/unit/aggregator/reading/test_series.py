@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from aggregator.features.reader import Reader
-from aggregator.reading.query import Query, SeriesQuery
-from aggregator.reading.series import SeriesReader
+from aggregator.reading.plans import LocalPlan
+from aggregator.reading.query import Query
 from aggregator.storage.commands import Commands
 from aggregator.storage.pane_index import PaneIndex
 from aggregator.storage.store import Store
@@ -29,7 +29,7 @@ def reader(store: Store, metrics: dict[str, Metric]) -> Reader:
 
 def ask(reader: Reader, name: str = "delay", **question: Any) -> Any:
     fresh = Reader(reader.store, reader.metrics)  # which has estimated nothing yet
-    return SeriesReader(fresh).series(SeriesQuery(metric=name, **question))
+    return fresh.series(name, **question)
 
 
 def at(minute: float) -> float:
@@ -37,7 +37,7 @@ def at(minute: float) -> float:
     return (EPOCH + minute * MINUTE) / 1000
 
 
-FIVE = SeriesQuery(metric="delay", step="1m", start=at(0), end=at(5))
+FIVE: dict[str, Any] = {"step": "1m", "start": at(0), "end": at(5)}
 
 
 def seconds(text: str) -> float:
@@ -134,8 +134,8 @@ def test_memory_is_bounded_by_reading_a_group_of_steps_at_a_time(
         return statistics(self, keys, *commands)
 
     monkeypatch.setattr(PaneIndex, "read_statistics", noted)
-    for name, value in (("series.MAX_PANES_PER_READ", 14), ("pane_sums.MAX_READ_BYTES", 5 * 32)):
-        monkeypatch.setattr(f"aggregator.reading.{name}", value)
+    for name, value in (("MAX_PANES_PER_READ", 14), ("MAX_READ_BYTES", 5 * 32)):
+        monkeypatch.setattr(f"aggregator.reading.pane_sums.{name}", value)
         most.clear()
         assert ask(reader, step="1m") == expected
         assert len(most) > 5
@@ -166,13 +166,13 @@ def test_memory_is_bounded_by_reading_a_few_panes_of_a_window_at_a_time(
 def estimated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The starts of the windows that are estimated from here on."""
     found: list[int] = []
-    answer = Reader.answer
+    answer_each = LocalPlan.answer_each
 
-    def noted(window: Any, *args: Any, **options: Any) -> Any:
-        found.append(window.start_ms)
-        return answer(window, *args, **options)
+    def noted(windows: Any, *args: Any) -> Any:
+        found.extend(window.start_ms for window in windows)
+        return answer_each(windows, *args)
 
-    monkeypatch.setattr(Reader, "answer", staticmethod(noted))
+    monkeypatch.setattr(LocalPlan, "answer_each", noted)
     return found
 
 
@@ -180,17 +180,16 @@ def test_a_final_point_is_estimated_once(
     counting: Counting, reader: Reader, estimated: list[int]
 ) -> None:
     counting.some(90)
-    historian = SeriesReader(reader)
-    question = SeriesQuery(metric="delay", step="10m")
-    first = historian.series(question)
+    question: dict[str, Any] = {"step": "10m"}
+    first = reader.series("delay", **question)
     assert [p.status for p in first.points] == ["final"] * 8 + ["provisional"]
     estimated.clear()
-    assert historian.series(question) == first
+    assert reader.series("delay", **question) == first
     assert estimated == []
-    historian.series(SeriesQuery(metric="delay", step="10m", beta=0.1))
+    reader.series("delay", step="10m", beta=0.1)
     assert len(estimated) == 9
     counting.store.registry.set_policy("delay", "uniform")
-    assert historian.series(question).policy == "uniform"
+    assert reader.series("delay", **question).policy == "uniform"
     assert len(estimated) == 9 + 9
 
 
@@ -202,10 +201,8 @@ def test_a_final_point_is_told_apart_from_that_of_another_width(
     later = [counting.batch("delay", [1.0], minute) for minute in range(200, 220)]
     counting.count(0, counting.batch("delay", [1.0] * 500, 60), *later)
     reader = Reader(store, counting.metrics)
-    historian = SeriesReader(reader)
     for step, minutes in (("1m", 1), ("60m", 60)):
-        question = SeriesQuery(metric="delay", step=step, start=at(60), end=at(120))
-        point = historian.series(question).points[0]
+        point = reader.series("delay", at(60), at(120), step=step).points[0]
         expected = reader.estimate("delay", at(60), at(60 + minutes))
         assert (point.status, point.reports) == ("final", 500)
         assert (point.lower, point.upper) == (expected.lower, expected.upper)
@@ -213,11 +210,10 @@ def test_a_final_point_is_told_apart_from_that_of_another_width(
 
 def test_a_final_point_is_counted_again_after_a_recount(counting: Counting, reader: Reader) -> None:
     batches = [counting.batch("delay", [1.0] * 20, minute) for minute in range(20)]
-    historian = SeriesReader(reader)
     for contents in (batches, [*batches[:1], counting.batch("delay", [1.0] * 30), *batches[1:]]):
         reader.store.client.flushdb()
         counting.count(0, *contents)
-        first = historian.series(FIVE).points[0]
+        first = reader.series("delay", **FIVE).points[0]
         assert (first.status, first.reports) == ("final", 20 + 30 * (len(contents) - 20))
 
 
@@ -226,12 +222,12 @@ def test_a_final_point_expires_with_its_panes(
 ) -> None:
     counting.count(0, *(counting.batch("delay", [1.0] * 20, at) for at in range(20)))
     delay = dataclasses.replace(counting.metrics["delay"], retention="36500d")
-    historian = SeriesReader(Reader(store, {"delay": delay}))
-    assert historian.series(FIVE).points[0].status == "final"
+    reader = Reader(store, {"delay": delay})
+    assert reader.series("delay", **FIVE).points[0].status == "final"
     store.client.delete(*store.client.keys("*}:pane:delay@*"))
     later = time.time() + 60
     monkeypatch.setattr(time, "time", lambda: later)
-    assert {point.status for point in historian.series(FIVE).points} == {"expired"}
+    assert {point.status for point in reader.series("delay", **FIVE).points} == {"expired"}
 
 
 def test_points_that_were_read_while_redis_was_emptied_are_not_final_and_not_kept(
@@ -239,7 +235,6 @@ def test_points_that_were_read_while_redis_was_emptied_are_not_final_and_not_kep
 ) -> None:
     batches = [counting.batch("delay", [1.0] * 20, minute) for minute in range(20)]
     counting.count(0, *batches)
-    historian = SeriesReader(reader)
     find = PaneIndex.find
 
     def emptied_meanwhile(self: PaneIndex, *arguments: Any) -> Any:
@@ -250,9 +245,9 @@ def test_points_that_were_read_while_redis_was_emptied_are_not_final_and_not_kep
 
     with monkeypatch.context() as torn:
         torn.setattr(PaneIndex, "find", emptied_meanwhile)
-        points = historian.series(FIVE).points
+        points = reader.series("delay", **FIVE).points
     assert {(p.reports, p.status) for p in points} == {(0, "too_few_reports")}
-    assert {(p.reports, p.status) for p in historian.series(FIVE).points} == {(20, "final")}
+    assert {(p.reports, p.status) for p in reader.series("delay", **FIVE).points} == {(20, "final")}
 
 
 def test_a_point_that_may_still_grow_is_estimated_again_when_it_has(
@@ -260,15 +255,14 @@ def test_a_point_that_may_still_grow_is_estimated_again_when_it_has(
 ) -> None:
     counting.some(90)
     reader.store.partition.acquire(2, "a partition without a commit holds every window back")
-    historian = SeriesReader(reader)
-    question = SeriesQuery(metric="delay", step="10m")
-    first = historian.series(question)
+    question: dict[str, Any] = {"step": "10m"}
+    first = reader.series("delay", **question)
     assert {p.status for p in first.points} == {"provisional"}
     estimated.clear()
-    assert historian.series(question) == first
+    assert reader.series("delay", **question) == first
     assert estimated == []
     counting.count(0, counting.batch("delay", [1.0], 89))
-    historian.series(question)
+    reader.series("delay", **question)
     assert estimated == [EPOCH + 80 * MINUTE]
 
 
