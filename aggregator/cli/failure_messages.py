@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from aggregator.errors import DitherError
 from estimators.errors import DefinitionError
@@ -25,7 +26,12 @@ def explain_failure(error: Exception) -> str | None:
         if isinstance(error, redis.RedisError):
             return f"{explain_redis_error(error)}; committed reports are safe"
     if isinstance(error, KafkaException):
-        return f"Kafka failed: {kafka_errors.describe_kafka_error(error.args[0])}"
+        fault = kafka_errors.describe_kafka_error(error.args[0]).strip()
+        if error.args[0].code() == KafkaError._INVALID_ARG and re.search(
+            "onfig|Failed to create", fault
+        ):
+            return f"[kafka]: {fault}; --show-settings says where each property came from"
+        return f"Kafka failed: {fault}"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return None

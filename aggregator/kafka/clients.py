@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from aggregator.config.settings import Settings
 from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, SettingsError
 from aggregator.kafka import diagnosis
-from producers.delivery.server_probe import SILENT_SERVER
+from producers.delivery.server_probe import CLOSING_SERVER, KAFKA_BROKER, SILENT_SERVER
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka.kafka_errors import (
     ExplainingProducer,
@@ -31,7 +31,7 @@ LIBRDKAFKA_LOG.propagate = False
 
 ANSWER_SECONDS = 10.0
 REFUSAL_CHECK_SECONDS = 1.0
-SILENT_SECONDS = 3.0  # after which servers that accept connections, and say nothing, are no brokers
+SILENT_SECONDS = 2.0  # after which servers that do not answer are no brokers
 
 CONSUMER_DEFAULTS: dict[str, Any] = {
     "enable.auto.offset.store": False,
@@ -130,19 +130,18 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
     errors: list[KafkaError] = []
     config: dict[str, Any] = {"error_cb": errors.append, **admin_properties(settings)}
     client = AdminClient(config, logger=LIBRDKAFKA_LOG)
-    deadline = time.monotonic() + ANSWER_SECONDS
-    while not _answers(client, deadline):
+    start = time.monotonic()
+    while not _answers(client, start + ANSWER_SECONDS):
         client.poll(0)
-        over = time.monotonic() >= deadline
         servers = str(settings.kafka.get("bootstrap.servers", ""))
         why = diagnosis.diagnose_kafka(settings.kafka, errors)
-        if why not in ("", SILENT_SERVER):
+        if why not in ("", CLOSING_SERVER, KAFKA_BROKER, SILENT_SERVER):
             raise BrokerRefused(servers, why)
-        if why and time.monotonic() >= deadline - ANSWER_SECONDS + SILENT_SECONDS:
-            raise BrokerUnreachable(servers, f"it is {SILENT_SERVER}")
-        if over:
+        patience = ANSWER_SECONDS if why == KAFKA_BROKER else SILENT_SECONDS
+        if time.monotonic() >= start + patience:
             last = without_secrets(errors[-1].str()) if errors else "no answer in time"
-            raise BrokerUnreachable(servers, last)
+            is_other = why in (CLOSING_SERVER, SILENT_SERVER)
+            raise BrokerUnreachable(servers, f"it is {why}" if is_other else last)
     for topic in topics:
         about = client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
         if about.error is not None:

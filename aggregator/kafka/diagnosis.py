@@ -48,8 +48,8 @@ def certificate(reason: str, ca: str) -> str:
 def diagnose_kafka(properties: Mapping[str, Any], errors: Sequence[KafkaError]) -> str:
     """Return why no broker accepts this client, and the remedy.
 
-    "" if none was reached, and `SILENT_SERVER` if all servers are silent. librdkafka does not say
-    what is wrong with a certificate, or which other server answers.
+    `KAFKA_BROKER` if one answers, and `SILENT_SERVER`, `CLOSING_SERVER` or "" if none does.
+    librdkafka does not say what is wrong with a certificate, or which other server answers.
 
     Parameters
     ----------
@@ -65,23 +65,22 @@ def diagnose_kafka(properties: Mapping[str, Any], errors: Sequence[KafkaError]) 
             reason = _certificate_problem(servers[0], None if ca in (None, "probe") else str(ca))
             if reason:
                 return certificate(reason, "[kafka] ssl.ca.location")
-    if why := _name_servers(servers, str(properties.get("security.protocol", "PLAINTEXT")).upper()):
+    why = _name_servers(servers, str(properties.get("security.protocol", "PLAINTEXT")).upper())
+    if why not in ("", KAFKA_BROKER, CLOSING_SERVER):
         return why
     refusals = (error for error in errors if error.code() in REFUSAL_CODES)
-    return next((f"refuses: {describe_kafka_error(error)}" for error in refusals), "")
+    return next((f"refuses: {describe_kafka_error(error)}" for error in refusals), why)
 
 
 def _name_servers(addresses: Sequence[str], protocol: str) -> str:
-    """Return which other servers answer: `SILENT_SERVER` if none, "" if one may be a broker."""
+    """Return which servers answer: a kind if one may be a broker or none answers, else words."""
     has_tls = protocol.endswith("SSL")
     with ThreadPoolExecutor() as pool:
         servers = [*pool.map(lambda address: identify_server(*_host_and_port(address)), addresses)]
-    if not {
-        ServerKind(KAFKA_BROKER, has_tls),
-        ServerKind(CLOSING_SERVER, has_tls),
-        ServerKind(CLOSING_SERVER),
-    }.isdisjoint(servers):
-        return ""
+    if ServerKind(KAFKA_BROKER, has_tls) in servers:
+        return KAFKA_BROKER
+    if not {ServerKind(CLOSING_SERVER, has_tls), ServerKind(CLOSING_SERVER)}.isdisjoint(servers):
+        return CLOSING_SERVER
     for address, server in zip(addresses, servers, strict=True):
         if server is not None and server.kind == KAFKA_BROKER:
             speaks, kinds = ("TLS", "SSL") if server.has_tls else ("no TLS", "PLAINTEXT")

@@ -86,7 +86,8 @@ def _from_seconds(seconds: NDArray[Any]) -> NDArray[np.int64]:
 
 def _from_datetime(time: Any) -> int:
     if not isinstance(time, datetime.datetime) or str(time) == "NaT":  # of pandas
-        raise ValueError(f"time {time!r}: {_EXPECTED_TIME}")
+        mixed = " beside times of other types" * isinstance(time, int | float)
+        raise ValueError(f"time {time!r}{mixed}: {_EXPECTED_TIME}")
     if time.tzinfo is None:
         raise ValueError(
             f"time {time!r} has no time zone: {_EXPECTED_TIME}; "

@@ -19,7 +19,7 @@ from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
 from estimators.limits import LARGEST_ANSWER, LARGEST_DEFINITION
-from producers.delivery.server_probe import HTTP_SERVER, ServerKind, identify_server
+from producers.delivery.server_probe import HTTP_SERVER, SILENT_SERVER, ServerKind, identify_server
 from producers.http.answers import GatewayAnswer, explain
 
 REPORTS_PATH = "/v1/reports"
@@ -29,6 +29,8 @@ GATEWAY_ADDRESS = re.compile(
 )
 PROTOBUF_TYPE = "application/x-protobuf"
 MOST_STEPS = 4
+SILENT_SECONDS = 2.0
+"""After which a first request asks what kind of server it waits for."""
 IDLE_SECONDS = 30.0
 """A connection that was idle for longer is not used again: somebody may be closing it."""
 HEAD_BYTES = 2**14
@@ -140,6 +142,7 @@ class GatewayClient:
         self._connection: http.client.HTTPConnection | None = None
         self._carrier: socket.socket | None = None  # a connection forgets it before a last answer
         self._used, self._deadline, self._lock = 0.0, 0.0, threading.Lock()
+        self._silent_server: ServerKind | None = None
         self._is_known = False  # whether it has answered, or it was looked up what answers there
 
     @property
@@ -205,9 +208,12 @@ class GatewayClient:
             self.abort()
 
         self._deadline = time.monotonic() + MOST_STEPS * self._timeout
-        timer = threading.Timer(MOST_STEPS * self._timeout, give_up)
-        timer.daemon = True
-        timer.start()
+        timers = [threading.Timer(MOST_STEPS * self._timeout, give_up)]
+        if not self._is_known:
+            timers.append(threading.Timer(SILENT_SECONDS, self._abort_if_silent))
+        for timer in timers:
+            timer.daemon = True
+            timer.start()
         try:
             try:
                 is_new = self._connection is None
@@ -237,7 +243,8 @@ class GatewayClient:
                 reason += self._other_server()
             raise GatewayError(self.url, f"no answer {reason}") from None
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
         self._used, self._is_known = time.monotonic(), True
         if len(answer.body) > max_bytes:
             raise GatewayError(
@@ -247,10 +254,20 @@ class GatewayClient:
             )
         return answer
 
+    def _identify(self) -> ServerKind | None:
+        port = self._port or (http.client.HTTPS_PORT if self.is_secret else http.client.HTTP_PORT)
+        return identify_server(self.host, port)
+
+    def _abort_if_silent(self) -> None:
+        """End a first request that waits for a server which says nothing."""
+        server = self._identify()
+        if server is not None and server.kind == SILENT_SERVER and not self._is_known:
+            self._silent_server = server
+            self.abort()
+
     def _other_server(self) -> str:
         """Return what answers at the address, once, if no gateway has answered there before."""
-        port = self._port or (http.client.HTTPS_PORT if self.is_secret else http.client.HTTP_PORT)
-        server = None if self._is_known else identify_server(self.host, port)
+        server = None if self._is_known else self._silent_server or self._identify()
         self._is_known = True
         if server is None or server == ServerKind(HTTP_SERVER, self.is_secret):
             return ""

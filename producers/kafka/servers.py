@@ -10,7 +10,7 @@ SERVER_PROPERTIES = ("bootstrap.servers", "metadata.broker.list")
 MAX_PORT = 65_535
 EXPECTED_SERVERS = f"HOST:PORT, with commas between several, and ports from 1 to {MAX_PORT}"
 _BROKER_ADDRESS = re.compile(
-    r"([A-Za-z_]+://)?(\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s\[\]:/@]+)(:(?P<port>\d+))?"
+    r"((PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s\[\]:/@]+)(:(?P<port>\d+))?"
 )
 
 

@@ -10,8 +10,8 @@ import datetime
 import operator
 import sqlite3
 import time as clocks
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 
@@ -106,7 +106,7 @@ class Ledger:
         *,
         clock: Callable[[], float] = clocks.time,
     ) -> None:
-        self.path, self._clock = Path(path), clock
+        self.path, self._clock, self._moment_ms = Path(path), clock, 0
         budgets = {} if budget is None else {ALL_METRICS: parts_of(budget, "budget")}
         for metric, number in (metrics or {}).items():
             budgets[metric] = parts_of(number, f"budget of {metric!r}")
@@ -171,8 +171,9 @@ class Ledger:
 
     def accounts(self) -> dict[str, Account]:
         """Return the accounts by metric; the first, with the empty name, is that of all metrics."""
+        now = self._now()
         with transaction(self.path, write=False) as database:
-            now = max(self._now(), _setting(database, "latest_ms"))
+            now = max(now, _setting(database, "latest_ms"))
             horizon = {"horizon": now - self.period_ms}
             rows = database.execute(_SELECT_ACCOUNTS, horizon).fetchall()
             trusted = true_values_of(database)
@@ -212,21 +213,27 @@ class Ledger:
             began = _setting(database, "began_ms")
         return summarize(self.accounts(), self.period_ms, utc_time(began))
 
-    def transaction(self, *, erasing: bool = True) -> AbstractContextManager[sqlite3.Connection]:
+    @contextmanager
+    def transaction(self, *, erasing: bool = True) -> Iterator[sqlite3.Connection]:
         """Provide the file for one transaction; what it deletes is always gone from the file.
+
+        The clock is asked before: while it waits, others can use their ledgers.
 
         Raises
         ------
         LedgerError
             If the file cannot be used, or this thread is within a transaction.
         """
-        return transaction(self.path, write=True)
+        now, asked = self._now(), clocks.monotonic()
+        with transaction(self.path, write=True) as database:  # one at a time, so it has the time
+            self._moment_ms = now + 1000 * int(clocks.monotonic() - asked)
+            yield database
 
     # -- Within a transaction ---------------------------------------------------------------------
 
     def advance(self, database: sqlite3.Connection) -> int:
         """Return the time in ms, never before the latest known; delete expired charges."""
-        now = max(self._now(), _setting(database, "latest_ms"))
+        now = max(self._moment_ms, _setting(database, "latest_ms"))
         database.execute("UPDATE settings SET value = ? WHERE name = 'latest_ms'", (now,))
         database.execute("DELETE FROM spent WHERE time_ms <= ?", (now - self.period_ms,))
         return now
@@ -278,7 +285,7 @@ class Ledger:
             return
         left, name = min(tight, key=operator.itemgetter(0))
         budget = budgets[name]
-        behind = now - self._now()
+        behind = now - self._moment_ms
         raise BudgetSpent(
             self.path,
             metric,

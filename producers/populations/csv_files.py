@@ -35,6 +35,9 @@ LONG_CELL_LINES = 10
 _NUMBER_OR_TIME = re.compile(r"[-+.:/TZ ]*[0-9][-+0-9.:/TZ ]*")
 """Distinguishes rows from text."""
 _LINE_BREAK = re.compile("\r\n|\r|\n")
+_EXCEL_TEXT = re.compile(r'="([^"]*)"')
+"""A text that Excel must not read as a number, such as ="0012"."""
+MIN_COMPARED_ROWS = 10
 FIRST_LINE_REMEDY = (
     "If the first line is data, `(echo NAME,NAME; cat FILE) | dither define - ...` adds a header"
 )
@@ -67,8 +70,9 @@ class NoColumnError(ValueError):
         super().__init__(
             f"{path}: no column {shortened(name)}: {meant(name, header)}. The first line has to be "
             "the header: `tail -n +K FILE | dither define - ...` begins with line K"
-            + f". {FIRST_LINE_REMEDY}"
-            * any(map(_NUMBER_OR_TIME.fullmatch, header))
+            + f". {FIRST_LINE_REMEDY}" * any(map(_NUMBER_OR_TIME.fullmatch, header))
+            + ". If ^ separates cells, `(echo sep=^; cat FILE) | dither define - ...` says so"
+            * (len(header) == 1)
         )
 
 
@@ -279,7 +283,7 @@ def _columns(
     rows: _Rows, position_by_name: Mapping[str, int]
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Return the columns, and notes on unusual lines and rows."""
-    header, done, empty = rows.header, 0, 0
+    header, done, empty, notes = rows.header, 0, 0, list[str]()
     picked = [operator.itemgetter(position) for position in position_by_name.values()]
     columns: dict[str, list[str]] = {name: [] for name in position_by_name}
     texts: dict[str, str] = {}  # equal cells are one string
@@ -301,17 +305,35 @@ def _columns(
                     "quotes, remove lines that are no rows, or name another one in a first line "
                     "sep=;"
                 )
+        if not done:
+            notes += _unit_notes(header, block)
         for name, pick in zip(position_by_name, picked, strict=True):
             cells = [*map(str.strip, map(pick, block))]
+            if '="' in "".join(cells):
+                cells = [match[1] if (match := _EXCEL_TEXT.fullmatch(c)) else c for c in cells]
             columns[name].extend(map(texts.setdefault, cells, cells))
         if len(texts) > _SHARED_TEXTS:
             texts.clear()
         done += len(block)
     long = rows.long_cells
-    notes = [f"empty lines, which are no rows: {empty:,}"] * (empty > 0)
+    notes += [f"empty lines, which are no rows: {empty:,}"] * (empty > 0)
     if long:
         notes.append(
             f"cells of several lines: {len(long):,}, the longest of {max(long)[0]:,} lines, the "
             f"first in line {long[0][1]:,}"
         )
     return columns, notes
+
+
+def _unit_notes(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a note if the first of some rows may have the units of numbers."""
+    first, *others = rows or [[]]
+    if len(others) < MIN_COMPARED_ROWS or any(map(_NUMBER_OR_TIME.fullmatch, first)):
+        return []
+    for title, unit, *cells in zip(header, *rows, strict=True):
+        if unit.strip() and all(map(_NUMBER_OR_TIME.fullmatch, cells)):
+            return [
+                f"row 1: {shortened(unit)} in column {shortened(title)}, where others have "
+                "numbers. If these are units, `sed 2d FILE | dither define - ...` leaves them out"
+            ]
+    return []

@@ -29,8 +29,9 @@ _SIGN_PATTERN = r"[\"'(]*[-+\u2010-\u2013\u2212\ufe63\uff0d<>=≤≥~≈±]*\s?"
 NUMBER_LIKE = re.compile(
     rf"{_SIGN_PATTERN}([$€£¥₹]|[A-Z]{{3}}\s|Rs\.?)?{_SIGN_PATTERN}[0-9][-0-9.,:/'\u2013\u2019\s]*"
     r"([eEdD*x\xd7]?(10\^)?[-+]?[0-9]+)?\s*[^\s0-9]{0,12}"
+    r"|\D{0,16}\d+[.,\u066b]\d+(\D.{0,24})?"
 )
-"""Text that people read as numbers: with separators, a currency, a unit, < or ()."""
+"""Text that people read as numbers: with separators, a currency, a unit, <, () or decimals."""
 MAX_NUMBER_CHARACTERS = 64
 """The maximum length of a number; the time of a match grows with the square."""
 MAX_SHOWN_CELLS = 5

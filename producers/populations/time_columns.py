@@ -76,6 +76,7 @@ _DIRECTIVE_DIGITS = {"Y": 4, "j": 3}
 _SHORT_YEARS = {"%y%m%d%H%M": 10, "%y%m%d%H%M%S": 12}
 """Number of digits of all-digit formats; short years may also be times in a unit."""
 _NUMBER_PATTERN = re.compile(r"\d+([.,]\d*)?")
+_SIGNED_NUMBER = re.compile(rf"-?{_NUMBER_PATTERN.pattern}")
 _NEEDED_DIRECTIVES = {
     "U": ("Yy", "aAwu"),
     "W": ("Yy", "aAwu"),
@@ -399,11 +400,12 @@ def read_time_columns(
     ValueError
         As for :func:`detect_time_format`, or with the row and the cell that is no time.
     """
-    texts = []
+    texts, marks = [], {_number(text) for text in missing if _SIGNED_NUMBER.fullmatch(text)}
     for row in zip(*(table.columns[name] for name in columns), strict=True):
         parts = [" ".join(cell.split()) for cell in row]
         text = " ".join([_MIDNIGHT.sub("", parts[0]), *parts[1:]] if parts[1:] else parts)
-        texts.append("" if text in missing or not missing.isdisjoint(parts) else text)
+        is_mark = marks and _SIGNED_NUMBER.fullmatch(text) and _number(text) in marks
+        texts.append("" if is_mark or not missing.isdisjoint([text, *parts]) else text)
     location = f"{path}: column {shortened(' '.join(columns))}"
     form = (
         TimeFormat(time_format, zone) if time_format else detect_time_format(texts, location, zone)

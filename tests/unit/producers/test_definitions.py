@@ -87,7 +87,8 @@ def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"1 of 4,001 cells are no numbers: '12 ms' \(row 77\)"):
         suggest(file, "latency")
     assert 'kind = "mean"' in suggest(file, "latency", missing=["12 ms"]).text
-    for form in ("{},5", "{} ms", "{}%", "1.{:03d},0", "${}.40", "-€ {}", "({})", "<{}", "{}:30"):
+    forms = ("{},5", "{} ms", "{}%", "1.{:03d},0", "${}.40", "-€ {}", "({})", "<{}", "{}:30")
+    for form in (*forms, "{}.5 ug/m3", "ca. {},5 t a year", "\u0663{}\u066b1"):
         rows = ['"' + form.format(i) + '"' for i in range(1_500)]
         with row(form), pytest.raises(ValueError, match="1,500 of 1,500 cells are no numbers"):
             suggest(table(tmp_path, "v", *rows), "v")

@@ -122,6 +122,7 @@ def test_what_is_no_event_time_is_named() -> None:
         (datetime.datetime(2013, 1, 1), "has no time zone"),
         ([datetime.date(2013, 1, 1)], "expected a datetime with a time zone"),
         ("yesterday", "time .'yesterday'.: expected"),
+        ([5.0, None], "time 5.0 beside times of other types"),
         ([1.0, 2.0, 3.0], r"times of shape \(3,\) for 2 reports"),
     ]
     for time, said in cases:

@@ -112,7 +112,8 @@ HEAD, LOCKED, DEFLATE64 = (b"\x14\0%c\0%c\0" % each for each in ((0, 8), (1, 8),
 def test_files_are_read_as_people_have_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mac = packed(gzip.compress(SEVEN), "__MACOSX/data/._t.csv", "data/.DS_Store")
     long = SEVEN.replace(b"t,", b'"no\nte",t,').replace(b"2026", b"x" * 200_000 + b",2026")
-    for content in (mac, b'"sep=;"\r\nt;v\r\n "2026-01-05" ;7\r\n', b"\n" + SEVEN, long):
+    excel = b't,v\n="2026-01-05","=""7"""\n'
+    for content in (mac, b'"sep=;"\r\nt;v\r\n "2026-01-05" ;7\r\n', b"\n" + SEVEN, long, excel):
         assert read(path, content, {"delay": "v"}, time="t").columns["delay"].tolist() == [7]
     pipe, into = os.pipe()
     with os.fdopen(pipe, "rb"), os.fdopen(into, "wb") as writer:
@@ -151,6 +152,7 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     (b"t,v\nNA,1\n,2\n", r"no row .*rows: 2; 0 read, 2 without a time \('NA' 1, '' 1\)", {}),
     ("t,minuets\n1,2\n", "'minutes': did you mean 'minuets'", {"columns": {"delay": "minutes"}}),
     ("t,v\n1,2\n1,2,3\n", "row 2: 3 cells, expected 2", {}),
+    ("t^v\n1^2\n", r"no column 'v': .*`\(echo sep=\^; cat FILE\) \|", {}),
     ("t;v\n1;980\n1;1.250\n", "row 2: '1.250' may have .*--decimal , reads 1250", {}),
     ("t,v\n1,AAA\n", "row 1: category 'AAA' is not one of", {"columns": {"carrier": "v"}}),
     ("t,v\n31 Jan 2013 10:00:00 CEST,1\n", "CEST' is no event time", {}),
@@ -254,11 +256,17 @@ NOTED = {
     "header: 'v' is the name of a column. If .* adds a header": "t,v\n2026-01-05,1\n2026-01-05,v",
     "without minutes; --time-column 't' --time-column 'hour' reads": "t,v,hour\n2026-01-05,1,9:30",
     "1 read, 6 without .*, others 1": "t,v\n2026-01-05," + "\n2026-01-05,".join("1abcdef"),
+    "1 read, 1 without a time .'-5.0' 1": "t,v\n-5.0,1\n1767571200,1",
+    "row 1: 'ms' in column 's', where others": "t,v,s\n,,ms\n" + "2026-01-05,1,2\n" * 11,
 }
 
 
 def test_what_may_be_read_otherwise_is_noted(path: Path) -> None:
-    options: dict[str, Any] = {"time_zone": "Europe/Berlin", "missing": [*"tvabcdef"], "time": "t"}
+    options: dict[str, Any] = {
+        "time_zone": "Europe/Berlin",
+        "missing": [*"tvabcdef", "-5"],
+        "time": "t",
+    }
     for said, text in NOTED.items():
         with row(said):
             assert re.search(said, "\n".join(read(path, text, {"delay": "v"}, **options).notes))

@@ -181,7 +181,7 @@ EVERYWHERE = [*ON_KAFKA, *ON_REDIS, ["metrics"]]
 
 
 def test_a_missing_server_is_one_message_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aggregator.kafka.clients.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("aggregator.kafka.clients.SILENT_SECONDS", 0.2)
     monkeypatch.setenv("DITHER_REDIS_URL", "redis://app:hunter2@127.0.0.1:1/0")
     broker = ["start one", "--kafka", "DITHER_KAFKA_BOOTSTRAP_SERVERS", "dither.toml"]
     server = ["redis-server", "--redis", "DITHER_REDIS_URL", "dither.toml"]
@@ -226,6 +226,7 @@ TOLD = [
     (redis.ConnectionError("Connection closed"), "Redis does not answer (Connection"),
     (redis.ResponseError("OOM command not allowed"), "Redis is full (OOM command not allowed)"),
     (KafkaException(KafkaError(KafkaError._TRANSPORT)), "Kafka failed: "),
+    (KafkaException(KafkaError(KafkaError._INVALID_ARG, 'property "a" of config')), "[kafka]: "),
     (EmbeddedUnavailableError("pip install 'dither[demo]'"), "pip install 'dither[demo]'"),
     (ModuleNotFoundError("No module", name="rich"), "dither metrics needs rich, which"),
     (PermissionError(13, "Permission denied", "metrics.toml"), "metrics.toml: Permission"),
