@@ -78,7 +78,6 @@ slow: tools kafka ## run the tests that take minutes
 	@$(BIN)/python -m pytest -m slow tests $(ARGS)
 
 faults: tools kafka ## kill, freeze, cut and flush: 500 random schedules of faults, then each kind by name (an hour)
-	@$(BIN)/python -m tests.services.faults --schedules 500
 	@$(BIN)/python -m pytest -m "slow or not slow" tests/services/faults
 
 mutations: tools kafka ## break the product in 60 places, one at a time: which do the tests find? (hours)

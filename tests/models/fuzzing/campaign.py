@@ -1,21 +1,13 @@
-"""Write hostile messages among honest ones, and see that every honest report is counted.
-
-``python -m tests.models.fuzzing.campaign --messages 100000`` starts Apache Kafka, Redis and two
-workers, and says what it wrote, what was counted, and how much memory the workers took.
-"""
+"""Write hostile messages among honest ones, and see that every honest report is counted."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import dataclasses
 import re
 import subprocess
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -51,28 +43,6 @@ SIZES = {"snappy": 4_000_000, "lz4": 50_000_000, "gzip": 1_000_000, "zstd": 20_0
 """Bytes of a message that Kafka's own client compresses."""
 
 
-@dataclasses.dataclass
-class Outcome:
-    """What a campaign wrote and found.
-
-    Attributes
-    ----------
-    written, refused : Counter of str
-        Messages by kind: those that the broker took, and those that it did not take.
-    honest : Counter of int
-        Honest reports that the broker has acknowledged, by partition.
-    peak : int
-        The most memory that a worker had, in bytes.
-    seconds : float
-    """
-
-    written: Counter[str] = dataclasses.field(default_factory=Counter)
-    refused: Counter[str] = dataclasses.field(default_factory=Counter)
-    honest: Counter[int] = dataclasses.field(default_factory=Counter)
-    peak: int = 0
-    seconds: float = 0.0
-
-
 class Campaign:
     """A deployment under attack.
 
@@ -85,6 +55,13 @@ class Campaign:
     seed : int
     largest : int
         Bytes that a record batch of the workers' topic expands to at most.
+
+    Attributes
+    ----------
+    written : Counter of str
+        Messages that the broker took, by kind.
+    honest_reports : Counter of int
+        Those that the broker has acknowledged, by partition.
     """
 
     def __init__(
@@ -93,7 +70,8 @@ class Campaign:
         file = folder / "metrics.toml"
         file.write_text(METRICS)
         self.deployment = Deployment(kafka, redis_url, file)
-        self.outcome = Outcome()
+        self.written = Counter[str]()
+        self.honest_reports = Counter[int]()
         self._hostile = Hostile(fuzzed_metrics(), seed, largest)
         self._random = self._hostile.random
         self._metric = self.deployment.metrics["honest"]
@@ -138,7 +116,7 @@ class Campaign:
         """Write at least so many hostile messages, honest ones between them, and bombs as well."""
         due = Counter[str]()
         with RawProducer(self._servers) as raw:
-            while (done := self.outcome.written["any"]) < messages:
+            while (done := self.written["any"]) < messages:
                 number = self._random.randrange(self.deployment.partitions)
                 for kind, every in (
                     ("bomb", BOMB_EVERY), ("transaction", TRANSACTION_EVERY), ("codec", CODEC_EVERY)
@@ -161,7 +139,7 @@ class Campaign:
             self._by_client(number)
 
     def _note(self, kind: str, count: int, offset: int | None) -> None:
-        (self.outcome.refused if offset is None else self.outcome.written)[kind] += count
+        self.written[kind] += count if offset is not None else 0
 
     def _transaction(self, number: int) -> None:
         """Write a transaction, and commit it or not."""
@@ -176,7 +154,7 @@ class Campaign:
         else:
             producer.flush(30)
             producer.abort_transaction(30)
-        self.outcome.written["committed" if is_committed else "aborted"] += 3
+        self.written["committed" if is_committed else "aborted"] += 3
 
     def _by_client(self, number: int) -> None:
         """Write what Kafka's own client compresses: also what expands as far as the codec can."""
@@ -199,7 +177,7 @@ class Campaign:
         def delivered(error: KafkaError | None, message: Any) -> None:
             if error is not None:
                 raise KafkaException(error)
-            self.outcome.honest[message.partition()] += REPORTS
+            self.honest_reports[message.partition()] += REPORTS
 
         for _ in range(batches):
             self._made += 1
@@ -218,23 +196,20 @@ class Campaign:
         counted = {
             number: store.counts(number).get("accepted:honest", 0) for number in store.partitions()
         }
-        expected = {number: self.outcome.honest[number] for number in counted}
+        expected = {number: self.honest_reports[number] for number in counted}
         assert counted == expected, (counted, expected)
         assert not [number for number in counted if store.owner(number).get("halted")]
         found = self.deployment.verify()
         assert found.verified, (found.differences + found.unverifiable + found.unjudged)[:5]
 
-    def run(self, messages: int, seconds: float) -> Outcome:
+    def run(self, messages: int, seconds: float) -> None:
         """Attack running workers."""
-        began = time.monotonic()
         with self.workers() as started:
             self.write(messages)
             self.check(seconds)
             assert [process.poll() for process in started] == [None] * WORKERS, "one has ended"
-            self.outcome.peak = max(peak(process.pid) for process in started)
-        assert self.outcome.peak < LIMIT, f"{self.outcome.peak >> 20} MB"
-        self.outcome.seconds = time.monotonic() - began
-        return self.outcome
+            most = max(peak(process.pid) for process in started)
+        assert most < LIMIT, f"{most >> 20} MB"
 
 
 def peak(pid: int) -> int:
@@ -243,33 +218,3 @@ def peak(pid: int) -> int:
     found = re.search(r"VmHWM:\s+(\d+) kB", status)
     assert found is not None, status
     return int(found[1]) * 1024
-
-
-def main() -> None:
-    """Run a campaign as the command line says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--messages", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "kafka").mkdir()
-        (folder / "redis").mkdir()
-        kafka = servers.start_kafka(folder / "kafka", stack)
-        redis = servers.start_redis(folder / "redis", stack)
-        campaign = Campaign(kafka, redis.url, folder, arguments.seed, 270_000_000)
-        stack.enter_context(campaign.deployment.store)
-        try:
-            outcome = campaign.run(arguments.messages, 1_200)
-        except BaseException:
-            print((folder / "workers.log").read_text()[-5_000:])  # noqa: T201
-            raise
-    for kind, count in outcome.written.most_common():
-        refused = outcome.refused.pop(kind, 0)
-        print(f"{kind:12} {count:>9,} hostile messages taken, {refused:,} refused by the broker")  # noqa: T201
-    print(f"{outcome.honest.total():,} honest reports acknowledged and counted, none else")  # noqa: T201
-    print(f"peak {outcome.peak >> 20} MB of {LIMIT >> 20} MB, {outcome.seconds:.0f} s")  # noqa: T201
-
-
-if __name__ == "__main__":
-    main()

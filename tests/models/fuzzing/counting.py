@@ -1,12 +1,7 @@
-"""Count fuzzed messages twice, as columns and one by one, and see that nothing is unaccounted for.
-
-``python -m tests.models.fuzzing.counting --batches 1000000 --seed 0`` prints what became of them.
-"""
+"""Count fuzzed messages twice, as columns and one by one: each report is accounted for."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -99,23 +94,3 @@ def _outcomes(counts: Mapping[str, int]) -> Counter[str]:
     for name, reports in counts.items():
         found[name.partition(":")[0]] += reports
     return found
-
-
-def main() -> None:
-    """Fuzz as the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--batches", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    try:
-        outcomes = fuzz(arguments.batches, arguments.seed)
-    except MismatchError as mismatch:
-        sys.exit(str(mismatch))
-    width = max(map(len, outcomes))
-    for reason, reports in outcomes.most_common():
-        print(f"{reason:{width}} {reports:>12,} reports")  # noqa: T201
-    print(f"{arguments.batches:,} batches: each has one outcome, either way of counting")  # noqa: T201
-
-
-if __name__ == "__main__":
-    main()

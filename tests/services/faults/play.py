@@ -65,35 +65,14 @@ class Outcome:
         Empty if nothing was lost, doubled or wrong.
     faults : Counter
         That happened, by kind.
-    messages, reports, dead : int
-        In the log; counted; in the dead letters.
-    owners : int
-        How often partitions were taken over.
-    restarted : int
-        Workers that ended with an error (no Redis, no broker) and were started again.
-    torn : int
-        Partitions that stopped as Redis had applied a commit by half, and that were deleted then,
-        to be counted again, as the worker's log asks for.
-    finals : int
-        Final events that were compared with a recount of the log.
-    final_seconds : float
-        After the last fault, until every pane had its event.
-    seconds : float
-        How long it took in all.
+    messages : int
+        In the log.
     """
 
     schedule: Schedule
     problems: list[str] = dataclasses.field(default_factory=list)
     faults: Counter[str] = dataclasses.field(default_factory=Counter)
     messages: int = 0
-    reports: int = 0
-    dead: int = 0
-    owners: int = 0
-    restarted: int = 0
-    torn: int = 0
-    finals: int = 0
-    final_seconds: float = 0.0
-    seconds: float = 0.0
 
 
 class Devices:
@@ -184,7 +163,6 @@ class Devices:
 
 def play(lane: Lane, schedule: Schedule) -> Outcome:
     """Play a schedule in a lane and compare what is left with what must be."""
-    began = time.monotonic()
     outcome = Outcome(schedule)
     lane.place_brokers(schedule.round_trip)
     try:
@@ -195,7 +173,6 @@ def play(lane: Lane, schedule: Schedule) -> Outcome:
     lane.heal()
     if outcome.problems:
         outcome.problems.append(f"the workers' log: {_kept(lane, schedule.seed)}")
-    outcome.seconds = time.monotonic() - began
     return outcome
 
 
@@ -213,16 +190,13 @@ def _play(lane: Lane, redis: PlacedRedis, outcome: Outcome) -> None:
             servers.keep(SERVERS)
             wait_until(lambda: _is_owned(deployment, fleet), "all partitions are owned")
             devices = _disturbed(deployment, faults, schedule)
-            repaired = time.monotonic()
             logs = read(deployment)
-            _wait(outcome, deployment, fleet, logs)
+            _wait(deployment, fleet, logs)
             found = _finals(deployment, faults, reckon(deployment.metrics, logs, devices.bad))
-            outcome.final_seconds = time.monotonic() - repaired
             codes = servers.stop()
             logs = read(deployment)
-            _wait(outcome, deployment, fleet, logs)
+            _wait(deployment, fleet, logs)
             codes += fleet.stop()
-            outcome.restarted = fleet.ended_alone
             if not LEFT.issuperset(codes):
                 outcome.problems.append(f"workers ended with {codes}")
             _settle(outcome, deployment, devices, logs)
@@ -305,7 +279,6 @@ def _compare(
             outcome.problems.append(f"final event {identity} is there {times} times")
     for identity in sorted(expected.keys() - {event.id for event in found}):
         outcome.problems.append(f"final event {identity} is not there")
-    outcome.finals = len(found)
 
 
 def _is_heartbeat(payload: bytes | None, bad: Mapping[bytes | None, str]) -> bool:
@@ -319,7 +292,7 @@ def _is_owned(deployment: Deployment, fleet: Fleet) -> bool:
     return len(standing) == deployment.partitions
 
 
-def _wait(outcome: Outcome, deployment: Deployment, fleet: Fleet, logs: Logs) -> None:
+def _wait(deployment: Deployment, fleet: Fleet, logs: Logs) -> None:
     ends = {number: log[-1].offset() + 1 for number, log in logs.items() if log}
 
     def counted() -> bool:
@@ -328,7 +301,6 @@ def _wait(outcome: Outcome, deployment: Deployment, fleet: Fleet, logs: Logs) ->
         standing = deployment.store.overview().partitions
         for number, partition in standing.items():
             if int(partition.owner.get("next", UNSET)) == TORN:
-                outcome.torn += 1
                 _delete(deployment, number)
         return all(
             number in standing and int(standing[number].owner.get("next", UNSET)) >= end
@@ -395,11 +367,6 @@ def _settle(outcome: Outcome, deployment: Deployment, devices: Devices, logs: Lo
     letters = [message["headers"] for message in deployment.dead(end)]
     outcome.problems += differences(account, deployment.metrics, deployment.store, letters)
     outcome.messages = sum(map(len, logs.values()))
-    outcome.reports = sum(n for (_, k), n in account.counts.items() if k.startswith("accepted"))
-    outcome.dead = len(account.refused)
-    outcome.owners = sum(
-        int(deployment.store.owner(number)["epoch"]) for number in deployment.store.partitions()
-    )
 
 
 def _forget(deployment: Deployment) -> None:

@@ -58,10 +58,6 @@ class Fault:
     lasts: float
     choice: float
 
-    def __str__(self) -> str:
-        """Return it as a line for people."""
-        return f"{self.at:5.2f} s: {self.kind} for {self.lasts:.2f} s (choice {self.choice:.2f})"
-
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from confluent_kafka import Producer
 
-from aggregator.counting import assigned_partition, origin
+from aggregator.counting import origin
 from aggregator.counting.worker import Worker
 from aggregator.errors import ConsumerEnded
 from aggregator.kafka.group import GroupWatch
@@ -138,19 +138,6 @@ def test_bad_batches_go_to_the_dead_letters_and_good_ones_are_counted(
     assert outcomes.keys() == refused.keys()
     assert outcomes >= refused
     assert deployment.verify().verified
-
-
-@pytest.mark.more
-def test_a_backlog_that_changes_many_panes_is_committed_in_parts(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(assigned_partition, "SLICE_MESSAGES", 3)
-    monkeypatch.setattr(assigned_partition, "MANY_PANES", 2)
-    deployment.settings.aggregate.commit_interval = "1h"
-    deployment.count(traffic(deployment, 60))
-    outcome = deployment.verify()
-    assert outcome.verified, outcome.differences
-    assert outcome.messages == 180
 
 
 def test_a_worker_commits_what_it_has_counted_when_it_is_stopped(deployment: Deployment) -> None:

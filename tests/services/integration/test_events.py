@@ -202,25 +202,6 @@ def test_idle_partitions_are_closed_by_heartbeats_and_what_comes_then_changes_no
     assert deployment.verify().verified
 
 
-def test_an_open_pane_that_begins_where_the_closed_ones_end_has_no_final_event(
-    counted: Deployment,
-) -> None:
-    counted.count(ages(counted, range(24, 25)))
-    settings = settings_of(counted)
-    settings.aggregate.idle = "1h"
-    publisher = Publisher(settings, reader_of(counted))
-    publisher.start()
-    try:
-        wait_for_finals(counted, 24)
-        wait_until(
-            lambda: any(event.answer["reports"] == 25 * 120 for event in on_topic(counted)),
-            "the running total has the open pane",
-        )
-    finally:
-        publisher.stop()
-    assert len(final_ids(counted)) == 24
-
-
 def test_a_publisher_waits_for_kafka_and_goes_on_when_it_is_there(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

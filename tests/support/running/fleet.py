@@ -149,7 +149,6 @@ class Fleet:
     def __init__(self, arguments: Sequence[str], log: Path, command: str = "aggregate") -> None:
         self.arguments, self.log, self.command = list(arguments), log, command
         self.processes: list[BaseProcess] = []
-        self.ended_alone = 0
         self._lock = threading.RLock()
 
     def join(self, ahead_seconds: float = 0.0) -> None:
@@ -190,7 +189,6 @@ class Fleet:
             for process in list(self.processes):
                 if not process.is_alive():
                     process.join()
-                    self.ended_alone += process.exitcode != 0
                     self.processes.remove(process)
             missing = at_least - len(self.processes)
         for _ in range(missing):

@@ -212,11 +212,6 @@ def test_what_cannot_be_memoized_is_refused() -> None:
             Memoization(MEAN, 0, epsilon)
 
 
-def test_memoized_changes_the_revision() -> None:
-    plain = define(name="late", **{**definition_of(MEAN), "memoized": False})
-    assert plain.revision != MEAN.revision
-
-
 # -- Estimates from simulated devices -------------------------------------------------------------
 
 

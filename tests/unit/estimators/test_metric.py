@@ -111,6 +111,8 @@ def test_only_what_changes_the_meaning_of_a_report_or_its_pane_changes_the_revis
         "unit": "min",
         "title": "Wait",
         "minimum_reports": 9,
+        "max_key_reports": 5,
+        "max_batch_reports": 3,
     }
     assert metric.revision == define(**{**GOOD, **same}).revision != 0
     cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -118,6 +120,7 @@ def test_only_what_changes_the_meaning_of_a_report_or_its_pane_changes_the_revis
         (GOOD, {"levels": [0.5, 1]}),
         (GOOD, {"mechanism": "laplace"}),
         (GOOD, {"pane": "1h"}),
+        (GOOD, {"memoized": True}),
         (VECTOR, {"radius": 6}),
         (VECTOR, {"dimension": 3}),
         (VECTOR, {"options": {"grid": 9}}),
@@ -174,6 +177,8 @@ def test_what_cannot_be_counted_is_refused_with_a_reason() -> None:
         (metric_for("laplace", [1.0, 4.0]), [0], [most], [most + 1], "bad_value"),
         (metric_for("laplace", [1.0, 4.0]), [0], [-most], [-most - 1], "bad_value"),
         (metric_for("laplace", [1.0, 4.0]), [1], [0], [-(2**31)], "bad_value"),
+        (metric_for("projection"), [0], [31], [32], "expected 0 to 31"),
+        (metric_for("projection", options={"rows": 100}), [0], [199], [200], "expected 0 to 199"),
         (define(**VECTOR), [0], [[2**14, 1]], [[2**14, 300]], "bad_value"),
         (define(**VECTOR), [0], [[0, -(2**14)]], [[0, -(2**14) - 1]], "bad_value"),
         (define(**VECTOR), [0], [[16383, 0]], [[16382, 0]], "bad_value"),

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from estimators import LocalMetric, ReportError
+from estimators import LocalMetric
 from estimators.bounds import Law
 from estimators.bounds.sketches.random_signs import projection_limits
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Projection
 from estimators.question import Question
 from tests.support.reports.cases import LEVELS, exact, metric_for, summed, values_for
-from tests.support.rows import row
 
 EPSILONS = [exact(level) for level in LEVELS]
 WORDS = ["GET", "POST", "PUT", "DELETE"]
@@ -94,14 +93,6 @@ def test_an_estimate_from_random_signs_lies_within_each_of_its_bounds(
         value = np.clip(wide.value, 0, 1)
         limits = np.array([wide.lower, narrow.lower, value, narrow.upper, wide.upper])
         assert np.all(np.diff(limits, axis=0) >= 0), (rows, n)
-
-
-def test_a_report_of_no_row_is_refused() -> None:
-    for options, last in (({}, 31), ({"rows": 100}, 199)):
-        metric = metric_for("projection", options=options)
-        metric.accumulate(metric.zero(), [0], [last])
-        with row(options), pytest.raises(ReportError, match=f"expected 0 to {last}"):
-            metric.accumulate(metric.zero(), [0], [last + 1])
 
 
 @pytest.mark.parametrize("rows", [1000, 50_000])

@@ -69,10 +69,6 @@ def test_a_message_from_beyond_the_calendar_moves_nothing(metric: Metric) -> Non
     assert not partition.count(log(batch(metric, [1.0], seed=92), first=len(messages)))
 
 
-def test_limits_are_no_part_of_the_revision() -> None:
-    assert LIMITED.revision == SMALL.revision == DELAY.revision
-
-
 def test_a_key_adds_so_many_reports_to_a_pane_and_no_more() -> None:
     partition = counting(LIMITED)
     batches = [batch(LIMITED, [1.0, 2.0], seed=seed) for seed in range(8)]
