@@ -7,8 +7,9 @@ once, any other step again after it grew.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 
 import msgspec
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from aggregator.reading.coverage import THIS_WINDOW
 from aggregator.reading.frames.columns import ESTIMATE_COLUMNS, NUMBER_COLUMNS
+from aggregator.reading.frames.estimates import by_columns, with_conditions
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.frames.pictures import (
     History,
@@ -26,16 +28,20 @@ from aggregator.reading.frames.pictures import (
     Pictured,
 )
 from aggregator.reading.pane_sums import batched
-from aggregator.reading.plans.local import MAX_ESTIMATED_TOGETHER, expiry_period
+from aggregator.reading.plans.local import MAX_ESTIMATED_TOGETHER, LocalPlan, expiry_period
 from aggregator.reading.plans.window_reader import WindowReader
 from aggregator.reading.query import Progress, Query, SeriesQuery, ignore_progress
 from aggregator.reading.serialization import Moment, Numbers, Status, named, plain
 from aggregator.reading.series_plan import SeriesPlan
+from aggregator.reading.slices.estimates import SliceEstimate
+from aggregator.reading.slices.slice_answers import Undeclared, Value, values
 from aggregator.reading.steps import duration
 from aggregator.reading.window import Window
 from aggregator.timestamps import from_iso, iso
 from estimators import Estimate, Metric
 from estimators.distribution import DistributionEstimate
+from estimators.estimate import Counts
+from estimators.metrics.attributes import NO_VALUE, OTHER_VALUE
 from estimators.metrics.bins import Bins
 from estimators.rounding import certainty
 
@@ -43,10 +49,11 @@ Places = NDArray[np.intp]
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """The estimate over one step of event time.
+    """The estimate over one step of event time, and of one slice if there are slices.
 
     `unbiased` is what `value` was clipped from. `bound` is "fixed" where the step is final, and
-    "anytime" while it grows.
+    "anytime" while it grows. The numbers of a slice with too few reports are null; `coverage` is
+    the share of the step's reports that is in tables of slices.
     """
 
     start: Moment = msgspec.field(name="from")
@@ -60,6 +67,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     chosen_among: int | UnsetType = UNSET
     shares: list[float | None] | UnsetType = UNSET
     bound: str = ""
+    slice: dict[str, Value] | UnsetType = UNSET
+    coverage: float | UnsetType | None = UNSET
 
 
 class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +80,9 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
     of its categories, or coordinates, hold simultaneously unless they were asked for by themselves.
     `target` is what they cover: the population, or exactly the sample.
     `edges` are those of the bins, of which the `shares` of a point are a histogram, without bounds.
+    With attributes in `by`, each step has a point for each slice, those with most reports in the
+    range first (`left_out` more are hidden); the bounds of a step hold for all its slices together.
+    `where` has the values of attributes that all reports share.
     """
 
     metric: str
@@ -86,6 +98,8 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
     quantiles: list[str] | UnsetType = UNSET
     left_out: int | UnsetType = UNSET
     edges: list[float] | UnsetType = UNSET
+    by: list[str] | UnsetType = UNSET
+    where: dict[str, Value] | UnsetType = UNSET
     target: str
     points: list[Point]
 
@@ -96,19 +110,27 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
         return next((names for names in named if names is not UNSET), [])
 
     def to_frame(self) -> Frame:
-        """Return a table with a row for each number of each step."""
+        """Return a table with a row for each number of each step, and of each slice."""
         names = self.labels if self._has_labels else [None]
         rows = []
         for point in self.points:
             numbers = (point.value, point.lower, point.upper, point.unbiased)
             columns = [x if isinstance(x, list) else [x] * len(names) for x in numbers]
             edges = (_milliseconds(point.start), _milliseconds(point.end))
+            attributes = by_columns(self._attributes(point))
             stated = (self.beta, point.bound, self.target, self.covers, self.policy)
             for label, *three, unbiased in zip(names, *columns, strict=True):
                 raw = unbiased if self.quantiles is UNSET else None
                 counted = (label, *three, raw, point.reports, point.status)
-                rows.append((self.metric, self.kind, self.unit, *edges, *counted, *stated))
-        return Frame.of(ESTIMATE_COLUMNS, rows)
+                window = (self.metric, self.kind, self.unit, *edges, *attributes.values())
+                rows.append((*window, *counted, *stated))
+        names_by = by_columns((name, None) for name in (*(self.by or ()), *(self.where or ())))
+        return Frame.of(with_conditions(ESTIMATE_COLUMNS, names_by), rows)
+
+    def _attributes(self, point: Point) -> Iterator[tuple[str, str | None]]:
+        """Yield the values of attributes as text, those that all reports share last."""
+        for name, value in ((point.slice or {}) | (self.where or {})).items():
+            yield name, OTHER_VALUE if isinstance(value, Undeclared) else value
 
     @property
     def _has_labels(self) -> bool:
@@ -117,21 +139,27 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
     @property
     def picture(self) -> Picture:
         """The history of its numbers."""
-        starts = [_milliseconds(point.start) for point in self.points]
-        ends = [_milliseconds(point.end) for point in self.points]
         frame, labels = self.to_frame(), self.labels if self._has_labels else [""]
+        slices = dict.fromkeys(
+            " · ".join(value or NO_VALUE for _, value in self._attributes(point))
+            for point in self.points
+        )
+        names = [" · ".join(filter(None, pair)) for pair in itertools.product(slices, labels)]
+        steps = self.points[:: max(1, len(slices))]
+        starts = [_milliseconds(point.start) for point in steps]
+        ends = [_milliseconds(point.end) for point in steps]
         columns = [
             [math.nan if x is None else x for x in frame[name]] for name in NUMBER_COLUMNS[1:4]
         ]
-        steps = [LabelledInterval("", *row) for row in zip(*columns, strict=True)]
+        intervals = [LabelledInterval("", *row) for row in zip(*columns, strict=True)]
         lines = tuple(
-            HistoryLine(label, starts, ends, steps[index :: len(labels)])
-            for index, label in enumerate(labels)
+            HistoryLine(name, starts, ends, intervals[index :: len(names)])
+            for index, name in enumerate(names)
         )
         step = duration(round(1000 * self.step_seconds))
-        span = f" from {self.points[0].start} to {self.points[-1].end}" if self.points else ""
+        span = f" from {steps[0].start} to {steps[-1].end}" if steps else ""
         facts = (
-            f"{len(self.points)} steps of {step}{span}",
+            f"{len(steps)} steps of {step}{span}",
             f"{certainty(self.beta)} bounds; covers {self.covers}",
         )
         return History(f"{self.metric}: {self.kind}", facts, lines, self.unit)
@@ -171,38 +199,78 @@ class SeriesReader:
         labels, _ = metric.domain.select(query.categories)
         bins = None if query.bins is None else _bins(metric, query.bins)
         chosen = None
-        if query.top is not None and query.top < len(labels) and plan.windows:
+        if not query.by and query.top is not None and query.top < len(labels) and plan.windows:
             chosen = self._over_all_steps(plan, point_query).numbers.largest(query.top)
         shown = labels if chosen is None else tuple(labels[index] for index in chosen.tolist())
-        estimates = plan.released
-        if estimates is None:
-            estimates = self._estimates(plan, point_query, progress)
+        left_out = None if query.top is None else len(labels) - len(shown)
+        if plan.window.grouping is None:
+            estimates = plan.released
+            if estimates is None:
+                estimates = self._estimates(plan, point_query, progress)
+            points = [
+                _point(window, estimate, chosen, bins)
+                for window, estimate in zip(plan.windows, estimates, strict=True)
+            ]
+        else:
+            points, hidden = self._slice_points(plan, point_query, chosen, bins, progress)
+            left_out = hidden if query.by else left_out
         windows = point_query.windows
+        covers = THIS_WINDOW if windows == 1 else f"{windows} windows"
+        is_together = bool(query.by) and query.simultaneous
         return Series(
             metric=metric.name,
             unit=metric.unit,
             kind=metric.kind,
             step_seconds=plan.step_ms / 1000,
             beta=query.beta,
-            covers=THIS_WINDOW if windows == 1 else f"{windows} windows",
+            covers=f"{covers}, for all slices of a step together" if is_together else covers,
             policy=plan.policy,
             weights_fixed=True if query.weights_fixed else UNSET,
             **named(metric, shown),
-            left_out=UNSET if query.top is None else len(labels) - len(shown),
+            left_out=UNSET if left_out is None else left_out,
             edges=UNSET if bins is None else bins.limits.tolist(),
+            by=list(query.by) or UNSET,
+            where=values(dict(query.conditions)) or UNSET,
             target=query.target,
-            points=[
-                _point(window, estimate, chosen, bins)
-                for window, estimate in zip(plan.windows, estimates, strict=True)
-            ],
+            points=points,
         )
+
+    def _slice_points(
+        self,
+        plan: SeriesPlan,
+        point_query: Query,
+        chosen: Places | None,
+        bins: Bins | None,
+        progress: Progress,
+    ) -> tuple[list[Point], int]:
+        """Return the points of slices, step by step, and the number of hidden slices."""
+        grouping, query = plan.window.grouping, plan.query
+        assert grouping is not None  # noqa: S101
+        groups, hidden = [0], 0
+        if query.by:
+            ordered = grouping.order(self.reader.read(plan.window).slice_reports)
+            groups = ordered[: query.top]
+            hidden = len(ordered) - len(groups)
+        points = []
+        for index, step in enumerate(plan.windows):
+            progress(index / len(plan.windows))
+            window = self.reader.read(step)
+            slices = LocalPlan.answer_slices(window, point_query, groups=groups).slices
+            for of_slice in slices:
+                point = _slice_point(step, of_slice, chosen, bins)
+                points.append(msgspec.structs.replace(point, coverage=window.coverage))
+        return points, hidden
 
     def _over_all_steps(self, plan: SeriesPlan, query: Query) -> Estimate:
         """Return the estimate over all steps, or the last release."""
         if plan.released is not None:
             return plan.released[-1]
         first, last, sums = plan.windows[0], plan.windows[-1], self.reader.sums
-        statistic, _ = sums.read_window(dataclasses.replace(last, start_ms=first.start_ms))
+        full_range = dataclasses.replace(last, start_ms=first.start_ms)
+        if plan.window.grouping is not None:
+            statistic: Counts | None = self.reader.read(full_range).sums
+        else:
+            statistic, _ = sums.read_window(full_range)
         if statistic is None:  # of the steps that have not expired
             groups = [group for _, group, _ in sums.read_steps(plan.windows, plan.step_ms)]
             steps = (step for group in groups for step in group if step is not None)
@@ -283,6 +351,26 @@ def _point(window: Window, estimate: Estimate, chosen: Places | None, bins: Bins
         chosen_among=estimate.chosen_among if estimate.chosen_among > 1 else UNSET,
         shares=UNSET if bins is None else _shares(estimate, bins),
         bound=estimate.bound,
+    )
+
+
+def _slice_point(
+    step: Window, of_slice: SliceEstimate, chosen: Places | None, bins: Bins | None
+) -> Point:
+    attributes = values(of_slice.slice) or UNSET
+    if of_slice.estimate is not None:
+        point = _point(step, of_slice.estimate, chosen, bins)
+        return msgspec.structs.replace(point, slice=attributes)
+    return Point(
+        start=iso(step.start_ms),  # type: ignore[arg-type]
+        end=iso(step.end_ms),  # type: ignore[arg-type]
+        status="too_few_reports",
+        value=None,
+        lower=None,
+        upper=None,
+        unbiased=None,
+        reports=of_slice.reports,
+        slice=attributes,
     )
 
 

@@ -137,6 +137,12 @@ class Window:
         return self.content.statistic
 
     @property
+    def slice_reports(self) -> list[int]:
+        """The number of reports of each slice."""
+        assert isinstance(self.content, SliceSums)  # noqa: S101
+        return [int(self.metric.counts(row).sum()) for row in self.content.statistics]
+
+    @property
     def round(self) -> Round | None:
         """The open or last round; None: there is none."""
         return self.content.round if isinstance(self.content, SearchState) else None

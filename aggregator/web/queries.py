@@ -126,6 +126,8 @@ class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
     quantile: Quantiles = []
     top: Top | None = None
     pointwise: bool = False
+    by: By = []
+    where: Where = []
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a :class:`aggregator.reading.query.Query`.
@@ -145,6 +147,7 @@ class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
             query_fields.pop("quantile"),
         )
         query_fields["simultaneous"] = not query_fields.pop("pointwise")
+        query_fields["where"] = conditions(self.where)
         return query_fields
 
 
@@ -165,13 +168,10 @@ class EstimateParameters(WindowParameters, kw_only=True, frozen=True):
     windows: Windows = 1
     bound: Literal["auto", "fixed", "anytime", "normal"] = "auto"
     target: Literal["population", "sample"] = "population"
-    by: By = []
-    where: Where = []
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a :class:`aggregator.reading.query.Query`."""
-        query_fields = {**super().fields(), "where": conditions(self.where)}
-        return without_format(query_fields)
+        return without_format(super().fields())
 
 
 class SeriesParameters(WindowParameters, kw_only=True, frozen=True):

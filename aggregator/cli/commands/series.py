@@ -9,11 +9,18 @@ import click
 import msgspec
 
 from aggregator.config.settings import Settings
-from aggregator.reading.query import SeriesQuery
+from aggregator.reading.frames.columns import ATTRIBUTE_PREFIX
+from aggregator.reading.query import SeriesQuery, conditions
 from aggregator.reading.series import Series, SeriesReader
 from aggregator.reading.steps import duration
 from aggregator.terminal.format import MAX_LINE_CATEGORIES, table
-from aggregator.terminal.options import Moment, metric_argument, opened_reader, settings_options
+from aggregator.terminal.options import (
+    Moment,
+    metric_argument,
+    opened_reader,
+    settings_options,
+    slice_options,
+)
 from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import iso
 from estimators import Metric
@@ -56,13 +63,17 @@ from estimators.weights import WEIGHTINGS
     multiple=True,
     help="Of a distribution: show only this quantile, as in 0.95; may be repeated.",
 )
-@click.option("--pointwise", is_flag=True, help="Make the bounds hold for each category by itself.")
+@slice_options
+@click.option(
+    "--pointwise", is_flag=True, help="Make the bounds hold for each category and slice by itself."
+)
 @output_options
 @settings_options
 def series(
     settings: Settings,
     metric: str,
     categories: tuple[str, ...],
+    where: tuple[str, ...],
     pointwise: bool,
     output: Output,
     **options: Any,
@@ -70,19 +81,23 @@ def series(
     """Show a metric's estimates over time, one for each step.
 
     Without --from, --to and --window the range is all that is kept. Steps are whole panes. The
-    bounds hold for each step by itself; with --together those of all steps hold at once.
+    bounds hold for each step by itself; with --together those of all steps hold at once. With --by
+    a step has a line for each slice, and its bounds hold for all of them at once.
     """
     reader = opened_reader(settings)
     definition = reader.metric(metric)
     try:
         query = SeriesQuery(
-            metric=metric, categories=categories or None, simultaneous=not pointwise, **options
+            metric=metric,
+            categories=categories or None,
+            where=conditions(where),
+            simultaneous=not pointwise,
+            **options,
         )
         is_text = not (output.as_json or output.is_table)
         if is_text and query.top is None and query.categories is None:
-            query = dataclasses.replace(
-                query, top=None if definition.domain.of_numbers else MAX_LINE_CATEGORIES
-            )
+            is_short = definition.domain.of_numbers and not query.by
+            query = dataclasses.replace(query, top=None if is_short else MAX_LINE_CATEGORIES)
         answers = SeriesReader(reader).series(query)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
@@ -99,7 +114,7 @@ def as_text(metric: Metric, answers: Series) -> str:
     together = "each step by itself" if answers.covers == "this window" else answers.covers
     lines = [
         f"{metric.name}: {metric.description or metric.kind}",
-        f"steps      {len(answers.points)} of {step}",
+        f"steps      {len({point.start for point in answers.points})} of {step}",
         f"bounds     {certainty(answers.beta)}, {answers.target}, {together}",
         f"weights    {answers.policy}",
         *([f"unit       {answers.unit}"] if answers.unit else []),
@@ -110,7 +125,10 @@ def as_text(metric: Metric, answers: Series) -> str:
         [float("nan") if x is None else x for x in row] for row in zip(*columns, strict=True)
     ]
     places = common_decimals((low for _, low, _ in numbers), (high for *_, high in numbers))
-    labels = [[label] for label in frame["label"]] if answers.labels else [[]] * len(frame)
+    attributes = [name for name in frame.columns if name.startswith(ATTRIBUTE_PREFIX)]
+    words = [["none" if word is None else word for word in frame[name]] for name in attributes]
+    texts = [*words, *([frame["label"]] if answers.labels else [])]
+    labels = [*zip(*texts, strict=True)] if texts else [()] * len(frame)
     rows = [
         (iso(start), *label, *interval(row, places), reports, status)
         for start, label, row, reports, status in zip(
@@ -122,7 +140,8 @@ def as_text(metric: Metric, answers: Series) -> str:
             strict=True,
         )
     ]
-    head = ("from", *(["label"] if answers.labels else []), "value", "lower", "upper")
+    head = ("from", *(name.removeprefix(ATTRIBUTE_PREFIX) for name in attributes))
+    head += (*(["label"] if answers.labels else []), "value", "lower", "upper")
     lines += ["", table((*head, "reports", "status"), rows)]
     if isinstance(answers.left_out, int) and answers.left_out:
         lines.append(f"and {answers.left_out} more (--top)")

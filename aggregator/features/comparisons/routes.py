@@ -30,7 +30,6 @@ from aggregator.web.http.pools import stop_if_abandoned
 from aggregator.web.http.problem_responses import invalid_as_problem
 from aggregator.web.operations import Content, Operation, as_json, as_table
 from aggregator.web.queries import (
-    By,
     Format,
     Policy,
     Time,
@@ -60,12 +59,10 @@ class CompareParameters(WindowParameters, kw_only=True, frozen=True):
 
     format: Format = "json"
     metric: Annotated[str, Meta(max_length=64)]
-    where: Where = msgspec.field(default_factory=list)
     against: Annotated[
         Where,
         Meta(description="The second slice, as in country=FR, or the word rest (by default)."),
     ] = msgspec.field(default_factory=list)
-    by: By = msgspec.field(default_factory=list)
     against_start: Time | None = msgspec.field(name="against-from", default=None)
     against_end: Time | None = msgspec.field(name="against-to", default=None)
     other: Annotated[str, Meta(max_length=64)] | None = msgspec.field(
@@ -86,7 +83,6 @@ class CompareParameters(WindowParameters, kw_only=True, frozen=True):
         options.pop("metric")
         options["against_start"] = moment("against-from", self.against_start)
         options["against_end"] = moment("against-to", self.against_end)
-        options["where"] = conditions(self.where)
         is_rest = self.against in ([], [REST_SLICE])
         options["against"] = REST_SLICE if is_rest else conditions(self.against)
         return options

@@ -62,7 +62,7 @@ class WindowDistribution(DistributionEstimate, WindowEstimate):
             (*named, *numbers, *counted)
             for numbers in zip(edges, *_columns(self), unbiased, strict=True)
         )
-        return Frame.of(_with_conditions(EDGE_COLUMNS, by), rows)
+        return Frame.of(with_conditions(EDGE_COLUMNS, by), rows)
 
 
 def with_window(window: Window, estimate: Estimate) -> WindowEstimate:
@@ -87,7 +87,7 @@ def estimate_frame(window: Window, estimate: Estimate, top: int | None = None) -
         (*window_values(window), *by.values(), *numbers, *statement_values(estimate))
         for numbers in number_rows(window, shown if top is None else shown.top(top))
     )
-    return Frame.of(_with_conditions(ESTIMATE_COLUMNS, by), rows)
+    return Frame.of(with_conditions(ESTIMATE_COLUMNS, by), rows)
 
 
 def number_rows(window: Window, estimate: Estimate) -> Iterator[tuple[Any, ...]]:
@@ -137,7 +137,8 @@ def picture_lines(window: Window, estimate: Estimate) -> tuple[str, ...]:
     return (*lines, named) if named else lines
 
 
-def _with_conditions(names: tuple[str, ...], by: dict[str, str | None]) -> tuple[str, ...]:
+def with_conditions(names: tuple[str, ...], by: dict[str, str | None]) -> tuple[str, ...]:
+    """Return names of columns with those of attributes after the window's."""
     return (*names[: len(WINDOW_COLUMNS)], *by, *names[len(WINDOW_COLUMNS) :])
 
 

@@ -142,7 +142,11 @@ class LocalPlan(ReadingPlan[LocalMetric]):
 
     @classmethod
     def answer_slices(
-        cls, window: Window, query: Query, progress: Progress = ignore_progress
+        cls,
+        window: Window,
+        query: Query,
+        progress: Progress = ignore_progress,
+        groups: Sequence[int] | None = None,
     ) -> Slices:
         """Return the slices of a window; those with too few reports have no estimate.
 
@@ -152,21 +156,22 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         query : Query
         progress : callable
             Takes the share of the work that is done; an exception from it ends the work.
+        groups : sequence of int, optional
+            The slices to show; by default `query.top`, those with most reports.
         """
         grouping, content = window.grouping, window.content
         assert grouping is not None  # noqa: S101
         assert isinstance(content, SliceSums)  # noqa: S101
-        metric, statistics = window.metric, content.statistics
-        reports = [int(metric.counts(row).sum()) for row in statistics]
+        metric, statistics, reports = window.metric, content.statistics, window.slice_reports
         simultaneous = cls.count_sharing_slices(window, query, reports)
         ordered = grouping.order(reports)
-        shown = ordered[: query.top]
+        shown = ordered[: query.top] if groups is None else groups
         estimated = [group for group in shown if reports[group] >= metric.minimum_reports]
         estimates: dict[int, Estimate] = {}
-        for groups in batched(estimated, MAX_ESTIMATED_TOGETHER):
+        for batch in batched(estimated, MAX_ESTIMATED_TOGETHER):
             progress(len(estimates) / len(estimated))
-            windows = [window.with_sums(statistics[group]) for group in groups]
-            estimates |= zip(groups, cls.answer_each(windows, query, simultaneous), strict=True)
+            windows = [window.with_sums(statistics[group]) for group in batch]
+            estimates |= zip(batch, cls.answer_each(windows, query, simultaneous), strict=True)
         slices = [
             SliceEstimate(grouping.slice(group), reports[group], estimates.get(group))
             for group in shown
@@ -174,18 +179,21 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         return Slices(window, query, tuple(slices), simultaneous, len(ordered) - len(shown))
 
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
-        """Return the steps of a series in whole panes, by default about 200."""
-        metric = self.metric
-        if query.is_sliced:
-            raise ValueError("by, where: expected none for a series")
+        """Return the steps of a series in whole panes, by default about 200; slices share them."""
+        metric, grouping = self.metric, window.grouping
         labels, _ = metric.domain.select(query.categories)
         first, last = self._range(window)
         requested_step = None if query.step is None else steps.whole_panes(metric, query.step)
         if first is None or last is None or first >= last:
             return SeriesPlan(query, window, requested_step or metric.pane_ms, [])
-        shown = len(labels) if query.top is None else min(query.top, len(labels))
-        max_points = steps.max_series_points(shown, steps.numbers_per_estimate(metric, len(labels)))
+        cost, width, slices = steps.numbers_per_estimate(metric, len(labels)), metric.pane_ms, 1
+        if grouping is not None:
+            width = grouping.slicing.pane_ms
+            slices = min(grouping.size, query.top or grouping.size)
+        shown = len(labels) if query.by else min(query.top or len(labels), len(labels))
+        max_points = max(2, steps.max_series_points(shown, cost) // slices)
         step = requested_step or steps.default_step(metric, first, last, max_points)
+        step = -(-step // width) * width
         steps.check_points(metric, first, last, step, max_points)
         closed = window.overview.closed(self.key)
         windows = []

@@ -12,6 +12,7 @@ from aggregator import Reader
 from aggregator.errors import StateUnreadable
 from aggregator.reading.query import Query
 from aggregator.reading.slices.estimates import Slices
+from aggregator.reading.slices.slice_answers import values
 from aggregator.state.definition_history import CountingDefinitions
 from aggregator.storage.store import Store
 from estimators import LocalMetric, Metric, define
@@ -171,6 +172,34 @@ def test_slices_sum_to_the_metric_and_bounds_share_beta(closed: Reader) -> None:
     assert (len(top.slices), top.left_out) == (1, len(found.slices) - 1)
     assert top.simultaneous == found.simultaneous
     assert repr(top.slices[0]) == repr(found.slices[0])
+
+
+def test_a_series_has_the_slices_of_each_step(closed: Reader) -> None:
+    first, last = EPOCH / 1000, (EPOCH + 3 * DAY) / 1000
+    for by, where in ((["country"], {}), (["version"], {"country": "DE"}), ([], {"version": "2"})):
+        with row(by, where):
+            series = closed.series("late", first, last, step="8h", by=by, where=where, top=3)
+            shown = len({str(point.slice) for point in series.points})
+            assert shown == (3 if by else 1)
+            assert len(series.points) == len(series.to_frame()) == 9 * shown
+            names = [column for column in series.to_frame().columns if column.startswith("by_")]
+            assert names == [f"by_{name}" for name in (*by, *where)]
+            for point in series.points:
+                window = point.start, point.end
+                answer: Any = closed.estimate("late", *window, by=by, where=where)
+                if by:
+                    (answer,) = (one for one in answer.slices if values(one.slice) == point.slice)
+                is_enough = answer.reports >= LATE.minimum_reports
+                estimate = answer.estimate if by else answer
+                assert (point.reports, point.coverage) == (answer.reports, 1.0)
+                assert point.status == ("final" if is_enough else "too_few_reports")
+                assert point.upper == (estimate.upper if is_enough else None)
+    assert (series.covers, series.left_out) == ("this window", 0)
+    narrow = closed.series("late", first, last, step="10m", by=["country"], where={"version": "1"})
+    assert (narrow.step_seconds, narrow.left_out) == (HOUR / 1000, 0)
+    assert narrow.covers == "this window, for all slices of a step together"
+    with pytest.raises(ValueError, match=r"step = '1h': .* points, expected at most 250"):
+        closed.series("late", 0, last, step="1h", by=["country"])
 
 
 def test_a_marginal_goes_on_where_an_attribute_was_added(store: Store) -> None:
