@@ -187,20 +187,21 @@ def release_data(window: Window, estimate: Estimate) -> bytes:
     return _data(window, estimate, max(1, len(estimate.labels)))
 
 
-def provisional_event(window: Window, top: int, origin: str) -> Event:
+def provisional_event(window: Window, estimate: Estimate, top: int, origin: str) -> Event:
     """Return the event of a running total, whose id is a hash of its contents.
 
     Parameters
     ----------
     window : Window
         The running total.
+    estimate : Estimate
     top : int
         Maximum number of categories or coordinates.
     origin : str
         The CloudEvent's source.
     """
     metric = window.metric
-    data = _data(window, MetricReader.answer(window), top)
+    data = _data(window, estimate, top)
     digest = hashlib.sha256(data).hexdigest()[: 2 * DIGEST_BYTES]
     time = iso(window.arrived_ms)
     assert time is not None  # noqa: S101

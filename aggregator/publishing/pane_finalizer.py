@@ -192,7 +192,8 @@ class PaneFinalizer:
         for total, read in zip(changed, self.reader.read_totals(changed), strict=True):
             name = total.metric.name
             window = self.reader.read(total) if read is None else read
-            event = events.provisional_event(window, self._top, self._source)
+            estimate = self.reader.cached_answer(window)
+            event = events.provisional_event(window, estimate, self._top, self._source)
             if event.id != self.published.provisional(name):
                 due_events.append(event)
             self._versions[name] = total.version

@@ -6,6 +6,7 @@ key. No value is guessed.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -49,6 +50,7 @@ MAX_PARTITIONS = 2**31 - 1
 LAST_COMMIT_MS = 7 * 86_400_000
 """The lifetime of the mark of a partition's last commit. What remains of it tells the age of the
 commit by the clock of the Redis server alone."""
+MAX_CACHED_WATERMARKS = 10_000
 INTEGER_PATTERN = re.compile(r"-?[0-9]{1,19}")
 
 
@@ -140,14 +142,18 @@ def watermarks(key: str, fields: Mapping[bytes, bytes]) -> dict[str, Watermark]:
     ------
     StateUnreadable
     """
-    marks = {}
-    for name, value in texts(key, fields).items():
-        (*times, ahead), field_key = [*value.split(":"), ""][:4], f"{key}, field {name}"
-        if len(times) != 3 or value.count(":") > 3:
-            raise StateUnreadable(field_key, repr(value), "three times in ms, separated by colons")
-        time, arrived, closed = (integer(field_key, time, NO_TIME) for time in times)
-        marks[name] = Watermark(time, arrived, closed, _ahead(field_key, ahead, time))
-    return marks
+    stored = texts(key, fields)
+    return {name: Watermark(*_watermark_times(key, name, mark)) for name, mark in stored.items()}
+
+
+@functools.lru_cache(MAX_CACHED_WATERMARKS)
+def _watermark_times(key: str, name: str, value: str) -> tuple[int, int, int, Ahead]:
+    """Return the times of a watermark, which seldom change between two reads."""
+    (*times, ahead), field_key = [*value.split(":"), ""][:4], f"{key}, field {name}"
+    if len(times) != 3 or value.count(":") > 3:
+        raise StateUnreadable(field_key, repr(value), "three times in ms, separated by colons")
+    time, arrived, closed = (integer(field_key, time, NO_TIME) for time in times)
+    return time, arrived, closed, _ahead(field_key, ahead, time)
 
 
 def _ahead(field_key: str, value: str, time: int) -> Ahead:

@@ -160,12 +160,14 @@ class PartitionProgress:
     @property
     def unmarked(self) -> list[str]:
         """The metrics that have counted reports but no watermark."""
+        if not self.is_intact:
+            return []
         marked = {key.partition("@")[0] for key in self.watermarks}
         outcomes = ((*name.partition(":"), reports) for name, reports in self.counts.items())
         return [
             metric
             for outcome, _, metric, reports in outcomes
-            if outcome == "accepted" and reports and self.is_intact and metric not in marked
+            if outcome == "accepted" and reports and metric not in marked
         ]
 
     def continues_in(self, later: PartitionProgress | None) -> bool:

@@ -18,6 +18,7 @@ from aggregator.features.comparisons.due_events import DECISION_EVENT
 from aggregator.publishing import events
 from aggregator.publishing.connect_schemas import connect_schema, without_envelope
 from aggregator.publishing.events import Event, data_types
+from aggregator.reading.reader import MetricReader
 from aggregator.reading.window import SearchState, Window, WindowStatistic
 from aggregator.schemas.subjects import subjects
 from estimators import Metric, SearchMetric, define
@@ -43,7 +44,8 @@ def answers(metric: Metric, statistic: Any = None) -> list[Event]:
         content = SearchState(OVER, metric.zero())
     seen = Window(metric=metric, status="provisional", content=content, arrived_ms=1)
     pane = dataclasses.replace(seen, start_ms=0, end_ms=60_000, status="final")
-    return [events.provisional_event(seen, 4, "/"), events.final_event(pane, 4, "/")]
+    total = events.provisional_event(seen, MetricReader.answer(seen), 4, "/")
+    return [total, events.final_event(pane, 4, "/")]
 
 
 def documented(page: str, begin: str, kind: str) -> Event:

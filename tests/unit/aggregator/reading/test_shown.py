@@ -59,10 +59,11 @@ def test_answers_and_events_have_it_beside_the_unbiased_value() -> None:
     seen = window(RARE, OUTSIDE, policy="optimal")
     found = Reader.answer(seen)
     assert np.any(found.value < found.lower), "or this test says nothing"
+    dated = dataclasses.replace(seen, arrived_ms=1)
     of_pane = dataclasses.replace(seen, start_ms=0, end_ms=60_000, status="final")
     for told in (
         as_dict(seen, found),
-        json.loads(events.provisional_event(dataclasses.replace(seen, arrived_ms=1), 4, "/").data),
+        json.loads(events.provisional_event(dated, found, 4, "/").data),
         json.loads(events.final_event(of_pane, 4, "/").data),
     ):
         assert all(
