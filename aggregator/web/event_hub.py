@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 PERIOD_SECONDS = 1.0
 MAX_PROCESSOR_SHARE = 0.07
-"""Of a core, for reads and estimates; encoding takes about a fifth of that in addition."""
+"""Of a core, for reads and estimates; encoding, and reads for clients that join, come on top."""
 METRICS_PER_READ = 32
 """Metrics whose sums are read together, and whose events are sent before others are read."""
 QUEUE_EVENTS = 256
