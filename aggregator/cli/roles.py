@@ -244,7 +244,9 @@ def _verifier(topic: str) -> tuple[str, ...]:
     return (
         *_partition_reads(topic),
         f"%R~{definitions_key(topic)}",
-        *_commands("ping smembers hgetall hmget get getrange mget scard zcard zrangebyscore"),
+        *_commands(
+            "ping smembers hgetall hmget get getrange strlen mget scard zcard zrangebyscore"
+        ),
     )
 
 

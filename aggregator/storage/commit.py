@@ -145,7 +145,8 @@ class PartitionWriter:
         with contextlib.suppress(redis.ResponseError):
             for member in self._commands.members(f"{prefix}:open"):
                 name = member.rpartition(b":")[0].decode(errors="replace")
-                types |= {f"{prefix}:{name}": b"string", f"{prefix}:keys:{name}": b"hash"}
+                types |= {f"{prefix}:{name}": b"string", f"{prefix}:seen:{name}": b"string"}
+                types[f"{prefix}:keys:{name}"] = b"hash"
         for key, kind in types.items():
             (key_type,) = self._commands.ask([("TYPE", key)])
             if key_type not in (kind, b"none"):
@@ -177,13 +178,14 @@ def commit_commands(
             words["SADD", f"{prefix}:open"].append(opened)
             if pane.unsaved:
                 yield from id_commands(prefix, key, pane)
-                words["HSET", f"{prefix}:ids"] += str(key), len(pane.batch_ids)
+                words["HSET", f"{prefix}:ids"] += str(key), len(pane.batch_ids) - pane.unchunked
             for name in pane.unsaved_keys:
                 words["HSET", f"{prefix}:keys:{key}"] += name, pane.used[name]
             continue
         words["SREM", f"{prefix}:open"].append(opened)
         id_keys = [chunk for chunk, _ in chunks(prefix, key, pane.saved_ids)]
-        yield from _parts(["UNLINK"], [f"{prefix}:keys:{key}", *id_keys])
+        gone = [f"{prefix}:seen:{key}", f"{prefix}:keys:{key}", *id_keys]
+        yield from _parts(["UNLINK"], gone)
         if id_keys:
             words["HDEL", f"{prefix}:ids"].append(str(key))
         if (pane_retention_ms := retention_ms(key.grain, pane.metric)) is not None:

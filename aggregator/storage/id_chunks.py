@@ -1,6 +1,7 @@
 """Reads the ids of a pane's batches from Redis.
 
-They are in chunks to which commits append (:mod:`aggregator.storage.commit`).
+They are in chunks to which commits append (:mod:`aggregator.storage.commit`); a pane may also have
+ids in one value, ``P:seen:PANE``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from aggregator.storage.commit import chunks
 from aggregator.storage.parsing import Command
 from producers.wire.batch import BATCH_ID_BYTES
 
+PIECE_BYTES = 2**20
+"""Read by one command of a value with all ids; a whole number of ids."""
 ROUND_BYTES = 2**22
 """Read in one round trip, in at most so many commands:"""
 ROUND_COMMANDS = 1_000
@@ -28,7 +31,8 @@ class OpenPane(NamedTuple):
 
     member: bytes  # of the set of open panes
     statistic: bytes | None  # None if it is missing
-    ids: int  # number of batch ids
+    unchunked: int  # bytes of ids in one value
+    chunked: int  # number of ids in chunks
     uses: Any  # the hash of message keys
 
 
@@ -36,6 +40,7 @@ class StoredIds(NamedTuple):
     """The ids of an open pane."""
 
     ids: BatchIds
+    unchunked: int  # number of ids in one value
     gone: str  # the key of missing ids
 
 
@@ -61,7 +66,9 @@ def read_ids(
     stored_ids = []
     for pane, pane_ids in zip(panes, pane_loads, strict=True):
         key = f"{prefix}:seen:{pane.member.rpartition(b':')[0].decode(errors='replace')}"
-        stored_ids.append(StoredIds(pane_ids.finish(key), pane_ids.gone))
+        stored_ids.append(
+            StoredIds(pane_ids.finish(key), pane.unchunked // BATCH_ID_BYTES, pane_ids.gone)
+        )
     return stored_ids
 
 
@@ -106,7 +113,10 @@ class _Read(NamedTuple):
 def _reads(prefix: str, panes: Sequence[OpenPane]) -> Iterator[_Read]:
     for number, pane in enumerate(panes):
         key = pane.member.rpartition(b":")[0].decode(errors="replace")
-        for chunk, ids in chunks(prefix, key, pane.ids):
+        for first in range(0, pane.unchunked, PIECE_BYTES):
+            end = min(first + PIECE_BYTES, pane.unchunked)
+            yield _Read(number, ("GETRANGE", f"{prefix}:seen:{key}", first, end - 1), end - first)
+        for chunk, ids in chunks(prefix, key, pane.chunked):
             size = ids * BATCH_ID_BYTES
             yield _Read(number, ("GETRANGE", chunk, 0, size - 1), size)
 

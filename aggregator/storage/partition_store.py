@@ -17,7 +17,7 @@ from aggregator.storage.id_chunks import read_ids
 from aggregator.storage.parsing import Command
 from aggregator.storage.progress import TORN
 from aggregator.storage.redis_keys import tag
-from aggregator.storage.snapshot import Snapshot, open_pane, pairs, read_panes
+from aggregator.storage.snapshot import Snapshot, open_panes, pairs, read_panes
 from estimators import Metric
 
 MAX_SNAPSHOT_ATTEMPTS = 3
@@ -80,10 +80,16 @@ class PartitionStore(PartitionWriter):
             ((opened, replies),) = consistent_read.read(ask, [request])
             hashes, values = replies[: len(SNAPSHOT_HASHES)], iter(replies[len(SNAPSHOT_HASHES) :])
             chunked = pairs(hashes[-1])
-            panes = [
-                open_pane(prefix, member, next(values), next(values), chunked)
-                for member in sorted(opened)
-            ]
+            panes = open_panes(
+                prefix,
+                (
+                    (
+                        *(member, next(values), next(values)),
+                        *(chunked.get(member.rpartition(b":")[0]), next(values)),
+                    )
+                    for member in sorted(opened)
+                ),
+            )
             stored = read_ids(ask, prefix, panes)
             snapshot = Snapshot.of(prefix, hashes, panes, stored)
             if not snapshot.gone or snapshot.next_offset == TORN:
@@ -167,7 +173,8 @@ class _SnapshotRequest:
         commands: list[Command] = [("HGETALL", f"{self.prefix}:{name}") for name in SNAPSHOT_HASHES]
         for member in sorted(head[1]):
             key, _ = parsing.opened(f"{self.prefix}:open", member)
-            commands += [("GET", f"{self.prefix}:{key}"), ("HGETALL", f"{self.prefix}:keys:{key}")]
+            commands += [("GET", f"{self.prefix}:{key}"), ("STRLEN", f"{self.prefix}:seen:{key}")]
+            commands += [("HGETALL", f"{self.prefix}:keys:{key}")]
         return commands
 
     def weigh(self, commands: Sequence[Command]) -> list[int]:

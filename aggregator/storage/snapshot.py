@@ -6,7 +6,7 @@ The ids of batches are read by :mod:`aggregator.storage.id_chunks`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from aggregator.errors import StateUnreadable
@@ -40,6 +40,8 @@ class Snapshot:
     open: dict[PaneKey, tuple[int, bytes, BatchIds]]
     # Reports by message key, where the metric has a limit.
     used: dict[PaneKey, Uses] = dataclasses.field(default_factory=dict)
+    # Number of ids in one value.
+    unchunked: dict[PaneKey, int] = dataclasses.field(default_factory=dict)
     gone: str = ""  # the key of a missing statistic, or of missing ids
     uncounted: Collection[bytes] = ()  # open panes of other definitions, which were not read
 
@@ -71,12 +73,13 @@ class Snapshot:
             If stored values contradict each other.
         """
         facts, marks, numbers, *_ = hashes
-        open_panes, used, gone = {}, {}, ""
+        open_panes, used, unchunked, gone = {}, {}, {}, ""
         for pane, stored_ids in zip(panes, stored, strict=True):
             key, first = parsing.opened(f"{prefix}:open", pane.member)
             if key in open_panes:
                 raise StateUnreadable(f"{prefix}:open", f"{key} twice", "every open pane once")
             open_panes[key] = first, pane.statistic or b"", stored_ids.ids
+            unchunked[key] = stored_ids.unchunked
             if pane.statistic is None:
                 gone = f"{prefix}:{key}"
             elif stored_ids.gone:
@@ -95,6 +98,7 @@ class Snapshot:
             parsing.counts(f"{prefix}:counts", pairs(numbers)),
             open_panes,
             used,
+            unchunked,
             gone,
             uncounted,
         )
@@ -130,7 +134,9 @@ class Snapshot:
             if metric is not None:
                 sums = parsing.pane(f"{self.prefix}:{key}", key, value, metric).copy()
                 used = dict(self.used.get(key, {}))
-                partition.restore(key, Pane(metric, first_offset, sums, batch_ids, used=used))
+                pane = Pane(metric, first_offset, sums, batch_ids, used=used)
+                pane.unchunked = self.unchunked.get(key, 0)
+                partition.restore(key, pane)
         return partition
 
     def _check(self) -> None:
@@ -152,17 +158,13 @@ class Snapshot:
                 raise StateUnreadable(f"{self.prefix}:counts", f"no field {name}", "its reports")
 
 
-def open_pane(
-    prefix: str, member: bytes, statistic: bytes | None, uses: Any, chunked: Mapping[bytes, bytes]
-) -> OpenPane:
-    """Return an open pane from the replies of commands.
-
-    `member`: of the set of open panes, under `prefix`; `statistic` and `uses`: the values of its
-    keys; `chunked`: the number of batch ids by pane.
-    """
-    ids = chunked.get(member.rpartition(b":")[0], b"0")
-    number = parsing.integer(f"{prefix}:ids", ids, 0, MAX_PANE_IDS)
-    return OpenPane(member, statistic, number, uses)
+def open_panes(prefix: str, panes: Iterable[Sequence[Any]]) -> list[OpenPane]:
+    """Return open panes from the replies of a script or of commands."""
+    panes_with_ids = []
+    for member, statistic, unchunked, chunked, uses in panes:
+        ids = parsing.integer(f"{prefix}:ids", chunked or b"0", 0, MAX_PANE_IDS)
+        panes_with_ids.append(OpenPane(member, statistic, unchunked, ids, uses))
+    return panes_with_ids
 
 
 def read_panes(
@@ -182,7 +184,7 @@ def read_panes(
     members : sequence of bytes
         Of the set of open panes.
     chunked : mapping of bytes to bytes
-        By pane, the number of its batch ids.
+        By pane, the number of its batch ids in chunks.
     metrics : mapping of str to Metric, optional
         The current definitions, by name: message keys are read only where these limit them.
     """
@@ -197,20 +199,28 @@ def read_panes(
     for first in range(0, len(members), PANES_PER_READ):
         page = members[first : first + PANES_PER_READ]
         keys = [parsing.opened(f"{prefix}:open", member)[0] for member in page]
-        reads: list[Command] = []
-        for key in keys:
-            reads.append(("GET", f"{prefix}:{key}"))
-            reads += [_scan(prefix, key, 0)] * has_uses(key)
-        replies = iter(ask(reads))
+        reads = [_pane_reads(prefix, key, has_uses(key)) for key in keys]
+        replies = iter(ask([command for commands in reads for command in commands]))
         for member, key in zip(page, keys, strict=True):
-            statistic, used = next(replies), dict[bytes, bytes]()
+            statistic, unchunked, used = next(replies), 0, dict[bytes, bytes]()
+            if key.grain == "pane":
+                unchunked = next(replies)
             if has_uses(key):
                 cursor, used = next(replies)
                 while cursor:
                     ((cursor, more),) = ask([_scan(prefix, key, cursor)])
                     used.update(more)
-            panes.append(open_pane(prefix, member, statistic, used, chunked))
-    return panes
+            ids = chunked.get(member.rpartition(b":")[0])
+            panes.append((member, statistic, unchunked, ids, used))
+    return open_panes(prefix, panes)
+
+
+def _pane_reads(prefix: str, key: PaneKey, has_uses: bool) -> list[Command]:
+    """Return the commands that read an open pane; only panes of the metric's own width have ids."""
+    commands: list[Command] = [("GET", f"{prefix}:{key}")]
+    if key.grain == "pane":
+        commands.append(("STRLEN", f"{prefix}:seen:{key}"))
+    return [*commands, _scan(prefix, key, 0)] if has_uses else commands
 
 
 def _scan(prefix: str, key: PaneKey, cursor: int) -> Command:

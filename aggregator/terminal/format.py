@@ -92,11 +92,11 @@ def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
     return "\n".join([*lines, "", table(*level_table(estimate))])
 
 
-def level_table(estimate: Estimate) -> tuple[tuple[str, ...], list[Row]]:
-    """Return the head and rows of the table of levels."""
+def level_table(estimate: Estimate, count: str = "{}") -> tuple[tuple[str, ...], list[Row]]:
+    """Return the head and rows of the table of levels; `count` formats a number of reports."""
     columns: dict[str, list[str]] = {
         "epsilon": [f"{epsilon:g}" for epsilon in estimate.levels],
-        "reports": [str(int(reports)) for reports in estimate.counts],
+        "reports": [count.format(int(reports)) for reports in estimate.counts],
         "weight": [f"{weight:.3f}" for weight in estimate.weights],
     }
     if estimate.privacy is not None:

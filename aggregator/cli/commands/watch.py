@@ -25,7 +25,7 @@ from aggregator.reading.status import (
     silence_text,
 )
 from aggregator.reading.window import Window
-from aggregator.terminal.format import Shown, as_line, as_text
+from aggregator.terminal.format import as_line
 from aggregator.terminal.options import metric_argument, opened_reader, settings_options
 from estimators import Estimate
 from estimators.durations import milliseconds
@@ -136,19 +136,14 @@ def changes(
 @contextlib.contextmanager
 def _view(as_json: bool, top: int) -> Iterator[Show]:
     if as_json:
-        yield lambda answered_window, estimate: _line(
-            json.dumps(as_dict(answered_window, estimate, top))
-        )
+        yield lambda seen, found: _line(json.dumps(as_dict(seen, found, top)))
     elif sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
-        from rich.live import Live
-        from rich.text import Text
+        from aggregator.cli.live_view import LiveView
 
-        with Live(auto_refresh=False) as live:
-            yield lambda answered_window, estimate: live.update(
-                Text(as_text(Shown(answered_window, estimate, top))), refresh=True
-            )
+        with LiveView(top) as view:
+            yield view.show
     else:
-        yield lambda answered_window, estimate: _line(as_line(answered_window, estimate, top))
+        yield lambda seen, found: _line(as_line(seen, found, top))
 
 
 def _line(text: str) -> None:

@@ -70,8 +70,8 @@ while i <= #ARGV do
   if type(reply) == 'table' and reply.err then
     return {'torn', epoch, ARGV[i + 1] .. ' ' .. ARGV[i + 2] .. ': ' .. reply.err}
   end
-  if ARGV[i + 1] == 'UNLINK' then -- the first key has message keys, or is a chunk
-    redis.call('HDEL', sizes, name_of(ARGV[i + 2]))
+  if ARGV[i + 1] == 'UNLINK' and words > 2 then -- the second key has message keys, or is a chunk
+    redis.call('HDEL', sizes, name_of(ARGV[i + 3]))
   end
   i = i + words + 1
 end

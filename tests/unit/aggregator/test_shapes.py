@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from aggregator.cli.live_view import LiveView
 from aggregator.monitoring import answer_samples
 from aggregator.reading import serialization
 from aggregator.terminal import format as text
@@ -20,6 +21,7 @@ def test_every_shape_is_shown() -> None:
         "API and events": serialization.FIELDS_BY_SHAPE,
         "exporter": answer_samples.SAMPLES_BY_SHAPE,
         "text": text.SHAPE_TEXTS,
+        "terminal": LiveView(1).shapes,
         "truth": truth.TALLIES_BY_SHAPE,
     }
     for name, shapes in shown.items():

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from aggregator.cli.live_view import LiveView
 from aggregator.features.reader import Reader
 from aggregator.publishing import events
 from aggregator.reading.query import Query
@@ -34,9 +36,16 @@ def window(metric: Metric, statistic: Any, **more: Any) -> Window:
     )
 
 
-def texts(seen: Window, found: Any) -> tuple[str, str]:
-    """Return an answer as the command line prints it: whole, and as a line."""
-    return as_text(Shown(seen, found, 4)), as_line(seen, found)
+def printed(console: Any) -> str:
+    with (found := Console(width=200)).capture() as capture:
+        found.print(console)
+    return capture.get()
+
+
+def texts(seen: Window, found: Any) -> tuple[str, str, str]:
+    """Return an answer as the command line prints it: whole, as a line and as a live view."""
+    whole = as_text(Shown(seen, found, 4))
+    return whole, as_line(seen, found), printed(LiveView(4).draw(seen, found))
 
 
 def test_a_shown_value_is_within_its_bounds_and_no_farther_from_a_covered_truth() -> None:
@@ -102,9 +111,10 @@ def test_printed_bounds_contain_the_computed_ones_whatever_the_unit() -> None:
 def test_a_certainty_that_is_printed_is_never_larger_than_the_real_one() -> None:
     seen = window(RARE, OUTSIDE)
     found = Reader.answer(seen, Query(beta=1e-7))
-    whole, _ = texts(seen, found)
-    assert "100%" not in whole
-    assert "99.99999% " in whole
+    whole, _, live = texts(seen, found)
+    for text in (whole, live):
+        assert "100%" not in text
+        assert "99.99999% " in text
     sought = dataclasses.replace(LONGEST, beta=1e-7)
     told = as_dict(searching(sought), Reader.answer(searching(sought)))
     assert "99.99999%" in told["search"]["statement"]
