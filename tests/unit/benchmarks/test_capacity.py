@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from benchmarks.capacity_model import Assumptions, Fleet, need
+from benchmarks.capacity_model import Fleet, need
 from benchmarks.capacity_rates import Rates
 
 RATES = Rates(
@@ -17,9 +15,6 @@ RATES = Rates(
     held_id_bytes=24,
     idle_bytes=7e7,
 )
-MOST_BUSY = Assumptions().most_busy
-PROMPT: dict[str, Any] = {"lateness_seconds": 0, "late_share": 0}
-"""Devices whose reports are never late, and that nobody waits for."""
 
 
 def test_commits_that_no_worker_can_make_are_refused_with_what_to_do() -> None:
