@@ -15,7 +15,6 @@ from producers.wire.batch import parse_batch
 from producers.wire.framing import frame_size
 from producers.wire.reports_pb2 import ReportBatch
 
-
 METRICS = [
     define(
         name="late",
