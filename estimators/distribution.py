@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimate import Estimate, Floats
+from estimators.rounding import certainty, interval
 
 EDGE_TOLERANCE, EDGE_ULPS = 1e-9, 4
 """A limit is an edge if it is nearer than this share of a bin, or so many units of rounding."""
+MAX_PRINTED_QUANTILES = 8
 
 
 def number_text(number: float) -> str:
@@ -105,6 +107,15 @@ class DistributionEstimate(Estimate):
             field.name: getattr(estimate, field.name) for field in dataclasses.fields(Estimate)
         }
         return cls(**estimate_fields, **fields)
+
+    def __str__(self) -> str:
+        """Return the reports and the first quantiles with their bounds as text, one on a line."""
+        lines = [f"{self.reports:,} reports, {certainty(self.beta)} {self.bound} bounds"]
+        for quantile, *numbers in self.quantiles[:MAX_PRINTED_QUANTILES].tolist():
+            value, lower, upper = interval(numbers)
+            lines.append(f"{number_text(quantile)}: {value} in [{lower}, {upper}]")
+        hidden = len(self.quantiles) - MAX_PRINTED_QUANTILES
+        return "\n".join([*lines, *[f"and {hidden} more"] * (hidden > 0)])
 
     @property
     def cdf(self) -> Floats:

@@ -61,8 +61,8 @@ class Query:
     top : int, optional
         Keep so many categories or coordinates, the largest first. A series keeps those that are
         largest over its whole range. With `by`: so many slices, those with most reports.
-    by : sequence of str
-        An answer for each combination of the values of these attributes of devices.
+    by : str or sequence of str
+        An answer for each combination of the values of these attributes of devices, or of one.
     where : mapping of str to str, or sequence of pairs
         Only reports of devices with this value of each attribute: a declared one, ``"other"``, or
         None for devices that did not say.
@@ -87,7 +87,7 @@ class Query:
     windows: int = 1
     weights_fixed: bool = False
     top: int | None = None
-    by: Sequence[str] = ()
+    by: str | Sequence[str] = ()
     where: Mapping[str, str | None] | tuple[tuple[str, str | None], ...] = ()
 
     def __post_init__(self, quantiles: Sequence[float] | None) -> None:
@@ -99,7 +99,7 @@ class Query:
         if quantiles:
             object.__setattr__(self, "categories", quantiles)
         object.__setattr__(self, "where", self.conditions)
-        object.__setattr__(self, "by", tuple(self.by))
+        object.__setattr__(self, "by", (self.by,) if isinstance(self.by, str) else tuple(self.by))
         named = [*self.by, *(name for name, _ in self.conditions)]
         for name in named:
             if named.count(name) > 1:

@@ -8,7 +8,7 @@ import datetime
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -18,6 +18,8 @@ from aggregator.timestamps import iso, utc
 
 if TYPE_CHECKING:
     import arro3.core
+    import pandas
+    import polars
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001
 """The first characters of formulas in spreadsheets, wide forms included."""
@@ -35,13 +37,23 @@ class ArrowMissingError(DitherError):
         )
 
 
+class LibraryMissingError(DitherError):
+    """The library of a kind of table is not installed."""
+
+    def __init__(self, library: str) -> None:
+        super().__init__(
+            f"to_{library}() needs {library}, which is not installed: "
+            f"pip install 'dither[tables]' {library} brings it"
+        )
+
+
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Frame:
     """A table of an answer, with one row for each number.
 
-    Libraries that read Arrow's PyCapsule interface accept it: ``polars.DataFrame(frame)``,
-    ``pandas.DataFrame.from_arrow(frame)``, ``duckdb.sql("from frame")``. This and Parquet need the
-    extra ``tables``.
+    Iteration yields rows, as ``pandas.DataFrame(frame)`` takes them. Libraries that read Arrow's
+    PyCapsule interface accept it too: ``polars.DataFrame(frame)``, ``duckdb.sql("from frame")``.
+    Arrow and Parquet need the extra ``tables``.
 
     Attributes
     ----------
@@ -78,8 +90,13 @@ class Frame:
         values = self.columns[name]
         return [*map(_datetime, values)] if kind_of(name) is ColumnKind.TIME else [*values]
 
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows, with values by column name and times as datetimes in UTC."""
+        for row in zip(*self.to_dict().values(), strict=True):
+            yield dict(zip(self.columns, row, strict=True))
+
     def to_dict(self) -> dict[str, list[Any]]:
-        """Return the columns by name, with times as datetimes in UTC, for ``pandas.DataFrame``.
+        """Return the columns by name, with times as datetimes in UTC.
 
         Examples
         --------
@@ -87,6 +104,47 @@ class Frame:
         {'label': ['UA', 'AA'], 'value': [0.5, None]}
         """
         return {name: self[name] for name in self.columns}
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the table for pandas, with times as datetime64[us, UTC]; it needs no Arrow.
+
+        Raises
+        ------
+        LibraryMissingError
+            If pandas is not installed.
+        """
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            raise LibraryMissingError("pandas") from None
+        types = {
+            ColumnKind.TEXT: ("object", "object"),
+            ColumnKind.FLOAT: ("float64", "float64"),
+            ColumnKind.INTEGER: ("int64", "Int64"),
+            ColumnKind.FLAG: ("bool", "boolean"),
+            ColumnKind.TIME: ("datetime64[us, UTC]", "datetime64[us, UTC]"),
+        }
+        columns = {}
+        for name, values in self.to_dict().items():
+            dtype = types[kind_of(name)][None in values]
+            columns[name] = pandas.Series(values, dtype=dtype)
+        return pandas.DataFrame(columns)
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return the table for polars, with the types of Arrow.
+
+        Raises
+        ------
+        LibraryMissingError
+            If polars is not installed.
+        ArrowMissingError
+            If arro3 is not installed.
+        """
+        try:
+            import polars
+        except ModuleNotFoundError:
+            raise LibraryMissingError("polars") from None
+        return polars.DataFrame(self)
 
     def to_csv(self) -> str:
         r"""Return the table as CSV with a header; an unknown value is an empty cell.

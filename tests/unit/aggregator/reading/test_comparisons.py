@@ -79,7 +79,7 @@ def test_a_slice_and_the_rest_have_no_report_in_common(reader: Reader) -> None:
 
 
 def test_each_slice_against_the_rest_shares_beta(reader: Reader) -> None:
-    query = CompareQuery.of_options((), "rest", by=["country"], start=START, end=END)
+    query = CompareQuery.of_options((), "rest", by="country", start=START, end=END)
     found = compare_all(reader, "late", query)
     assert [one.a.where["country"] for one in found] == ["DE", "FR", "other", None]
     assert {one.simultaneous for one in found} == {4}

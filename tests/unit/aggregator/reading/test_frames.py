@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from aggregator import Reader
+from aggregator.errors import DitherError
 from aggregator.reading.frames.columns import ESTIMATE_COLUMNS
 from aggregator.reading.frames.estimates import WindowDistribution, with_window
 from aggregator.reading.frames.frame import FORMULA_STARTS, Frame
@@ -70,6 +71,13 @@ def test_one_number_has_no_label_a_running_total_no_window_and_what_is_not_known
     assert frame.to_csv().splitlines()[1].split(",")[6] == ""
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_missing_library_is_named(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(DitherError, match=rf"pip install 'dither\[tables\]' {library}"):
+        getattr(Frame({}), f"to_{library}")()
+
+
 OTHERS = """
 import subprocess
 import sys
@@ -82,8 +90,15 @@ with Reader(url, metrics, topic="dither.reports") as reader:
     frame = reader.estimate("carrier", "2013-01-01", "2013-01-02").to_frame()
 one, two = polars.DataFrame(frame), pandas.DataFrame.from_arrow(frame)
 three, plain = duckdb.sql("from frame").pl(), pandas.DataFrame(frame.to_dict())
+assert frame.to_polars().equals(one)
+typed, guessed = frame.to_pandas(), pandas.DataFrame(frame)
+assert [*guessed] == [*typed] == [*frame.columns]
+assert str(typed["window_start"].dtype) == "datetime64[us, UTC]"
+empty = type(frame).of(frame.columns, []).to_pandas()
+assert (empty.dtypes == typed.dtypes).all() and not len(empty)
 for name in frame.columns:
     expected = frame[name]
+    assert typed[name].tolist() == guessed[name].tolist() == expected, name
     assert one[name].to_list() == three[name].to_list() == expected, name
     assert two[name].tolist() == plain[name].tolist() == expected, name
 assert str(one.schema["window_start"]) == "Datetime(time_unit='us', time_zone='UTC')"
@@ -119,7 +134,7 @@ def test_pandas_polars_and_duckdb_take_a_table_as_it_is(
 
 
 def test_slices_have_a_column_for_each_attribute(closed: Reader) -> None:
-    found = closed.estimate("late", by=["country"], where={"version": "1"})
+    found = closed.estimate("late", by="country", where={"version": "1"})
     frame = found.to_frame()
     words = [one.slice["country"] for one in found.slices]
     assert frame["by_country"] == words
@@ -144,6 +159,9 @@ def test_a_distribution_has_a_table_of_quantiles_and_one_of_shares() -> None:
     window = Window(metric=metric, status="final", start_ms=0, end_ms=HOUR).with_sums(sums)
     found = with_window(window, Reader.answer(window))
     assert isinstance(found, WindowDistribution)
+    first, *lines = str(found).splitlines()
+    assert first == "4,000 reports, 95% fixed bounds"
+    assert [line.partition(":")[0] for line in lines] == [*found.labels]
     frame = found.to_frame()
     assert frame["label"] == list(found.labels)
     assert frame["value"] == found.quantiles[:, 1].tolist()

@@ -195,7 +195,7 @@ def test_a_series_has_the_slices_of_each_step(closed: Reader) -> None:
                 assert point.status == ("final" if is_enough else "too_few_reports")
                 assert point.upper == (estimate.upper if is_enough else None)
     assert (series.covers, series.left_out) == ("this window", 0)
-    narrow = closed.series("late", first, last, step="10m", by=["country"], where={"version": "1"})
+    narrow = closed.series("late", first, last, step="10m", by="country", where={"version": "1"})
     assert (narrow.step_seconds, narrow.left_out) == (HOUR / 1000, 0)
     assert narrow.covers == "this window, for all slices of a step together"
     with pytest.raises(ValueError, match=r"step = '1h': .* points, expected at most 250"):
