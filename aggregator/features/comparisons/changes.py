@@ -12,8 +12,7 @@ from aggregator.storage.progress import TopicProgress
 from estimators import LocalMetric
 
 Period = Literal["1h", "24h", "7d", "30d", "90d"]
-PERIODS: tuple[str, ...] = get_args(Period)
-"""The periods on offer."""
+OFFERED_PERIODS: tuple[str, ...] = get_args(Period)
 
 
 def change_query(
@@ -30,7 +29,8 @@ def change_query(
     overview : TopicProgress
     name : str
     period : str or None
-        One of :data:`PERIODS`, widened to whole panes; None: the longest that the metric has twice.
+        One of :data:`OFFERED_PERIODS`, widened to whole panes; None: the longest that the metric
+        has twice.
 
     Returns
     -------
@@ -51,9 +51,8 @@ def change_query(
     if extent is None or closed is None:
         return None
     newest = min(extent[1] + metric.pane_ms, metric.pane_start(closed)) - metric.pane_ms
-    for offered in reversed(PERIODS) if period is None else (period,):
+    for offered in reversed(OFFERED_PERIODS) if period is None else (period,):
         start, end = last_edges(metric, offered, newest)
-        assert start is not None and end is not None  # noqa: S101, PT018
         if period is not None or 2 * start - end >= extent[0]:
             break
     else:
@@ -66,5 +65,5 @@ def change_query(
         end=end / 1000,
         against_start=(2 * start - end) / 1000,
         against_end=start / 1000,
-        windows=comparable * len(PERIODS),
+        windows=comparable * len(OFFERED_PERIODS),
     )
