@@ -51,7 +51,7 @@ export class Metric {
    * onScreen() says otherwise; isDetailed: whether it is also read in slices, and beside something else.
    */
   constructor(definition, place, {top, steps, changed, bins = null, isOnScreen = true, isDetailed = false}) {
-    Object.assign(this, {definition, place, top, steps, changed, bins, isDetailed, live: null, answer: null, points: [], beside: null, edges: null, labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}, slices: null, slicesTop: SLICES, comparison: null});
+    Object.assign(this, {definition, place, top, steps, changed, bins, isDetailed, live: null, answer: null, points: [], beside: null, edges: null, labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}, reached: null, slices: null, slicesTop: SLICES, comparison: null});
     this.scale = new Scale(definition.kind, definition.unit, definition.range);
     this.problems = {answer: null, series: null, slices: null, change: null, policy: null};
     this.isOnScreen = isOnScreen;
@@ -124,8 +124,8 @@ export class Metric {
   }
 
   /** What operations know of it. */
-  takeStatus({reports_per_second: rate, outcomes}) {
-    Object.assign(this, {rate, outcomes});
+  takeStatus({reports_per_second: rate, outcomes, event_time: reached = null}) {
+    Object.assign(this, {rate, outcomes, reached});
     this.changed(this);
   }
 
@@ -281,7 +281,7 @@ export class Metric {
   async #readSeries() {
     if (!this.hasHistory || !this.steps) return; // it has one answer, or shows one
     const {place} = this;
-    const first = this.step ?? (await this.#firstStep());
+    const first = this.#hasOutgrown() ? await this.#firstStep() : this.step ?? (await this.#firstStep());
     if (place !== this.place) return;
     const found = await this.#readPoints(first);
     const step = Math.max(this.#fittingStep(spanOf(found.points)), this.#tellingStep(found));
@@ -291,6 +291,12 @@ export class Metric {
     this.step = shown.step_seconds;
     this.#putSeries(shown);
     if (this.isDetailed) await this.#readBeside(place);
+  }
+
+  /** Whether event time has come so far that the step may give more points than the server takes. */
+  #hasOutgrown() {
+    const {points, place, reached} = this;
+    return points.length > 0 && isEverything(place) && reached !== null && seconds(reached) - seconds(points[0].from) > 2 * Math.max(this.steps * this.step, spanOf(points));
   }
 
   /** What the history is drawn beside: all devices where a slice is shown, else the period before. */

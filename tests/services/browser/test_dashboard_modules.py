@@ -217,7 +217,8 @@ def test_slices_by_another_attribute_are_not_shown(device: Modules) -> None:
             if (by) answers.push(() => resolve(Response.json(by)));
           });
           const definition = {name: "m", kind: "mean", shape: "number", by: ["a", "b"]};
-          const metric = new Metric(definition, {by: "a"}, {top: 1, steps: 60, isDetailed: true, changed() {}});
+          const how = {top: 1, steps: 60, isDetailed: true, changed() {}};
+          const metric = new Metric(definition, {by: "a"}, how);
           const shown = [];
           for (const next of ["b", null]) {
             while (!answers.length) await new Promise((resolve) => setTimeout(resolve, 5));
