@@ -218,7 +218,7 @@ def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int 
     return "final" if end is not None and end <= closed_ms else "provisional"
 
 
-def last_edges(metric: Metric, length: str, newest: int | None) -> tuple[int | None, int | None]:
+def last_edges(metric: Metric, length: str, newest: int) -> tuple[int, int]:
     """Return the edges, in ms since the epoch, of a window that ends with the newest pane.
 
     Parameters
@@ -226,20 +226,17 @@ def last_edges(metric: Metric, length: str, newest: int | None) -> tuple[int | N
     metric : Metric
     length : str
         A duration.
-    newest : int or None
+    newest : int
         The start of the newest pane, rather than the watermark, which heartbeats move beyond the
-        last report. None: no report yet.
+        last report.
 
     Raises
     ------
     ValueError
         If `length` is not a duration above zero.
     """
-    span = above_zero("window", length)
-    if newest is None:
-        return None, None
     end = newest + metric.pane_ms
-    return metric.pane_start(end - span), end
+    return metric.pane_start(end - above_zero("window", length)), end
 
 
 def edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | None]:

@@ -12,8 +12,7 @@ from aggregator.state.watermark import NO_TIME
 from estimators import LocalMetric
 
 Period = Literal["1h", "24h", "7d", "30d", "90d"]
-PERIODS: tuple[str, ...] = get_args(Period)
-"""The periods on offer."""
+OFFERED_PERIODS: tuple[str, ...] = get_args(Period)
 
 
 def change_query(reader: MetricReader, name: str, period: str | None) -> CompareQuery | None:
@@ -27,7 +26,8 @@ def change_query(reader: MetricReader, name: str, period: str | None) -> Compare
     reader : MetricReader
     name : str
     period : str or None
-        One of :data:`PERIODS`, widened to whole panes; None: the longest that the metric has twice.
+        One of :data:`OFFERED_PERIODS`, widened to whole panes; None: the longest that the metric
+        has twice.
 
     Returns
     -------
@@ -49,9 +49,8 @@ def change_query(reader: MetricReader, name: str, period: str | None) -> Compare
     if extent is None or closed == NO_TIME:
         return None
     newest = min(extent[1] + metric.pane_ms, metric.pane_start(closed)) - metric.pane_ms
-    for offered in reversed(PERIODS) if period is None else (period,):
+    for offered in reversed(OFFERED_PERIODS) if period is None else (period,):
         start, end = last_edges(metric, offered, newest)
-        assert start is not None and end is not None  # noqa: S101, PT018
         if period is not None or 2 * start - end >= extent[0]:
             break
     else:
@@ -64,5 +63,5 @@ def change_query(reader: MetricReader, name: str, period: str | None) -> Compare
         end=end / 1000,
         against_start=(2 * start - end) / 1000,
         against_end=start / 1000,
-        windows=comparable * len(PERIODS),
+        windows=comparable * len(OFFERED_PERIODS),
     )

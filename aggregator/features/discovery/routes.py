@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,10 +21,9 @@ from producers.gateway.clients import client_of
 from producers.gateway.problems import Problem
 
 
-class DiscoveryParameters(msgspec.Struct, kw_only=True, frozen=True):
+class WindowOfStrings(msgspec.Struct, kw_only=True, frozen=True):
     """In which window strings are searched for: by default, in all panes that are closed."""
 
-    format: Format = "json"
     start: Time | None = msgspec.field(name="from", default=None)
     end: Time | None = msgspec.field(name="to", default=None)
     window: Duration | None = None
@@ -33,6 +33,19 @@ class DiscoveryParameters(msgspec.Struct, kw_only=True, frozen=True):
         """Return the arguments of `Searches.result_or_start`."""
         fields = without_format(msgspec.structs.asdict(self))
         return fields | {"start": moment("from", self.start), "end": moment("to", self.end)}
+
+
+class DiscoveryParameters(WindowOfStrings, kw_only=True, frozen=True):
+    """Which strings are shown, and whether they are searched for."""
+
+    format: Format = "json"
+    search: Annotated[
+        bool,
+        Meta(
+            description="false: only what was found last (202 and `not_searched` if nothing was "
+            "searched); a search starts only if a pane was closed since, at most every ten minutes."
+        ),
+    ] = True
 
 
 @Operation(
@@ -74,7 +87,7 @@ async def discover(service: Service, request: Request) -> Response:
     method="DELETE",
     path="/v1/metrics/{name}/discoveries",
     summary="Cancel a search for frequent strings.",
-    query=DiscoveryParameters,
+    query=WindowOfStrings,
     answers={200: Content("How far it was.", DiscoveryProgress)},
     problems=(400, 404, 429, 503),
 )
@@ -82,7 +95,7 @@ async def cancel_discovery(service: Service, request: Request) -> Response:
     """Cancel a running search."""
     name = service.metric_name(request)
     with invalid_as_problem():
-        fields = parse(request, DiscoveryParameters).fields()
+        fields = parse(request, WindowOfStrings).fields()
 
     def cancel() -> DiscoveryProgress | None:
         with invalid_as_problem():

@@ -36,8 +36,8 @@ class TooManySearchesError(DitherError):
 class DiscoveryProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a search is.
 
-    `status` is ``waiting``, ``searching`` or ``cancelled``; `share` of its work is done, and
-    `before` searches come first.
+    `status` is ``waiting``, ``searching``, ``cancelled`` or ``not_searched``; `share` of its work
+    is done, and `before` searches come first.
     """
 
     metric: str
@@ -111,6 +111,7 @@ class Searches:
         self._pool = ThreadPoolExecutor(1, "discovery")
         self._lock = threading.Lock()
         self._searches: dict[Hashable, _Search] = {}
+        self._latest: dict[Hashable, _Search] = {}
 
     def result_or_start(
         self,
@@ -121,6 +122,7 @@ class Searches:
         window: str | None = None,
         beta: float = 0.05,
         client: Hashable = None,
+        search: bool = True,
     ) -> DiscoveryAnswer | DiscoveryProgress:
         """Return the answer, or the progress of the search, which starts if necessary.
 
@@ -130,6 +132,9 @@ class Searches:
             As for :meth:`aggregator.features.reader.Reader.discover`.
         client : hashable, optional
             None: unknown.
+        search : bool
+            False: the last answer. For all closed panes that may be an earlier one, and a search
+            starts if a pane was closed since and it is older than ANSWER_LIFETIME_SECONDS.
 
         Raises
         ------
@@ -144,26 +149,43 @@ class Searches:
         if described.status != "final":  # the answer has no strings
             return discovery_answer(discover_strings(self._read(described), beta, reading))
         key = _key(described, reading, beta)
+        question = key if reading is None else (name, described.metric.revision, beta)
         with self._lock:
-            search = self._searches.get(key)
-            if search is None or not (search.is_under_way or search.has_valid_answer):
-                search = self._begin(
+            latest, current = self._latest.get(question), self._searches.get(key)
+            is_usable = current is not None and (current.is_under_way or current.has_valid_answer)
+            is_outdated = latest not in (None, current) and not latest.has_valid_answer
+            if not (is_usable or search or is_outdated):
+                if latest is None:
+                    return DiscoveryProgress(metric=name, status="not_searched", share=0.0)
+                return latest.future.result()
+            if current is None or not is_usable:
+                current = self._begin(
                     key,
                     lambda progress: discovery_answer(
                         discover_strings(self._read(described), beta, reading, progress)
                     ),
                     client,
                 )
-            search.asked_at = self._clock.monotonic()
-            if not search.future.done():
-                return search.progress(name, self._queued_before(search))
-            error = search.future.exception()
+            current.asked_at = self._clock.monotonic()
+            if not current.future.done():
+                if latest is not None and not search:
+                    return latest.future.result()
+                return current.progress(name, self._queued_before(current))
+            error = current.future.exception()
             if error is not None:
                 del self._searches[key]  # the next request starts it again
             if isinstance(error, SearchCancelledError):  # since the lookup above
-                search.is_cancelled = True
-                return search.progress(name)
-        return search.future.result()
+                current.is_cancelled = True
+                return current.progress(name)
+            if error is None:
+                self._keep_latest(question, current)
+        return current.future.result()
+
+    def _keep_latest(self, question: Hashable, search: _Search) -> None:
+        self._latest.pop(question, None)
+        self._latest[question] = search
+        for oldest in [*self._latest][:-MAX_KEPT_ANSWERS]:
+            del self._latest[oldest]
 
     def cancel(
         self,

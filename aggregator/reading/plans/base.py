@@ -18,6 +18,7 @@ from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import policies_key
 from estimators import Estimate, Metric
+from estimators.durations import above_zero
 
 UNSHARED_BOUNDS = "its bounds cannot be shared among windows"
 M = TypeVar("M", bound=Metric)
@@ -96,8 +97,9 @@ class ReadingPlan(ABC, Generic[M]):
             raise ValueError(
                 f"window = {length!r} and a start or an end: expected only one of the two"
             )
+        above_zero("window", length)
         extent = self.extent(overview, watermarks)
-        return last_edges(self.metric, length, None if extent is None else extent[1])
+        return (None, None) if extent is None else last_edges(self.metric, length, extent[1])
 
     def extent(
         self, overview: TopicProgress, partitions: Collection[int]

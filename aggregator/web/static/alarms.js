@@ -5,7 +5,7 @@ import {differenceScale} from "./change.js";
 import {announce, h} from "./dom.js";
 import {moment, number, Scale, seconds, share, stretch} from "./format.js";
 import {explained} from "./guide.js";
-import {address} from "./place.js";
+import {metricAddress} from "./place.js";
 import {shapeOf} from "./shapes.js";
 
 const BETWEEN = 10_000; // milliseconds between two looks
@@ -72,7 +72,7 @@ export function episodes({raised, every_seconds: every}) {
 function placeOf({from, to, every}, metric) {
   const around = AROUND * Math.max(to - from, every);
   const [begin, end] = [from - around, to + around].map((at) => new Date(at * 1000).toISOString().replace(".000Z", "Z"));
-  return address({metric, window: null, from: begin, to: end, q: null});
+  return metricAddress(metric, {window: null, from: begin, to: end});
 }
 
 /** An episode as a row: when, how far, from where to where, and a link to its place in the chart. */

@@ -2,12 +2,12 @@
 
 import {Change} from "./change.js";
 import {FoundStrings} from "./discoveries.js";
-import {h, setText} from "./dom.js";
+import {announce, h, setText} from "./dom.js";
 import {count} from "./format.js";
 import {columns, History} from "./history.js";
 import {Metric} from "./metric.js";
 import {EmptyState, Flags, Headline, historyLabel, Notices} from "./parts.js";
-import {address} from "./place.js";
+import {metricAddress} from "./place.js";
 import {barsOf, shapeOf} from "./shapes.js";
 
 const TOP = 5;
@@ -19,7 +19,7 @@ export class Card {
     this.hasChart = shape.hasHistory && (!shape.hasLabels || Boolean(definition.quantiles));
     this.metric = new Metric(definition, place, {top: TOP, steps: this.hasChart ? STEPS : 0, changed: () => this.show(), isOnScreen: false});
     const {scale, name, title} = this.metric;
-    this.link = h("a", {href: address({metric: name, q: null})}, title);
+    this.link = h("a", {href: metricAddress(name)}, title);
     this.flags = new Flags(definition);
     this.headline = new Headline({isBrief: true});
     this.change = new Change();
@@ -29,8 +29,8 @@ export class Card {
     this.bars = barsOf(this.metric, (label) => this.metric.choose(label));
     this.panel = shape.panel?.(definition);
     this.found = definition.domain?.discover ? new FoundStrings(this.metric) : null;
-    this.more = h("a", {href: address({metric: name, q: null})});
-    this.body = h("div", {class: "body"}, this.bars?.element, h("p", {class: "note more"}, this.more), this.history?.element);
+    this.more = h("a", {href: metricAddress(name)});
+    this.body = h("div", {class: "body"}, this.bars?.element, h("p", {class: "note more"}, this.more), this.history && h("div", {class: "reading", tabindex: "0", role: "group", "aria-label": `History of ${title}: the arrow keys move through its steps`, onkeydown: (event) => this.#key(event)}, this.history.element));
     this.element = h("article", {class: "card", "aria-label": title},
       h("header", {}, h("h3", {title: definition.description}, this.link), this.flags.element, title !== name && h("code", {}, name)),
       this.notices.element, this.headline.element, this.change.element, this.empty.element, this.panel?.element, this.found?.element, this.body);
@@ -52,7 +52,7 @@ export class Card {
   }
 
   go(place) {
-    for (const link of [this.link, this.more]) link.setAttribute("href", address({metric: this.metric.name, q: null}));
+    for (const link of [this.link, this.more]) link.setAttribute("href", metricAddress(this.metric.name));
     this.metric.show(place);
   }
 
@@ -84,6 +84,11 @@ export class Card {
     this.more.parentElement.hidden = !leftOut;
     setText(this.more, `${count(leftOut)} more`);
     this.#draw();
+  }
+
+  #key(event) {
+    this.history.key(event);
+    if (!this.history.tip.hidden) announce(this.history.tip.textContent);
   }
 
   #draw() {

@@ -5,7 +5,7 @@ import {announce, h, setText} from "./dom.js";
 import {certainty, DAY, moment, probability, quantileName, Scale, seconds, stretch, whole} from "./format.js";
 import {explained} from "./guide.js";
 import {columns, History} from "./history.js";
-import {address} from "./place.js";
+import {metricAddress} from "./place.js";
 
 const BETWEEN = 5_000; // milliseconds between two looks
 
@@ -106,7 +106,7 @@ class ComparisonCard {
     this.sides = h("dl", {class: "arms"});
     this.history = new History({scale: this.scale, include: this.equal});
     this.chart = h("div", {class: "body"}, this.history.element);
-    this.link = h("a", {href: address({metric, by: null, q: null})}, definition?.title || metric);
+    this.link = h("a", {href: metricAddress(metric)}, definition?.title || metric);
     this.element = h("article", {class: "card wide comparison", "aria-label": `Comparison ${comparison}`},
       h("header", {}, h("h3", {}, this.link), this.chip, h("code", {}, comparison)),
       this.choice, this.headline, this.sides, this.chart, this.verdict, this.reading);

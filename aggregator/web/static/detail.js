@@ -3,28 +3,30 @@
 import {Change, differenceScale} from "./change.js";
 import {Discoveries} from "./discoveries.js";
 import {Distribution} from "./distribution.js";
-import {h, setText} from "./dom.js";
+import {announce, h, setText} from "./dom.js";
 import {Downloads} from "./download.js";
 import {FEATURES} from "./features.js";
-import {count, decimals, duration, loss, moment, number, quantileName, rate, seconds, share, whole} from "./format.js";
+import {count, DAY, decimals, duration, loss, moment, monthName, number, quantileName, rate, seconds, share, whole} from "./format.js";
 import {HeatMap, ROWS} from "./heatmap.js";
 import {columns, History} from "./history.js";
 import {Metric} from "./metric.js";
 import {levelClass, Mix} from "./mix.js";
 import {EmptyState, Headline, historyLabel, Notices, isTrusted, POLICIES, PolicyChoice, StatusChip, windowText} from "./parts.js";
-import {address} from "./place.js";
+import {address, metricAddress} from "./place.js";
 import {barsOf, shapeOf} from "./shapes.js";
 import {Slices} from "./slices.js";
 
 const TOP = 20;
 const ALL = 10_000; // the most that may be asked for
 const STEP_WIDTH = 11; // pixels
+const MONTH = 28 * DAY;
+const MOST_MONTHS = 24; // that have a link each
 const QUANTILES = ["0.5", "0.75", "0.9", "0.95", "0.99"]; // that can be asked for beside those of the definition
 
 export class Detail {
   constructor(definition, place) {
     const shape = shapeOf(definition);
-    this.metric = new Metric(definition, place, {top: TOP, steps: Math.min(120, Math.round(innerWidth / STEP_WIDTH)), bins: shape.hasShares ? ROWS : null, changed: () => this.show()});
+    this.metric = new Metric(definition, place, {top: TOP, steps: Math.min(120, Math.round(innerWidth / STEP_WIDTH)), bins: shape.hasShares ? ROWS : null, isDetailed: true, changed: () => this.show()});
     const {scale, name, title} = this.metric;
     this.chip = new StatusChip(definition);
     this.headline = new Headline();
@@ -32,8 +34,7 @@ export class Detail {
     this.notices = new Notices({explain: true});
     this.panel = shape.panel?.(definition);
     this.slices = definition.by && new Slices(this.metric);
-    this.discoveries = definition.domain?.discover && new Discoveries(this.metric, (label) => this.metric.ask(label));
-    this.discoveries?.begin();
+    this.discoveries = definition.domain?.discover && new Discoveries(this.metric, (label) => this.#follow(label));
     this.distribution = shape.hasShares && new Distribution(this.metric);
     this.heatMap = shape.hasShares && new HeatMap(this.metric);
     this.panels = new Map(FEATURES.map((feature) => [feature, new feature.Panel(feature.section(), () => [definition])]));
@@ -47,11 +48,13 @@ export class Detail {
     this.history = new History({scale, large: true, isLogarithmic: definition.scale === "log", onZoom: (from, to) => this.#zoom(from, to)});
     this.history.onPick = (row) => this.#read(row);
     this.hint = h("p", {class: "note"});
+    this.months = h("p", {class: "note months", hidden: true});
     this.chart = h("div", {class: "chart", tabindex: "0", role: "group", "aria-label": "History: the arrow keys move through its steps, + shows what is around one, − shows everything", "aria-describedby": "readout",
-      onkeydown: (event) => this.#key(event), ondblclick: () => this.#zoom(null, null), onfocus: () => this.readout.setAttribute("aria-live", "polite"), onblur: () => this.readout.removeAttribute("aria-live")}, this.history.element, this.hint);
+      onkeydown: (event) => this.#key(event), ondblclick: () => this.#zoom(null, null), onfocus: () => this.readout.setAttribute("aria-live", "polite"), onblur: () => this.readout.removeAttribute("aria-live")}, this.history.element, this.months, this.hint);
     this.bars = barsOf(this.metric, (label) => this.metric.choose(label));
     this.all = h("button", {type: "button", class: "button small", hidden: true, onclick: () => { this.metric.top = ALL; this.metric.again(); }});
-    this.back = h("a", {href: address({metric: null, by: null})}, "All metrics");
+    this.back = h("a", {href: metricAddress(null)}, "All metrics");
+    this.only = h("p", {class: "only", hidden: true});
     this.levels = table(["ε", "Reports", "Share", "Weight", isTrusted(definition) && "Loss of a report"].filter(Boolean), "Privacy levels and their weights");
     this.outcomes = table(["Outcome", "Reports"], "Outcomes of all reports since the beginning");
     this.numbers = table(["From (UTC)", "To (UTC)", "Estimate", "Lower", "Upper", "Reports", "Status"], "", "The history as a table");
@@ -62,7 +65,7 @@ export class Detail {
     this.element = h("article", {class: "detail", "aria-label": title},
       h("p", {class: "crumbs"}, this.back, definition.group ? ` / ${definition.group}` : ""),
       h("header", {}, h("div", {class: "titles"}, h("h2", {}, title), h("p", {class: "description"}, title !== name && h("code", {}, name), definition.description || definition.kind.replaceAll("_", " "))), this.chip.element),
-      this.notices.element,
+      this.notices.element, this.only,
       h("div", {class: "over"}, h("div", {class: "lede"}, this.headline.element, this.change.element), definition.quantiles && this.#quantiles()),
       this.empty.element, this.panel?.element, this.chart, this.readout,
       this.discoveries?.element,
@@ -97,8 +100,10 @@ export class Detail {
   }
 
   go(place) {
-    this.back.setAttribute("href", address({metric: null, by: null}));
+    this.back.setAttribute("href", metricAddress(null));
+    const isOther = place.where !== this.metric.place.where;
     this.metric.show(place);
+    if (isOther) scrollTo(0, 0);
   }
 
   show() {
@@ -110,7 +115,10 @@ export class Detail {
     this.chip.show(answer?.status);
     const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for all readers at once; no report is read again.";
     setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. ${effect}`);
-    setText(this.hint, ["Drag to zoom, double-click for everything", windowText(answer), ...[...this.marked].map(([{caption}, found]) => found.length && caption), this.found?.rows.some(({isVague}) => isVague) && "pale: its interval says little"].filter(Boolean).join(" · "));
+    this.only.hidden = !metric.where.length;
+    if (metric.where.length) this.only.replaceChildren("Only devices with ", h("b", {}, metric.where.map((one) => one.replace("=", " = ")).join(", ")), h("a", {class: "button small", href: address({where: null})}, "Show all"));
+    this.#months();
+    setText(this.hint, ["Drag to zoom, double-click for everything", windowText(answer), metric.beside && `grey: ${metric.beside.text}`, ...[...this.marked].map(([{caption}, found]) => found.length && caption), this.found?.rows.some(({isVague}) => isVague) && "pale: its interval says little"].filter(Boolean).join(" · "));
     this.policyMeaning.hidden = Boolean(this.panel);
     this.chart.hidden = !metric.isReady || !metric.entries().length || Boolean(this.panel);
     this.#definition();
@@ -135,7 +143,7 @@ export class Detail {
     const index = metric.historyIndex();
     if (this.chart.hidden || index === undefined) return;
     this.found = columns(metric.points, index, metric.definition.range);
-    this.history.show(this.found, historyLabel(metric, this.found.rows), {reference: metric.reference(), marks: this.#marks()});
+    this.history.show(this.found, historyLabel(metric, this.found.rows), {reference: metric.beside ? null : metric.reference(), marks: metric.where.length ? undefined : this.#marks(), pale: metric.besideSteps()});
     this.#read(null);
   }
 
@@ -151,17 +159,28 @@ export class Detail {
   }
 
   /** Show a stretch of event time, which the address then has; everything without one. */
-  #zoom(from, to) {
-    const moment = (at) => at && new Date(at * 1000).toISOString().replace(".000Z", "Z");
-    location.hash = address({window: null, from: moment(from), to: moment(to)});
+  #zoom(from, to) { location.hash = addressOf(from, to); }
+
+  /** A link to each month of a history of several. */
+  #months() {
+    const points = this.metric.points.filter(({reports}) => reports);
+    const ends = points.length && this.metric.definition.pane_seconds <= MONTH ? [points[0].from, points.at(-1).to].map((at) => new Date(at)) : [];
+    const [first, last] = ends.map((at) => 12 * at.getUTCFullYear() + at.getUTCMonth());
+    const months = Array.from({length: Math.max(0, last - first) + 1}, (_, index) => first + index);
+    const key = JSON.stringify(months);
+    if (key === this.monthsShown) return;
+    this.monthsShown = key;
+    this.months.hidden = months.length < 2 || months.length > MOST_MONTHS;
+    if (this.months.hidden) return;
+    const start = (month) => Date.UTC(Math.floor(month / 12), month % 12) / 1000;
+    this.months.replaceChildren(...months.map((month) => h("a", {href: addressOf(start(month), start(month + 1))}, monthName(start(month), {year: month === first || month % 12 === 0}))));
   }
 
   #key(event) {
-    const by = {ArrowRight: 1, ArrowLeft: -1, Home: -1e9, End: 1e9}[event.key];
-    if (!by && !["+", "-"].includes(event.key)) return;
+    this.history.key(event);
+    if (!["+", "-"].includes(event.key)) return;
     event.preventDefault();
-    if (by) this.history.step(by);
-    else if (event.key === "+") this.history.zoom();
+    if (event.key === "+") this.history.zoom();
     else this.#zoom(null, null);
   }
 
@@ -194,9 +213,16 @@ export class Detail {
     return fold;
   }
 
+  /** Ask for a string, and go where its number and its history are. */
+  #follow(label) {
+    this.metric.ask(label);
+    this.headline.element.closest(".over").scrollIntoView({block: "center"});
+    announce(`${label} is in front.`);
+  }
+
   #question() {
     const input = h("input", {id: "ask", autocomplete: "off", spellcheck: "false", required: true});
-    return h("form", {class: "ask", onsubmit: (event) => { event.preventDefault(); this.metric.ask(input.value); input.value = ""; }},
+    return h("form", {class: "ask", onsubmit: (event) => { event.preventDefault(); this.#follow(input.value); input.value = ""; }},
       h("label", {for: "ask"}, "Ask for any string"), input, h("button", {type: "submit", class: "button small"}, "Ask"));
   }
 
@@ -234,6 +260,12 @@ export class Detail {
     ];
     this.about.replaceChildren(...rows.filter(Boolean).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
   }
+}
+
+/** The address of a stretch of event time. */
+function addressOf(from, to) {
+  const iso = (at) => at && new Date(at * 1000).toISOString().replace(".000Z", "Z");
+  return address({window: null, from: iso(from), to: iso(to)});
 }
 
 const labelName = ({coordinates, quantiles}) => (coordinates ? "Coordinate" : quantiles ? "Quantile" : "Category");

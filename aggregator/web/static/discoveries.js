@@ -1,15 +1,16 @@
-// The frequent strings of an open vocabulary that nobody listed: a search on request, and what it found.
+// The frequent strings of an open vocabulary that nobody listed: what was found, what is new, and a search on request.
 
 import {get, metricPath, request} from "./api.js";
 import {Bars} from "./bars.js";
 import {announce, h, setText} from "./dom.js";
-import {certainty, share, whole} from "./format.js";
+import {certainty, DAY, moment, seconds, share, whole} from "./format.js";
 import {explained} from "./guide.js";
 import {windowText} from "./parts.js";
-import {address, isEverything, isSameWindow, windowQuery} from "./place.js";
+import {isEverything, metricAddress, isSameWindow, windowQuery} from "./place.js";
 
 const BETWEEN = 1_000; // milliseconds between two looks
 const RARELY = 60_000;
+const WEEK = 7 * DAY; // before the end of all panes: what was found since is new
 const SHOWN_STRINGS = 5; // on a card
 const COMMON = 0.1; // the share of people of which a forecast speaks where nothing can be found yet
 
@@ -18,153 +19,174 @@ export const visible = (text) => text.replace(/[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/g
 
 const percent = (x) => (x >= 0.1 ? share(x) : `${(100 * x).toFixed(x >= 0.01 ? 1 : 2)}\u00a0%`);
 
+/** A question about strings of a window, in the window's own words and against what was there a period before. */
+class Question {
+  /** changed: called with what was found, with how far a search is, or with a problem. */
+  constructor({name, pane_seconds: pane}, changed) { Object.assign(this, {path: `${metricPath(name)}/discoveries`, pane, changed, timer: 0, asked: 0}); }
+
+  /** Look at what was found last, or search; then look again as long as a search goes on. */
+  async look(query, search) {
+    clearTimeout(this.timer);
+    const asked = ++this.asked;
+    try {
+      const found = await get(this.path, {...query, search});
+      if (asked !== this.asked) return;
+      if (!found.strings) {
+        if (found.status !== "not_searched") this.timer = setTimeout(() => this.look(query, search), BETWEEN);
+        return this.changed(found);
+      }
+      this.changed({...found, before: null});
+      const before = await this.#before(found, query, search, asked);
+      if (asked === this.asked && before) this.changed({...found, before});
+    } catch (problem) {
+      if (asked === this.asked) this.changed({problem});
+    }
+  }
+
+  /** What a search of the period before has found: of the window before, or of all panes up to a week before the end. */
+  async #before({status, strings, from, to}, query, search, asked) {
+    if (status !== "final" || !strings.length) return null;
+    const [start, end] = [from, to].map(seconds);
+    const iso = (at) => new Date(1000 * at).toISOString();
+    const earlier = isEverything(query) ? {from: null, to: iso(end - Math.max(WEEK, this.pane))} : {from: iso(2 * start - end), to: from};
+    for (;;) {
+      const found = await get(this.path, {...earlier, search});
+      if (found.strings) return found.status === "final" ? found : null;
+      if (found.status === "not_searched" || asked !== this.asked) return null;
+      await new Promise((resolve) => setTimeout(resolve, BETWEEN));
+    }
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    this.asked += 1;
+  }
+}
+
+/** The strings that were found and that a search of the period before has not found. */
+const newOf = ({strings, before}) => (before ? strings.filter(({string}) => !before.strings.some((one) => one.string === string)) : []);
+/** What new means, in a few words. */
+const newsOf = (found) => {
+  const fresh = newOf(found).length;
+  return found.before && found.strings.length ? `${fresh ? whole(fresh) : "none"} new since ${moment(seconds(found.before.to))}` : "";
+};
+
 export class Discoveries {
-  /** metric: see metric.js; follow: takes a string that a person puts on watch. */
+  /** metric: see metric.js; follow: takes a string that a person asks for. */
   constructor(metric, follow) {
-    Object.assign(this, {metric, follow, place: metric.place, searching: false, timer: 0});
-    this.find = h("button", {type: "button", class: "button small", onclick: () => this.#begin()}, "Find frequent strings");
+    Object.assign(this, {metric, follow, place: metric.place});
+    this.question = new Question(metric.definition, (found) => this.#show(found));
+    this.find = h("button", {type: "button", class: "button small", onclick: () => this.#look(true)}, "Find frequent strings");
     this.stop = h("button", {type: "button", class: "button small", hidden: true, onclick: () => this.#cancel()}, "Cancel");
     this.bar = h("progress", {max: "1", hidden: true, "aria-label": "Search"});
     this.state = h("span", {class: "note"});
-    this.note = h("p", {class: "note"}, "Strings that nobody listed, in the panes that are closed. A search takes some seconds.");
+    this.news = h("p", {class: "news", hidden: true});
+    this.note = h("p", {class: "note"});
     this.outlook = h("p", {class: "note"});
     this.body = h("tbody");
     this.table = h("div", {class: "table", tabindex: "0", role: "region", "aria-label": "Strings that were found", hidden: true},
       h("table", {}, h("thead", {}, h("tr", {}, ["String", "Share of people", "From", "To"].map((name) => h("th", {scope: "col"}, name)), h("td", {}))), this.body));
     this.element = h("section", {class: "panel discoveries"}, h("h3", {}, "Frequent strings that nobody listed"),
-      h("div", {class: "ask"}, this.find, this.stop, this.bar, this.state), this.note, this.table, this.outlook);
+      h("div", {class: "ask"}, this.find, this.stop, this.bar, this.state), this.news, this.table, this.note, this.outlook);
+    this.#look(false);
   }
 
   /** Another window has another answer. */
   show({place}) {
     if (isSameWindow(place, this.place)) return;
     this.place = place;
-    this.#end();
-    this.table.hidden = true;
-    setText(this.note, "");
+    [this.table.hidden, this.news.hidden] = [true, true];
     setText(this.outlook, "");
+    this.#look(false);
   }
 
-  close() { this.#end(); }
+  close() { this.question.close(); }
 
-  /** Search at once, where that is of all closed panes: the server has mostly done it. */
-  begin() { if (isEverything(this.place)) this.#begin(); }
-
-  async #begin() {
-    const place = this.place;
-    this.#end();
-    this.searching = true;
-    [this.find.disabled, this.stop.hidden, this.bar.hidden] = [true, false, false];
-    await this.#look(place);
-  }
-
-  async #look(place) {
-    try {
-      const found = await get(`${metricPath(this.metric.name)}/discoveries`, windowQuery(place));
-      if (!this.searching || place !== this.place) return;
-      if (found.strings) return this.#found(found);
-      if (found.share) this.bar.value = found.share;
-      else this.bar.removeAttribute("value");
-      setText(this.state, found.before ? `${whole(found.before)} ${found.before === 1 ? "search comes" : "searches come"} first` : "searching");
-      this.timer = setTimeout(() => this.#look(place), BETWEEN);
-    } catch (problem) {
-      if (!this.searching || place !== this.place) return;
-      this.#end();
-      setText(this.note, [problem.message, problem.remedy].filter(Boolean).join(" "));
-    }
-  }
+  #look(search) { this.question.look(windowQuery(this.place), search); }
 
   async #cancel() {
+    this.question.close();
+    this.#show({status: "cancelled"});
     const query = new URLSearchParams(Object.entries(windowQuery(this.place)).filter(([, value]) => value));
-    this.#end();
-    setText(this.note, "The search was cancelled.");
     try {
       await request(`${metricPath(this.metric.name)}/discoveries?${query}`, {method: "DELETE"});
     } catch { /* it was over already, or ends by itself since nobody asks for it */ }
   }
 
-  #end() {
-    clearTimeout(this.timer);
-    this.searching = false;
-    [this.find.disabled, this.stop.hidden, this.bar.hidden] = [false, true, true];
-    setText(this.state, "");
-  }
-
-  #found(found) {
-    this.#end();
+  #show(found) {
+    const {problem, strings, status, share: done, before: queued} = found;
+    const isSearching = !problem && !strings && ["waiting", "searching"].includes(status);
+    [this.find.disabled, this.stop.hidden, this.bar.hidden] = [isSearching, !isSearching, !isSearching];
+    if (done) this.bar.value = done;
+    else this.bar.removeAttribute("value");
+    setText(this.state, isSearching ? (queued ? `${whole(queued)} ${queued === 1 ? "search comes" : "searches come"} first` : "searching") : "");
+    if (!strings) return setText(this.note, problem ? [problem.message, problem.remedy].filter(Boolean).join(" ") : isSearching ? "" : status === "cancelled" ? "The search was cancelled." : "Nobody has searched this window yet. A search takes some seconds; only closed panes count.");
     setText(this.find, "Search again");
     setText(this.note, aboutOf(found));
     setText(this.outlook, outlookOf(found));
-    this.body.replaceChildren(...found.strings.map((one) => this.#row(one)));
-    this.table.hidden = !found.strings.length;
-    announce(`${whole(found.strings.length)} frequent strings found.`);
+    setText(this.news, newsOf(found) && `${newsOf(found)}${newOf(found).length ? ": not found before, which does not prove that nobody had it" : ""}.`);
+    this.news.hidden = !this.news.textContent;
+    const fresh = newOf(found);
+    this.body.replaceChildren(...strings.map((one) => this.#row(one, fresh.includes(one))));
+    this.table.hidden = !strings.length;
+    announce(`${whole(strings.length)} frequent strings found${newsOf(found) && `, ${newsOf(found)}`}.`);
   }
 
-  #row({string, value, lower, upper}) {
-    const follow = h("button", {type: "button", class: "button small quiet", onclick: () => { this.follow(string); follow.disabled = true; }}, "Watch");
-    follow.setAttribute("aria-label", `Watch ${visible(string)}`);
-    return h("tr", {}, h("th", {scope: "row"}, h("bdi", {class: "stranger"}, visible(string) || "(empty)")), [percent(value), lower ? percent(lower) : "above 0", percent(upper)].map((text) => h("td", {}, text)), h("td", {}, follow));
+  #row({string, value, lower, upper}, isNew) {
+    const name = h("button", {type: "button", class: "link", title: "Show its history, and put it on watch", onclick: () => this.follow(string)}, h("bdi", {class: "stranger"}, visible(string) || "(empty)"));
+    return h("tr", {}, h("th", {scope: "row"}, name, isNew && h("span", {class: "new"}, "new")), [percent(value), lower ? percent(lower) : "above 0", percent(upper)].map((text) => h("td", {}, text)));
   }
 }
 
-/** What a metric's card shows: the strings that a search of all closed panes has found. The server keeps its answer until another pane is closed. */
+/** What a metric's card shows: the strings that were found last. The server searches again where somebody asks, or where a pane was closed since. */
 export class FoundStrings {
   constructor({definition, name, scale}) {
-    Object.assign(this, {name, scale, timer: 0, controller: new AbortController()});
+    Object.assign(this, {timer: 0});
+    this.question = new Question(definition, (found) => this.#show(found));
     this.value = h("span", {class: "value"});
     this.unit = h("span", {class: "unit"});
-    this.promise = explained("estimate", {class: "band"});
-    this.bars = new Bars({label: `${definition.title || name}: strings that were found`, scale, onChoose: (label) => { this.chosen = label; this.#draw(); }});
-    this.more = h("a", {href: address({metric: name, q: null})});
+    this.promise = explained("estimate", {class: "band", hidden: true});
+    this.news = h("p", {class: "delta"});
+    this.find = h("button", {type: "button", class: "button small", hidden: true, onclick: () => this.question.look({}, true)}, "Find frequent strings");
+    this.bars = new Bars({label: `${definition.title || name}: strings that were found`, scale, onChoose: (label) => { location.hash = metricAddress(name, {label}); }});
+    this.more = h("a", {href: metricAddress(name)});
     this.element = h("div", {class: "found"},
-      h("div", {class: "headline"}, h("p", {class: "figure"}, this.value, this.unit), h("p", {class: "limits"}, this.promise)),
-      h("div", {class: "body"}, this.bars.element, h("p", {class: "note more"}, this.more)));
-    setText(this.unit, "searching …");
-    this.promise.hidden = this.more.parentElement.hidden = true;
+      h("div", {class: "headline"}, h("p", {class: "figure"}, this.value, this.unit), h("p", {class: "limits"}, this.promise)), this.news, this.find,
+      h("div", {class: "body"}, this.bars.element, h("p", {class: "note more", hidden: true}, this.more)));
+    setText(this.unit, "Reading …");
   }
 
   close() {
-    clearTimeout(this.timer);
-    this.controller.abort();
+    clearInterval(this.timer);
+    this.question.close();
   }
 
   /** Ask as long as somebody can see it. */
   onScreen(isOnScreen) {
-    clearTimeout(this.timer);
-    if (isOnScreen) this.#look();
-  }
-
-  async #look() {
-    let next = RARELY;
-    try {
-      const found = await get(`${metricPath(this.name)}/discoveries`, {}, {signal: this.controller.signal});
-      if (!found.strings) next = BETWEEN;
-      else this.#show(found);
-    } catch (problem) {
-      if (this.controller.signal.aborted) return;
-      setText(this.unit, "");
-      setText(this.promise, problem.message);
-      this.promise.hidden = false;
-    }
-    this.timer = setTimeout(() => this.#look(), next);
+    this.close();
+    if (!isOnScreen) return;
+    this.question.look({}, false);
+    this.timer = setInterval(() => this.question.look({}, false), RARELY);
   }
 
   #show(found) {
-    this.found = found;
-    const {strings, status, beta} = found;
+    const {problem, strings, status, beta} = found;
+    this.find.hidden = Boolean(strings) || status !== "not_searched";
+    if (problem || !strings) {
+      setText(this.unit, problem ? problem.message : status === "not_searched" ? "Not searched yet" : "searching …");
+      return;
+    }
     setText(this.value, status === "final" ? whole(strings.length) : "");
     setText(this.unit, status === "final" ? (strings.length === 1 ? "string found" : "strings found") : "No pane is closed yet");
     setText(this.promise, strings.length ? `each is real, with ${certainty(beta)} for all together` : "");
     this.promise.title = aboutOf(found);
     this.promise.hidden = !strings.length;
+    setText(this.news, newsOf(found));
     this.more.parentElement.hidden = strings.length <= SHOWN_STRINGS;
     setText(this.more, `${whole(strings.length - SHOWN_STRINGS)} more`);
-    this.#draw();
-  }
-
-  #draw() {
-    const entries = this.found.strings.slice(0, SHOWN_STRINGS).map(({string, value, lower, upper}) => ({label: string, name: visible(string) || "(empty)", value, lower, upper}));
-    this.bars.show(entries, entries.some(({label}) => label === this.chosen) ? this.chosen : entries[0]?.label);
+    const fresh = newOf(found);
+    const shown = [...fresh, ...strings.filter((one) => !fresh.includes(one))].slice(0, SHOWN_STRINGS).sort((a, b) => b.value - a.value);
+    this.bars.show(shown.map((one) => ({label: one.string, name: `${visible(one.string) || "(empty)"}${fresh.includes(one) ? " (new)" : ""}`, value: one.value, lower: one.lower, upper: one.upper})));
   }
 }
 

@@ -116,6 +116,11 @@ export function probability(p) {
 }
 
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+/** "Mar", or "Mar 2013". */
+export function monthName(at, {year = true} = {}) {
+  const d = new Date(at * 1000);
+  return `${MONTHS[d.getUTCMonth()]}${year ? ` ${d.getUTCFullYear()}` : ""}`;
+}
 const two = (n) => String(n).padStart(2, "0");
 export const DAY = 86_400;
 

@@ -11,6 +11,7 @@ const [UPPER, VALUE, LOWER, VAGUE] = [1, 2, 3, 4];
 const WIDEST = 3; // times the usual width: a band beyond leaves the chart, and says nothing beside the others
 const NEARLY_ALL = 0.9; // of the values that are allowed: a band so wide says nothing at all
 const NO_MARKS = {moves: [], baselines: []};
+const LEAST_SWEEP = 1.5; // rem that a finger sweeps to zoom
 const MANY = 10_000; // from which a tick is written in thousands
 const SIXTIETHS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
 const HOURS = [1, 2, 3, 6, 12, 24, 48, 72, 168];
@@ -87,6 +88,7 @@ export function roundTicks(low, high, most, unit = "", isLogarithmic = false) {
 export class History {
   constructor({large = false, scale, include = null, limits = null, isLogarithmic = false, onZoom = null}) {
     this.drawing = h("div", {class: "drawing"});
+    this.pale = [];
     this.tip = h("p", {class: "tip", hidden: true, "aria-hidden": "true"});
     this.element = h("div", {class: large ? "history large" : "history", role: "img"}, this.drawing, this.tip);
     Object.assign(this, {large, scale, include, limits, isLogarithmic, onZoom, onPick: null, found: columns([]), plot: null, reference: null, marks: NO_MARKS, at: null});
@@ -94,6 +96,30 @@ export class History {
     this.sizes.observe(this.element);
     this.recolor = () => this.plot?.redraw(false, true);
     addEventListener("themechange", this.recolor);
+    for (const kind of ["down", "move", "up", "cancel"]) this.drawing.addEventListener(`pointer${kind}`, (event) => event.pointerType === "touch" && this.#touch(kind, event));
+  }
+
+  /** What the arrow keys do. */
+  key(event) {
+    const by = {ArrowRight: 1, ArrowLeft: -1, Home: -1e9, End: 1e9}[event.key];
+    if (!by) return;
+    event.preventDefault();
+    this.step(by);
+  }
+
+  /** A finger: it reads where it is, and zooms to what it has swept; up and down it scrolls the page. */
+  #touch(kind, event) {
+    if (!this.plot) return;
+    const at = Math.min(this.plot.over.clientWidth, Math.max(0, event.clientX - this.plot.over.getBoundingClientRect().left));
+    if (kind === "down") this.touched = at;
+    const [left, width] = [Math.min(this.touched, at), Math.abs(at - this.touched)];
+    const isSwept = this.onZoom && width > px(LEAST_SWEEP);
+    if (kind === "move" || kind === "down") {
+      this.plot.setCursor({left: at, top: this.plot.over.clientHeight / 3});
+      this.plot.setSelect({left, width: isSwept ? width : 0, top: 0, height: this.plot.over.clientHeight}, false);
+    } else {
+      this.plot.setSelect({left, width: kind === "up" && isSwept ? width : 0, top: 0, height: this.plot.over.clientHeight}, kind === "up" && isSwept);
+    }
   }
 
   close() {
@@ -103,9 +129,9 @@ export class History {
     this.plot = null;
   }
 
-  /** Show columns, and a label that says in words what the chart shows; marks: see alarms.js. */
-  show(found, label, {reference = null, marks = NO_MARKS} = {}) {
-    Object.assign(this, {found, reference, marks});
+  /** Show columns, and a label that says in words what the chart shows; marks: see alarms.js; pale: steps {from, to, value} of a line behind. */
+  show(found, label, {reference = null, marks = NO_MARKS, pale = []} = {}) {
+    Object.assign(this, {found, reference, marks, pale});
     this.element.setAttribute("aria-label", label);
     this.element.classList.toggle("pending", !found.rows.length);
     if (!found.rows.length) return;
@@ -150,7 +176,7 @@ export class History {
       tzDate: (at) => globalThis.uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       legend: {show: false},
       cursor: {y: false, drag: {x: Boolean(this.onZoom), y: false, setScale: false}, points: {show: false}},
-      scales: {x: {time: true, range: (_, low, high) => [low, high]}, y: {distr: this.isLogarithmic ? 3 : 1, range: () => this.limits ?? verticalRange(this.found, this.include, this.isLogarithmic)}},
+      scales: {x: {time: true, range: (_, low, high) => [low, high]}, y: {distr: this.isLogarithmic ? 3 : 1, range: () => this.limits ?? this.#range()}},
       axes: [
         {...axis, grid: {show: false}, size: (_, values) => (values?.some((text) => text.includes("\n")) ? 2 : 1) * px(this.large ? 1.15 : 0.98) + px(0.5), gap: px(0.4), space: px(this.large ? 5 : 3.3), values: (plot, splits, __, ___, increment) => this.#unclipped(plot, splits, ticks(splits, increment))},
         {...axis, grid: {stroke: () => color("--grid"), width: 1}, size: (plot, values) => this.#axisWidth(plot, values), gap: px(0.4), filter: (_, splits) => splits, splits: (_, __, low, high) => this.#splits(low, high, most), values: (_, splits) => this.#axisValues(splits)},
@@ -160,10 +186,16 @@ export class History {
       hooks: {
         setCursor: [(plot) => this.#point(plot.cursor)],
         setSelect: [(plot) => this.#select(plot)],
-        drawAxes: [(plot) => this.#drawMoves(plot)],
+        drawAxes: [(plot) => { this.#drawMoves(plot); this.#drawPale(plot); }],
         draw: [(plot) => { this.#drawReference(plot); this.#drawNewest(plot); }],
       },
     }, this.found.data, this.drawing);
+  }
+
+  #range() {
+    const [low, high] = verticalRange(this.found, this.include, this.isLogarithmic);
+    const values = this.pale.map(({value}) => value).filter((x) => x !== null && (!this.isLogarithmic || x > 0));
+    return [Math.min(low, ...values), Math.max(high, ...values)];
   }
 
   #splits(low, high, most) {
@@ -240,6 +272,29 @@ export class History {
       const [begin, end] = [from, to].map((x) => Math.min(left + width, Math.max(left, plot.valToPos(x, "x", true))));
       if (end > left && begin < left + width) plot.ctx.fillRect(begin, top, Math.max(2 * devicePixelRatio, end - begin), height);
     }
+    plot.ctx.restore();
+  }
+
+  /** The line behind: of the period before, or of all devices. */
+  #drawPale(plot) {
+    const {left, top, width, height} = plot.bbox;
+    plot.ctx.save();
+    plot.ctx.beginPath();
+    plot.ctx.rect(left, top, width, height);
+    plot.ctx.clip();
+    plot.ctx.beginPath();
+    this.pale.forEach(({from, to, value}, index) => {
+      if (value === null) return;
+      const before = this.pale[index - 1];
+      const y = plot.valToPos(value, "y", true);
+      const isJoined = before && before.value !== null && before.to === from;
+      plot.ctx[isJoined ? "lineTo" : "moveTo"](plot.valToPos(from, "x", true), y);
+      plot.ctx.lineTo(plot.valToPos(to, "x", true), y);
+    });
+    plot.ctx.strokeStyle = color("--muted");
+    plot.ctx.globalAlpha = 0.55;
+    plot.ctx.lineWidth = px(0.1) * devicePixelRatio;
+    plot.ctx.stroke();
     plot.ctx.restore();
   }
 

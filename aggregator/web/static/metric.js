@@ -4,7 +4,7 @@ import {get, metricPath, putPolicy} from "./api.js";
 import {DAY, quantileName, Scale, seconds} from "./format.js";
 import {amountOf, changeIn} from "./change.js";
 import {isTrusted} from "./parts.js";
-import {isEverything, isSameWindow, windowQuery} from "./place.js";
+import {address, isEverything, isSameWindow, windowQuery} from "./place.js";
 import {shapeOf} from "./shapes.js";
 
 const LEAST_BETWEEN = {answer: 1_500, series: 4_000, slices: 4_000, change: 30_000}; // milliseconds
@@ -48,10 +48,10 @@ export class Metric {
    * definition: as /v1/metrics/{name} gives it; place: see place.js; top: how many categories or
    * coordinates; steps: about how many points the history has; bins: how many a histogram of each
    * point has, of a distribution; changed: called whenever something is new; isOnScreen: until
-   * onScreen() says otherwise.
+   * onScreen() says otherwise; isDetailed: whether it is also read in slices, and beside something else.
    */
-  constructor(definition, place, {top, steps, changed, bins = null, isOnScreen = true}) {
-    Object.assign(this, {definition, place, top, steps, changed, bins, live: null, answer: null, points: [], edges: null, labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}, slices: null, slicesTop: SLICES, comparison: null});
+  constructor(definition, place, {top, steps, changed, bins = null, isOnScreen = true, isDetailed = false}) {
+    Object.assign(this, {definition, place, top, steps, changed, bins, isDetailed, live: null, answer: null, points: [], beside: null, edges: null, labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}, reached: null, slices: null, slicesTop: SLICES, comparison: null});
     this.scale = new Scale(definition.kind, definition.unit, definition.range);
     this.problems = {answer: null, series: null, slices: null, change: null, policy: null};
     this.isOnScreen = isOnScreen;
@@ -65,14 +65,17 @@ export class Metric {
       change: new Refresher(LEAST_BETWEEN.change, isSeen, () => this.#attempt("change", () => this.#readChange())),
     };
     this.controller = new AbortController();
+    if (isDetailed && place.label) this.#ask(place.label);
     this.again();
   }
 
   get name() { return this.definition.name; }
   get title() { return this.definition.title || this.definition.name; }
   get hasHistory() { return shapeOf(this.definition).hasHistory; }
-  /** The attributes of devices that the address names, of those the metric has. */
-  get by() { return (this.place.by ?? "").split(",").filter((name) => this.definition.by?.includes(name)); }
+  /** The attributes of devices that the address names, of those the metric has; at first the first one. */
+  get by() { return this.isDetailed ? (this.place.by ?? this.definition.by?.[0] ?? "").split(",").filter((name) => this.definition.by?.includes(name)) : []; }
+  /** The slice that is shown, as ATTRIBUTE=VALUE; empty for all devices. */
+  get where() { return this.isDetailed && this.definition.by ? (this.place.where ?? "").split("\n").filter(Boolean) : []; }
   get isReady() { return this.answer !== null && !["not_ready", "too_few_reports", "expired"].includes(this.answer.status); }
 
   /** Whether the view can be seen; what was missed meanwhile is then made up for. */
@@ -97,8 +100,9 @@ export class Metric {
   show(place) {
     const isSame = isSameWindow(place, this.place);
     Object.assign(this, {place, slices: null});
-    if (isSame) return this.readSlices();
-    Object.assign(this, {points: [], step: null, comparison: null});
+    const isAsked = this.isDetailed && place.label && place.label !== this.chosen && this.#ask(place.label);
+    if (isSame && !isAsked) return this.readSlices();
+    Object.assign(this, {points: [], beside: null, step: null, comparison: null});
     this.again();
   }
 
@@ -120,21 +124,29 @@ export class Metric {
   }
 
   /** What operations know of it. */
-  takeStatus({reports_per_second: rate, outcomes}) {
-    Object.assign(this, {rate, outcomes});
+  takeStatus({reports_per_second: rate, outcomes, event_time: reached = null}) {
+    Object.assign(this, {rate, outcomes, reached});
     this.changed(this);
   }
 
   choose(label) {
     this.chosen = label;
+    if (this.isDetailed) history.replaceState(null, "", address({label}));
     this.changed(this);
   }
 
   /** Ask for a string, or for a quantile, beside those that are shown. */
   ask(label) {
-    if (!this.entries().some((entry) => entry.label === label)) this.asked.push(label);
+    if (this.#ask(label)) this.again();
+    this.choose(label);
+  }
+
+  /** Put a number in front; returns whether it has to be read first. */
+  #ask(label) {
+    const isMissing = (this.definition.categories === "open" || this.definition.quantiles) && !this.entries().some((entry) => entry.label === label);
+    if (isMissing) this.asked = [...new Set([...this.asked, label])];
     this.chosen = label;
-    this.again();
+    return Boolean(isMissing);
   }
 
   async setPolicy(policy) {
@@ -201,7 +213,7 @@ export class Metric {
     if (!this.hasHistory) return true;
     const suffices = !live.left_out || (live.categories ?? live.coordinates ?? live.quantiles).length >= this.top;
     const isInForce = isTrusted(this.definition) || live.policy === this.definition.policy; // a release keeps its weights
-    return isEverything(this.place) && suffices && !this.asked.length && isInForce;
+    return isEverything(this.place) && !this.where.length && suffices && !this.asked.length && isInForce;
   }
 
   #put(answer) {
@@ -224,7 +236,7 @@ export class Metric {
   #query() {
     if (!this.hasHistory) return {};
     const quantile = this.definition.quantiles && this.asked.length ? [...this.definition.quantiles, ...this.asked] : null;
-    return {...windowQuery(this.place), category: this.#categories(), quantile, top: this.#categories() ? null : this.top};
+    return {...windowQuery(this.place), where: this.where, category: this.#categories(), quantile, top: this.#categories() ? null : this.top};
   }
 
   /** Where the table of the history ("series"), or of the window ("estimate"), is: path and parameters. */
@@ -237,11 +249,16 @@ export class Metric {
     this.#put(await get(`${metricPath(this.name)}/estimate`, this.#query(), {signal: this.controller.signal}));
   }
 
-  /** The slices of a stretch of event time, all of their numbers. */
-  slicesBetween(from, to) {
-    const query = {from, to, by: this.by, category: this.#categories(), top: this.slicesTop};
-    return get(`${metricPath(this.name)}/estimate`, query, {signal: this.controller.signal});
+  /** The slices with most reports at about so many steps, all of their numbers. */
+  slicesOverTime(top, steps) {
+    const pane = this.definition.pane_seconds;
+    const step = pane * Math.max(1, Math.ceil(spanOf(this.points) / steps / pane));
+    const query = {from: this.points[0].from, to: this.points.at(-1).to, by: this.by, category: this.#categories() ?? this.labelsOfCategories(), top, step: `${step}s`};
+    return get(`${metricPath(this.name)}/series`, query, {signal: this.controller.signal});
   }
+
+  /** The category in front, of a metric that lists them: the others are not asked for. */
+  labelsOfCategories() { return Array.isArray(this.definition.categories) ? [this.leading().label] : null; }
 
   async #readSlices() {
     const {by, place} = this;
@@ -256,7 +273,7 @@ export class Metric {
   async #readChange() {
     const {place, definition: {categories, watch}} = this;
     const isUnlisted = categories === "open" && !watch?.length;
-    if (!this.hasHistory || isUnlisted || isTrusted(this.definition) || place.from || place.to) return;
+    if (!this.hasHistory || isUnlisted || isTrusted(this.definition) || place.from || place.to || this.where.length) return;
     const {comparisons} = await get(`${metricPath(this.name)}/change`, {period: place.window}, {signal: this.controller.signal});
     if (place === this.place) this.comparison = comparisons[0] ?? null;
   }
@@ -264,7 +281,7 @@ export class Metric {
   async #readSeries() {
     if (!this.hasHistory || !this.steps) return; // it has one answer, or shows one
     const {place} = this;
-    const first = this.step ?? (await this.#firstStep());
+    const first = this.#hasOutgrown() ? await this.#firstStep() : this.step ?? (await this.#firstStep());
     if (place !== this.place) return;
     const found = await this.#readPoints(first);
     const step = Math.max(this.#fittingStep(spanOf(found.points)), this.#tellingStep(found));
@@ -273,6 +290,35 @@ export class Metric {
     if (place !== this.place) return;
     this.step = shown.step_seconds;
     this.#putSeries(shown);
+    if (this.isDetailed) await this.#readBeside(place);
+  }
+
+  /** Whether event time has come so far that the step may give more points than the server takes. */
+  #hasOutgrown() {
+    const {points, place, reached} = this;
+    return points.length > 0 && isEverything(place) && reached !== null && seconds(reached) - seconds(points[0].from) > 2 * Math.max(this.steps * this.step, spanOf(points));
+  }
+
+  /** What the history is drawn beside: all devices where a slice is shown, else the period before. */
+  async #readBeside(place) {
+    const {points, step} = this;
+    const span = spanOf(points);
+    const isPeriod = !this.where.length;
+    if (!points.length || isTrusted(this.definition) || (isPeriod && isEverything(place))) return;
+    const shift = isPeriod ? span : 0;
+    const [from, to] = [points[0].from, points.at(-1).to].map((at) => new Date(1000 * (seconds(at) - shift)).toISOString());
+    const key = [from, to, step, this.asked.length, isPeriod ? "" : this.answer?.reports].join();
+    if (this.beside?.key === key) return;
+    const found = await this.#readPoints(step, {from, to, window: null, where: []});
+    if (place === this.place) this.beside = {key, shift, text: isPeriod ? "the period before" : "all devices", points: found.points, labels: found.categories ?? found.coordinates ?? found.quantiles ?? null};
+  }
+
+  /** That as steps {from, to, value} of the number in front. */
+  besideSteps() {
+    if (!this.beside) return [];
+    const {points, labels, shift} = this.beside;
+    const index = labels?.indexOf(this.leading()?.label);
+    return points.map((point) => ({from: seconds(point.from) + shift, to: seconds(point.to) + shift, value: point.status === "too_few_reports" ? null : (labels ? point.value?.[index] : point.value) ?? null}));
   }
 
   /** The step for a window whose length is known; else for what a few coarse steps say of it. */
@@ -307,8 +353,8 @@ export class Metric {
     return (Math.max(1, Math.ceil((1000 * round) / paneMs)) * paneMs) / 1000;
   }
 
-  async #readPoints(step) {
-    const ask = (own) => get(`${metricPath(this.name)}/series`, {...this.#query(), ...own, bins: this.bins}, {signal: this.controller.signal});
+  async #readPoints(step, changes = {}) {
+    const ask = (own) => get(`${metricPath(this.name)}/series`, {...this.#query(), ...own, bins: this.bins, ...changes}, {signal: this.controller.signal});
     try {
       return await ask({step: `${step}s`});
     } catch (error) {

@@ -4,7 +4,7 @@ import {get, isAdministrator, Problem, withToken} from "./api.js";
 import {announce, h, setText} from "./dom.js";
 import {certainty, percent, probability, stretch, seconds, whole} from "./format.js";
 import {explained} from "./guide.js";
-import {address} from "./place.js";
+import {address, metricAddress} from "./place.js";
 import {shapeOf} from "./shapes.js";
 
 export const POLICIES = {
@@ -71,7 +71,7 @@ export class Flags {
   }
   show({answer, isReady, name}) {
     this.differs.hidden = !isReady || !differs(answer);
-    this.differs.setAttribute("href", address({metric: name, q: null}));
+    this.differs.setAttribute("href", metricAddress(name));
     this.status.show(answer?.status);
     this.status.chip.hidden = !answer || (isReady && !this.definition.rounds);
   }

@@ -1,7 +1,7 @@
 // A metric by attributes of devices: a menu, and a dot with its interval for each slice, sorted by value.
 
 import {announce, h, setText, svg} from "./dom.js";
-import {certainty, count, seconds, share, whole} from "./format.js";
+import {certainty, count, share, whole} from "./format.js";
 import {columns, History, verticalRange} from "./history.js";
 import {windowText} from "./parts.js";
 import {address} from "./place.js";
@@ -15,6 +15,8 @@ const percent = (x) => `${(100 * x).toFixed(2)}%`;
 /** A value of an attribute in words: neither “other” nor “none” can be declared. */
 const word = (value) => (value === null ? "none" : typeof value === "object" ? "other" : value);
 const nameOf = ({slice}) => Object.values(slice).map(word).join(" · ");
+/** The address of a metric's page for the devices of a slice alone. */
+const pageOf = (slice) => address({where: Object.entries(slice).map(([name, value]) => `${name}=${word(value)}`).join("\n")});
 
 /** The numbers of a slice; of one that has several, those with a label. */
 function numbersOf({value, lower, upper}, place) {
@@ -28,15 +30,17 @@ class Row {
     const line = (from, to) => svg("line", {class: "whisker", y1: from, y2: to});
     [this.whisker, this.low, this.high] = [line("50%", "50%"), line("20%", "80%"), line("20%", "80%")];
     this.point = svg("circle", {class: "point", cy: "50%", r: "0.25rem"});
-    [this.name, this.number, this.about] = ["name", "number", "about"].map((name) => h("span", {class: name}));
+    this.name = h("a", {class: "name"});
+    [this.number, this.about] = ["number", "about"].map((name) => h("span", {class: name}));
     const drawing = svg("svg", {class: "track", "aria-hidden": "true"}, this.whisker, this.low, this.high, this.point);
     this.element = h("li", {class: "slice-row"}, this.name, drawing, this.number, this.about);
   }
-  show({name, value, lower, upper, reports}, place, scale) {
+  show({name, slice, value, lower, upper, reports}, place, scale) {
     const known = value !== null;
     const digits = scale.digits(lower, upper);
     setText(this.name, name);
-    this.name.title = name;
+    this.name.title = `Show ${name} alone`;
+    this.name.setAttribute("href", pageOf(slice));
     setText(this.number, known ? scale.withUnit(value, digits) : "too few reports");
     setText(this.about, known ? `${scale.interval(lower, upper, digits)} · ${whole(reports)} reports` : `${whole(reports)} reports`);
     this.element.classList.toggle("unknown", !known);
@@ -49,74 +53,60 @@ class Row {
   }
 }
 
-/** The slices over time, a small chart each, all on one scale: an answer for all slices at each of a few steps. */
+/** The slices over time, a small chart each, all on one scale; each leads to its own page. */
 class Trends {
   constructor(metric) {
     Object.assign(this, {metric, key: "", charts: []});
-    this.button = h("button", {type: "button", class: "button small", onclick: () => this.#read()}, "Show over time");
     this.note = h("p", {class: "note"});
     this.grid = h("div", {class: "smalls"});
-    this.element = h("div", {class: "trends"}, this.button, this.note, this.grid);
+    this.element = h("div", {class: "trends"}, this.note, this.grid);
   }
 
   /** Other slices, another window or another number have other charts: `key` says which it is. */
   show(key, entries, at) {
-    Object.assign(this, {entries, at});
-    this.button.hidden = !entries.length || this.charts.length > 0 || this.reading === key;
-    if (key === this.key) return;
-    this.key = key;
-    this.close();
-    setText(this.note, "");
-    this.grid.replaceChildren();
-    this.button.hidden = !entries.length;
+    if (key !== this.key) {
+      this.close();
+      this.grid.replaceChildren();
+      setText(this.note, "");
+      Object.assign(this, {key, isRead: false});
+    }
+    if (this.isRead || !entries.length || !this.metric.points.length) return;
+    this.isRead = true;
+    this.#read(entries, at);
   }
 
   close() {
     for (const chart of this.charts) chart.close();
-    Object.assign(this, {charts: [], reading: null});
+    this.charts = [];
   }
 
-  async #read() {
-    const {metric, key, at} = this;
-    const shown = this.entries.filter(({value}) => value !== null).sort((a, b) => b.reports - a.reports).slice(0, MOST_CHARTS);
-    const points = new Map(shown.map(({name}) => [name, []]));
-    const [first, last] = [seconds(metric.points[0]?.from), seconds(metric.points.at(-1)?.to)];
-    this.reading = key;
-    this.button.hidden = true;
-    const step = metric.definition.pane_seconds * Math.max(1, Math.ceil((last - first) / STEPS_OVER_TIME / metric.definition.pane_seconds));
+  async #read(entries, at) {
+    const {key} = this;
     try {
-      for (let from = first; from < last;) {
-        const [start, end] = [from, from + step].map((moment) => new Date(moment * 1000).toISOString());
-        const found = await metric.slicesBetween(start, end);
-        if (this.reading !== key) return;
-        for (const [name, list] of points) {
-          const one = found.slices.find((slice) => nameOf(slice) === name);
-          list.push({from: found.from, to: found.to, status: one?.status ?? found.status, reports: one?.reports ?? 0, ...(one ? numbersOf(one, at) : {value: null, lower: null, upper: null})});
-        }
-        from = Math.max(from + step, seconds(found.to)); // slices may be kept for longer stretches
-        setText(this.note, `Reading: ${share(Math.min(1, (from - first) / (last - first)))}`);
-      }
-      this.#draw(shown, points);
+      const {points, categories} = await this.metric.slicesOverTime(MOST_CHARTS, STEPS_OVER_TIME);
+      if (this.key === key) this.#draw(entries, points, categories?.length === 1 ? 0 : at);
     } catch (problem) {
-      setText(this.note, problem.message);
-      this.reading = null;
+      if (this.key === key) setText(this.note, problem.message);
     }
   }
 
-  #draw(shown, points) {
-    const {metric: {scale, definition, title}} = this;
+  #draw(entries, points, at) {
+    const {metric} = this;
+    const {scale, definition, title} = metric;
     const isLogarithmic = definition.scale === "log";
-    const all = new Map([...points].map(([name, list]) => [name, columns(list, null, definition.range)]));
+    const shown = entries.filter(({value}) => value !== null).sort((a, b) => b.reports - a.reports).slice(0, MOST_CHARTS);
+    const all = new Map(shown.map(({name}) => [name, columns(points.filter((one) => nameOf(one) === name).map((one) => ({...one, ...numbersOf(one, at)})), null, definition.range)]));
     const ends = [...all.values()].map((found) => verticalRange(found, null, isLogarithmic));
     const limits = [Math.min(...ends.map(([low]) => low)), Math.max(...ends.map(([, high]) => high))];
-    const few = this.entries.length - shown.length;
-    setText(this.note, `All on one scale; dashed: the whole. Each step's intervals hold for all slices at once.${few ? ` Not drawn: ${whole(few)}.` : ""}`);
-    this.grid.replaceChildren(...shown.map(({name, value, lower, upper}) => {
+    const few = entries.length - shown.length;
+    setText(this.note, `Over time, all on one scale; dashed: all devices. Each step's intervals hold for all slices at once.${few ? ` Not drawn: ${whole(few)}.` : ""}`);
+    this.close();
+    this.grid.replaceChildren(...shown.map(({name, slice, value, lower, upper}) => {
       const chart = new History({scale, limits, isLogarithmic});
       this.charts.push(chart);
       const digits = scale.digits(lower, upper);
-      chart.show(all.get(name), `${title} of ${name} over time: ${points.get(name).length} steps`, {reference: this.metric.reference()});
-      return h("article", {class: "small", "aria-label": name}, h("h4", {}, name), h("p", {}, h("b", {}, scale.withUnit(value, digits)), " ", h("span", {class: "note"}, scale.interval(lower, upper, digits))), chart.element);
+      chart.show(all.get(name), `${title} of ${name} over time: ${all.get(name).rows.length} steps`, {reference: metric.where.length ? null : metric.reference()});
+      return h("article", {class: "small", "aria-label": name}, h("h4", {}, h("a", {href: pageOf(slice)}, name)), h("p", {}, h("b", {}, scale.withUnit(value, digits)), " ", h("span", {class: "note"}, scale.interval(lower, upper, digits))), chart.element);
     }));
   }
 }
@@ -127,7 +117,7 @@ export class Slices {
     Object.assign(this, {rows: [], awaited: ""});
     const {by} = metric.definition;
     const choices = by.length > 1 ? [...by, by.join(",")] : by;
-    this.select = h("select", {id: "by", onchange: () => { this.awaited = this.select.value; location.hash = address({by: this.select.value || null}); }},
+    this.select = h("select", {id: "by", onchange: () => { this.awaited = this.select.value; location.hash = address({by: this.select.value || NOTHING}); }},
       h("option", {value: ""}, NOTHING), choices.map((value) => h("option", {value}, value.replaceAll(",", ", "))));
     this.note = h("p", {class: "note"});
     this.list = h("ul", {role: "list"});
@@ -150,18 +140,19 @@ export class Slices {
     const at = labels ? labels.indexOf(label) : 0;
     this.chart.hidden = this.all.hidden = true;
     this.element.setAttribute("aria-busy", String(Boolean(by) && !found));
-    this.trends.show(JSON.stringify([by, label, metric.place]), [], at);
+    const key = JSON.stringify([by, label, metric.place]);
+    this.trends.show(key, [], at);
     if (!by || !found || at < 0) return setText(this.note, by ? "Reading …" : "Choose an attribute of devices to compare.");
     this.all.hidden = !found.left_out;
     this.chart.hidden = !found.slices.length;
-    const entries = found.slices.map((one) => ({name: nameOf(one), reports: one.reports, ...numbersOf(one, at)}));
+    const entries = found.slices.map((one) => ({name: nameOf(one), slice: one.slice, reports: one.reports, ...numbersOf(one, at)}));
     entries.sort((a, b) => (b.value === null ? -Infinity : b.value) - (a.value === null ? -Infinity : a.value) || b.reports - a.reports);
     this.list.setAttribute("aria-label", `${label ? `${name}, ${metric.leading().name}` : name} by ${found.by.join(", ")}`);
     setText(this.note, entries.length ? aboutOf(found, label) : `${windowText(found)} · no reports in slices`);
     this.note.title = found.covers && `The bands cover: ${found.covers}.`;
     setText(this.all, `Show the other ${count(found.left_out)}`);
     this.#draw(entries, scale);
-    if (metric.points.length) this.trends.show(JSON.stringify([by, label, metric.place]), entries, at);
+    this.trends.show(key, entries, at);
     if (this.awaited === by) announce(`${entries.length} slices by ${found.by.join(", ")}.`);
     this.awaited = "";
   }

@@ -2,7 +2,7 @@
 
 import {Card} from "./card.js";
 import {h, setText} from "./dom.js";
-import {address, place} from "./place.js";
+import {address, metricAddress, place} from "./place.js";
 
 const MOST_CARDS = 12; // of a group, before a button shows the others
 const MOST_OPEN = 12; // cards that are open at first, in whole groups
@@ -107,8 +107,8 @@ export function filterField(input, wall) {
   input.form.addEventListener("submit", (event) => {
     event.preventDefault();
     const found = wall()?.found ?? [];
-    if (!wall()) location.hash = address({metric: null, by: null, q: input.value.trim()});
-    else if (found.length === 1) location.hash = address({metric: found[0].name, q: null});
+    if (!wall()) location.hash = metricAddress(null, {q: input.value.trim()});
+    else if (found.length === 1) location.hash = metricAddress(found[0].name);
   });
   addEventListener("keydown", (event) => {
     if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target.closest?.("input:not([type=radio]), select, textarea, dialog")) return;

@@ -13,6 +13,7 @@ from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import Attribute
 from tests.services.browser.conftest import Site, Sites, Visitor, card, expect, numbers
 from tests.support.reports.messages import batch
+from tests.support.running.npm_files import npm_file
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -22,6 +23,10 @@ pytestmark = pytest.mark.more
 MEAN = (
     'kind = "mean", mechanism = "randomized_response", range = [0, 100], levels = [4], pane = "1h"'
 )
+AXE = "axe-core@4.10.2"  # under the MPL 2.0; fetched for this test alone
+AXE_SHA256 = "9ea2d2d6917da998122bdacfd3b473e31ead53f4b87146c716a12edf89158100"
+VIOLATIONS = """async () => (await axe.run()).violations.map(
+  ({id, nodes}) => `${id}: ${nodes.map((node) => node.html).join("; ").slice(0, 300)}`)"""
 UNIT = 'kind = "mean", range = [0, 1], levels = [1]'
 ARMS = 'where = { variant = "new" }, start = 2026-01-01T00:00:00Z'
 START = "start = 2026-01-01T12:00:00Z"
@@ -108,6 +113,8 @@ def test_slices_are_sorted_by_value_with_bounds_that_hold_at_once(
 ) -> None:
     page = visitor.open(f"{reported.url}/#metric=distance")
     slices, menu = panel(page), page.get_by_label("By", exact=True)
+    expect(menu).to_have_value("country")
+    menu.select_option("nothing")
     expect(slices).to_contain_text("Choose an attribute of devices to compare.")
     expect(slices.get_by_role("listitem")).to_have_count(0)
     menu.select_option("country")
@@ -126,7 +133,6 @@ def test_slices_are_sorted_by_value_with_bounds_that_hold_at_once(
         assert lower <= MEANS[country] <= upper
         assert reports == REPORTS[country]
 
-    slices.get_by_role("button", name="Show over time").click()
     charts = slices.get_by_role("article")
     expect(charts.locator("h4")).to_have_text(["DE", "FR", "other"])
     expect(charts.locator("canvas")).to_have_count(3)
@@ -139,6 +145,17 @@ def test_slices_are_sorted_by_value_with_bounds_that_hold_at_once(
     page.go_back()
     expect(slices.get_by_role("list", name="distance by country", exact=True)).to_be_visible()
     expect(menu).to_have_value("country")
+
+    whole = page.locator(".lede .value").inner_text()
+    slices.get_by_role("list").get_by_role("link", name="DE", exact=True).click()
+    page.wait_for_url(re.compile("where=country%3DDE"))
+    expect(page.locator(".only")).to_contain_text("Only devices with country = DE")
+    expect(page.locator(".lede .value")).not_to_have_text(whole)
+    lower, upper = numbers(page.locator(".lede .band").inner_text())
+    assert lower <= MEANS["DE"] <= upper
+    expect(page.locator(".chart")).to_contain_text("grey: all devices")
+    page.get_by_role("link", name="Show all").click()
+    expect(page.locator(".lede .value")).to_have_text(whole)
 
     # the category in front is the one that is sliced
     page.goto(f"{reported.url}/#metric=carrier&by=country")
@@ -265,3 +282,41 @@ def test_an_alarm_says_what_has_moved_and_leads_to_its_place_in_the_chart(
     page.goto(f"{reported.url}/#metric=plain")
     expect(page.get_by_role("heading", name="plain", level=2)).to_be_visible()
     expect(page.locator("section.alarms:visible")).to_have_count(0)
+
+
+def test_axe_finds_nothing_on_any_page(reported: Site, visitor: Visitor) -> None:
+    source = npm_file(AXE, AXE_SHA256, "axe.min.js", "install Node.js with npm (Debian: npm)")
+    wide = {"viewport": {"width": 1280, "height": 6000}}  # so tall that every card is on screen
+    phone = {"viewport": {"width": 390, "height": 6000}, "has_touch": True}
+    found: dict[str, Any] = {}
+    for name, options in (
+        ("light", wide),
+        ("dark", {**wide, "color_scheme": "dark"}),
+        ("phone", phone),
+    ):
+        page = visitor.open(f"{reported.url}/", **options)
+        page.evaluate(source.read_text())
+        for fragment in (
+            "",
+            "#metric=distance&window=24h",
+            "#metric=distance&where=country=DE",
+            "#metric=wait",
+            "#metric=colour",
+            "#metric=unknown",
+        ):
+            page.evaluate("(fragment) => { location.hash = fragment; }", fragment)
+            page.wait_for_timeout(100)
+            expect(page.get_by_text("Reading").locator("visible=true")).to_have_count(0)
+            page.evaluate(
+                "document.querySelectorAll('main details').forEach((fold) => { fold.open = true; })"
+            )
+            found[f"{name} {fragment}"] = page.evaluate(VIOLATIONS)
+            scrolls = page.evaluate("document.documentElement.scrollWidth > innerWidth")
+            assert not scrolls, f"{name} {fragment} scrolls sideways"
+    page.locator("#connection").click()
+    page.get_by_role("button", name="Help").click()
+    found["operations and help"] = page.evaluate(VIOLATIONS)
+    page = visitor.open(f"{reported.url}/try")
+    page.evaluate(source.read_text())
+    found["try"] = page.evaluate(VIOLATIONS)
+    assert {name: violations for name, violations in found.items() if violations} == {}

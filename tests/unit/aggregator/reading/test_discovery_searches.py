@@ -37,6 +37,7 @@ class Store:
         assert isinstance(METRIC, LocalMetric)
         self.may_read, self.reads, self.status = threading.Event(), 0, "final"
         self.failure: Exception | None = None
+        self.reading: int | None = None
         self.sums = METRIC.zero()
         level = np.zeros(9_000, dtype=np.uint8)
         drawn = METRIC.randomize(["JFK"] * 9_000, level, SeededBits(1))
@@ -49,7 +50,9 @@ class Store:
         if end == 0:
             raise ValueError("an empty window")
         begin = int(start or 0)
-        return Window(metric=METRIC, status=self.status, start_ms=begin, end_ms=HOUR_MS), None
+        return Window(
+            metric=METRIC, status=self.status, start_ms=begin, end_ms=HOUR_MS
+        ), self.reading
 
     def read(self, window: Window) -> Window:
         self.reads += 1
@@ -110,6 +113,33 @@ def test_a_search_begins_once_and_its_answer_is_kept(background: Searches, store
     assert 0 < found.found_from < 1
     assert background.result_or_start("tail") is found
     assert store.reads == 1
+
+
+def test_a_look_serves_what_was_found_last_and_searches_only_after_another_pane(
+    background: Searches, store: Store, clock: Hands
+) -> None:
+    store.may_read.set()
+    for reading in (None, 1):
+        store.reading = reading
+        looked = background.result_or_start("tail", search=False)
+        assert isinstance(looked, DiscoveryProgress)
+        assert looked.status == "not_searched"
+    found = answer_of(background)
+    clock.seconds += searches.ANSWER_LIFETIME_SECONDS - 1
+    for reading, pause in ((1, 0), (2, 0), (1, 2)):
+        store.reading = reading
+        clock.seconds += pause
+        assert background.result_or_start("tail", search=False) is found
+    assert store.reads == 1
+    store.reading = 2
+    store.may_read.clear()
+    assert background.result_or_start("tail", search=False) is found, "while another goes on"
+    wait_until(lambda: store.reads == 2, "it is searched again, after another pane")
+    store.may_read.set()
+    assert answer_of(background, search=False) is not None
+    wait_until(
+        lambda: background.result_or_start("tail", search=False) is not found, "the new answer"
+    )
 
 
 def test_one_runs_at_a_time_and_the_others_wait_in_line(background: Searches, store: Store) -> None:

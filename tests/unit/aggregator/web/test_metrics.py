@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from aggregator.cli.main import cli
 from aggregator.config.live_metrics import LiveMetrics
 from aggregator.config.settings import Access, Settings
-from aggregator.features.comparisons.changes import PERIODS
+from aggregator.features.comparisons.changes import OFFERED_PERIODS
 from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.pane_sums import PaneSums
@@ -78,7 +78,7 @@ def test_a_change_is_of_closed_panes_and_shares_its_error_with_all_others(
     (change,) = client.json(path)["comparisons"]
     end = FIRST + 148 * 60  # of a minute ago, which is the lateness, no pane is closed
     two = {"from": end - 3600, "to": end, "against-from": end - 7200, "against-to": end - 3600}
-    numbers = len(counting.metrics) * len(PERIODS)
+    numbers = len(counting.metrics) * len(OFFERED_PERIODS)
     alone = {"metric": "delay", "beta": 0.05 / numbers}
     (same,) = client.json("/v1/compare", **two, **alone)["comparisons"]
     assert change["status"] == "final"
