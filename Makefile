@@ -21,6 +21,7 @@ help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP)  ## install Dither into ./.venv, with all that `dither demo` and `dither up` need
+	@$(if $(filter setup,$(MAKECMDGOALS)),echo "next: make demo, or $(BIN)/dither up --help; README.md has the rest",:)
 
 $(STAMP): requirements.lock pyproject.toml
 	@echo "setting up $(VENV) (first time: half a minute)"
