@@ -8,6 +8,7 @@ TOOLS  := $(VENV)/.tools
 WARM   := $(VENV)/.compiled
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 UV     := $(BIN)/uv pip install --quiet --python $(BIN)/python
+NEXT   := next: `make demo`, or your own data with $(BIN)/dither define and $(BIN)/dither up
 SLOW   := uv does not reach the packages: pip installs them, with its own settings
 
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q --tb=no -n 6 --dist loadfile --no-loadscope-reorder
@@ -21,7 +22,7 @@ help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP)  ## install Dither into ./.venv, with all that `dither demo` and `dither up` need
-	@$(if $(filter setup,$(MAKECMDGOALS)),echo "next: make demo, or $(BIN)/dither up --help; README.md has the rest",:)
+	@$(if $(filter setup,$(MAKECMDGOALS)),echo '$(NEXT)',:)
 
 $(STAMP): requirements.lock pyproject.toml
 	@echo "setting up $(VENV) (first time: half a minute)"
