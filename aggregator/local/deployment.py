@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import sys
@@ -155,10 +156,16 @@ def allow_any_past(settings: Settings) -> None:
         settings.aggregate.past = ANY_PAST
 
 
-def free_port() -> int:
-    """Return a free port of the loopback interface."""
-    with socket.create_server((LOOPBACK_HOST, 0)) as server:
-        return int(server.getsockname()[1])
+def free_port(first: int = 0) -> int:
+    """Return a free port of the loopback interface: any, or the next one from `first` on."""
+    while True:
+        try:
+            with socket.create_server((LOOPBACK_HOST, first)) as server:
+                return int(server.getsockname()[1])
+        except OSError as error:
+            if not first or error.errno != errno.EADDRINUSE:
+                raise
+            first += 1
 
 
 def _environment(settings: Settings) -> dict[str, str]:

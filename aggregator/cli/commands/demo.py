@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import sys
+import termios
 
 import click
 
@@ -14,6 +16,8 @@ from aggregator.terminal.options import settings_options, workers_option
 
 SIGNAL_EXIT_CODE = 128
 """A shell's exit code after a signal, plus the signal's number."""
+WATCHED_PORT = 8080
+"""Of the dashboard of a demo in a terminal, or the next free one."""
 
 
 @click.command()
@@ -41,14 +45,18 @@ def demo(
     demo shows truth and estimate side by side. At the end it replays the log and verifies the sums.
 
     It starts its own broker and store on this machine, unless --kafka or --redis (or the settings)
-    name others. Ctrl-C ends it early, with the same summary.
+    name others. Ctrl-C ends it early, with the same summary. In a terminal the dashboard stays
+    until Enter, unless the environment has CI.
     """
     for ending in (signal.SIGTERM, signal.SIGHUP):  # leaving stops what it started
         signal.signal(ending, lambda number, _: sys.exit(SIGNAL_EXIT_CODE + number))
     from aggregator.cli.demo_screen import Screen, summary
     from aggregator.local.demo import Demonstration
 
-    with Demonstration(settings, seconds, workers, seed) as demonstration:
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
+    is_watched = is_terminal and not as_json
+    port = WATCHED_PORT if is_watched else 0
+    with Demonstration(settings, seconds, workers, seed, port) as demonstration:
         if as_json:
             demonstration.run()
         else:
@@ -56,11 +64,16 @@ def demo(
                 demonstration.run(screen.show)
         outcome = demonstration.finish()
         click.echo(json.dumps(outcome.as_dict()) if as_json else summary(outcome))
-        if not stay and not as_json:
-            click.echo("dither demo --stay keeps the dashboard.", err=True)
-        if stay:
-            click.echo(f"dashboard: {demonstration.url}  (Ctrl-C ends it)", err=True)
+        if stay or is_watched:
+            ended_by = "Enter or Ctrl-C" if is_watched else "Ctrl-C"
+            click.echo(f"dashboard: {demonstration.url}  (until {ended_by})", err=True)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             with contextlib.suppress(KeyboardInterrupt):
-                signal.pause()
+                if is_watched:
+                    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed meanwhile
+                    sys.stdin.readline()
+                else:
+                    signal.pause()
+        elif not as_json:
+            click.echo("dither demo --stay keeps the dashboard.", err=True)
     sys.exit(0 if outcome.verified else 1)
