@@ -66,7 +66,7 @@ def demo(
         click.echo(json.dumps(outcome.as_dict()) if as_json else summary(outcome))
         if stay or is_watched:
             ended_by = "Enter or Ctrl-C" if is_watched else "Ctrl-C"
-            click.echo(f"dashboard: {demonstration.url}  (until {ended_by})", err=True)
+            click.echo(f"dashboard: {demonstration.url}  ({ended_by} ends it)", err=True)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             with contextlib.suppress(KeyboardInterrupt):
                 if is_watched:
