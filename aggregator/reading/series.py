@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Hashable, Iterator
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -27,6 +28,7 @@ from aggregator.reading.frames.pictures import (
     Picture,
     Pictured,
 )
+from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import batched
 from aggregator.reading.plans.local import MAX_ESTIMATED_TOGETHER, LocalPlan, expiry_period
 from aggregator.reading.plans.window_reader import WindowReader
@@ -203,7 +205,7 @@ class SeriesReader:
             chosen = self._over_all_steps(plan, point_query).numbers.largest(query.top)
         shown = labels if chosen is None else tuple(labels[index] for index in chosen.tolist())
         left_out = None if query.top is None else len(labels) - len(shown)
-        if plan.window.grouping is None:
+        if (grouping := plan.window.grouping) is None:
             estimates = plan.released
             if estimates is None:
                 estimates = self._estimates(plan, point_query, progress)
@@ -212,7 +214,7 @@ class SeriesReader:
                 for window, estimate in zip(plan.windows, estimates, strict=True)
             ]
         else:
-            points, hidden = self._slice_points(plan, point_query, chosen, bins, progress)
+            points, hidden = self._slice_points(plan, grouping, chosen, bins, progress)
             left_out = hidden if query.by else left_out
         windows = point_query.windows
         covers = THIS_WINDOW if windows == 1 else f"{windows} windows"
@@ -238,18 +240,17 @@ class SeriesReader:
     def _slice_points(
         self,
         plan: SeriesPlan,
-        point_query: Query,
+        grouping: Grouping,
         chosen: Places | None,
         bins: Bins | None,
         progress: Progress,
     ) -> tuple[list[Point], int]:
         """Return the points of slices, step by step, and the number of hidden slices."""
-        grouping, query = plan.window.grouping, plan.query
-        assert grouping is not None  # noqa: S101
+        point_query = plan.query.of_points(len(plan.windows))
         groups, hidden = [0], 0
-        if query.by:
+        if plan.query.by:
             ordered = grouping.order(self.reader.read(plan.window).slice_reports)
-            groups = ordered[: query.top]
+            groups = ordered[: plan.query.top]
             hidden = len(ordered) - len(groups)
         points = []
         for index, step in enumerate(plan.windows):
@@ -257,7 +258,7 @@ class SeriesReader:
             window = self.reader.read(step)
             slices = LocalPlan.answer_slices(window, point_query, groups=groups).slices
             for of_slice in slices:
-                point = _slice_point(step, of_slice, chosen, bins)
+                point = _slice_point(window, of_slice, chosen, bins)
                 points.append(msgspec.structs.replace(point, coverage=window.coverage))
         return points, hidden
 
@@ -340,8 +341,7 @@ def _point(window: Window, estimate: Estimate, chosen: Places | None, bins: Bins
         plain(x if chosen is None else np.asarray(x)[chosen]) for x in numbers
     )
     return Point(
-        start=iso(window.start_ms),  # type: ignore[arg-type]
-        end=iso(window.end_ms),  # type: ignore[arg-type]
+        **_edges(window),
         status=estimate.status,  # type: ignore[arg-type]
         value=value,
         lower=lower,
@@ -354,17 +354,21 @@ def _point(window: Window, estimate: Estimate, chosen: Places | None, bins: Bins
     )
 
 
+def _edges(window: Window) -> dict[str, Any]:
+    """Return the fields of a point that say when it is."""
+    return {"start": iso(window.start_ms), "end": iso(window.end_ms)}
+
+
 def _slice_point(
-    step: Window, of_slice: SliceEstimate, chosen: Places | None, bins: Bins | None
+    window: Window, of_slice: SliceEstimate, chosen: Places | None, bins: Bins | None
 ) -> Point:
     attributes = values(of_slice.slice) or UNSET
     if of_slice.estimate is not None:
-        point = _point(step, of_slice.estimate, chosen, bins)
+        point = _point(window, of_slice.estimate, chosen, bins)
         return msgspec.structs.replace(point, slice=attributes)
     return Point(
-        start=iso(step.start_ms),  # type: ignore[arg-type]
-        end=iso(step.end_ms),  # type: ignore[arg-type]
-        status="too_few_reports",
+        **_edges(window),
+        status="expired" if window.status == "expired" else "too_few_reports",
         value=None,
         lower=None,
         upper=None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -110,8 +109,8 @@ class ProgressRequest:
             return dataclasses.replace(progress, age_ms=parsing.age(*map(readable, edges)))
         extents = {}
         for key, first, last in zip(self._keys, edges[::2], edges[1::2], strict=True):
-            parse = functools.partial(parsing.start, f"{prefix}:index:pane:{key}")
-            starts = [*dict(map(parse, [*readable(first), *readable(last)]))]
+            index = f"{prefix}:index:pane:{key}"
+            starts = [parsing.start(index, pane)[0] for pane in (*readable(first), *readable(last))]
             if starts:
                 extents[key] = starts[0], starts[-1]
         return dataclasses.replace(progress, extents=extents)

@@ -10,7 +10,8 @@ SERVER_PROPERTIES = ("bootstrap.servers", "metadata.broker.list")
 MAX_PORT = 65_535
 EXPECTED_SERVERS = f"HOST:PORT, with commas between several, and ports from 1 to {MAX_PORT}"
 _BROKER_ADDRESS = re.compile(
-    r"((PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s\[\]:/@]+)(:(?P<port>\d+))?"
+    r"((?i:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?"
+    r"(\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s\[\]:/@]+)(:(?P<port>\d+))?"
 )
 
 
