@@ -29,8 +29,8 @@ STAGES = {
     name: importlib.import_module(f"benchmarks.{STAGE_MODULES.get(name, name.replace(' ', '_'))}")
     for name in (
         *("randomize", "encode", "produce", "consume", "count", "accumulate", "commit"),
-        *("end to end", "read", "discover", "slices", "window", "gateway"),
-        *("latency", "memory", "takeover", "growth", "peers", "users", "engines"),
+        *("end to end", "read", "discover", "slices", "window", "reading", "scrape", "gateway"),
+        *("publish", "latency", "memory", "takeover", "growth", "peers", "users", "engines"),
     )
 }
 """In each module, `benchmarks` prepares a benchmark when its turn comes."""

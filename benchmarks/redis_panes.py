@@ -25,8 +25,9 @@ def write_panes(
     panes: Mapping[PaneKey, tuple[Metric, Counts]],
     watermarks: Mapping[str, int],
     facts: Mapping[str, int] | None = None,
+    accepted: Mapping[str, int] | None = None,
 ) -> None:
-    """Write a partition's panes, closed but for running totals, and its watermarks."""
+    """Write a partition's panes, closed but for running totals, its watermarks and its counts."""
     epoch = int(store.partition.acquire(number, "bench").owner["epoch"])
     partition = Partition({metric.name: metric for metric, _ in panes.values()}, 0)
     for key, (metric, statistic) in panes.items():
@@ -34,6 +35,8 @@ def write_panes(
         partition.panes[key] = partition.changed[key] = pane
     for question, end_ms in watermarks.items():
         partition.watermarks[question] = Watermark(end_ms, end_ms, end_ms)
+    for name, reports in (accepted or {}).items():
+        partition.counts[f"accepted:{name}"] = reports
     partition.next_offset = 1
     assert store.partition.commit(number, epoch, UNSET, partition, dict(facts or {}))  # noqa: S101
 
