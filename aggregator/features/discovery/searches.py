@@ -159,13 +159,18 @@ class Searches:
                     return DiscoveryProgress(metric=name, status="not_searched", share=0.0)
                 return latest.future.result()
             if current is None or not is_usable:
-                current = self._begin(
-                    key,
-                    lambda progress: discovery_answer(
-                        discover_strings(self._read(described), beta, reading, progress)
-                    ),
-                    client,
-                )
+                try:
+                    current = self._begin(
+                        key,
+                        lambda progress: discovery_answer(
+                            discover_strings(self._read(described), beta, reading, progress)
+                        ),
+                        client,
+                    )
+                except TooManySearchesError:
+                    if search or latest is None:
+                        raise
+                    return latest.future.result()  # a look keeps what was found last
             current.asked_at = self._clock.monotonic()
             if not current.future.done():
                 if latest is not None and not search:
