@@ -54,11 +54,13 @@ def test_a_report_that_cannot_be_delivered_is_told_and_may_be_sent_again(
 
 
 def test_a_pane_that_is_missing_is_not_told_as_a_redis_that_is_away(
-    site_of_metrics: Sites, visitor: Visitor
+    site_of_metrics: Sites, site_of: Sites, visitor: Visitor
 ) -> None:
-    with site_of_metrics(METRICS) as site:
-        site.report("wait", np.full(200, 50.0), np.full(200, 4.0), "2026-01-01T12:00", 1)
-        client: Any = site.deployment.store.client
+    with site_of_metrics(METRICS) as counted:
+        counted.report("wait", np.full(200, 50.0), np.full(200, 4.0), "2026-01-01T12:00", 1)
+        deployment = counted.deployment
+    with site_of(deployment) as site:  # a worker that took the partition over would halt it
+        client: Any = deployment.store.client
         client.delete(*client.keys("*}:pane:wait@*"))
         window = "from=2026-01-01T00:00&to=2026-01-02T00:00"
         page = visitor.open(f"{site.url}/#metric=wait&{window}")
@@ -67,7 +69,7 @@ def test_a_pane_that_is_missing_is_not_told_as_a_redis_that_is_away(
         expect(page.locator("#connection")).to_have_text("Live")
         expect(page.locator(".tile", has_text="Lag").locator(".big")).to_have_text("0")
 
-        file = site.deployment.metrics_file
+        file = deployment.metrics_file
         later = '[metrics.later]\nkind = "mean"\nrange = [0, 1]\nlevels = [1]\n'
         file.write_text(f"{METRICS}\n{later}")
         page.goto(site.url)
