@@ -54,7 +54,7 @@ def demo(
     from aggregator.local.demo import Demonstration
 
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
-    is_watched = is_terminal and not as_json
+    is_watched = is_terminal and os.tcgetpgrp(0) == os.getpgrp() and not as_json
     port = WATCHED_PORT if is_watched else 0
     with Demonstration(settings, seconds, workers, seed, port) as demonstration:
         if as_json:
