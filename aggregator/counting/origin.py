@@ -103,12 +103,13 @@ class OriginCheck:
         return {*names, self._name}
 
     def _note_rival_commits(self, names: set[str], partitions: Sequence[int]) -> None:
-        """Note commits under other names; drop names without new commits."""
-        now = self._clock.monotonic()
+        """Note commits under other names; drop names that are gone, and made none for long."""
+        now, committing = self._clock.monotonic(), set()
         for number, progress in self._inspector.committed_progress(partitions).items():
             name = progress.deployment
             if not name or name in names:
                 continue
+            committing.add(name)
             watched = self._watched.setdefault(name, RivalCommits(now, now))
             commits = watched.commits.setdefault(number, set())
             if progress.at not in commits:
@@ -117,5 +118,6 @@ class OriginCheck:
             if len(commits) >= RIVAL_COMMITS:
                 self._rival = name
         for name, watched in list(self._watched.items()):
-            if now > watched.changed_at + 2 * max(self._patience, RIVAL_CHECK_SECONDS):
+            forgotten_at = watched.changed_at + 2 * max(self._patience, RIVAL_CHECK_SECONDS)
+            if name not in committing and now > forgotten_at:
                 del self._watched[name]

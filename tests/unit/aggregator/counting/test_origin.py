@@ -75,6 +75,15 @@ def test_a_redis_that_was_lost_gets_a_name_once_nobody_commits_under_the_old_one
     assert not check.finds_rival()
 
 
+def test_a_name_without_new_commits_is_believed_to_be_gone_however_seldom_it_is_looked_at(
+    check: OriginCheck, group: Group, clock: Hands
+) -> None:
+    group.commit(0)
+    suspected(check, clock, 1)
+    clock.now += 10 * RIVAL_CHECK_SECONDS
+    assert check.check(0)["deployment"] != OTHER
+
+
 def test_whoever_meets_a_deployment_that_still_commits_counts_nothing_any_more(
     check: OriginCheck, group: Group, clock: Hands
 ) -> None:
