@@ -1,4 +1,4 @@
-"""A logger for modules that commands load which log nothing."""
+"""A lazy logger for modules that most commands load but never log from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class LazyLog:
         self._name = name
 
     def __getattr__(self, level: str) -> Any:
-        """Return what logs an event at a level."""
+        """Return the method that logs an event at a level."""
         import structlog
 
         return getattr(structlog.get_logger(self._name), level)

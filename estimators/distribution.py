@@ -18,7 +18,7 @@ MAX_PRINTED_QUANTILES = 8
 
 
 def number_text(number: float) -> str:
-    """Return a quantile or an edge as text, which no other number has.
+    """Return a quantile or an edge as text, distinct for distinct numbers.
 
     >>> number_text(250.0), number_text(0.1 + 0.2)
     ('250', '0.30000000000000004')
@@ -37,7 +37,7 @@ def share_names(limits: Sequence[float]) -> tuple[str, ...]:
 
 
 def edge_texts(edges: Floats) -> list[str]:
-    """Return edges as texts: of 12 digits, if that tells them apart.
+    """Return edges as texts of 12 digits, or more if needed to tell them apart.
 
     >>> edge_texts(np.array([1000 ** (1 / 3), 100])), edge_texts(np.array([1, 1 + 1e-15]))
     (['10', '100'], ['1', '1.000000000000001'])
@@ -67,7 +67,7 @@ class QuantileEstimates(Estimate):
     """Quantiles as named numbers, in the metric's unit: `labels` are their names."""
 
     def largest(self, size: int) -> NDArray[np.intp]:
-        """Return the indices of the first ones: quantiles keep their order."""
+        """Return the first indices: quantiles keep their order."""
         return np.arange(max(0, min(size, len(self.labels))))
 
 
@@ -119,7 +119,7 @@ class DistributionEstimate(Estimate):
 
     @property
     def cdf(self) -> Floats:
-        """F at the edges, unbiased; not ascending."""
+        """Unbiased estimates of F at the edges; they need not ascend."""
         return np.asarray(self.value)
 
     @property
@@ -204,7 +204,7 @@ class DistributionEstimate(Estimate):
         return np.arange(self.edges.size)
 
     def top(self, size: int) -> DistributionEstimate:
-        """Return all of it."""
+        """Return the whole estimate."""
         return self
 
     def rescaled(self, offset: float, scale: float) -> DistributionEstimate:

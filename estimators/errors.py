@@ -58,7 +58,7 @@ class ReportError(ValueError):
 
 @contextlib.contextmanager
 def explain_missing_scipy(purpose: str) -> Iterator[None]:
-    """Say what to install if scipy is missing: devices have none, and do not estimate.
+    """Say what to install if scipy is missing: devices lack it, and do not estimate.
 
     `purpose`: what needs it, to begin the message with.
 
@@ -145,7 +145,7 @@ def meant(word: str, allowed: Iterable[str]) -> str:
 
 
 def _closest(word: str, names: list[str]) -> list[str]:
-    """Return the nearest of sorted names; of very many, of those that begin alike."""
+    """Return the nearest of sorted names; of very many, only of those that begin alike."""
     position = bisect.bisect(names, word)
     compared = names[max(0, position - MOST_COMPARED // 2) : position + MOST_COMPARED // 2]
     return difflib.get_close_matches(word, compared, n=1, cutoff=0.5)

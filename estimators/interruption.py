@@ -1,4 +1,4 @@
-"""Lets a caller end a long computation, which checks between its steps whether to go on."""
+"""Lets a caller end a long computation, which checks between its steps whether to continue."""
 
 from __future__ import annotations
 

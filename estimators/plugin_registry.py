@@ -51,7 +51,7 @@ class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
 
     @functools.cached_property
     def _loaders(self) -> dict[str, Callable[[], Entry]]:
-        """What loads each entry of installed distributions, once."""
+        """The loader of each entry of installed distributions, run once."""
         from importlib import metadata  # slow to import, and seldom needed
 
         points: dict[str, list[metadata.EntryPoint]] = {}

@@ -84,5 +84,5 @@ class Question:
 
     @property
     def may_move(self) -> bool:
-        """Whether the truth may be another one at each of the times at which the bounds hold."""
+        """Whether the truth may change while the bounds hold."""
         return self.bound == "anytime" and (self.target == "sample" or self.weights == "uniform")

@@ -46,7 +46,7 @@ def sampling_mechanism(values: Floats, epsilons: Floats, generator: np.random.Ge
 
 
 def separate_noise(values: Floats, epsilons: Floats, generator: np.random.Generator) -> float:
-    """LDPE: a mean with noise of its own for each level, combined by inverse variance.
+    """LDPE: a mean with separate noise for each level, combined by inverse variance.
 
     Of n_l users at e_l, a mean varies by 1 / (4 n_l) at worst, its noise by 2 / (e_l n_l)^2.
     Source: Ferrando, Gillenwater and Kulesza, "Combining public and private data" (2021).
@@ -72,7 +72,7 @@ def separate_noise(values: Floats, epsilons: Floats, generator: np.random.Genera
 
 
 def acquisition_rates(epsilons: Floats) -> Floats:
-    """FME: what each user's epsilon counts for, at most 1 / sqrt(n - k), k users being below that.
+    """FME: each user's rate, epsilon or at most 1 / sqrt(n - k), where k users are below that.
 
     Weights are proportional to these rates and the noise is that of their sum. Source: Fallah,
     Makhdoumi, Malekian and Ozdaglar, "Optimal and differentially private data acquisition" (2022),
@@ -103,7 +103,7 @@ def acquisition_rates(epsilons: Floats) -> Floats:
 def sampling_frequencies(
     values: NDArray[np.int64], categories: int, epsilons: Floats, generator: np.random.Generator
 ) -> Floats:
-    """SM for frequencies: those of the users who are kept, each with noise for epsilon t.
+    """SM for frequencies: those of the kept users, each with noise for epsilon t.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def sampling_frequencies(
 
 
 def _sampled(epsilons: Floats, generator: np.random.Generator) -> tuple[float, NDArray[np.bool_]]:
-    """Return t, and who is kept."""
+    """Return t, and a mask of the kept users."""
     largest = float(epsilons.max())
     chance = np.exp(epsilons - largest) * (np.expm1(-epsilons) / math.expm1(-largest))
     return largest, generator.random(epsilons.size) < chance

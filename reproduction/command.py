@@ -121,7 +121,7 @@ def _row(number: Number) -> tuple[str, ...]:
 
 
 def _with_error(value: float, error: float) -> tuple[str, str]:
-    """Return a value to the second digit of its error, but to five of its own at most."""
+    """Return a value to the second digit of its error, but at most to five digits."""
     if not error:
         return f"{value:.4g}", "exact"
     digits = max(0, 1 - math.floor(math.log10(error)))

@@ -1,4 +1,4 @@
-"""Records for `dither reproduce NAME --data FILE`, in the formats that they are published in.
+"""Records for `dither reproduce NAME --data FILE`, in their published formats.
 
 The format is known by the header. Of MovieLens the file is read in pieces: it has 30 million lines.
 """
@@ -31,7 +31,7 @@ MIN_CUSTOMERS = 2**15
 
 
 def read_salaries(path: Path) -> Records:
-    """Read the Californian Controller's export of what an employer paid, one row a person.
+    """Read the Californian Controller's export of an employer's wages, one row a person.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def read_cancers(path: Path) -> Records:
 
 
 def read_movielens(path: Path) -> Records:
-    """Read MovieLens' ratings.csv: of each user the average rating, and how many there are.
+    """Read MovieLens' ratings.csv: each user's average rating and number of ratings.
 
     Raises
     ------
@@ -173,7 +173,7 @@ FORMATS: dict[str, tuple[Callable[[Path], Records], str]] = {
 
 
 def read_records(place: str) -> Records:
-    """Read a file of records, known by its header; ``flights`` for those of the demo.
+    """Read a file of records, recognised by its header; ``flights``: those of the demo.
 
     Raises
     ------

@@ -39,7 +39,7 @@ class Number:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether they are as close as they should be; None where nothing says how close."""
+        """Whether they are close enough; None without a margin."""
         if self.paper is None or self.within is None:
             return None
         return abs(self.ours - self.paper) <= self.within + 3 * self.error
@@ -47,7 +47,7 @@ class Number:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """Something that should be so, and whether it is.
+    """A claim, and whether it holds.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Plot:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What an experiment has found.
+    """The results of an experiment.
 
     Attributes
     ----------

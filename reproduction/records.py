@@ -44,7 +44,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """Records that stand where stand-ins would; None or empty where there are none.
+    """Records in place of stand-ins; None or empty if absent.
 
     Attributes
     ----------
@@ -64,12 +64,12 @@ class Records:
 
     @property
     def held(self) -> set[str]:
-        """Which of the attributes it has."""
+        """The names of the present attributes."""
         held = {"wages": self.wages is not None, "cases": self.cases is not None}
         return {name for name, is_held in (held | {"tasks": bool(self.tasks)}).items() if is_held}
 
     def joined(self, other: Records) -> Records:
-        """Return these and others, which count where both have some."""
+        """Return these merged with others, which win where both have records."""
         return Records(
             self.told + other.told,
             self.wages if other.wages is None else other.wages,
@@ -79,7 +79,7 @@ class Records:
 
 
 def wages(records: Records, rng: np.random.Generator) -> tuple[Floats, str]:
-    """Return what 50,000 people are paid, and what that is: log-normal around 60,000 by default."""
+    """Return 50,000 wages and their description: by default log-normal around 60,000."""
     if records.wages is None:
         made = rng.lognormal(np.log(60_000), 0.7, PEOPLE_WITH_WAGES)
         return made, f"log-normal wages of {made.size:,}"
@@ -97,7 +97,7 @@ def cases(records: Records, rng: np.random.Generator) -> tuple[NDArray[np.int64]
 
 
 def ratings(average: Floats, number: NDArray[np.int64] | Floats) -> tuple[Task, ...]:
-    """Return MIN's tasks on MovieLens: of each user the average rating and how many there are."""
+    """Return MIN's tasks on MovieLens: each user's average rating and number of ratings."""
     counts, max_ratings = np.asarray(number, dtype=np.float64), MOVIES / 2
     return (
         Task("lowest average rating", "minimum", average, (0.0, 5.0), 7.69),
@@ -116,7 +116,7 @@ def ages(groups: Sequence[tuple[str, Floats, float | None]]) -> tuple[Task, ...]
 
 
 def tasks(records: Records, rng: np.random.Generator) -> tuple[Task, ...]:
-    """Return the tasks: by default on beta laws, whose tails are as thin as the paper found."""
+    """Return the tasks: by default on beta laws, with tails as thin as in the paper."""
     if records.tasks:
         return records.tasks
     average = 5 * rng.beta(7.69, 2.50, RATINGS)

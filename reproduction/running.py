@@ -23,7 +23,7 @@ STEPS_SHOWN = 1_000
 
 
 def read_all(places: Sequence[str], names: Sequence[str]) -> Records:
-    """Read what experiments are to be run on.
+    """Read the records for experiments.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def read_all(places: Sequence[str], names: Sequence[str]) -> Records:
 def outcomes(
     repeats: Mapping[str, int], seed: int, records: Records, jobs: int
 ) -> Iterator[tuple[str, Outcome]]:
-    """Run experiments so often, up to so many at a time, and give their outcomes in their order.
+    """Run experiments, several at a time, and yield their outcomes in order.
 
     The numbers are the same for every number of jobs: each experiment has its own generators.
 
@@ -81,14 +81,14 @@ def outcomes(
 
 @contextlib.contextmanager
 def _progress(label: str) -> Iterator[Tick]:
-    """Show on a terminal what share is done, and how long the rest will take."""
+    """Show on a terminal the finished share and the remaining time."""
     hidden = not sys.stderr.isatty()
     with click.progressbar(length=STEPS_SHOWN, label=label, file=sys.stderr, hidden=hidden) as bar:
         yield lambda share: bar.update(round(STEPS_SHOWN * share) - bar.pos)
 
 
 def workers(jobs: int) -> ProcessPoolExecutor:
-    """Return so many processes that compute; none of them outlives this one.
+    """Return a pool of processes; none of them outlives this one.
 
     They are fresh ones: a fork would take the threads of whoever calls this with it.
     """
@@ -96,7 +96,7 @@ def workers(jobs: int) -> ProcessPoolExecutor:
 
 
 def _end_with_parent() -> None:
-    """Have this process end when its parent does: their queue would not tell."""
+    """End this process when its parent ends, which their queue would not show."""
     parent = multiprocessing.parent_process()
     assert parent is not None  # noqa: S101
 

@@ -17,7 +17,7 @@ from estimators.shapes import Shape
 
 
 def slices_as_text(slices: Slices, notes: Sequence[str] = ()) -> str:
-    """Return the estimates of slices for people; `notes` tell what the answer does not contain."""
+    """Return the estimates of slices for people; `notes` are lines on what the answer lacks."""
     window, query = slices.window, slices.query
     together = "each slice by itself"
     if slices.simultaneous > 1:

@@ -1,4 +1,4 @@
-"""A partition that a worker owns: its state, what stops it, and its commit."""
+"""A partition that a worker owns: its state, its halts, and its commit."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class AssignedPartition:
 
     @property
     def open_bytes(self) -> int:
-        """About the memory of the open panes and of uncommitted rejections, in bytes."""
+        """The approximate memory of open panes and uncommitted rejections, in bytes."""
         return self.state.open_bytes + self.refused_bytes
 
     @property
@@ -113,7 +113,7 @@ class AssignedPartition:
 
     @functools.cached_property
     def slice_messages(self) -> int:
-        """How many messages are counted between two checks of the changes.
+        """The number of messages counted between two checks of the changes.
 
         Each may open a pane, and a chunk of slices, of the metric with the largest ones.
         """

@@ -54,7 +54,7 @@ class Histogram(msgspec.Struct, frozen=True):
         return Histogram(counts, self.seconds + other.seconds)
 
     def cumulative(self) -> list[int]:
-        """Return how many observations each bucket has together with the ones below it."""
+        """Return the cumulative number of observations up to each bucket."""
         return list(itertools.accumulate(self.counts))
 
 

@@ -159,7 +159,7 @@ class Worker:
         )
 
     def _leave(self) -> None:
-        """Commit for the last time; what cannot be committed in time will be read again."""
+        """Commit for the last time; work not committed in time will be read again."""
         while True:
             try:
                 self._commit_all()

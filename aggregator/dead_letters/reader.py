@@ -185,7 +185,7 @@ class DeadLetterTopic:
 
     @functools.cached_property
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """The first and the next offset of each partition at the beginning.
+        """The first and the next offset of each partition at the start.
 
         Raises
         ------

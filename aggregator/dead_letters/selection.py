@@ -24,7 +24,7 @@ class Filters:
     partitions: tuple[int, ...] = ()  # of the reports topic
 
     def __bool__(self) -> bool:
-        """Return whether there is any filter."""
+        """Return whether any filter is set."""
         return self != Filters()
 
     def admits(self, letter: DeadLetter) -> bool:

@@ -1,4 +1,4 @@
-"""Explains why a Kafka broker refuses a client, or which other server answers."""
+"""Explains why a Kafka broker refuses a client, or which other server answers instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ends of a topic's partitions, for those who show how much is not counted."""
+"""The ends of a topic's partitions, to show how much is uncounted."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LogEnds:
     asked_at: float = float("-inf")  # monotonic seconds; the logs may have grown since
 
     def ends(self, partitions: int) -> dict[int, int | None]:
-        """Return the next offset of each of so many partitions; None if unknown."""
+        """Return the next offset of each of `partitions` partitions; None if unknown."""
         return {n: self.ranges[n][1] if n in self.ranges else None for n in range(partitions)}
 
     def lag(self, partition: int, next_offset: int) -> int | None:
@@ -129,7 +129,7 @@ class KafkaLog:
         return self._clock() - self._answered_at > limit
 
     def ask(self, seconds: float | None = None) -> LogEnds:
-        """Ask Kafka now, and wait for at most `seconds`; by default as long as its answers took."""
+        """Ask Kafka now, and wait at most `seconds`; by default as long as its answers took."""
         began = self._clock()
         log_ends = self._ask(began, began + (self._patience if seconds is None else seconds))
         seconds_taken = self._clock() - began

@@ -46,7 +46,7 @@ class Obstacle:
 
     @property
     def end(self) -> int:
-        """The last offset that is known to belong to it."""
+        """The last offset known to belong to it."""
         return self.first if self.last is None else self.last
 
     def reason(self, partition: int) -> str:
@@ -81,7 +81,7 @@ class Stall:
     times: int = 0
 
     def is_lasting(self, now: float) -> bool:
-        """Return whether it has repeated for too long to pass by itself."""
+        """Return whether it has lasted too long to pass by itself."""
         return self.times >= MIN_HALT_ERRORS and now - self.since >= HALT_SECONDS
 
 

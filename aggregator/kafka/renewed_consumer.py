@@ -1,4 +1,4 @@
-"""A consumer for queries of logs, which is replaced after a query without answer."""
+"""A consumer for queries of logs, replaced after an unanswered query."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from confluent_kafka import Consumer
 
 
 class RenewedConsumer:
-    """Holds a consumer, and replaces it after a query without answer.
+    """Holds a consumer, and replaces it after an unanswered query.
 
     librdkafka 2.16 has stayed in "all broker connections are down" for more than 20 minutes after a
     broker was frozen and came back, while other clients of the process worked.

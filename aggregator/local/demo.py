@@ -214,7 +214,7 @@ class Demonstration:
         return sum(outcomes[name, "accepted"] for name in self.metrics)
 
     def _truth(self, name: str, counted: int) -> Truth:
-        """Return the truth of the reports that are counted."""
+        """Return the truth of the counted reports."""
         if name in self._searches:
             return self._extremes[name]
         return truth_when(self._truths[name], counted) or RunningTruth(self.metrics[name]).now()

@@ -66,7 +66,7 @@ class View:
 
     @property
     def notes(self) -> list[str]:
-        """Explanations of metrics whose numbers need one."""
+        """Explanations of metrics that need one."""
         return [
             f"{name}: {_round(window)}{note}"
             for kind, note in KIND_NOTES.items()

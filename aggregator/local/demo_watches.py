@@ -24,7 +24,7 @@ from producers.populations.population import Population
 
 @dataclasses.dataclass(frozen=True)
 class TrueAlarm:
-    """An alarm that was raised, and the true means of its baseline and since it began."""
+    """A raised alarm, and the true means of its baseline and since it began."""
 
     raised: AlarmRaised
     baseline: float
@@ -60,7 +60,7 @@ class TrueAlarm:
 
 @dataclasses.dataclass(frozen=True)
 class TrueComparison:
-    """A comparison at the end of a final pane, and the true difference of the same devices."""
+    """A comparison at the end of a final pane, and the devices' true difference."""
 
     definition: ComparisonDefinition
     look: Look
@@ -112,7 +112,7 @@ def true_alarms(reader: MetricReader, population: Population) -> Iterator[TrueAl
 
 
 def true_comparisons(reader: MetricReader, population: Population) -> Iterator[TrueComparison]:
-    """Yield the last looks of comparisons of two slices, with the truth of the same devices."""
+    """Yield the last looks of comparisons of two slices, with the devices' truth."""
     for definition in comparisons_of(reader.metrics).values():
         run, against = ComparisonRun.resumed(reader, definition), definition.against
         if not run.history or isinstance(against, str):
@@ -179,7 +179,7 @@ def _true_mean(
     end: str | None,
     where: Where | None = None,
 ) -> float:
-    """Return the mean of devices that have these attributes, in [start, end)."""
+    """Return the mean of devices with these attributes, in [start, end)."""
     if start is None or end is None:
         return math.nan
     times = [1000 * from_iso(moment) for moment in (start, end)]

@@ -178,7 +178,7 @@ class Exporter(Collector):
         return families.filled()
 
     def _stored(self, families: Families, overview: TopicProgress, ends: LogEnds) -> None:
-        """Add the metrics that Redis holds, which are the same on all servers."""
+        """Add the metrics held in Redis, equal on all servers."""
         for name, window in self._windows(overview).items():
             try:
                 if isinstance(window, StateUnreadable):

@@ -16,10 +16,9 @@ from aggregator.monitoring.samples import Samples
 PAGE_HEAD = """\
 # Exported metrics
 
-This page lists every metric that `dither serve` exports at `/metrics`, in Prometheus' text format
-or OpenMetrics. It is for people who write queries, dashboards and alerts:
-[monitoring.md](monitoring.md) shows how to scrape them, and [operations.md](operations.md) what the
-alerts mean.
+For people who write queries, dashboards and alerts: every metric that `dither serve` exports at
+`/metrics`, in Prometheus' text format or OpenMetrics. [monitoring.md](monitoring.md) shows how to
+scrape them, and [operations.md](operations.md) what the alerts mean.
 
 Estimates, reports and progress are read from Redis at each scrape, so all servers of a deployment
 export the same values: take the maximum over instances before you sum. Counters of reports,

@@ -1,8 +1,8 @@
 """Events in the envelope that Kafka Connect's JsonConverter reads with ``schemas.enable``.
 
 The envelope is ``{"schema": ..., "payload": ...}``, and the payload is the event's unchanged data.
-The schema depends on the event's type and on whether its answer has one number or several, so that
-all events of a metric share it.
+The schema depends only on the event's type and on whether its answer has several numbers, so all
+events of a metric share it.
 """
 
 from __future__ import annotations

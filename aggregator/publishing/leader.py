@@ -37,7 +37,7 @@ class EventCacheLost(Exception):  # noqa: N818
 
 
 class Leader(ABC):
-    """Works while it holds the lease, and otherwise waits for it.
+    """Works while it holds the lease, else waits for it.
 
     Parameters
     ----------

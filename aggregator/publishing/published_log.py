@@ -1,4 +1,4 @@
-"""The events that are on the estimates topic, copied to Redis.
+"""The events on the estimates topic, copied to Redis.
 
 A final event is published once if the publisher knows all events that were committed before. The
 topic is authoritative: a transaction writes all of its events or none. Redis has a copy of the
@@ -119,7 +119,7 @@ class PublishedLog:
             raise EventCacheLost(f"{lost} is gone")
 
     def _lost_key(self, position: Mapping[str, str]) -> str:
-        """Return a missing key of those that `position` names; empty: none is missing."""
+        """Return a key that `position` names and Redis lacks; empty: none."""
         keys = [f"{self._key}:{name}" for name in _names(position)]
         if not keys or self._client.exists(*keys) == len(keys):
             return ""

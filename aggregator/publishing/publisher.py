@@ -126,7 +126,7 @@ class Publisher(Leader):
             raise error
 
     def _searched(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
-        """Yield the final events of panes that are searched for frequent strings."""
+        """Yield the final events of panes searched for frequent strings."""
         yield from batch_events(self._finalizer.searched_events(overview, partitions))
 
     def _begin_turn(self) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
@@ -171,7 +171,7 @@ def _in_turn(
     overview: TopicProgress,
     partitions: int,
 ) -> Generator[list[Event], None, Exception | None]:
-    """Yield the events of each turn, also after failures; return the first failure."""
+    """Yield the events of each turn, even after failures; return the first failure."""
     first_error: Exception | None = None
     for due_events in turns:
         try:

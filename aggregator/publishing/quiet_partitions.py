@@ -194,7 +194,7 @@ class HeartbeatSchedule:
         return starts
 
     def _goal(self, number: int, closing: list[int], latest: int, now: float) -> int | None:
-        """Return the event time of a partition's heartbeat; None: it has to wait.
+        """Return the event time of a partition's heartbeat; None: it must wait.
 
         It is the latest of `closing` (in descending order) that the broker's clock has passed, as
         the partition accepts no later event time. If there is none, a heartbeat for the event time

@@ -39,12 +39,12 @@ def count_distinct_policies(metric: Metric) -> int:
 
 
 def count_alternatives(window: Window, query: Query) -> int:
-    """Return the number of answers from which this one may have been chosen after looking.
+    """Return m, the number of answers among which looking may have chosen this one.
 
     By default an answer has the policy in force and the target ``population``. Naming a policy
-    chooses among all, as does changing the one in force for windows that began before. Each of
-    these m answers has beta / m, so that together they have beta. The default answer is not among
-    them and has its own beta: to compare with it, name its policy too.
+    chooses among all; so does changing the policy in force, for earlier windows. Each of the m
+    answers has beta / m. The default answer is not among them and has its own beta: to compare
+    with it, name its policy too.
     """
     if query.weights_fixed:
         return 1

@@ -37,7 +37,7 @@ class SearchCancelledError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Discovered(Pictured):
-    """The strings that were found in a window.
+    """The strings found in a window.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class Discovered(Pictured):
 
 
 class StringAnswer(msgspec.Struct, frozen=True):
-    """A string that was found, its estimated share of people, and the bounds.
+    """A found string, its estimated share of people, and the bounds.
 
     A lower bound of zero is not attained: somebody holds the string.
     """
@@ -101,7 +101,7 @@ class StringAnswer(msgspec.Struct, frozen=True):
 
 
 class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The strings that were found in a window, the most frequent first.
+    """The strings found in a window, most frequent first.
 
     `found_from` is the share of people from which a string is found nearly always (10 standard
     errors); null without reports. For strings of a share f one needs `reports` (found_from / f)^2.
@@ -134,7 +134,7 @@ class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PaneDiscovery(msgspec.Struct, frozen=True, kw_only=True):
-    """The strings that were found in a final pane, the most frequent first.
+    """The strings found in a final pane, most frequent first.
 
     With probability 1 - beta each is held by somebody and all bounds hold; this is a promise beside
     that of the estimate. The fields are those of a discovery; `left_out` more strings were found.
@@ -183,7 +183,7 @@ def discovery_answer(discovered: Discovered) -> DiscoveryAnswer:
 
 
 def explain_no_strings(discovered: Discovered) -> str:
-    """Return why no string was found, and how many reports it takes."""
+    """Return why no string was found, and how many reports finding one takes."""
     metric, discovery = LocalMetric.require(discovered.window.metric), discovered.found
     answer = discovery_answer(discovered)
     match discovered.status:
@@ -215,7 +215,7 @@ def explain_no_strings(discovered: Discovered) -> str:
 
 
 def reports_needed(reports: int, found_from: float) -> int:
-    """Return how many reports find strings of `COMMON_SHARE` of people, as `reports` find others.
+    """Return the number of reports that find strings of `COMMON_SHARE` of people.
 
     `found_from` is the share of people from which strings are found with `reports`.
     """

@@ -188,7 +188,7 @@ RUNNING_TOTAL = Query()
 
 
 def ignore_progress(_: float) -> None:
-    """Ignore the progress of a work."""
+    """Ignore progress."""
 
 
 def conditions(texts: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
@@ -233,7 +233,7 @@ class SeriesQuery(Query):
     bins: int | None = None
 
     def of_points(self, count: int) -> SeriesQuery:
-        """Return the query of each of so many points, without start and end."""
+        """Return the query of each of `count` points, without start and end."""
         cleared: dict[str, Any] = dict.fromkeys(("start", "end", "window", "step", "top", "bins"))
         windows = max(1, count) if self.all_points else 1
         return dataclasses.replace(self, **cleared, windows=windows)

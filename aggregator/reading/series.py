@@ -355,7 +355,7 @@ def _point(window: Window, estimate: Estimate, chosen: Places | None, bins: Bins
 
 
 def _edges(window: Window) -> dict[str, Any]:
-    """Return the fields of a point that say when it is."""
+    """Return a point's fields for its time."""
     return {"start": iso(window.start_ms), "end": iso(window.end_ms)}
 
 

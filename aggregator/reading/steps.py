@@ -58,7 +58,7 @@ def _smallest(metric: Metric, first: int, last: int, points: int) -> int:
 
 
 def numbers_per_estimate(metric: Metric, labels: int) -> int:
-    """Return the cost of an estimate in numbers: those of all levels, and the read of the sums.
+    """Return the cost of an estimate in numbers: those of all levels, and the sums read.
 
     `labels` is the number of requested categories; a distribution is estimated at all edges.
     """

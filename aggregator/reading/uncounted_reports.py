@@ -1,4 +1,4 @@
-"""Counts the reports that are in no answer: refused ones, and those of another definition."""
+"""Counts reports that are in no answer: refused ones, and those of another definition."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ class EventTimes:
         self._latest: dict[tuple[str, int], int] = {}
 
     def note(self, metric: Metric, watermarks: Mapping[int, Watermark]) -> int | None:
-        """Return the latest event time of all reads in ms; None if this read has none."""
+        """Return the latest event time of all reads, in ms; None if this read has none."""
         key, time = (metric.name, metric.revision), event_time(watermarks)
         if time is not None:
             time = self._latest[key] = max(time, self._latest.get(key, NO_TIME))

@@ -27,7 +27,7 @@ DIGEST_BYTES = 8
 
 @dataclasses.dataclass(frozen=True)
 class CountingDefinitions:
-    """The definitions and limits that, with the log, decide over a batch."""
+    """The definitions and limits that, with the log, decide whether a batch counts."""
 
     metrics: Mapping[str, Metric]
     rules: dict[str, str]  # `future` and `past` of [aggregate]
@@ -62,7 +62,7 @@ class CountingDefinitions:
 
 
 def counting_rules(settings: Aggregate) -> dict[str, str]:
-    """Return the settings that decide over a batch."""
+    """Return the settings that decide whether a batch counts."""
     return {"future": settings.future, "past": settings.past}
 
 
@@ -123,7 +123,7 @@ def add_retired(owner: Mapping[str, str], offset: int, ends: Mapping[str, int]) 
 
 
 def changed_definitions(owner: Mapping[str, str], offset: int, digest: str) -> dict[str, str]:
-    """Return the owner's fact that new definitions are in force; empty if they are the same.
+    """Return the owner's fact that new definitions are in force; empty: they did not change.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ Integers = NDArray[np.int64]
 
 
 class BatchRows(NamedTuple):
-    """Batches of one metric, a row each, with reports that its mechanism can have made."""
+    """Batches of one metric, a row each, with valid reports of its mechanism."""
 
     message_index: Integers  # of each row's message, ascending
     time_ms: Integers  # the event time in the batch, or 0

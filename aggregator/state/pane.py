@@ -82,7 +82,7 @@ class Pane:
 
     @property
     def nbytes(self) -> int:
-        """About its memory in bytes; a closed pane is dropped at the next commit."""
+        """Its approximate memory in bytes; a closed pane is dropped at the next commit."""
         if self.closed:
             return 0
         keys = len(self.used) * KEY_BYTES + sum(map(sys.getsizeof, (self.used, self.unsaved_keys)))

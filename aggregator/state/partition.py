@@ -71,7 +71,7 @@ class Partition:
         self._note_committed(pane)
 
     def drop_panes(self) -> None:
-        """Drop all panes, as nothing more is counted here."""
+        """Drop all panes, when counting here has ended."""
         self.panes, self.changed = {}, {}
         self._committed_bytes = 0
 
@@ -107,7 +107,7 @@ class Partition:
 
     @property
     def open_bytes(self) -> int:
-        """About the memory of all open panes, in bytes."""
+        """The approximate memory of all open panes, in bytes."""
         changed = self.changed.values()
         return self._committed_bytes + sum(pane.nbytes - pane.committed_bytes for pane in changed)
 

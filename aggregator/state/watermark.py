@@ -78,7 +78,7 @@ class Watermark:
         self.ahead = tuple((last - position, time) for position, time in ahead)
 
     def confirming_index(self, time: int, reached: Times) -> int | None:
-        """Return the index of the next batch at which it reaches `time`; None: none; -1: it has."""
+        """Return the index of the next batch that moves it to `time`; None: none; -1: done."""
         if self.time >= time:
             return -1
         if not (reached >= time).any():

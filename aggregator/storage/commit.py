@@ -135,7 +135,7 @@ class PartitionWriter:
             self._commands.client.hset(f"{tag(self._topic, partition)}:owner", "halted", reason)
 
     def _diagnose(self, prefix: str, error: redis.ResponseError) -> Exception:
-        """Return the error that names the key at which a script failed."""
+        """Return the error that names the key where a script failed."""
         if "not an integer" in str(error):
             return StateUnreadable(f"{prefix}:owner, field epoch", str(error), "a whole number")
         if "WRONGTYPE" not in str(error):
@@ -206,7 +206,7 @@ def commit_commands(
 
 
 def chunks(prefix: str, key: PaneKey | str, ids: int) -> list[tuple[str, int]]:
-    """Return the keys of the chunks of so many ids, each with the number of ids in it.
+    """Return the keys of the chunks of `ids` ids, each with its number of ids.
 
     Parameters
     ----------

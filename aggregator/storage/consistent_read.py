@@ -36,7 +36,7 @@ GROUPED_ATTEMPTS = 1
 
 
 class GuessMissedError(Exception):
-    """The commands of a read did not ask for all that it needs; its next commands do."""
+    """A read's commands did not ask for all that it needs; its next commands do."""
 
 
 class PartitionRequest(Protocol):
@@ -54,7 +54,7 @@ class PartitionRequest(Protocol):
         """Return the maximum bytes of the replies to the other commands."""
 
     def fold(self, stamp: Sequence[Any], head: Sequence[Any], replies: Iterable[Any]) -> Any:
-        """Return the value that was read; it is called again for a later state.
+        """Return the read value; called again for a later state.
 
         Parameters
         ----------

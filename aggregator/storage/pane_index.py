@@ -54,7 +54,7 @@ class Total(Generic[T]):
 
     @property
     def closed_member(self) -> str:
-        """The same in the set of open panes."""
+        """The member for the closed sum in the set of open panes."""
         return f"{self.closed_key}:0"
 
 
@@ -359,7 +359,7 @@ def _index_commands(prefix: str, index: str, spans: Sequence[PaneSpan]) -> list[
 
 
 class _TotalsRequest:
-    """The read of running totals in a partition: what is closed, and the open panes.
+    """The read of running totals in a partition: closed sums and open panes.
 
     The open panes of a key are its newest ones, so that its index names them. Which of these end
     after the watermark is a guess at which are open; the set of open panes says whether it holds.

@@ -1,4 +1,4 @@
-"""A partition's state in Redis, for its owner: takeover, and what it reads then."""
+"""A partition's state in Redis, for its owner: takeover and its reads."""
 
 from __future__ import annotations
 

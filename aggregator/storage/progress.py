@@ -170,7 +170,7 @@ class PartitionProgress:
         ]
 
     def continues_in(self, later: PartitionProgress | None) -> bool:
-        """Return whether a later state is this one, or was counted on from it."""
+        """Return whether a later state is this one or continues it."""
         if later is None or not later.is_intact:
             return False
         same_owner = self.owner.get("token") == later.owner.get("token")

@@ -54,7 +54,7 @@ class Snapshot:
         stored: Sequence[StoredIds],
         uncounted: Collection[bytes] = (),
     ) -> Snapshot:
-        """Return the snapshot of what was read.
+        """Return the snapshot of a read.
 
         Parameters
         ----------

@@ -44,7 +44,7 @@ class Store(Commands):
 
     @functools.cached_property
     def partition(self) -> PartitionStore:
-        """Acquires, commits and halts a partition; a reader does not load what counts."""
+        """Acquires, commits and halts partitions; a reader does not load this code."""
         from aggregator.storage.partition_store import PartitionStore
 
         return PartitionStore(self, self.topic)

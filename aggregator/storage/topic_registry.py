@@ -1,4 +1,4 @@
-"""What Redis stores of a topic besides its sums: weights, rounds, definitions, workers."""
+"""A topic's facts in Redis besides its sums: weights, rounds, definitions, workers."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class TopicRegistry:
         return stuck_workers
 
     def note_stuck(self, worker: str, step: str, seconds: float, now_ms: int) -> None:
-        """Store for how long a worker has been stuck in a step; 0 deletes the note.
+        """Store how long a worker has been stuck in a step; 0 deletes the note.
 
         Parameters
         ----------

@@ -1,1 +1,1 @@
-"""What commands share: options, formats, output."""
+"""Shared by commands: options, formats, output."""

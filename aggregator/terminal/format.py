@@ -35,7 +35,7 @@ LEVELS_WARNING = (
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """An estimate and how it is shown.
+    """An estimate and its form of display.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Shown:
 
 
 def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
-    """Return an estimate for people; `notes` are lines on what it does not contain."""
+    """Return an estimate for people; `notes` are lines on what it lacks."""
     metric, estimate = shown.metric, shown.estimate
     shape = SHAPE_TEXTS[metric.shape]
     lines = [

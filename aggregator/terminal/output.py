@@ -26,7 +26,7 @@ class Output:
 
     @property
     def is_table(self) -> bool:
-        """Whether it is a table."""
+        """Whether the form is a table."""
         return self.as_csv or self.parquet is not None
 
     def show(

@@ -56,7 +56,7 @@ class CommitTrace:
 
     @contextlib.contextmanager
     def step(self, name: str, has_work: bool, partition: int | None = None) -> Iterator[Span]:
-        """Open the span of a step; without work there is no span.
+        """Open the span of a step, if it does work.
 
         Parameters
         ----------

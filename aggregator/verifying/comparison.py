@@ -94,7 +94,7 @@ class Verification:
         return not (self.differences or self.unverifiable or self.unjudged)
 
     def compare_topic(self, number: int, snapshot: Snapshot, topic: Topic) -> None:
-        """Note if a partition's sums are of another topic than the present one.
+        """Note if a partition's sums are of another topic.
 
         Parameters
         ----------

@@ -43,7 +43,7 @@ PREFLIGHT_SECONDS = 600
 
 
 def core_and_features() -> list[Operation]:
-    """Return the operations of the core and of all features."""
+    """Return the operations of the core and all features."""
     of_features = [operation for feature in features() for operation in feature.routes()]
     core = (
         *questions.QUESTION_OPERATIONS,

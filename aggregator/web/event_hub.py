@@ -93,7 +93,7 @@ class Hub:
 
     @property
     def room(self) -> int:
-        """Events that may wait for a client: a snapshot of all metrics and a reserve."""
+        """The events that may wait for a client: a snapshot of all metrics and a reserve."""
         return self._room + 2 * len(self.reader.metrics) + 1
 
     @contextlib.contextmanager
@@ -251,7 +251,7 @@ class Hub:
         return await anyio.to_thread.run_sync(self._timed, call, *args, limiter=self._threads)
 
     def _timed(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Call, and add the processor time of this thread."""
+        """Call a function, and add up the processor time of its thread."""
         began = time.thread_time()
         try:
             return call(*args)

@@ -27,7 +27,7 @@ MAX_CACHED_ENCODINGS = 4
 
 
 class PolicyChange(msgspec.Struct, frozen=True):
-    """The weights that are in force for a metric from now on."""
+    """The weights in force for a metric from now on."""
 
     metric: str
     policy: str

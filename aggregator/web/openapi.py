@@ -23,7 +23,7 @@ LIVE_SCHEMAS = (Answer, ServiceStatus, PolicyChange)
 
 
 class ProblemDetails(msgspec.Struct, frozen=True, rename={"kind": "type"}):
-    """What went wrong (RFC 9457), and in `remedy` what to do about it."""
+    """What went wrong (RFC 9457), and in `remedy` what to do."""
 
     kind: str
     title: str

@@ -35,7 +35,7 @@ class Alive(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """Whether the server can do what it is configured for.
+    """Whether the server can do its configured work.
 
     `partitions` is the number of partitions that were ever counted, if Redis was asked. `warnings`
     say what else does not answer, since when no worker counts, which partitions nobody counts,

@@ -183,7 +183,7 @@ class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
     bins: BinCount | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a :class:`aggregator.reading.query.SeriesQuery`, but its metric."""
+        """Return the fields of a :class:`aggregator.reading.query.SeriesQuery`, but no metric."""
         query_fields = {**super().fields(), "all_points": self.all_points is not None}
         return without_format(query_fields)
 

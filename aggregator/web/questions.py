@@ -54,7 +54,7 @@ WEIGHT_POLICIES = dict.fromkeys(
 
 
 class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much each privacy level counts, from the next read on."""
+    """The weight policy of privacy levels, from the next read on."""
 
     policy: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [*WEIGHT_POLICIES]})]
 

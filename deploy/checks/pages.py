@@ -18,8 +18,8 @@ MAX_LINE_LENGTH = 100
 UNBREAKABLE = re.compile(r"<.*>|\S+")
 LIST = re.compile(r"\+ | {1,3}([-*+]|\d+\.) ")
 """A forge takes a line that begins with + for a list; the site takes 4 spaces to nest one."""
-PURPOSE = re.compile(r"(Dither|This (page|folder)) \w+")
-READERS = re.compile(r"\bfor (developers|everyone|operators|people|teams|whoever)\b")
+PURPOSE = re.compile(r"(Dither|For|Proofs?|The docs|This (page|folder)) \w+")
+READERS = re.compile(r"\b[Ff]or (developers|everyone|operators|people|teams|whoever)\b")
 TERM = re.compile(r"\| ([^|]+) \| (.+) \|")
 ENTRY = re.compile(r"^::: (\S+)$", re.MULTILINE)
 DOCUMENTED = ("estimators", "producers", "aggregator")

@@ -30,7 +30,7 @@ MAX_UNSHARED_LIMITS = 100  # limits that need not be shared
 
 
 class ValueLaw(Law):
-    """The law of a weighted sum of values in [-1, 1] of which only the mean is known."""
+    """The law of a weighted sum of values in [-1, 1] with a known mean."""
 
     @property
     def is_determined_by_mean(self) -> bool:

@@ -32,7 +32,7 @@ LIMIT_HALVINGS, FREQUENCY_HALVINGS = 32, 20
 
 
 class Side(NamedTuple):
-    """Limits of one side: the largest rejected small difference, and a bound on the tail at 0."""
+    """One side: the largest difference rejected as too small, and a bound on the tail at 0."""
 
     lower: Floats
     tail: Floats

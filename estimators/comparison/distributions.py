@@ -37,7 +37,7 @@ def limit_indices(
     *,
     ratio: bool,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
-    """Return the places of limits among the edges of two distributions; None without limits.
+    """Return the indices of limits among the edges of two distributions; None without limits.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def _limit_indices(metric: LocalMetric, below: Sequence[float]) -> NDArray[np.in
 
 
 def compared_numbers(estimate: Estimate, below: Sequence[float]) -> Estimate:
-    """Return the numbers of an arm that are compared: shares below limits, or what it shows.
+    """Return the compared numbers of an arm: shares below limits, or those that it shows.
 
     `below`: of a distribution; without limits, its quantiles are compared.
     """

@@ -212,7 +212,7 @@ def _search(
     domain: tuple[float, float],
     log_p: float,
 ) -> Floats:
-    """Return a value whose line is rejected, close to the largest one, or the least of the domain.
+    """Return a rejected value close to the largest one, or the least of the domain.
 
     `line`: from values to lines; `observed`, `width`, shape (k,): about where half of the tail is,
     and how far the limit is from there.

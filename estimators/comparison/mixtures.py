@@ -270,7 +270,7 @@ def _search(
     domain: tuple[float, float],
     log_p: float,
 ) -> Floats:
-    """Return a value whose means are rejected, close to the largest one.
+    """Return a rejected value close to the largest one.
 
     `means`: from values to lines of means; `observed`, shape (k,).
     """

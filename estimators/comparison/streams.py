@@ -36,7 +36,7 @@ class ReportStream(Protocol):
         """About the variance of S, shape (k,)."""
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
-        """Return lines that bound the cumulants, as :func:`.anytime.touching_lines`."""
+        """Return lines that bound the cumulants, as :func:`.anytime.touching_lines` does."""
 
     def at(self, rows: RowIndices) -> ReportStream:
         """Return the sums of these of the k numbers."""

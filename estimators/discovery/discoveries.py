@@ -1,4 +1,4 @@
-"""From a statistic to the strings that are frequent: list, estimate, test.
+"""From a statistic to the frequent strings: list, estimate, test.
 
 Theorem 3 of docs/proofs/discovery.md. Neither the list nor the weights may depend on whole strings'
 reports of an earlier reading under the same seed: a string keeps its points.
@@ -36,7 +36,7 @@ PREFIX_MARGIN = 3.0
 
 @dataclasses.dataclass(frozen=True)
 class CandidateTests:
-    """The candidates and what the test says about them.
+    """The candidates and their test results.
 
     `strings`: the best score first; `keys`, shape (n,); `value`, shape (n,): the estimate of each
     frequency, unbiased over hashes; `log_p`, shape (n,): ln of the p-value of "nobody holds it";
@@ -61,7 +61,7 @@ def search_and_test(
     keys_of: Callable[[list[str]], Words],
     progress: ReportProgress,
 ) -> CandidateTests:
-    """Return the strings that the groups of prefixes suggest, tested on whole strings' reports.
+    """Return strings suggested by the groups of prefixes, tested on reports of whole strings.
 
     `code`: of strings as bits; `layout`: of the statistic; `table`, shape (levels, columns): of the
     mechanism; `keys_of`: returns the keys of a list of strings; `progress`: takes the share of the
@@ -131,7 +131,7 @@ def weights_of_tests(scores: Floats) -> Floats:
 
 
 class FoundString(NamedTuple):
-    """A string that was found, with its estimated frequency and the bounds."""
+    """A found string, with its estimated frequency and bounds."""
 
     string: str
     value: float
@@ -141,7 +141,7 @@ class FoundString(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Discovery:
-    """The strings that were found, the most frequent first.
+    """The found strings, most frequent first.
 
     Attributes
     ----------

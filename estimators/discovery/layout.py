@@ -1,4 +1,4 @@
-"""What a report means: its group, the group's geometry, and the hashes of strings.
+"""The meaning of a report: its group, the group's geometry, and the hashes of strings.
 
 A string is reported in one of G + 1 groups. Group j of 1 to G hashes the first m_j bits of its code
 word, group 0 the whole string, in one of t rows. The hash is a point of a projective space, and the
@@ -90,7 +90,7 @@ class DiscoveryLayout:
 
     @functools.cached_property
     def widths(self) -> list[int]:
-        """The number of bits by which each group's prefix is longer than the one before."""
+        """The number of bits that each group's prefix adds to the one before."""
         return np.diff(self.depths, prepend=0).tolist()
 
     def blocks(self, bits: Words) -> Words:

@@ -32,7 +32,7 @@ LONGEST_EXAMPLE, MOST_BYTES = 4_096, 2**22
 
 
 def learn_code(examples: Sequence[str]) -> StringCode:
-    """Return the code that fits some examples; the same for the same examples in the same order.
+    """Return the code that fits examples; it depends only on the examples and their order.
 
     `examples`: at least one. Tokens are found by merging the commonest pair of neighbours
     repeatedly (byte-pair encoding; Gage, 1994). There are 0, 100 or 400 of them: the number whose
@@ -69,7 +69,7 @@ def _bytes(text: str) -> bytes:
 
 
 def code_length(code: StringCode, strings: Sequence[bytes]) -> int:
-    """Return the number of bits of all these strings together."""
+    """Return the total number of bits of strings."""
     total = 0
     for data in strings:
         context = START_CONTEXT
@@ -169,7 +169,7 @@ def _floor(symbol: int, total: int) -> int:
 
 
 def _huffman(weights: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths of Huffman's code words; of equal weights the older one goes first."""
+    """Return the lengths of Huffman's code words; ties go to the older symbol."""
     heap: list[tuple[int, int, tuple[int, ...]]]
     heap = [(weight, i, (i,)) for i, weight in enumerate(weights)]
     heapq.heapify(heap)

@@ -67,11 +67,11 @@ class RowPopulations:
 
     @property
     def units(self) -> Floats:
-        """What frequency 1 adds at a string's own points, shape (rows of all levels,)."""
+        """The sums that frequency 1 adds at a string's own points, shape (rows of all levels,)."""
         return np.concatenate(self.unit)
 
     def peel(self, points: list[NDArray[np.int64]], frequencies: Floats) -> None:
-        """Subtract what strings are estimated to add at their own points.
+        """Subtract the estimated contributions of strings at their own points.
 
         `points`, shape (n, t); `frequencies`, shape (n,): estimates that do not depend on this
         table.
@@ -82,7 +82,7 @@ class RowPopulations:
 
     @property
     def peeling_bias(self) -> float:
-        """What peeling frequency 1 subtracts on average at other strings' points, to add again.
+        """The average that peeling frequency 1 subtracts at other strings' points, to add back.
 
         A string of frequency 1 lowers D at all other points by 1 / (K - 1) of what it adds at its
         own.

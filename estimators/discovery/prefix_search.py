@@ -1,4 +1,4 @@
-"""Lists the strings whose prefixes are frequent: a beam search over the bits of their code words.
+"""Lists strings with frequent prefixes: a beam search over the bits of their code words.
 
 A candidate's score is the log odds of "a string of frequency f* goes through here" against chance,
 saturated at certainty. Compared with keeping the largest counts of each group by itself (PEM; Wang,
@@ -120,7 +120,7 @@ def list_candidates(
 
 
 class _Beam:
-    """The prefixes that are kept, in the order of their bits."""
+    """The kept prefixes, in the order of their bits."""
 
     def __init__(self, layout: DiscoveryLayout, evidence: TreeEvidence) -> None:
         self.layout, self.evidence = layout, evidence
@@ -167,7 +167,7 @@ class _Beam:
         ], sought**2 * total / 2
 
     def best(self) -> list[int]:
-        """Return the indices of the ended strings with the best scores, the best first."""
+        """Return the indices of the best ended strings, best first."""
         ended = np.flatnonzero(self.states == 0)
         order = np.argsort(-self.scores[ended], kind="stable")[:MAX_LISTED]
         indices: list[int] = ended[order].tolist()
@@ -183,7 +183,7 @@ class _Beam:
 
 
 def _largest(values: Floats, size: int) -> NDArray[np.int64]:
-    """Return the indices of the largest values, ascending; of equal ones the first."""
+    """Return the indices of the largest values, ascending; ties go to the first."""
     indices = np.flatnonzero(values > -np.inf)
     if indices.size > size:
         candidates = values[indices]

@@ -96,7 +96,7 @@ class StringCode:
 
     @classmethod
     def unpacked(cls, text: str) -> Self:
-        """Return the code of a printable text; raise ValueError if the text has none."""
+        """Return the code in a printable text; raise ValueError if there is none."""
         try:
             unpacking = zlib.decompressobj()
             raw = unpacking.decompress(base64.b64decode(text, validate=True), LARGEST_TEXT)
@@ -111,7 +111,7 @@ class StringCode:
 
     @functools.cached_property
     def _symbols(self) -> tuple[re.Pattern[bytes], dict[bytes, int]]:
-        """What splits bytes into symbols (the longest fitting token first), and their numbers."""
+        """The pattern that splits bytes into symbols (longest token first), and their numbers."""
         longest = sorted(self.tokens, key=len, reverse=True)
         pattern = re.compile(b"|".join([*map(re.escape, longest), b"."]), re.DOTALL)
         numbers = {bytes([byte]): byte for byte in range(256)}
@@ -205,7 +205,7 @@ class StringCode:
 
     @functools.cached_property
     def automaton(self) -> NDArray[np.int32]:
-        """What follows each state on a 0 and a 1, int32 of shape (states, 2).
+        """The next state after a 0 and a 1, int32 of shape (states, 2).
 
         State 0 is that of strings that have ended, state 1 that of impossible bits, state 2 the
         start. Others are positions within a symbol's code word.

@@ -52,7 +52,7 @@ class Geometry:
 
     @functools.cached_property
     def variance(self) -> float:
-        """V: that of one report as an estimate of the frequency of a string that nobody holds.
+        """V: the variance of one report as an estimate of an unheld string's frequency.
 
         A (1 - A) / ((p - q)(1 - 1/K))^2 with A = s / K, over random points.
         """
@@ -74,7 +74,7 @@ class Geometry:
 
 @functools.lru_cache(maxsize=1024)
 def best_geometry(epsilon: Fraction, limits: tuple[int, int], aim: int) -> Geometry:
-    """Return the geometry of least variance within limits, or a similar one nearer to an aim.
+    """Return the geometry of least variance within limits, or a similar one nearer to a target.
 
     Doubles are correctly rounded functions of exact fractions here, so that every device finds the
     same geometry. `epsilon`: above 0; `limits`: the least and the largest number of points; `aim`:

@@ -117,7 +117,7 @@ class WindowShape:
 
     @functools.cached_property
     def values(self) -> Floats:
-        """y_j: what a report of each symbol stands for, shape (M,)."""
+        """y_j: the number that each symbol stands for, shape (M,)."""
         return np.array([float(z / self.scale) for z in self.z])
 
     @functools.cached_property
@@ -151,7 +151,7 @@ class WindowShape:
 
     @functools.cached_property
     def chances(self) -> Floats:
-        """P(j | x_s): how likely each symbol is given each knot, shape (M - W + 1, M)."""
+        """P(j | x_s): the probability of each symbol given each knot, shape (M - W + 1, M)."""
         chances = np.full((self.windows, self.symbols), float(self.outside))
         for start, row in enumerate(chances):
             row[start : start + self.window] = float(self.inside)

@@ -28,7 +28,7 @@ NUMBERS_COUNTED_AT_A_TIME = 65_536
 
 
 def tally(numbers: NDArray[np.integer[Any]], cells: int) -> Counts:
-    """Return how often each of the integers 0 to cells - 1 occurs.
+    """Return how often each integer from 0 to cells - 1 occurs.
 
     `numbers`, shape (n,): all below `cells`. The result has shape (cells,).
 

@@ -101,7 +101,7 @@ class AutoMean(Piecewise):
 
 
 def _share(text: str) -> Fraction:
-    """Return a number from 0 to 1 that is written in decimals or as a fraction."""
+    """Return a number from 0 to 1, written as a decimal or a fraction."""
     try:
         share = Fraction(text)
     except (ValueError, ZeroDivisionError):

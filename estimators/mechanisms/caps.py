@@ -42,7 +42,7 @@ SIGNED_BYTE, SIGNED_WORD = 127, 2**14  # the grids of one and two bytes
 
 
 class Caps(RankedDirections):
-    """One of k random directions: by preference one of the W that point best to the value.
+    """One of k random directions, preferably one of the W nearest to the value.
 
     The candidates are k / 2 directions u uniform on the unit sphere, and their opposites, ordered
     by <u, v>, where v = x / |x| or, with probability 1/2 - |x| / 2, its opposite. By a private coin

@@ -187,7 +187,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     # -- Answers ------------------------------------------------------------------------------
 
     def row_counts(self, table: Counts, level: int) -> Counts:
-        """Return how many reports of a level name each point of each row, shape (t, K)."""
+        """Return the number of a level's reports of each point of each row, shape (t, K)."""
         return self.layout.row_counts(table[level, 1:], level)
 
     def answering(self, table: Counts) -> Counts:
@@ -211,7 +211,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         keys_of: Callable[[list[str]], Words],
         progress: Callable[[float], None] = lambda _: None,
     ) -> Discovery:
-        """Return the strings that are frequent, without a list of strings to ask for.
+        """Return the frequent strings, without a list to choose from.
 
         `table`, shape (levels, columns); `beta`: with probability 1 - beta every returned string
         has a holder, and all intervals hold; `keys_of`: returns the keys of strings; `progress`:

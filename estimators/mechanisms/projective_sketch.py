@@ -1,4 +1,4 @@
-"""Projective sketch for open vocabularies: any string may be reported, and asked for later."""
+"""Projective sketch for open vocabularies: any string may be reported, and queried later."""
 
 from __future__ import annotations
 

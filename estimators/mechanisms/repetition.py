@@ -212,7 +212,7 @@ class RepeatedFrequency(Repetition, SupportCounts):
         return all_support
 
     def support(self, table: Counts) -> Counts:
-        """Return how many reports of all users support each category, shape (levels, k)."""
+        """Return the number of reports that support each category, shape (levels, k)."""
         reports = table.copy()
         reports[:, 0] *= self._repeats
         return self.repeated.support(reports)

@@ -84,12 +84,12 @@ class Slicing:
 
     @property
     def bits(self) -> float:
-        """How much the attributes of a batch say about its device at most: log2 of the slices."""
+        """The most bits that a batch's attributes reveal about its device: log2 of the slices."""
         return math.log2(self.size)
 
     @functools.cached_property
     def key(self) -> str:
-        """A name for what the codes mean: 32 bits, in hexadecimal."""
+        """A name for the meaning of the codes: 32 bits, in hexadecimal."""
         meaning = [[name, list(values)] for name, values in self.attributes.items()]
         text = json.dumps([meaning, self.pane_ms], separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -176,7 +176,7 @@ class Vocabulary(Categories):
 
     @functools.cached_property
     def deny_rule(self) -> DenyRule | None:
-        """What devices do not report; None if they report everything."""
+        """The strings that devices do not report; None: they report all."""
         return None if self.deny is None else DenyRule.of(self.deny)
 
     @property

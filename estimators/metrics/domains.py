@@ -118,7 +118,7 @@ class Domain(ABC):
 
     @classmethod
     def implied(cls, keys: Mapping[str, Any]) -> dict[str, Any]:
-        """Return keys of a definition that follow from others, unless it has them itself."""
+        """Return a definition's implied keys, unless it has them itself."""
         return {}
 
     @property
@@ -189,7 +189,7 @@ class Domain(ABC):
         return values.reshape(-1 if dimension is None else (-1, dimension))
 
     def reported(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return what a device randomizes for values; only vocabularies replace some."""
+        """Return values as the device randomizes them; only vocabularies replace some."""
         return values
 
     def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -378,5 +378,5 @@ class Ball(Domain):
 
 
 def numbered(count: int) -> tuple[str, ...]:
-    """Return the names of so many categories or coordinates that have none."""
+    """Return names for `count` unnamed categories or coordinates."""
     return tuple(str(index) for index in range(count))

@@ -91,7 +91,7 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
 
 
 def read_document(path: str | Path) -> dict[str, Any]:
-    """Return what a file of definitions says, unchecked.
+    """Return the content of a file of definitions, unchecked.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def metrics_of(document: dict[str, Any], source: str) -> dict[str, Metric]:
 
 
 def _with_values(metric: str, table: Any, attributes: dict[str, Any], source: str) -> Any:
-    """Return a metric's table with the declared values of the attributes that it names."""
+    """Return a metric's table with the declared values of its attributes."""
     by = table.get("by") if isinstance(table, dict) else None
     if not isinstance(by, list) or "attributes" in table:
         return table

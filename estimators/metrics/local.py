@@ -325,7 +325,7 @@ class LocalMetric(ReportedMetric):
     def manipulation_bound(
         self, estimate: Estimate, reports: int, *, among: bool = False, each: bool = True
     ) -> Influence:
-        """Return how far fabricated reports can move an estimate of this metric.
+        """Return how far fabricated reports can move an estimate.
 
         Parameters
         ----------

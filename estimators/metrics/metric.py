@@ -286,7 +286,7 @@ class Metric(ABC):
 
     @functools.cached_property
     def canonical(self) -> str:
-        """The meaning of a batch of reports and its pane, as one line of JSON in ASCII.
+        """The meaning of a batch and its pane, as one line of ASCII JSON.
 
         Keys are sorted, there are no spaces, and numbers are as in Python's `repr`. The browser's
         module writes the same.
@@ -324,7 +324,7 @@ class Metric(ABC):
         return int.from_bytes(self.fingerprint[:4], "big") or 1
 
     def pane_start(self, time_ms: int) -> int:
-        """Return the start of the pane of an event time, in ms since the epoch."""
+        """Return the start of the pane that contains an event time, in ms since the epoch."""
         return time_ms - time_ms % self.pane_ms
 
     def level_of(self, epsilons: ArrayLike) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""Reports on their way: in columns, in a batch, and the totals of those that have arrived."""
+"""Reports under way: in columns, in a batch, and the totals of arrived ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from estimators.metrics.attributes import Attributes
 
 
 class Columns(NamedTuple):
-    """Reports in columns: levels, rows, and event times in ms; and what all their devices say."""
+    """Reports in columns: levels, rows, and event times in ms; and their common attributes."""
 
     level: NDArray[np.uint8]
     reports: NDArray[np.integer[Any]]
@@ -36,7 +36,7 @@ class PendingBatch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Delivered:
-    """Totals that are acknowledged so far; `bytes` before compression."""
+    """Acknowledged totals so far; `bytes` before compression."""
 
     reports: int = 0
     batches: int = 0

@@ -1,4 +1,4 @@
-"""What closes itself, and waits for the calls under way before."""
+"""Objects that close themselves, after the calls under way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOSED_MESSAGE = "this reporter is closed: open a new one"
 
 
 class Closing(ABC):
-    """A context manager that closes itself; an error under way is kept, with what was lost."""
+    """A context manager that closes itself; an error under way is kept, with a note on losses."""
 
     @abstractmethod
     def close(self) -> object:
@@ -42,7 +42,7 @@ class Closing(ABC):
 
 
 class Calls:
-    """The calls under way of something that closes: it waits for them, and takes no more."""
+    """The calls under way of a closing object: it waits for them, and accepts no more."""
 
     def __init__(self) -> None:
         self._state = threading.Condition()
@@ -130,7 +130,7 @@ class Calls:
             self._closing_thread = 0
 
     def outcome(self) -> Any:
-        """Wait until the first `close` is over, and end as it did."""
+        """Wait for the first `close`, and share its outcome."""
         return self._outcome.result()
 
     def _refuse_within_a_call(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Tells what kind of server answers at an address, when it is not the expected one."""
+"""Identifies the server at an address when it is not the expected one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KAFKA_REQUEST = struct.pack(">ihh", 10, 18, 0) + _CORRELATION_ID + b"\xff\xff"
 
 
 class ServerKind(NamedTuple):
-    """What kind of server answers, with TLS or without."""
+    """The kind of a server, with TLS or without."""
 
     kind: str
     has_tls: bool = False
@@ -39,7 +39,7 @@ class ServerKind(NamedTuple):
 
 
 def identify_server(host: str, port: int) -> ServerKind | None:
-    """Return what answers at an address; None if it accepts no connection.
+    """Return the kind of server at an address; None if it accepts no connection.
 
     Parameters
     ----------

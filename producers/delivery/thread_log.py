@@ -9,7 +9,7 @@ logger = logging.getLogger("producers")
 
 
 def log_from_thread(level: int, message: str, *values: object, with_error: bool = False) -> None:
-    """Log a message; what a handler raises is ignored, because nobody is there to catch it.
+    """Log a message; a handler's errors are ignored, because nobody would catch them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The protocol of what takes a reporter's reports to where they are counted."""
+"""The protocol of transports, which take reports to where they are counted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DeviceFile(Protocol):
 
 
 class Transport(Protocol):
-    """What makes batches of a reporter's reports, and sends them until they are acknowledged."""
+    """Makes batches of a reporter's reports, and sends them until they are acknowledged."""
 
     @property
     def delivered(self) -> Delivered:
@@ -37,7 +37,7 @@ class Transport(Protocol):
         """The file in which reports wait, if they wait in one."""
 
     def has_capacity(self, reports: int) -> bool:
-        """Return whether so many more reports are taken; False: they are dropped, and counted.
+        """Return whether `reports` more are accepted; False: they are dropped, and counted.
 
         Raises
         ------
@@ -52,7 +52,7 @@ class Transport(Protocol):
         """Send a batch."""
 
     def serve(self, call: Callable[[], float]) -> None:
-        """Let the sending thread call a function; it returns in how many seconds again."""
+        """Let the sending thread call a function, which returns the seconds until its next call."""
 
     def flush(self, deadline: float) -> None:
         """Send everything; DeliveryError if it is not acknowledged in time."""
@@ -67,4 +67,4 @@ class Transport(Protocol):
         """
 
     def unsent(self) -> int | None:
-        """Return or raise what `close` would, while another thread is still closing."""
+        """Return or raise the outcome of `close`, while another thread is still closing."""

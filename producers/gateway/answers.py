@@ -1,4 +1,4 @@
-"""What a post is answered when Kafka has acknowledged its batch, and when it has not."""
+"""The answers to a post, with and without Kafka's acknowledgement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parses posts: a serialized ``ReportBatch``, or the same as JSON (for instance from curl).
+"""Parses posts: a ``ReportBatch``, serialized or as JSON (for instance from curl).
 
 Both contain answers that were randomized on the device. A gateway never sees a raw value.
 """
@@ -140,7 +140,7 @@ def read_batch(
 
 
 def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem:
-    """Return the answer to a body that is not JSON, with what it may be instead.
+    """Return the answer to a body that is not JSON, with its likely format.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIM
 
 
 def _levels(offered: Sequence[float], reports: list[JsonReport]) -> NDArray[np.intp]:
-    """Return the index of each report's level, from the index or the epsilon that it gives."""
+    """Return the index of each report's level, from its index or epsilon."""
     indices = list(map(operator.attrgetter("level"), reports))
     epsilons = list(map(operator.attrgetter("epsilon"), reports))
     if not (by_epsilon := indices.count(None)):
@@ -289,7 +289,7 @@ def _level(offered: Sequence[float], index: int, report: JsonReport) -> int:
 
 
 def _rows(metric: Metric, reports: list[JsonReport]) -> NDArray[Any]:
-    """Return the reports as an array with a row for each, of the shape that the mechanism has."""
+    """Return the reports as an array, a row each, in the mechanism's shape."""
     shape = metric.randomizer.shape
     rows = list(map(operator.attrgetter("report"), reports))
     kinds = set(map(type, rows))
@@ -302,7 +302,7 @@ def _rows(metric: Metric, reports: list[JsonReport]) -> NDArray[Any]:
 
 
 def _misshapen(metric: Metric, index: int, report: int | list[int]) -> ReportError:
-    """Return the error for a report that does not have the shape of the metric's."""
+    """Return the error for a report without the shape of the metric's reports."""
     shape = metric.randomizer.shape
     expected = f"a list of {shape[0]} integers" if shape else "an integer"
     shown = f"a list of {len(report)} integers" if isinstance(report, list) else "an integer"

@@ -190,7 +190,7 @@ class Clients:
                 self._limits[unit].charge(client, amount)
 
     def count(self, unit: str, client: Client, amount: int, *, charged: int = 0) -> None:
-        """Count what is known of a post only when its body is there.
+        """Count the facts of a post that only its body shows.
 
         Parameters
         ----------

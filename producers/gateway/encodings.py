@@ -1,4 +1,4 @@
-"""Expands compressed bodies, never to more than what is allowed."""
+"""Expands compressed bodies, never beyond the allowed size."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Decompressor(Protocol):
 
 
 def expand(encoding: str, body: bytes, max_bytes: int) -> bytes:
-    """Return what a compressed body expands to.
+    """Return an expanded body.
 
     It stops one byte after `max_bytes`: it uses so much memory and a copy of it, beside the
     decompressor's window (32 KiB for gzip, 8 MiB for zstd).

@@ -173,7 +173,7 @@ class Gateway:
         self._sender.start()
 
     async def close(self) -> None:
-        """Wait for what is under way, but not longer than the timeout."""
+        """Wait for posts under way, at most for the timeout."""
         await self._sender.close()
         if self._checking is not None:
             self._checking.shutdown(wait=False)
@@ -221,7 +221,7 @@ class Gateway:
         return Response(acknowledgement(batch), HTTPStatus.ACCEPTED, media_type="application/json")
 
     async def post_batches(self, scope: Scope, receive: Receive) -> Response:
-        """Answer a post of several batches: each is sent, and acknowledged, for itself.
+        """Answer a post of several batches: each is sent and acknowledged separately.
 
         Raises
         ------
@@ -290,7 +290,7 @@ class Gateway:
         *,
         is_secret: bool,
     ) -> None:
-        """Send a post whose body has arrived, and that is small: the short way of :meth:`post`.
+        """Send a small post whose body has arrived: the fast path of :meth:`post`.
 
         It does what :meth:`post` does, without a task for the post.
 
@@ -322,7 +322,7 @@ class Gateway:
             raise
 
     def _admitted(self, scope: Scope) -> tuple[Head, Client, Hold]:
-        """Return the head of a post that may send its body, its client, and its memory."""
+        """Return an admitted post's head, client and memory."""
         head, client = read_head(scope["headers"], MEDIA_TYPES), client_of(scope)
         return head, client, self._admit(head, client)
 

@@ -1,4 +1,4 @@
-"""What a post's head says about its body."""
+"""The facts about a post's body in its head."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Head(NamedTuple):
 
 
 def read_head(headers: Sequence[tuple[bytes, bytes]], media_types: Collection[str]) -> Head:
-    """Return what a post's head says about its body.
+    """Return the facts about a post's body in its head.
 
     Parameters
     ----------

@@ -133,7 +133,7 @@ class Sender:
             ).start()
 
     async def close(self) -> None:
-        """Wait for what is under way, but not longer than the timeout."""
+        """Wait for batches under way, at most for the timeout."""
         self.ready = False
         self._closing.set()
         self.presence.close()
@@ -153,7 +153,7 @@ class Sender:
 
     @property
     def obstacle(self) -> str:
-        """Why nothing can be sent now, for devices; empty if it can. The log has details."""
+        """Why nothing can be sent now, for devices; empty: it can. The log has details."""
         if not self.ready:
             return "Kafka does not answer yet"
         return "Kafka does not answer" if self.presence.is_away else ""
@@ -211,7 +211,7 @@ class Sender:
         self._look = self._loop.call_later(seconds, self._settle)
 
     def _settle(self) -> None:
-        """Take the acknowledgements that have come, and time out batches that waited too long."""
+        """Process acknowledgements, and time out batches that waited too long."""
         if self._connection is None:
             return
         self._take(self._connection)
@@ -247,7 +247,7 @@ class Sender:
             self._app_error_cb(error)
 
     def _ask(self, seconds: float) -> bool:
-        """Return whether a broker answers within so many seconds."""
+        """Return whether a broker answers within `seconds`."""
         connection = self._connection
         if connection is None or not self.ready:  # asking for a topic may create it
             return True

@@ -21,7 +21,7 @@ BATCHES_FORMAT = "docs/gateway.md shows what a body of several batches looks lik
 
 
 class BatchAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one batch of a post.
+    """The outcome of one batch of a post.
 
     `status` is what a post of this batch alone would have been answered: 202 if Kafka has
     acknowledged it. `batch_id` is missing if the batch could not be read.
@@ -35,7 +35,7 @@ class BatchAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BatchesAnswer(msgspec.Struct, frozen=True):
-    """What became of each batch of a post, in their order."""
+    """The outcomes of a post's batches, in order."""
 
     batches: list[BatchAnswer]
 
@@ -70,7 +70,7 @@ def split(media_type: str, body: bytes) -> list[bytes]:
 def read_each(
     bodies: Sequence[bytes], read: Callable[[bytes], PostedBatch]
 ) -> list[PostedBatch | Problem]:
-    """Return each batch for Kafka, or what is wrong with it."""
+    """Return each batch for Kafka, or its error."""
     batches: list[PostedBatch | Problem] = []
     for body in bodies:
         try:

@@ -1,4 +1,4 @@
-"""What a gateway's answer means for the batch that was posted, and how long to wait after it."""
+"""The meaning of a gateway's answer for the posted batch, and the pause after it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GatewayAnswer(NamedTuple):
 
 
 class Verdict(enum.Enum):
-    """What becomes of a batch."""
+    """The fate of a batch."""
 
     ACCEPTED = "accepted"
     """Kafka has it."""
@@ -45,7 +45,7 @@ class Verdict(enum.Enum):
 
 
 def verdict(answer: GatewayAnswer, key: bytes) -> Verdict:
-    """Return what an answer means for the batch with this id.
+    """Return the fate of the batch with this id after an answer.
 
     Only a gateway's own words decide: what a proxy or a hotel's login page says is no answer, and
     the batch is posted again.
@@ -68,14 +68,14 @@ def verdict(answer: GatewayAnswer, key: bytes) -> Verdict:
 
 
 def problem_of(answer: GatewayAnswer) -> dict[str, str]:
-    """Return what a problem (RFC 9457) says, texts alone; nothing if the answer is none."""
+    """Return the texts of a problem (RFC 9457); none for another answer."""
     if answer.media_type != _PROBLEM_TYPE:
         return {}
     return {key: text for key, text in _json(answer).items() if isinstance(text, str)}
 
 
 def explain(answer: GatewayAnswer) -> str:
-    """Return what an answer that is no success says, in one line."""
+    """Return an unsuccessful answer in one line."""
     problem = problem_of(answer)
     words = [str(answer.status), problem.get("detail", ""), problem.get("remedy", "")]
     if 300 <= answer.status < 400:
@@ -104,7 +104,7 @@ def asked_pause(retry_after: str, now: float) -> float | None:
 
 
 def pause(failures: int, retry_after: float | None, last: float | None = None) -> float:
-    """Return how long to wait after so many failures in a row: in seconds.
+    """Return the pause in seconds after `failures` in a row.
 
     It doubles from a second to a minute, or to `last`, and is never shorter than what the gateway
     asks for. Up to

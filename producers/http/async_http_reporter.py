@@ -45,7 +45,7 @@ class AsyncHttpReporter(AwaitableReporter[HttpReporter]):
         super().__init__(functools.partial(HttpReporter, metric, gateway, **options))
 
     async def totals(self) -> Totals:
-        """Return what has become of this metric's reports since the queue began."""
+        """Return the fate of this metric's reports since the queue began."""
         return await asyncio.to_thread(lambda: self.reporter.totals)
 
     async def open_round(self) -> Round:

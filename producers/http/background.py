@@ -102,7 +102,7 @@ class Background:
         self.wake()
 
     def serve(self, call: Callable[[], float]) -> None:
-        """Call a function in the thread; it returns in how many seconds again."""
+        """Call a function in the thread; it returns the seconds until its next call."""
         with self._state:
             self._served.add(call)
         self.wake()
@@ -119,7 +119,7 @@ class Background:
             self._state.notify_all()
 
     def drain(self, metric: str | None, deadline: float, *, patient: bool) -> bool:
-        """Return whether everything that waits is acknowledged before a deadline.
+        """Return whether all waiting batches are acknowledged before a deadline.
 
         Parameters
         ----------
@@ -173,7 +173,7 @@ class Background:
         self._client.close()
 
     def _step(self) -> float | None:
-        """Do what is due; return the seconds until there is more, None if nothing is known."""
+        """Do due work; return the seconds until the next, None if unknown."""
         due = self._queue.seal_due()
         pause_seconds = self._not_before - time.monotonic()
         if pause_seconds <= 0:
@@ -195,7 +195,7 @@ class Background:
         )
 
     def _send(self) -> float:
-        """Post batches, the oldest first; return 0 when none is left, or how long to wait.
+        """Post batches, oldest first; return 0 when none is left, or the pause.
 
         A batch that fails by itself is posted again later, and others go on. When two fail one
         after the other, it is the gateway that fails: all wait.
@@ -225,7 +225,7 @@ class Background:
         return 0.0
 
     def _post(self, batch: QueuedBatch) -> tuple[float, bool]:
-        """Post a batch; return how long to wait, and whether it is this one alone that has to."""
+        """Post a batch; return the pause, and whether only this batch has to wait."""
         failure = Failure("delivery", "", metric=batch.metric, reports=batch.reports)
         try:
             answer = self._client.post(batch.payload)
@@ -254,7 +254,7 @@ class Background:
         return pause_seconds, True
 
     def _check(self, name: str) -> float:
-        """Compare a definition with the gateway's; return how long to wait before the next step."""
+        """Compare a definition with the gateway's; return the pause before the next step."""
         try:
             self._definitions.fetch(name)
         except DefinitionChanged as error:
@@ -269,7 +269,7 @@ class Background:
     def _failed(
         self, failure: Failure, retry_after: float | None = None, *, waits: bool = True
     ) -> float:
-        """Count a failure, and tell of it; return how long to wait."""
+        """Count and report a failure; return the pause."""
         pause_seconds = self._stalled(retry_after) if waits else 0.0
         is_news = failure.kind != "delivery" or self._in_a_row == 1
         self._tell(dataclasses.replace(failure, retry_in=pause_seconds), is_news=is_news)
@@ -302,7 +302,7 @@ class Background:
 
 
 def _called(call: Callable[[], float]) -> float:
-    """Call a function; return in how many seconds again, also if it raises an error."""
+    """Call a function; return the seconds until its next call, even after an error."""
     try:
         return call()
     except Exception:
@@ -312,7 +312,7 @@ def _called(call: Callable[[], float]) -> float:
 
 @contextmanager
 def _alone(path: Path | None) -> Iterator[bool]:
-    """Say whether this process alone sends from a file, for as long as it does."""
+    """Yield whether this process is the file's only sender, and stays so within the block."""
     if path is None:
         yield True
         return

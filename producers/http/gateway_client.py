@@ -40,7 +40,7 @@ FRAMING_BYTES = 2**16
 
 
 class GatewayError(RuntimeError):
-    """Raised if a gateway does not answer, or not what was asked for.
+    """Raised if a gateway does not answer, or not as expected.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class GatewayError(RuntimeError):
 
 
 class _Counted(io.RawIOBase):
-    """What comes over a socket, up to a number of bytes that are left."""
+    """The bytes of a socket, up to a remaining number."""
 
     def __init__(self, raw: io.RawIOBase, left: int) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _Counted(io.RawIOBase):
 
 
 class _Response(http.client.HTTPResponse):
-    """A response of which no more bytes are read than are allowed, however they are framed."""
+    """A response of which only the allowed bytes are read, however they are framed."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -166,7 +166,7 @@ class GatewayClient:
             return self._request("POST", REPORTS_PATH, payload, headers, LARGEST_ANSWER)
 
     def get(self, *path: str) -> bytes:
-        """Return what the gateway says about a metric.
+        """Return the gateway's answer about a metric.
 
         Raises
         ------
@@ -259,14 +259,14 @@ class GatewayClient:
         return identify_server(self.host, port)
 
     def _abort_if_silent(self) -> None:
-        """End a first request that waits for a server which says nothing."""
+        """End a first request to a silent server."""
         server = self._identify()
         if server is not None and server.kind == SILENT_SERVER and not self._is_known:
             self._silent_server = server
             self.abort()
 
     def _other_server(self) -> str:
-        """Return what answers at the address, once, if no gateway has answered there before."""
+        """Return the kind of server at the address, once, if no gateway ever answered there."""
         server = None if self._is_known else self._silent_server or self._identify()
         self._is_known = True
         if server is None or server == ServerKind(HTTP_SERVER, self.is_secret):

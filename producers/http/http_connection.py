@@ -110,16 +110,16 @@ class HttpConnection(Closing):
 
     @property
     def failures(self) -> int:
-        """How often something went wrong in the background."""
+        """The number of failures in the background."""
         return self.background.failures
 
     @property
     def last_failure(self) -> Failure | None:
-        """What went wrong last."""
+        """The last failure."""
         return self.background.last_failure
 
     def round_of(self, name: str) -> bytes:
-        """Return what the gateway says about the open round of a metric.
+        """Return the gateway's answer about a metric's open round.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class HttpConnection(Closing):
                 raise self.error(metric, are_kept=True)
 
     def error(self, metric: str | None, *, are_kept: bool) -> DeliveryError:
-        """Return the error for what is left."""
+        """Return the error for undelivered reports."""
         reports, batches = self.queue.left(metric)
         failure = self.last_failure
         return DeliveryError(
@@ -186,7 +186,7 @@ class HttpConnection(Closing):
         return reports
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
-        """Send what is left when the calls under way are over, for `timeout` seconds, and stop.
+        """Wait for calls under way, send the rest for at most `timeout` seconds, and stop.
 
         A second call waits for one that another thread has begun, and ends as that one does. In a
         forked process nothing is done. Return the number of reports that are left in the file.

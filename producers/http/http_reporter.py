@@ -95,7 +95,7 @@ class HttpTransport:
         self._connection.flush(self._name, deadline - clocks.monotonic())
 
     def close(self, deadline: float) -> int:
-        """Send what is left while the gateway takes it; return how many reports wait in the file.
+        """Send the rest while the gateway accepts it; return how many reports wait in the file.
 
         With a queue in a file, the first failure ends this.
         """
@@ -213,17 +213,17 @@ class HttpReporter(BaseReporter):
 
     @property
     def totals(self) -> Totals:
-        """What has become of this metric's reports since the queue began."""
+        """The fate of this metric's reports since the queue began."""
         return self.connection.queue.totals(self.metric.name)
 
     @property
     def failures(self) -> int:
-        """How often something went wrong in the background, for any metric of the connection."""
+        """The number of failures in the background, for any metric of the connection."""
         return self.connection.failures
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Have whoever closes this reporter or its connection wait for a call."""
+        """Make the closing of this reporter or its connection wait for a call."""
         with super().calling(), self.connection.calls.under_way():
             yield
 
@@ -251,7 +251,7 @@ class HttpReporter(BaseReporter):
         super().flush(timeout)
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
-        """Send what is left while the gateway takes it, for `timeout` seconds; then end.
+        """Send the rest while the gateway accepts it, for `timeout` seconds; then end.
 
         It waits for the calls under way first. With a queue in a file, the first failure ends this:
         what is left is sent by the next reporter with that file. A second call waits for one that

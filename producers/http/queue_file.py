@@ -61,7 +61,7 @@ CREATE TABLE failing (
 
 
 class QueueError(RuntimeError):
-    """Raised if the file of reports that wait cannot be used.
+    """Raised if the file of waiting reports cannot be used.
 
     Attributes
     ----------
@@ -173,7 +173,7 @@ class QueueFile:
             time.sleep(RETRY_SECONDS)
 
     def empty_log(self) -> None:
-        """Within a transaction: leave nothing of what it deletes, once it is committed."""
+        """Within a transaction: erase its deletions once it is committed."""
         self._is_log_empty = False
 
     def close(self) -> None:
@@ -255,7 +255,7 @@ class QueueFile:
 
 
 def _empty_log(database: sqlite3.Connection, wait_ms: int = 0) -> bool:
-    """Move the write-ahead log into the file: what was deleted is still in the log.
+    """Move the write-ahead log into the file, because the log still has deleted data.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What the tables of a queue's file mean: rows of open batches, batches, and totals."""
+"""The tables of a queue's file: rows of open batches, batches, and totals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from producers.wire.reports_pb2 import Attribute, ReportBatch
 
 
 class QueuedBatch(NamedTuple):
-    """A batch that waits for the gateway's acknowledgement."""
+    """A batch that awaits the gateway's acknowledgement."""
 
     number: int
     metric: str
@@ -29,7 +29,7 @@ class QueuedBatch(NamedTuple):
 
 
 def first_batch(database: sqlite3.Connection, but: Collection[int] = ()) -> QueuedBatch | None:
-    """Return the oldest batch but for some, by their numbers; None if there is none."""
+    """Return the oldest batch except some, given by number; None if there is none."""
     row = database.execute(
         "SELECT number, metric, payload, id, reports, attempts, refusals FROM batches "  # noqa: S608
         f"WHERE number NOT IN ({','.join('?' * len(but))}) ORDER BY number LIMIT 1",
@@ -54,7 +54,7 @@ def count(database: sqlite3.Connection, metric: str, name: str, more: int) -> No
 
 
 def stored_bytes(database: sqlite3.Connection) -> int:
-    """Return the bytes of all that waits."""
+    """Return the total bytes of waiting reports."""
     return int(database.execute("SELECT value FROM settings WHERE name = 'bytes'").fetchone()[0])
 
 

@@ -42,7 +42,7 @@ LONGEST_FAILING_MS = 7 * 86_400_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Totals:
-    """What has become of a metric's reports since the queue was created.
+    """The fate of a metric's reports since the queue was created.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Totals:
 
 @dataclasses.dataclass(frozen=True)
 class BatchRule:
-    """The maximum reports of a batch, and how long (ms) its first report waits for others."""
+    """The most reports of a batch, and how long (ms) its first report waits for others."""
 
     metric: Metric
     reports: int
@@ -119,7 +119,7 @@ class ReportQueue:
             return stored_bytes(database) >= self.most_bytes
 
     def add(self, rule: BatchRule, panes: Iterable[tuple[int, Columns]]) -> bool:
-        """Store reports; return whether the sender has to look: a batch is ready, or was begun."""
+        """Store reports; return whether to wake the sender: a batch is ready, or was begun."""
         metric, has_news = rule.metric, False
         with self.file.transaction() as database:
             for start, part in panes:
@@ -241,7 +241,7 @@ class ReportQueue:
     # -- What is told -----------------------------------------------------------------------------
 
     def totals(self, metric: str) -> Totals:
-        """Return what has become of a metric's reports."""
+        """Return the fate of a metric's reports."""
         with self.file.transaction() as database:
             totals = dict(
                 database.execute("SELECT name, value FROM totals WHERE metric = ?", (metric,))
@@ -287,7 +287,7 @@ class ReportQueue:
         return bool(rows)
 
     def _make_room(self, database: sqlite3.Connection) -> None:
-        """Drop the oldest batches of a queue that is too large, where that was asked for."""
+        """Drop the oldest batches of a queue that is too large, if so configured."""
         while self.when_full == "drop_old" and stored_bytes(database) > self.most_bytes:
             batch = first_batch(database)
             if batch is None:

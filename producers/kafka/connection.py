@@ -56,7 +56,7 @@ class Served(Protocol):
     """The interface of a reporter for the connection's thread."""
 
     def send_aged(self) -> None:
-        """Send the batches that are old enough."""
+        """Send batches that are old enough."""
 
     def close(self, timeout: float = ...) -> object:
         """Send everything and accept no more."""

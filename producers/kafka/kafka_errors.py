@@ -31,7 +31,7 @@ _USER_INFO = re.compile(r"://[^\s\"']*@")
 
 
 def without_secrets(text: str) -> str:
-    """Return a message of librdkafka without the secrets that it repeats.
+    """Return a message of librdkafka without the secrets in it.
 
     Examples
     --------

@@ -16,7 +16,7 @@ _BROKER_ADDRESS = re.compile(
 
 
 def check_servers(properties: Mapping[str, Any]) -> None:
-    """Refuse addresses of brokers that are none.
+    """Refuse invalid addresses of brokers.
 
     Raises
     ------

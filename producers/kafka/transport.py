@@ -1,4 +1,4 @@
-"""Takes reports to Kafka: buffers them until their batch is full or old, or its pane is over.
+"""Takes reports to Kafka: buffers them until their batch is full or old, or its pane over.
 
 A batch has the reports of one pane and one slice: devices that say the same of themselves.
 """
@@ -84,7 +84,7 @@ class PaneBuffer:
         return batches
 
     def pop_all(self) -> list[Columns]:
-        """Remove and return all that is waiting, in order of event time."""
+        """Remove and return all waiting batches, in order of event time."""
         panes = [self._panes.pop(start) for start in sorted(self._panes)]
         return [waiting.joined() for pane in panes for waiting in pane.values()]
 

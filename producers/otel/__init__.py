@@ -1,4 +1,4 @@
-"""An exporter for the OpenTelemetry SDK: what instruments measured is reported, randomized.
+"""An exporter for the OpenTelemetry SDK: instruments' measurements become randomized reports.
 
 `mapping` says what is reported of an instrument, `points` makes one value of its data points, and
 `exporter` reports it.

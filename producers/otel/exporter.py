@@ -66,7 +66,7 @@ ONE_STREAM = (
 
 
 class DitherMetricExporter(MetricExporter):
-    """Exports what OpenTelemetry's instruments measured on one device, as randomized reports.
+    """Exports one device's OpenTelemetry measurements as randomized reports.
 
     For each mapped instrument one value leaves in an export, whatever attributes it was recorded
     with: the increase of a counter, the level of an up-down counter, the last value of a gauge, and
@@ -118,13 +118,13 @@ class DitherMetricExporter(MetricExporter):
 
     @property
     def reported(self) -> dict[str, int]:
-        """How many values were reported or gathered, by instrument."""
+        """The number of values reported or gathered, by instrument."""
         with self._counting:
             return dict(self._reported)
 
     @property
     def dropped(self) -> dict[tuple[str, str], int]:
-        """How many data points had no part in a report, by instrument and reason.
+        """The number of data points in no report, by instrument and reason.
 
         The reason is ``"unmapped"``, another word of docs/opentelemetry.md, or the name of the
         error that `report` or `add` raised.
@@ -159,7 +159,7 @@ class DitherMetricExporter(MetricExporter):
         return MetricExportResult.SUCCESS if all(results) else MetricExportResult.FAILURE
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Send what was reported, and wait until it is acknowledged.
+        """Send all reports, and wait until they are acknowledged.
 
         Returns
         -------
@@ -189,11 +189,11 @@ class DitherMetricExporter(MetricExporter):
                 logger.warning("reports of %r are lost: %s", reporter.metric.name, error)
 
     def _renew_lock(self) -> None:
-        """Have a lock that no thread of the process that forked holds."""
+        """Replace the lock, which a thread of the parent process may hold."""
         self._counting = threading.Lock()
 
     def _exported_before(self, data_by_name: Mapping[str, list[Data]]) -> UnusableError | None:
-        """Return why increases of mapped instruments were exported before, if they were."""
+        """Return why increases of mapped instruments were already exported, if they were."""
         mapped = {name: data for name, data in data_by_name.items() if name in self._mapped}
         try:
             self._exported.check(mapped)

@@ -1,4 +1,4 @@
-"""What is reported of an instrument: one value for each export, or one for a window of time."""
+"""The reported values of an instrument: one for each export, or one for a window of time."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _value(data: list[Data], of: Of, category: str | None) -> float | str:
 
 
 def _check(metric: Metric, of: Of, category: str | None) -> None:
-    """Refuse a metric that a value of an instrument cannot be a value of."""
+    """Refuse a metric that does not fit an instrument's values."""
     if of not in SHARES_OF_POINT:
         raise ValueError(f"of = {of!r}: expected one of {', '.join(SHARES_OF_POINT)}")
     if not isinstance(metric, ReportedMetric):

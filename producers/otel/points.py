@@ -1,4 +1,4 @@
-"""Makes one value of what an instrument measured since the last export."""
+"""Reduces an instrument's data points since the last export to one value."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def value_of(data: Sequence[Data], of: Of) -> float:
 
 
 def category_of(data: Sequence[Data], of: Of, attribute: str) -> str:
-    """Return the value of an attribute whose points have the largest value together.
+    """Return the attribute's value whose points have the largest sum.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def category_of(data: Sequence[Data], of: Of, attribute: str) -> str:
 
 
 def _check(data: Sequence[Data]) -> None:
-    """Refuse data whose values mean something else than this module makes of them."""
+    """Refuse data with another meaning than this module assumes."""
     kinds = {(type(point), isinstance(point, Sum) and point.is_monotonic) for point in data}
     if len(kinds) > 1:
         raise UnusableError("several_kinds", "expected instruments of one kind under one name")

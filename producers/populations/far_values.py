@@ -55,7 +55,7 @@ def _is_apart(outer: NDArray[np.float64], inner: NDArray[np.float64]) -> bool:
 
 
 def far_numbers(numbers: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:
-    """Return the outliers as :func:`is_far` does, and a note on them."""
+    """Return the outliers that :func:`is_far` finds, and a note on them."""
     is_outlier = is_far(numbers)
     listed = np.unique(numbers[is_outlier]).tolist()
     note = (

@@ -78,7 +78,7 @@ class LevelDistribution:
 
     @classmethod
     def even(cls, metric: Metric) -> Self:
-        """Return the distribution with the same share for each of a metric's levels."""
+        """Return equal shares of a metric's levels."""
         count = len(metric.levels)
         return cls(tuple(float(level) for level in metric.levels), (1 / count,) * count)
 

@@ -304,7 +304,7 @@ def detect_time_format(cells: Sequence[str], location: str, zone: str = UTC) -> 
 
 
 def _joined(forms: Sequence[TimeFormat], cells: Iterable[str]) -> TimeFormat | None:
-    """Return one format for all those of some formats that cells have; None if one has another."""
+    """Return one format for the cells of several formats; None if a cell fits none."""
     used: dict[TimeFormat, None] = {}
     for cell in cells:
         form = next((form for form in (*used, *forms) if form.fits(cell)), None)

@@ -32,7 +32,7 @@ BETA_VARIANCE = 0.04
 
 
 def trusted(levels: Any, **domain: Any) -> TrustedMetric:
-    """Return a metric of trusted collection: a mean, or a frequency where categories are given."""
+    """Return a trusted metric: a mean, or a frequency if categories are given."""
     kind = "frequency" if "categories" in domain else "mean"
     levels = sorted({math.floor(10_000 * e + 1e-9) / 10_000 for e in levels})
     metric = define(name="m", kind=kind, trust="central", levels=levels, **domain)

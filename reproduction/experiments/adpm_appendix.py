@@ -21,7 +21,7 @@ STATED_RATIO = 17.0
 
 
 def weight_ratio(ratio: float, seed: int) -> float:
-    """Return w_2 / w_1 of ADPM in Example 1, epsilon_2 being so many times epsilon_1."""
+    """Return w_2 / w_1 of ADPM in Example 1, by epsilon_2 / epsilon_1."""
     if ratio == 1:
         return 1.0
     metric = trusted((0.01, 0.01 * ratio), range=(-0.5, 0.5))

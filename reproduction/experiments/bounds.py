@@ -1,4 +1,4 @@
-"""How wide and how sure bounds are: ours, those with the papers' constants, and NPRR's.
+"""The width and coverage of bounds: ours, those with the papers' constants, and NPRR's.
 
 Reports are spread evenly over five levels; beta is 0.05.
 """
@@ -49,7 +49,7 @@ def ours(bound: str, *, own: bool = False) -> Bound:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A metric with a bound of ours, and others for the same reports."""
+    """A metric with Dither's bound, and others for the same reports."""
 
     name: str
     metric: LocalMetric
@@ -66,14 +66,14 @@ class Case:
         return np.where(rng.random(users) < (1 + self.mean) / 2, 1.0, -1.0)
 
     def truth(self, values: Any) -> Floats:
-        """Return what the bounds are to cover."""
+        """Return the number that the bounds should cover."""
         if self.metric.kind != "frequency":
             return np.array([self.mean])
         k = len(self.metric.category_names)
         return np.bincount(values, minlength=k) / values.size if self.own else np.full(k, 1 / k)
 
     def sample(self, values: Any, rng: np.random.Generator, bits: SeededBits) -> Sample:
-        """Return reports in random order of levels, as many at each.
+        """Return reports in random order of levels, equally many at each.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Frequent strings that nobody listed: Dither's search, and PEM with the same reports."""
+"""Frequent unlisted strings: Dither's search, and PEM with the same reports."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def noise_floor(epsilon: float, users: int) -> float:
 def pem(
     code: StringCode, layout: DiscoveryLayout, bits: Words, generator: np.random.Generator
 ) -> tuple[set[str], set[str]]:
-    """Return the strings that the prefix extending method finds, and those of them that are proved.
+    """Return the strings that the prefix extending method finds, and the proved ones.
 
     Users are divided into as many groups as there are depths. Group by group, the continuations of
     the prefixes that were kept are ranked by the estimates of the group alone, and the first 100
@@ -97,7 +97,7 @@ def pem(
 
 
 def _split(places: NDArray[np.intp], width: int) -> tuple[list[int], list[int]]:
-    """Return which prefix, and which continuation of it, each place is."""
+    """Return each index's prefix and continuation."""
     parent, word = np.divmod(places, 1 << width)
     return parent.tolist(), word.tolist()
 
@@ -143,7 +143,7 @@ def one_run(epsilon: float, seed: int) -> tuple[dict[str, float], list[set[str]]
 
 
 def run(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Compare the shares of frequent strings that are found."""
+    """Compare the found shares of frequent strings."""
     numbers: list[Number] = []
     recalls: dict[int, list[tuple[float, ...]]] = {floor_units: [] for floor_units in FLOOR_UNITS}
     strays: list[float] = []

@@ -101,7 +101,7 @@ def geometry_bound(seed: int) -> Claim:
 
 
 def rappor_bound(seed: int) -> Claim:
-    """Show that Theorem 6 with log k says nothing of the sign: one category has an error."""
+    """Show that Theorem 6 with log k ignores the sign: even one category has an error."""
     users, epsilon = 1000, 1.0
     flip = 1 / (1 + math.exp(epsilon / 2))
     draws = np.random.default_rng(seed).binomial(users, flip, 10_000)
@@ -130,7 +130,7 @@ def gaussian_branch(seed: int) -> Claim:
 
 
 def minimisers() -> Claim:
-    """Show two minimisers of r_C: what a capped user leaves may go to anyone else."""
+    """Show two minimisers of r_C: a capped user's remaining weight may go to anyone else."""
     epsilons, counts = np.array([0.1, 5.0]), np.array([10.0, 20.0])
     ours = report_weights("hpm-c", epsilons, counts, BETA)
     weights = np.repeat(ours.per_report, counts.astype(int))
@@ -153,7 +153,7 @@ def minimisers() -> Claim:
 
 
 def heuristic_is_best(runs: int, seed: int) -> Claim:
-    """Show that hpf-a is not best where levels go with the values."""
+    """Show that hpf-a is not best where levels correlate with values."""
     paid, _ = salaries(Records(), seed)
     ours, best = (
         tail(largest_errors(policy, paid, runs, seed))[0] for policy in ("hpf-a", "hpf-c")

@@ -64,7 +64,7 @@ class Population:
 
     @property
     def domain(self) -> dict[str, Any]:
-        """What a metric of it has."""
+        """The domain of its metric."""
         return {"range": (0, 1)} if self.bins is None else {"categories": self.bins}
 
 
@@ -154,7 +154,7 @@ def synthetic(bins: int | None, seed: int, *, correlated: bool) -> Population:
 def _estimator(
     method: str, population: Population, beta: float, seed: int
 ) -> Callable[[NDArray[Any]], Any]:
-    """Return what estimates the frequencies or the mean from values in the demands' order."""
+    """Return the estimator of frequencies or the mean from values in the demands' order."""
     floor = float(LEVELS[0])
     demands = np.maximum(population.demands, math.floor(1e4 * floor) / 1e4)
     if method == "SM":

@@ -57,7 +57,7 @@ TURBO = {True: ("hpf-a", "hpf-c", "hpf-ct"), False: ("hpf-a", "hpf-u", "hpf-ut")
 
 
 def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return tail errors of the turbo variants beside those that they are to replace."""
+    """Return tail errors of the turbo variants beside those of the replaced policies."""
     numbers, curves, claims, done = [], [], [], 0
     for correlated, policies in TURBO.items():
         errors_by_policy: dict[str, list[float]] = {}

@@ -66,7 +66,7 @@ def _rows(
     seed: int,
     tick: Tick,
 ) -> tuple[list[Number], dict[str, dict[str, float]]]:
-    """Return the numbers of a table, and ours by row and method."""
+    """Return the paper's numbers, and ours by row and method."""
     numbers: list[Number] = []
     errors_by_row: dict[str, dict[str, float]] = {}
     steps, done = 2 * len(populations) * len(METHODS), 0
@@ -89,7 +89,7 @@ def _rows(
 
 
 def listed(row: dict[str, float], prefix: str) -> str:
-    """Say the errors of each method."""
+    """Return the error of each method as text."""
     return ", ".join(f"{key.replace('HP', prefix)} {value:.2g}" for key, value in row.items())
 
 
@@ -138,7 +138,7 @@ def _populations(records: Records, seed: int) -> tuple[list[Population], str]:
 
 
 def data_used(records: Records, *told: str) -> str:
-    """Say what was used, where it is not the stand-ins that the experiment names."""
+    """Return a description of the records; empty for stand-ins."""
     return ", ".join(told) + "; synthetic users" if records.told else ""
 
 

@@ -149,7 +149,7 @@ def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
 
 
 def figure_3(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return medians of l_inf by epsilon, k = 100, n = 1000: it falls until noise is over."""
+    """Return medians of l_inf by epsilon, k = 100, n = 1000: falling until only sampling counts."""
     epsilons = [0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
     curves = []
     for i, (name, mechanism) in enumerate(PROTOCOLS.items()):

@@ -1,4 +1,4 @@
-"""The bounds of HIST, Figure 4, and what RAPPOR's error really is where they part.
+"""The bounds of HIST, Figure 4, and RAPPOR's true error where they differ.
 
 The paper has bounds alone there: simulating every report was too expensive. Of a point mass the
 counts have a known law, and are drawn from it; estimates are the product's.

@@ -60,7 +60,7 @@ def _population(metric: LocalMetric, users: int) -> tuple[Any, Any]:
 
 
 def lower_bound(kind: str, budget: float) -> float:
-    """Return the least that the 95% quantile of an error can be, whatever the mechanism.
+    """Return the least possible 95% quantile of the error, for any mechanism.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def weights(runs: int, seed: int, tick: Tick) -> Outcome:
 
 
 def peeking(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return how often a 95% bound fails somewhere on the way to so many reports."""
+    """Return how often a 95% bound ever fails up to a number of reports."""
     metric = define(
         name="m", kind="mean", mechanism="randomized_response", range=(-1, 1), levels=[0.5, 2]
     )

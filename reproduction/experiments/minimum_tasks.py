@@ -67,7 +67,7 @@ def exponent(users: list[int], errors: list[tuple[float, float]]) -> tuple[float
 
 
 def min_tasks(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return the exponents that errors show, and what splitting the users gains."""
+    """Return the exponents of the errors, and the gain of splitting the users."""
     rng = np.random.default_rng([8, seed])
     todo = tasks(records, rng)
     numbers, curves, gains = [], [], {}

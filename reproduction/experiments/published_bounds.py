@@ -1,4 +1,4 @@
-"""Bounds that others print, for the same reports: the papers' constants, and NPRR.
+"""Published bounds for the same reports: the papers' constants, and NPRR.
 
 NPRR is Waudby-Smith, Wu and Ramdas, "Nonparametric extensions of randomized response for private
 confidence sets" (2023), with bounds by Hoeffding's inequality for the same one-bit reports.
@@ -21,7 +21,7 @@ LAPLACE_STEPS = 60
 
 
 class Sample(NamedTuple):
-    """What a bound is made from: reports with their levels, in order, and their statistic."""
+    """The input of a bound: reports with their levels, in order, and their statistic."""
 
     metric: LocalMetric
     level: Any

@@ -172,7 +172,7 @@ def define_discovery(examples: Path, name: str, levels: list[float]) -> str:
 
 
 def format_value(value: object) -> str:
-    """Return a value as on the command line.
+    """Return a value as the command line takes it.
 
     >>> format_value((5.0, 1.5)), format_value("Delay")
     ('5 1.5', 'Delay')

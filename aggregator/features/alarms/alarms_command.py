@@ -25,7 +25,7 @@ NOT_KNOWN = "-"
 @settings_options
 @click.pass_context
 def alarms(ctx: click.Context, settings: Settings, output: Output) -> None:
-    """Show how the alarms of the definitions stand, and what they have raised.
+    """Show the state of the defined alarms, and the alarms they raised.
 
     No alarm does not prove that nothing moved: "could see" is the smallest move that would have
     been detected by now with a probability of about 90%.

@@ -15,7 +15,7 @@ State = Literal["learning", "watching", "unwatchable"]
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """What a series is compared with: an estimate from panes before the start, or a stated value.
+    """The baseline of a series: an estimate from panes before the start, or a stated value.
 
     `from`, `to` and `reports` are null for a value that was stated.
     """
@@ -92,7 +92,7 @@ class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlarmAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """An alarm as it stands: how far it has looked, and what each of its series says.
+    """The state of an alarm: how far it has looked, and the state of each series.
 
     `until` is the end of the last pane that it has looked at; null before the first one. `skipped`
     are panes that had expired before they were looked at. The series with most evidence are the

@@ -66,7 +66,7 @@ class AlarmDefinition(Watch):
 
     @property
     def sliced(self) -> bool:
-        """Whether it uses slices of its metric."""
+        """Whether the alarm uses slices of its metric."""
         return bool(self.by or self.where)
 
 

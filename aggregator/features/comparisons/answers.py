@@ -74,7 +74,7 @@ class ComparisonAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComparisonsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The comparisons that were asked for: one, or each slice with the rest."""
+    """The requested comparisons: one, or each slice with the rest."""
 
     comparisons: list[ComparisonAnswer]
 

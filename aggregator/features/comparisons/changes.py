@@ -1,4 +1,4 @@
-"""The change of a metric against the period before, with one error budget for all that is shown."""
+"""The change of a metric against the period before, with one error budget for all shown changes."""
 
 from __future__ import annotations
 

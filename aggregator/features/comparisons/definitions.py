@@ -24,7 +24,7 @@ _SPLIT_PATTERN = re.compile(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ComparisonDefinition(Watch):
-    """A table ``[comparisons.NAME]``: two slices, or a slice and the rest, from a fixed start on.
+    """A table ``[comparisons.NAME]``: two slices, or a slice and the rest, from a fixed start.
 
     Parameters
     ----------

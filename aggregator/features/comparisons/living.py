@@ -37,7 +37,7 @@ MAY_HAVE_EXPIRED = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Living(Compared):
-    """A comparison of the definitions, with all reports from its start on.
+    """A comparison of the definitions, with all reports since its start.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Living(Compared):
 
 
 class LivingAnswer(ComparisonAnswer, frozen=True, kw_only=True):
-    """A comparison of the definitions, from its start on, with bounds that hold at all times.
+    """A comparison of the definitions since its start, with bounds that hold at all times.
 
     Its numbers are those of all reports that are counted now. Final panes are looked at one after
     another: `until` is the end of the last one. `decided_at` is the end of the first one at which 0

@@ -55,7 +55,7 @@ Each = Annotated[bool, Meta(description="Give both arms bounds, which share beta
 
 
 class CompareParameters(WindowParameters, kw_only=True, frozen=True):
-    """What is compared with what."""
+    """The arms of a comparison."""
 
     format: Format = "json"
     metric: Annotated[str, Meta(max_length=64)]

@@ -135,7 +135,7 @@ class ComparisonRun:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it has processed a pane."""
+        """Whether a pane was processed."""
         return self.next_ms > self.definition.start_ms
 
     def advance(

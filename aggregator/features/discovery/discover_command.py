@@ -69,7 +69,7 @@ def discover(
 
 
 def as_text(answer: Discovered) -> str:
-    """Return the strings as a table, with their coverage."""
+    """Return the strings as a table, with the coverage of their bounds."""
     discovery, metric = answer.found, answer.window.metric
     edges = [
         None if ms is None else iso(ms) for ms in (answer.window.start_ms, answer.window.end_ms)

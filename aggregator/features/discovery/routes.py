@@ -22,7 +22,7 @@ from producers.gateway.problems import Problem
 
 
 class WindowOfStrings(msgspec.Struct, kw_only=True, frozen=True):
-    """In which window strings are searched for: by default, in all panes that are closed."""
+    """The window of a search for strings: by default, all closed panes."""
 
     start: Time | None = msgspec.field(name="from", default=None)
     end: Time | None = msgspec.field(name="to", default=None)
@@ -36,7 +36,7 @@ class WindowOfStrings(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class DiscoveryParameters(WindowOfStrings, kw_only=True, frozen=True):
-    """Which strings are shown, and whether they are searched for."""
+    """The selection of strings, and whether to search for them."""
 
     format: Format = "json"
     search: Annotated[

@@ -34,7 +34,7 @@ class TooManySearchesError(DitherError):
 
 
 class DiscoveryProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a search is.
+    """The progress of a search.
 
     `status` is ``waiting``, ``searching``, ``cancelled`` or ``not_searched``; `share` of its work
     is done, and `before` searches come first.
@@ -61,13 +61,13 @@ class _Search:
 
     @property
     def has_valid_answer(self) -> bool:
-        """Whether it has an answer that has not expired."""
+        """Whether the search has an unexpired answer."""
         if self.is_cancelled or not self.future.done() or self.future.cancelled():
             return False
         return self._clock.monotonic() < self.began_at + ANSWER_LIFETIME_SECONDS
 
     def note(self, share: float) -> None:
-        """Note the share of the work that is done; end the search if it is no longer polled."""
+        """Note the finished share of the work; end the search if it is no longer polled."""
         if self._clock.monotonic() > self.asked_at + UNPOLLED_SECONDS:
             self.is_cancelled = True
         if self.is_cancelled:
@@ -201,7 +201,7 @@ class Searches:
         window: str | None = None,
         beta: float = 0.05,
     ) -> DiscoveryProgress | None:
-        """Cancel a search, and return its progress; None: there is no such running search.
+        """Cancel a search, and return its progress; None: no such search runs.
 
         Parameters
         ----------

@@ -212,7 +212,7 @@ class Coordinator(Leader):
     def _is_due(
         self, overview: TopicProgress, metric: SearchMetric, opened: Round, statistic: Counts
     ) -> bool:
-        """Return whether a round has its answers, or its time is over and all answers counted."""
+        """Return whether a round has its answers, or its time is over and all are counted."""
         answers = int(metric.counts(statistic).sum())
         if metric.round_reports is not None and answers >= metric.round_reports:
             return True

@@ -75,7 +75,7 @@ class SearchPlan(ReadingPlan[SearchMetric]):
         return watermarks
 
     def open_round(self, rounds: Mapping[str, bytes]) -> Round | None:
-        """Return the open or last round, of those in the store; None before the first.
+        """Return the open or last round in the store; None before the first.
 
         Raises
         ------

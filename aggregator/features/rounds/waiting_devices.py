@@ -13,7 +13,7 @@ FIRST_MESSAGE_SECONDS, REPEAT_MESSAGE_SECONDS = 5.0, 60.0
 
 
 class Waiting:
-    """Has a message after a time without answers.
+    """Has a message after some time without answers.
 
     Parameters
     ----------

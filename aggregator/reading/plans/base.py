@@ -33,7 +33,7 @@ class ReadingPlan(ABC, Generic[M]):
 
     @abstractmethod
     def describe(self, overview: TopicProgress, query: Query, grouping: Grouping | None) -> Window:
-        """Return a window before its content is read; ValueError if the metric has none such.
+        """Return a window before its content is read; ValueError if the metric has no such window.
 
         Parameters
         ----------

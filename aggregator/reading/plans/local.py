@@ -77,7 +77,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
     def answer_each(
         windows: Sequence[Window], query: Query, simultaneous: int = 1
     ) -> list[Estimate]:
-        """Return the estimates from the sums of a metric's windows, which are computed together.
+        """Return the estimates of a metric's windows from their sums, computed together.
 
         Parameters
         ----------
@@ -218,7 +218,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
 
 
 def _stated(estimate: Estimate, window: Window, query: Query, alternatives: int) -> Estimate:
-    """Return an estimate with its status, and what its bounds cover."""
+    """Return an estimate with its status and the coverage of its bounds."""
     if window.status == "expired":
         return estimate.unknown("expired")
     too_few = estimate.reports < window.metric.minimum_reports and window.status != "not_ready"

@@ -51,7 +51,7 @@ class WindowReader:
         return self.metrics[name]
 
     def definition_hash(self, metric: Metric) -> str:
-        """Return a hash of a definition, on which answers depend besides the sums."""
+        """Return a hash of a definition: answers depend on it and the sums."""
         metric_and_digest = self._definition_hashes.get(metric.name)
         if metric_and_digest is None or metric_and_digest[0] is not metric:
             digest = hashlib.sha256(msgspec.json.encode(definition(metric))).hexdigest()
@@ -201,7 +201,7 @@ class WindowReader:
 
 
 def _sums_key(window: Window) -> tuple[Hashable, ...]:
-    """Return the sums of a window, and all else of it on which its estimate depends."""
+    """Return the sums of a window, and all else that its estimate depends on."""
     start, changed, panes = window.start_ms, window.changed_ms, window.panes
     was_changed = changed is not None and (start is None or start < changed)
     width = (start, window.end_ms) if panes is None else panes

@@ -203,7 +203,7 @@ class SliceTables:
     def _read_totals(
         self, window: Window, widths: Mapping[str, int], tables: dict[str, Counts], ask: Ask
     ) -> tuple[Counts | None, bool]:
-        """Add the running totals of chunks to the tables; return that of the metric."""
+        """Add the running totals of chunks to the tables; return the metric's."""
         partitions, metric = [*window.watermarks], self._metric
         size = max(CHUNK_BYTES, metric.zero().nbytes)
         wanted: list[Total[Any]] = [
@@ -284,7 +284,7 @@ class SliceTables:
 
     @functools.cached_property
     def _earlier_slicings(self) -> dict[str, Slicing]:
-        """The slicings of all definitions that were in force, by name."""
+        """The slicings of all definitions ever in force, by name."""
         slicings: dict[str, Slicing] = {}
         for document in self._store.registry.definitions().values():
             try:

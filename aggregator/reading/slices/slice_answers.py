@@ -18,7 +18,7 @@ from estimators.metrics.attributes import OTHER_VALUE
 
 
 class Undeclared(msgspec.Struct, frozen=True):
-    """A value that devices sent and that is not declared, whatever it was."""
+    """An undeclared value that devices sent, whatever it was."""
 
     other: Literal[True] = True
 

@@ -112,7 +112,7 @@ class Scores:
 
     @property
     def worst(self) -> Floats:
-        """The variance of F at the inner edges, if all users are in the worst shell."""
+        """The variance of F at the inner edges if all users are in the worst shell."""
         worst: Floats = self.second.max(axis=1) / self.total**2
         return worst
 
@@ -161,12 +161,12 @@ class Scores:
         return self.contradiction() if (lower > upper).any() else Band(lower, upper)
 
     def contradiction(self) -> Band:
-        """Return the band after limits crossed: no distribution gives such reports."""
+        """Return the trivial band, marked as crossed: no distribution gives such reports."""
         return dataclasses.replace(self.trivial(), crossed=True)
 
 
 def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[Band, Floats]:
-    """Return a band that holds at all edges at once, and the variances that it rests on.
+    """Return a band that holds at all edges at once, and the variances behind it.
 
     Returns the band and the largest variance of the sum, shape (B - 1,), if the band holds;
     `scores`: of the reports; `question`: its bound is for one time or for all; `beta`: the
@@ -242,7 +242,7 @@ class SingleNumberBounds:
         self.low, self.high = scores.estimate - width, scores.estimate + width
 
     def pointwise(self) -> Band:
-        """Return limits that hold at each edge by itself."""
+        """Return limits that hold at each edge alone."""
         lower = np.maximum(self.outer.lower, self.low)
         upper = np.minimum(self.outer.upper, self.high)
         if self.outer.crossed or (np.maximum.accumulate(lower) > upper).any():
@@ -250,7 +250,7 @@ class SingleNumberBounds:
         return Band(lower, upper)
 
     def quantiles(self, q: Floats) -> NDArray[np.intp]:
-        """Return two edges between which each quantile is by itself, shape (2, k)."""
+        """Return two edges around each quantile, which hold for it alone, shape (2, k)."""
         edges = quantile_edges(self.outer, q)
         if self.outer.crossed:
             return edges
@@ -263,7 +263,7 @@ class SingleNumberBounds:
 
 
 def quantile_edges(band: Band, q: Floats) -> NDArray[np.intp]:
-    """Return the edges between which each quantile is, for all quantiles at once, shape (2, k).
+    """Return two edges around each quantile, which hold for all at once, shape (2, k).
 
     They are the largest edge whose upper limit is below q, and the smallest one whose lower limit
     is at least q.

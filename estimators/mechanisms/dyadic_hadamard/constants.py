@@ -49,12 +49,12 @@ class LevelConstants:
 
     @functools.cached_property
     def honest(self) -> float:
-        """The probability that a report is kept as it is, a."""
+        """The probability a that a report is kept unchanged."""
         return float(Fraction(self.threshold, WORD))
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """The depths that reports can have, ascending."""
+        """The possible depths of reports, ascending."""
         return tuple(depth for depth, chance in enumerate(self.chances) if chance)
 
     @property
@@ -115,7 +115,7 @@ def omega(depth: int, split: int, block_bits: int, hash_bits: int) -> float:
 
 @functools.lru_cache(maxsize=64)
 def split_costs(height: int) -> tuple[float, ...]:
-    """Return what the variance of a Haar sum of each split adds to the average variance of F.
+    """Return how much a Haar sum's variance adds to the average variance of F, for each split.
 
     2^-i times the mean over the inner edges t of w_i(t)^2, with w_i(t) = min(o, s - o) / s, s = B /
     2^i and o = t mod s.

@@ -106,7 +106,7 @@ def read_distribution(
 def scores_of(
     tree: TreeConstants, table: Counts, weights: Floats, question: Question
 ) -> Scores | None:
-    """Return the scores of a statistic's reports; None without reports.
+    """Return the scores of a statistic's reports; None without any.
 
     `tree`: the constants of the mechanism; `table`, shape (levels, columns); `weights`, shape
     (levels,): the weight of one report; the `question` determines the assumptions.
@@ -158,7 +158,7 @@ def _scores(
 
 
 def _pooled(tree: TreeConstants, table: Counts, weights: Floats) -> tuple[Floats, Tree]:
-    """Return the Haar sums of the levels with reports, times these, and the mean of all."""
+    """Return the levels' Haar sums, times their numbers of reports, and the weighted mean."""
     counts = table[:, 0]
     used = np.flatnonzero(counts)
     sums = haar_sums(tuple(tree.levels[row] for row in used.tolist()), table[used])
@@ -194,7 +194,7 @@ def _clipped_into(values: Floats, band: Band) -> Floats:
 
 
 def _quantiles(q: Floats, shown: Floats, limits: NDArray[np.intp]) -> Floats:
-    """Return rows of q, the quantile of what is shown, and its limits, in bins; shape (k, 4)."""
+    """Return rows of q, the displayed quantile and its limits, in bins; shape (k, 4)."""
     edge = np.clip(np.searchsorted(shown, q - SHARE_ROUNDING), 1, shown.size - 1)
     step, lower, upper = shown[edge] - shown[edge - 1], *limits.astype(np.float64)
     share = np.where(step > 0, (q - shown[edge - 1]) / np.where(step > 0, step, 1.0), 1.0)

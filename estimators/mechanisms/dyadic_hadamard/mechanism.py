@@ -135,7 +135,7 @@ class DyadicHadamard(Mechanism):
         )
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a report that no value can have at its level."""
+        """Reject a report that no value can give at its level."""
         reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, REPORT_BYTES)
         level = np.frombuffer(levels, dtype=np.uint8)
         depth, first, second, symbol = _parts(reports)
@@ -201,7 +201,7 @@ class DyadicHadamard(Mechanism):
 
     @functools.cached_property
     def tree(self) -> TreeConstants:
-        """The constants that an answer needs."""
+        """The constants for an estimate."""
         tables = [score_tables(level) for level in self.levels]
         return TreeConstants(self.bins, self.levels, tables)
 

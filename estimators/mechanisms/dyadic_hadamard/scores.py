@@ -1,4 +1,4 @@
-"""Second moments and bounds of the score that one report has for each edge.
+"""Second moments and bounds of one report's score for each edge.
 
 The score of a report for an edge t is what it adds to F(t) - t/B, unbiased given its value x. Its
 law depends on x only through the shell of x as seen from t: shell s < h if x lies in the sibling of
@@ -127,7 +127,7 @@ def _fine_range(
 
 
 def haar_moments(levels: tuple[LevelConstants, ...], masses: list[Floats]) -> Floats:
-    """Return E[d^2] of what one report adds to each Haar sum, for users with these masses.
+    """Return E[d^2] of one report's term d of each Haar sum, for users with these masses.
 
     The result has shape (levels, nodes), depth by depth.
 
@@ -180,7 +180,7 @@ def _moment_lines(level: LevelConstants) -> Floats:
 
 @functools.lru_cache(maxsize=256)
 def haar_bounds(level: LevelConstants, splits: int) -> tuple[list[Floats], list[Floats]]:
-    """Return upper bounds on E[d^2] and abs(d) of what one report adds to each Haar sum.
+    """Return upper bounds on E[d^2] and abs(d) of one report's term d of each Haar sum.
 
     They hold for any values: the second moment grows with a node's share, which is at most 1.
     `splits`: for the Haar sums of depths 0 to `splits` - 1. The result has shape (2^i,) for the

@@ -35,7 +35,7 @@ ARITHMETIC_SLACK = 1e-8
 
 
 class RankedDirections(Mechanism):
-    """One of k random directions, by preference one of the W that point best to the value.
+    """One of k random directions, preferably one of the W nearest to the value.
 
     The base of `caps` and of `hemisphere`, which has k = 2 and W = 1. `epsilons`: the privacy
     levels, ascending; `dimension`: d, at least 1; `grid`: g, at most 2^24; `sets`: k and W of each
@@ -184,7 +184,7 @@ class RankedDirections(Mechanism):
     def mean_and_law(
         self, table: Counts, shares: Floats, *, one_law: bool = False
     ) -> tuple[Floats, VectorLaw, float]:
-        """Return the mean vector in the unit ball, the law of its error, and what rounding adds.
+        """Return the mean vector in the unit ball, the law of its error, and the rounding error.
 
         `table`, shape (levels, columns): with reports; `shares`, shape (levels,); `one_law`:
         whether the values of all levels have the same mean.

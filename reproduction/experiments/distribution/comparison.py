@@ -1,4 +1,4 @@
-"""Distributions: the error of what Dither shows, beside that of six rivals, on five data sets."""
+"""Distributions: the error of Dither's display, beside that of six rivals, on five data sets."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def errors(estimated: Floats, truth: Floats) -> Floats:
 
 
 def _rank(estimated: Floats, truth: Floats, q: float) -> float:
-    """Return the true rank of a quantile that was found, linear inside its bin."""
+    """Return the true rank of an estimated quantile, linear inside its bin."""
     edge = min(max(int(np.searchsorted(estimated, q)), 1), estimated.size - 1)
     step = estimated[edge] - estimated[edge - 1]
     part = (q - estimated[edge - 1]) / step if step > 0 else 1.0
@@ -94,7 +94,7 @@ def _metric(bins: int, epsilon: float) -> LocalMetric:
 
 
 def shown_cdf(counts: Counts, epsilon: float, bits: SeededBits) -> Floats:
-    """Return what Dither shows of users in these bins, from reports that were made for them.
+    """Return the F that Dither shows, from simulated reports of users in these bins.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def pooled(errors: dict[str, Floats]) -> Floats:
 
 
 def comparison(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return errors, ours beside each rival's, and what they come to."""
+    """Return errors, ours beside each rival's, and the resulting claims."""
     numbers: list[Number] = []
     ratios: dict[str, list[float]] = {name: [] for name in RIVALS}
     of_case = {}
@@ -178,7 +178,7 @@ def _claims(
     of_case: dict[tuple[int, int, float], dict[str, dict[str, Floats]]],
     ratios: dict[str, list[float]],
 ) -> list[Claim]:
-    """Return what the specification says of the rivals, as far as these cases have it."""
+    """Return the specification's claims about the rivals in these cases."""
     mean = {name: float(np.mean(rival_ratios)) for name, rival_ratios in ratios.items()}
     claims = [
         Claim(

@@ -20,7 +20,7 @@ LEAST_GAIN, MOST_STEPS = 1e-3, 10_000
 
 
 def half_width(epsilon: float) -> float:
-    """Return b, how far around the value reports are likelier, as a share of the range.
+    """Return b, the half-width of the likelier reports around the value, as a share of the range.
 
     Examples
     --------

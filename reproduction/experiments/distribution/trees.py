@@ -22,7 +22,7 @@ STEPS = 400
 
 
 def fan_outs(bins: int, branching: int) -> list[int]:
-    """Return how many children the nodes of each depth have; the last ones may have fewer.
+    """Return the number of children of the nodes of each depth; the last ones may have fewer.
 
     Examples
     --------
