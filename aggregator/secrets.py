@@ -1,4 +1,4 @@
-"""Masks secrets wherever settings are shown; a mistyped name may hold one, too."""
+"""Masks secrets wherever settings are shown; even a mistyped name may hold one."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class DistributionEstimate(Estimate):
     edges : ndarray of float64, shape (B + 1,)
         The edges of the bins, in the metric's unit.
     monotone : ndarray of float64, shape (B + 1,)
-        The distribution function that is shown: ascending, and within the band.
+        The displayed distribution function: ascending, and within the band.
     smooth : ndarray of float64, shape (B + 1,)
         A smoother one, closer to the truth if it is smooth, and wrong at spikes. It is biased.
     quantiles : ndarray of float64, shape (k, 4)

@@ -94,7 +94,7 @@ class Outcome:
     numbers, claims, notes : sequence
     plot : Plot or None
     data : str
-        What it was found on, where that is not what the experiment says.
+        The data used, if not the experiment's.
     """
 
     numbers: Sequence[Number] = ()

@@ -1,6 +1,6 @@
 """Data for experiments: records of people, or stand-ins for data that cannot be shipped.
 
-A stand-in has the paper's number of people and of bins, and what the paper says of its shape.
+A stand-in has the paper's number of people and bins, and its stated shape.
 `dither reproduce NAME --data FILE` puts the published records in its place.
 """
 

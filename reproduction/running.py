@@ -90,7 +90,7 @@ def _progress(label: str) -> Iterator[Tick]:
 def workers(jobs: int) -> ProcessPoolExecutor:
     """Return a pool of processes; none of them outlives this one.
 
-    They are fresh ones: a fork would take the threads of whoever calls this with it.
+    They are spawned, since a fork would copy the caller's threads.
     """
     return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _end_with_parent)
 

@@ -58,7 +58,7 @@ class Redis(msgspec.Struct, forbid_unknown_fields=True):
 class Serve(msgspec.Struct, forbid_unknown_fields=True):
     """The HTTP server; with a certificate and its key, in PEM files, it speaks only TLS.
 
-    `workers` processes share the port. Each also listens on a port of its own, from `worker_port`
+    `workers` processes share the port. Each also listens on its own port, from `worker_port`
     on, for Prometheus; 0: no such ports.
 
     `slices`, ``METRIC: ATTRIBUTE, ATTRIBUTE``, are exported to Prometheus: the `top_slices` with

@@ -86,7 +86,7 @@ class Committer:
         self._eviction.recheck()
 
     def _check_servers(self, partitions: Collection[AssignedPartition]) -> None:
-        """Fence counting partitions whose topic was recreated, as Kafka's client silently goes on.
+        """Fence counting partitions of a recreated topic, as Kafka's client silently continues.
 
         Halt them if the topic is compacted, or if Redis may evict keys.
         """

@@ -25,7 +25,7 @@ class ClusterTopic(NamedTuple):
 
 
 class LogInspector:
-    """Asks through a consumer of its own, as questions would queue behind a waiting fetch.
+    """Asks through its own consumer, as questions would queue behind a waiting fetch.
 
     The consumer does not join the workers' group; it is replaced when it gets no answer. Each
     question without an answer in time raises :class:`BrokerUnreachable`.

@@ -97,7 +97,7 @@ class Overtaken(DitherError):  # noqa: N818
 
 
 class _Deletion:
-    """Deletes one partition, under a mark of its own."""
+    """Deletes one partition, under its own mark."""
 
     def __init__(self, store: Store, number: int) -> None:
         self._store, self._number, self._prefix = store, number, tag(store.topic, number)

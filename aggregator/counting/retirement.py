@@ -121,7 +121,7 @@ def _tables(store: Store, snapshot: Snapshot) -> list[Mapping[str, Metric]]:
 def _close_panes(
     store: Store, number: int, worker: str, group: str, metric: Metric, ends: dict[str, int]
 ) -> None:
-    """Close panes of a definition, in a commit of its own."""
+    """Close panes of a definition, in a separate commit."""
     retired_metrics = {metric.name: metric}
     snapshot = store.partition.acquire(number, worker, group, retired_metrics)
     state = snapshot.partition(retired_metrics, 0)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Remedy(NamedTuple):
-    """The meaning of a reason, and what a person can do."""
+    """The meaning of a reason, and its remedy."""
 
     means: str
     do: str

@@ -182,7 +182,7 @@ class Trouble:
 
 
 class Probe:
-    """Finds the end of a record batch in a thread of its own, while others are counted.
+    """Finds the end of a record batch in its own thread, while others are counted.
 
     `find` returns the last offset, or None. It is then in `last`.
     """

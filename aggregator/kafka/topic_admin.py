@@ -87,7 +87,7 @@ class TopicId:
     """Asks for the id of a topic, which changes when the topic is deleted and created again.
 
     Calling it returns the id, or "" if the cluster does not tell it or ``topics.managed = false``.
-    A client that failed is replaced: it would go on asking a dead controller for minutes.
+    A failed client is replaced: it would keep asking a dead controller for minutes.
     """
 
     def __init__(self, settings: Settings, topic: str) -> None:
@@ -126,7 +126,7 @@ class TopicId:
 
 
 def topic_id(settings: Settings, topic: str) -> str:
-    """Return the id of a topic with a client of its own; see :class:`TopicId`."""
+    """Return the id of a topic with a new client; see :class:`TopicId`."""
     return TopicId(settings, topic)()
 
 

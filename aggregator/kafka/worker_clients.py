@@ -107,7 +107,7 @@ def sort_events(events: Sequence[Any]) -> SortedEvents:
 
 
 def collect_seldom() -> None:
-    """Collect garbage seldom in this process, and not at every 700th message.
+    """Collect garbage rarely in this process, not at every 700th message.
 
     Thousands of messages are alive at once, and none is part of a cycle.
     """

@@ -1,4 +1,4 @@
-"""Searches panes for frequent strings in a thread of its own, one pane at a time.
+"""Searches panes for frequent strings in its own thread, one pane at a time.
 
 A search takes a second or two of a core, which would delay heartbeats, releases and other events in
 the publisher's thread. Its strings are a function of the pane's statistic, the definition and beta:

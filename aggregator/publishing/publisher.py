@@ -40,7 +40,7 @@ log = structlog.get_logger("dither.publisher")
 
 
 class Publisher(Leader):
-    """Publishes final and provisional events, in a thread of its own.
+    """Publishes final and provisional events, in its own thread.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def definitions_by_offset(owner: Mapping[str, str]) -> list[tuple[int, str]]:
 
 
 def cleared_history(owner: Mapping[str, str]) -> dict[str, str]:
-    """Return the facts that clear an owner's history, as offsets begin anew."""
+    """Return the facts that clear an owner's history when offsets restart."""
     return {name: "" for name in owner if name.startswith((DEFINITIONS_PREFIX, RETIRED_PREFIX))}
 
 

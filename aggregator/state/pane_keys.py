@@ -28,7 +28,7 @@ def metric_key(name: str, revision: int) -> str:
 
 
 def round_key(metric: str, number: int) -> str:
-    """Return the key of a metric's round, which has sums of its own.
+    """Return the key of a metric's round, which has its own sums.
 
     >>> round_key(metric_key("delay", 0x1F), 3)
     'delay@0000001f.3'

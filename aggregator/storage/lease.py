@@ -78,7 +78,7 @@ class Lease:
         return self._extend(began, bool(self._token))
 
     def renew(self) -> bool:
-        """Extend the lease to its full length from now on, unless it is lost."""
+        """Renew the lease for its full length, unless it is lost."""
         began = self._clock()
         return self._extend(began, bool(self._run("renew")))
 

@@ -40,7 +40,7 @@ class PartitionStore(PartitionWriter):
         group: str = "",
         metrics: Mapping[str, Metric] | None = None,
     ) -> Snapshot:
-        """Become a partition's owner; from now on the previous owner is fenced.
+        """Become a partition's owner, which fences the previous owner.
 
         Parameters
         ----------

@@ -129,7 +129,7 @@ class LogReplay:
         )
 
     def _apply_changes(self, offset: int) -> None:
-        """Repeat what workers did at an offset before they continued."""
+        """Repeat the workers' changes at an offset."""
         self._redefine(offset)
         while self._retired and self._retired[0][0] <= offset:
             for question, end in self._retired.popleft()[1].items():

@@ -29,7 +29,7 @@ class Content:
     schema, or_schema : struct, optional
         The structs of the JSON.
     is_table : bool
-        Whether CSV is available, too.
+        Whether CSV is also available.
     plain : mapping
         The schema without a struct.
     binary : tuple of str

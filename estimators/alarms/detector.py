@@ -62,7 +62,7 @@ class Step:
 class Detector:
     """Watches one number of a metric, pane by pane, against its baseline.
 
-    Theorems 1 to 5 of docs/proofs/alarms.md. After an alarm the evidence begins anew.
+    Theorems 1 to 5 of docs/proofs/alarms.md. After an alarm the evidence restarts.
 
     Parameters
     ----------

@@ -44,8 +44,8 @@ class PaneMean:
     ) -> PaneMean | None:
         """Return the mean of a `statistic`; None if a level with a share has no reports.
 
-        `metric`: whose table it is; `shares`, shape (levels,): the share of each level, which may
-        have a mean of its own. None: optimal shares of the pane, and one mean for all levels;
+        `metric`: the table's metric; `shares`, shape (levels,): the share of each level, which may
+        have its own mean. None: optimal shares of the pane, and one mean for all levels;
         `category`: the index of the named number, or of a distribution's edge. Raises TypeError if
         the mechanism has no law.
         """

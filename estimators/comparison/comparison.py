@@ -157,7 +157,7 @@ def compare(
     below : sequence of float
         Of a distribution: compare the shares of the users below these edges instead of quantiles.
     pointwise : bool
-        Whether bounds and p-values hold for each number by itself, instead of for all at once.
+        Whether bounds and p-values hold for each number alone, not for all at once.
     panes : tuple of int or None
         For memoized metrics, the numbers of panes of a and of b; None if one is unknown.
 

@@ -185,7 +185,7 @@ def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> Com
     Parameters
     ----------
     a, b, beta, numbers
-        `numbers`: so many differences hold together.
+        `numbers`: how many differences hold together.
     """
     if a.scores is None or b.scores is None:
         return _unknown(a)

@@ -37,7 +37,7 @@ class CoordinateNoise:
     """One coordinate of the error N of a mean vector; its law is bounded for every coordinate.
 
     The bounds are those of either sign, so the errors of two arms are one sum of directions.
-    `arm_law`: the law of one arm by itself; `spread`: a bound on the variance of N_j, which `law`
+    `arm_law`: the law of one arm alone; `spread`: a bound on the variance of N_j, which `law`
     does not know of; infinite without; `trace`: the same for E |N|^2; `failure`: the probability
     that `trace` is too small.
     """

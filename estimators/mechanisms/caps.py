@@ -164,7 +164,7 @@ class Caps(RankedDirections):
         return squares
 
     def find_error(self, table: Counts) -> str | None:
-        """Return what is wrong with a stored table that no reports can have."""
+        """Return the error in a stored table that no reports can give."""
         if (table[:, 1 + self.dimension :] < 0).any():
             return "a negative sum of squares"
         return super().find_error(table)

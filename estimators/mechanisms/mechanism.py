@@ -311,7 +311,7 @@ class Mechanism(ABC):
         return self._build_estimate(question, counts, shares, nothing * np.nan, bounds, 0.0)
 
     def find_error(self, table: Counts) -> str | None:
-        """Return what is wrong with a stored table that no reports can have; None if nothing is."""
+        """Return the error in a stored table that no reports can give; None if it is valid."""
         return "a negative number of reports" if (table[:, 0] < 0).any() else None
 
     def check_values(self, levels: bytes, values: bytes) -> None:  # noqa: B027

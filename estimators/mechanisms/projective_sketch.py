@@ -37,7 +37,7 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
 
     **Geometry.** K is as near to `points` as the variance allows
     (:func:`estimators.exact.geometries.best_geometry`), and t the largest number with t K <= rows
-    points. Each level has hashes of its own.
+    points. Each level has its own hashes.
 
     **Privacy.** Theorem 1 of docs/proofs/privacy.md, given the row, with M = K and W = s.
 

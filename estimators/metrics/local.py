@@ -39,7 +39,7 @@ class LocalMetric(ReportedMetric):
     ----------
     mechanism : str
         The local randomizer, one of :data:`estimators.mechanisms.MECHANISMS`; a definition of
-        a kind that has a mechanism of its own need not name it.
+        a kind with its own mechanism need not name it.
     memoized : bool
         Whether devices may draw an answer once for each value and repeat it, at most once a pane.
         Reports in different panes are then not independent, and bounds over several panes are

@@ -33,8 +33,8 @@ class _Decompressor(Protocol):
 def expand(encoding: str, body: bytes, max_bytes: int) -> bytes:
     """Return an expanded body.
 
-    It stops one byte after `max_bytes`: it uses so much memory and a copy of it, beside the
-    decompressor's window (32 KiB for gzip, 8 MiB for zstd).
+    It stops one byte after `max_bytes`, so it uses twice that memory, beside the decompressor's
+    window (32 KiB for gzip, 8 MiB for zstd).
 
     Parameters
     ----------

@@ -263,7 +263,7 @@ class Gateway:
     ) -> asyncio.Future[Problem | None]:
         """Send one of several batches; return why Kafka will not have acknowledged it, or None.
 
-        Whatever goes wrong is about this batch: the others have an answer of their own.
+        Any failure is this batch's: the others have their own answers.
         """
         answered: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
         if isinstance(batch, Problem):

@@ -24,7 +24,7 @@ goes to a broker drawn at random, and only one of several may be frozen."""
 class Presence:
     """Checks Kafka in its own thread after a call of `doubt`.
 
-    `ask` returns whether Kafka answers within so many seconds; that thread calls `left` if not.
+    `ask` returns whether Kafka answers within the given seconds; that thread calls `left` if not.
 
     Attributes
     ----------

@@ -35,7 +35,7 @@ class Receiver:
         encoding : str
             Of the body; ``""``: none.
         hold : Hold
-            Reserves each part that comes, and what the body may expand to.
+            Reserves memory for each part that comes, and for the expanded body.
         arrived : callable
             Called with the bytes of each part; it may raise Problem.
 
@@ -72,7 +72,7 @@ class Receiver:
         return b"".join(chunks)
 
     async def _expanded(self, encoding: str, body: bytes, hold: Hold) -> bytes:
-        """Return what a compressed body expands to.
+        """Return an expanded body.
 
         One is expanded at a time, and the most that it may become is reserved before. Besides, it
         takes a decompressor's window, and itself: once, however many wait.

@@ -23,7 +23,7 @@ BATCHES_FORMAT = "docs/gateway.md shows what a body of several batches looks lik
 class BatchAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The outcome of one batch of a post.
 
-    `status` is what a post of this batch alone would have been answered: 202 if Kafka has
+    `status` is the status of a post of this batch alone: 202 if Kafka has
     acknowledged it. `batch_id` is missing if the batch could not be read.
     """
 

@@ -47,7 +47,7 @@ class Verdict(enum.Enum):
 def verdict(answer: GatewayAnswer, key: bytes) -> Verdict:
     """Return the fate of the batch with this id after an answer.
 
-    Only a gateway's own words decide: what a proxy or a hotel's login page says is no answer, and
+    Only a gateway's own words decide: a proxy's or a login page's response is no answer, and
     the batch is posted again.
 
     Examples

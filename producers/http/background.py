@@ -197,7 +197,7 @@ class Background:
     def _send(self) -> float:
         """Post batches, oldest first; return 0 when none is left, or the pause.
 
-        A batch that fails by itself is posted again later, and others go on. When two fail one
+        A batch that fails alone is posted again later, and others continue. When two fail one
         after the other, it is the gateway that fails: all wait.
         """
         alone = 0
@@ -287,7 +287,7 @@ class Background:
         return pause_seconds
 
     def _tell(self, failure: Failure, *, is_news: bool) -> None:
-        """Count a failure, and tell the application of it."""
+        """Count a failure, and report it to the application."""
         with self._state:
             self.failures += 1
             self.last_failure = failure

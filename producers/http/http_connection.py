@@ -58,7 +58,7 @@ class HttpConnection(Closing):
     most_bytes : int
         Of all reports that wait: 16 MiB by default.
     when_full : {"refuse", "drop_new", "drop_old"}
-        What happens to a report when so many bytes wait. "refuse": `report` raises DeliveryError.
+        What happens to a report when that many bytes wait. "refuse": `report` raises DeliveryError.
         "drop_new": it is dropped before it is charged or randomized. "drop_old": the oldest batches
         give way. What is dropped is counted.
     on_failure : callable, optional

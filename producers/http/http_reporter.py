@@ -59,7 +59,7 @@ class HttpTransport:
         Raises
         ------
         DefinitionChanged
-            If the gateway has changed what the metric's name means.
+            If the gateway has changed the meaning of the metric's name.
         DeliveryError
             If the queue is full, and was not told to drop anything.
         """
@@ -143,7 +143,7 @@ class HttpReporter(BaseReporter):
     GatewayError
         If the definition is not known, and the gateway does not answer with one.
     DefinitionChanged
-        If the gateway has changed what a name means.
+        If the gateway has changed the meaning of a name.
     QueueError
         If the file is damaged, foreign, or cannot be opened.
 

@@ -97,7 +97,7 @@ def append(database: sqlite3.Connection, batch: int, metric: Metric, columns: Co
 def close_batch(
     database: sqlite3.Connection, number: int, metric: str, revision: int, attributes: str
 ) -> None:
-    """Make a batch of an open one: from now on it has an id.
+    """Make a batch of an open one: it then has an id.
 
     Parameters
     ----------

@@ -60,7 +60,7 @@ class Outbox:
             raise error
 
     def put(self, batch: PendingBatch) -> None:
-        """Queue a batch for `send`: from now on it is in flight, and `wait` waits for it."""
+        """Queue a batch for `send`: it is then in flight, and `wait` waits for it."""
         if self._schema_id is not None:
             batch = dataclasses.replace(batch, payload=frame(self._schema_id, batch.payload))
         with self._lock:

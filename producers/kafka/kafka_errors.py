@@ -53,7 +53,7 @@ class WithoutSecrets(logging.Filter):
 
 
 def describe_kafka_error(error: Any, topic: str | None = None) -> str:
-    """Return the message of Kafka's client for an error, and what to do if that is known.
+    """Return the message of Kafka's client for an error, and the remedy if known.
 
     Examples
     --------

@@ -170,7 +170,7 @@ class KafkaTransport:
         self._scheduled = call
 
     def send_aged(self) -> None:
-        """Send the batches that have reached their age, and run what is scheduled."""
+        """Send the batches that have reached their age, and run scheduled calls."""
         now = self._timer()
         with self._lock:
             self._seal(self._waiting.pop_aged(now))
@@ -200,7 +200,7 @@ class KafkaTransport:
                 self._outbox.connection.close(max(0.0, deadline - time.monotonic()))
 
     def unsent(self) -> None:
-        """Raise the error for what is not acknowledged."""
+        """Raise the error for unacknowledged reports."""
         raise self._outbox.error(are_kept=False)
 
     def _seal(self, ready: Iterable[Columns]) -> bool:

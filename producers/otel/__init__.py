@@ -1,7 +1,7 @@
 """An exporter for the OpenTelemetry SDK: instruments' measurements become randomized reports.
 
-`mapping` says what is reported of an instrument, `points` makes one value of its data points, and
-`exporter` reports it.
+`mapping` chooses the reported values of an instrument, `points` makes one value of its data points,
+and `exporter` reports it.
 """
 
 try:

@@ -39,7 +39,7 @@ def hemisphere_scale(runs: int, seed: int) -> Claim:
 
 
 def projection_rows() -> Claim:
-    """Show what the missing root in Algorithm 5's gamma costs: n = 1e5, d = 1000, epsilon = 1."""
+    """Show the cost of the missing root in Algorithm 5's gamma: n = 1e5, d = 1000, epsilon = 1."""
     users, categories, epsilon = 100_000, 1000, 1.0
     information = users * math.tanh(epsilon / 2) ** 2
     log_term = math.log(2 * categories / BETA)
@@ -58,7 +58,7 @@ def projection_rows() -> Claim:
 
 
 def paper_weights() -> list[Claim]:
-    """Show what the printed weights cost."""
+    """Show the cost of the printed weights."""
     low, high, ratio = cost_of_the_papers_weights("laplace")
     measured = f"{ratio:.2f} times the squared error at epsilon {low:g} and {high:g}"
     first = Claim(

@@ -142,7 +142,7 @@ def estimate(
     The answers while a window grows and its final answer are two statements: each holds with 1 -
     beta, both with 1 - 2 beta.
 
-    The bounds of a window hold for that window by itself. If you look at several windows and want
+    The bounds of a window hold for that window alone. If you look at several windows and want
     the bounds of all to hold, give their number with --windows. If you name weights or a target,
     beta is shared among all alternatives, because you may have chosen the answer after looking at
     the others. The answer without --weights is not among them: to compare with it, name its policy

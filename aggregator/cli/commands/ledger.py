@@ -18,7 +18,7 @@ from producers.ledger.ledger import Account, Ledger
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def ledger(file: Path, as_json: bool) -> None:
-    """Show in plain words what a device's ledger FILE says.
+    """Show a device's ledger FILE in plain words.
 
     It says how many randomized answers the device gave in the last period, how much can be learned
     from them, and what is left of the budget. The file is not changed.

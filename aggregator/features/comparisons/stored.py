@@ -37,7 +37,7 @@ class ComparisonDecided(msgspec.Struct, frozen=True, kw_only=True):
     `at` is the end of the first final pane at which 0 (for a ratio: 1) is outside of `lower` and
     `upper`. The numbers are those of all final panes from the start up to `at`; some reports of
     `incomplete` of these were in no table of slices. If there are several categories or
-    coordinates, each has an event of its own, and the bounds hold for all of them together. The
+    coordinates, each has its own event, and the bounds hold for all together. The
     estimate at the time of a decision is too large on average; the bounds are not.
     """
 

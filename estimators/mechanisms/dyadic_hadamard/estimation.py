@@ -54,7 +54,7 @@ class TreeConstants:
 class BinDistribution:
     """A distribution over bins; arrays have one number for each of the bins + 1 edges.
 
-    `estimate`: F, unbiased; `monotone`: the distribution function that is shown; `smooth`: another
+    `estimate`: F, unbiased; `monotone`: the displayed distribution function; `smooth`: another
     one: smoother, and biased; `quantiles`, shape (k, 4): rows of q, value, lower, upper, in bins.
     """
 

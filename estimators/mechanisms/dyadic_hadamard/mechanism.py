@@ -177,7 +177,7 @@ class DyadicHadamard(Mechanism):
         np.add.at(cells, start + (first ^ second), signs[two] * second_signs)
 
     def find_error(self, table: Counts) -> str | None:
-        """Return what is wrong with sums that no reports can have: row 0 of a block counts them."""
+        """Return the error in sums that no reports can give: row 0 of a block counts them."""
         if error := super().find_error(table):
             return error
         counted, owner = self._counted

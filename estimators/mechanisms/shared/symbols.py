@@ -50,7 +50,7 @@ class ReportedSymbols(Mechanism):
         count_symbols(table, level, reports)
 
     def find_error(self, table: Counts) -> str | None:
-        """Return what is wrong with numbers of symbols that no reports can have."""
+        """Return the error in numbers of symbols that no reports can give."""
         if table.min() < 0:
             return "a negative number of reports"
         if (table[:, 1:].sum(axis=1) != table[:, 0]).any():
