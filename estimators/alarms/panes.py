@@ -63,7 +63,7 @@ class PaneMean:
 
     @property
     def mean(self) -> float:
-        """S."""
+        """The weighted mean S."""
         return float(self.arm.observed[0])
 
     def variance(self, theta: float) -> float:

@@ -38,7 +38,7 @@ class ComparisonLimits(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """A sum X + Y whose mean one side of an interval is about; X has the known interval."""
+    """One side of an interval: the sums X and Y, where X's mean has a known interval."""
 
     first: Law
     second: Law

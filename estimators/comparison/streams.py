@@ -26,7 +26,7 @@ class ReportStream(Protocol):
 
     @property
     def observed(self) -> Floats:
-        """S, shape (k,)."""
+        """The observed sums S, shape (k,)."""
 
     @property
     def max_tilt(self) -> float:
@@ -52,7 +52,7 @@ class LawStream:
 
     @property
     def max_tilt(self) -> float:
-        """That of the law."""
+        """The law's largest tilt."""
         return self.law.max_tilt
 
     def variance(self) -> Floats:
@@ -78,7 +78,7 @@ class NoiseStream:
 
     @property
     def max_tilt(self) -> float:
-        """That of the noise."""
+        """The noise's largest tilt."""
         return self.noise.max_tilt
 
     def variance(self) -> Floats:

@@ -42,7 +42,7 @@ class Geometry:
 
     @property
     def points(self) -> int:
-        """K."""
+        """K, the number of points."""
         return self.space.points
 
     @functools.cached_property

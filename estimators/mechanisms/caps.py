@@ -119,7 +119,7 @@ class Caps(RankedDirections):
 
     @functools.cached_property
     def scale(self) -> Floats:  # type: ignore[override]
-        """B, per level."""
+        """B, the factor of a report, per level."""
         return np.array([1 / law.mean for law in self.laws])
 
     @functools.cached_property

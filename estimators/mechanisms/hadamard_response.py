@@ -56,7 +56,7 @@ class HadamardResponse(OutputSets, BlockDifferences):
     def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
         blocks = [block_count(epsilon, categories) for epsilon in epsilons]
         self.block_sizes = [block_size(categories, n) for n in blocks]
-        """b, per level."""
+        """b, the symbols of a block, per level."""
         symbols = [n * b for n, b in zip(blocks, self.block_sizes, strict=True)]
         halves = [b // 2 for b in self.block_sizes]
         complements = [n - half for n, half in zip(symbols, halves, strict=True)]

@@ -110,7 +110,7 @@ class Projection(SupportCounts):
         self.random = rows is not None
         """Whether the signs are hashes, not Hadamard's."""
         self.rows = 1 << values.bit_length() if rows is None else rows
-        """m."""
+        """m, the number of rows."""
         self.columns = 1 + self.rows
         self.dtype = index_dtype(2 * self.rows)
 

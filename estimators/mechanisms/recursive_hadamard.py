@@ -55,11 +55,11 @@ class RecursiveHadamard(OutputSets, BlockDifferences):
 
     def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
         self.bits = [best_bits(epsilon, categories) for epsilon in epsilons]
-        """b, per level."""
+        """b, the bits of a report, per level."""
         blocks = [1 << (bits - 1) for bits in self.bits]
         size = 1 << (categories - 1).bit_length()
         self.rows = [size // n for n in blocks]
-        """R, per level."""
+        """R, the number of rows, per level."""
         self._set_misses(epsilons, [1] * len(blocks), [2 * n - 1 for n in blocks])
         p_holder, p_else = zip(*map(_chances, self.misses, self.bits), strict=True)
         super().__init__(epsilons, categories, blocks, [2 * size] * len(blocks), p_holder, p_else)

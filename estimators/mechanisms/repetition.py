@@ -76,7 +76,7 @@ class Repetition(Mechanism):
         if of is not None and of not in names:
             raise ValueError(f"of = {of!r}: {meant(str(of), names)}")
         self.repeats = [math.ceil(epsilon) for epsilon in self.epsilons]
-        """r, per level."""
+        """r, the number of reports, per level."""
         parts = [epsilon / r for epsilon, r in zip(self.epsilons, self.repeats, strict=True)]
         self.repeated: Mechanism = names[of or repeatable[0].name](parts, **parameters)
         """The mechanism that is repeated."""

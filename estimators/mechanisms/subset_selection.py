@@ -61,7 +61,7 @@ class SubsetSelection(OutputSets, PackedBits):
         if size is not None and not 1 <= size < categories:
             raise ValueError(f"size = {size}: expected 1 to {categories - 1}")
         self.sizes = [best_size(e, categories) if size is None else size for e in epsilons]
-        """s, per level."""
+        """s, the size of subsets, per level."""
         missed = self._set_misses(epsilons, self.sizes, [categories - s for s in self.sizes])
         p = [1 - x for x in missed]
         q = [(s - x) / (categories - 1) for s, x in zip(self.sizes, p, strict=True)]

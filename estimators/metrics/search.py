@@ -115,5 +115,5 @@ class SearchMetric(Metric):
 
     @functools.cached_property
     def round_ms(self) -> int:
-        """The time of a round without enough answers, in milliseconds."""
+        """The time after which a round may close with fewer answers, in milliseconds."""
         return milliseconds(self.round_time)

@@ -98,7 +98,7 @@ class BlockDifferences(ReportedSymbols, Differences):
         super().__init__(epsilons)
         self.categories = categories
         self.blocks = list(blocks)
-        """B, per level."""
+        """B, the number of blocks, per level."""
         self.symbols = list(symbols)
         """Per level."""
         self._count_symbols(symbols)
