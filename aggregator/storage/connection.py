@@ -188,8 +188,8 @@ def _split_url(url: str) -> tuple[SplitResult, list[str]]:
         path = parts.path.strip("/")
         if parts.scheme.endswith(SENTINEL_SUFFIX):
             path = path.partition("/")[2]
-        if parts.scheme != "unix" and path:
-            int(path)  # the client would use database 0
+        if parts.scheme != "unix" and path and (int(path) < 0 or "db" in query_names):
+            raise _UnreadableError  # the client would use database 0, or that of the query
     except ValueError:
         raise _UnreadableError from None
     return parts, host_urls

@@ -170,6 +170,12 @@ REDIS_FAILURES = (
         r"\bBUSY\b",
     ),
     RedisFailure(
+        "Redis has no database of this number",
+        "name another one in redis.url, from 0 to 15 unless `databases` in redis.conf says more",
+        "redis-is-away",
+        r"\bDB index is out of range",
+    ),
+    RedisFailure(
         "the Sentinels name no master",
         "check with `redis-cli -p 26379 SENTINEL MASTERS`",
         "redis-is-away",
