@@ -108,7 +108,7 @@ REDIS_FAILURES = (
         "there is no socket of Redis at this path",
         "set unixsocket to it in redis.conf, or correct the path in redis.url",
         "redis-is-away",
-        r"Error 2 connecting to /",
+        r"Error 20? connecting to /",
     ),
     RedisFailure(
         "this user may not open Redis's socket",

@@ -138,7 +138,7 @@ class Categories(Domain):
         except (KeyError, TypeError):  # a list can be no key, and pandas' NA is equal to nothing
             name = next(x for x in names if not isinstance(x, str) or x not in self.labels)
             expected = meant(name if isinstance(name, str) else "", self.labels)
-            raise ValueError(f"category {name!r} of {self.metric!r}: {expected}") from None
+            raise ValueError(f"category {shortened(name)} of {self.metric!r}: {expected}") from None
         return np.asarray(indices, dtype=np.int64)
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:

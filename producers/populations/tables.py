@@ -28,7 +28,8 @@ _AMBIGUOUS_THOUSANDS = re.compile(r"[-+\u2212]?[1-9]\d{0,2}\.\d{3}")
 """The point may separate thousands or decimals."""
 _SIGN_PATTERN = r"[\"'(]*[-+\u2010-\u2013\u2212\ufe63\uff0d<>=≤≥~≈±]*\s?"
 NUMBER_LIKE = re.compile(
-    rf"{_SIGN_PATTERN}(\w{{0,2}}[$€£¥₹]|[^\W\d_]{{1,7}}\.?\s|Rs\.?)?{_SIGN_PATTERN}\d"
+    rf"{_SIGN_PATTERN}(\w{{0,2}}[$€£¥₹₩₪₫₱₺₽₿]|[^\W\d_]{{1,7}}\.?\s|Rs\.?|USD|EUR|GBP)?"
+    rf"{_SIGN_PATTERN}\d"
     r"(?!([\W\d_]*[^\W\d_]){13})(?!.*[^\W\d_eEdDhmsx]\d).*"
     r"|\D{0,16}\d+[.,\u066b]\d+(\D.{0,24})?|P[\dT][\dTYMWDHS.,]+"
 )
