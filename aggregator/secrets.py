@@ -67,7 +67,7 @@ REDIS_URL = re.compile(
     rf"(?P<places>(?:{HOST_PORT}(?:,{HOST_PORT})*)?)"
     r"(?P<path>(?:/[A-Za-z0-9._-]*)*)(?P<query>\?[^@]*)?"
 )
-DATABASE_PATH = re.compile(r"/?\d{0,5}")
+DATABASE_PATH = re.compile(r"/?-?\d{0,20}")
 KAFKA_SERVERS = re.compile(
     rf"(?P<scheme>(?:[A-Z_]+://)?){USER_INFO}(?P<places>{HOST_PORT}(?:, ?{HOST_PORT})*)"
     r"(?P<path>)(?P<query>)"

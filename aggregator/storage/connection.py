@@ -182,14 +182,15 @@ def _split_url(url: str) -> tuple[SplitResult, list[str]]:
             raise _UnreadableError
         host_urls = [_host_url(parts, user, host) for host in hosts.split(",")] if hosts else [url]
         for host_url in host_urls:
-            parse_url(host_url)  # type: ignore[no-untyped-call]
-            if not HOST_AND_PORT.fullmatch(urlsplit(host_url).netloc.rpartition("@")[2]):
+            protocol = parse_url(host_url).get("protocol", 3)  # type: ignore[no-untyped-call]
+            host_and_port = urlsplit(host_url).netloc.rpartition("@")[2]
+            if protocol not in (2, 3) or not HOST_AND_PORT.fullmatch(host_and_port):
                 raise _UnreadableError  # the client would use its default port
         path = parts.path.strip("/")
         if parts.scheme.endswith(SENTINEL_SUFFIX):
             path = path.partition("/")[2]
-        if parts.scheme != "unix" and path:
-            int(path)  # the client would use database 0
+        if parts.scheme != "unix" and path and (not path.isdecimal() or "db" in query_names):
+            raise _UnreadableError  # the client would use database 0, or that of the query
     except ValueError:
         raise _UnreadableError from None
     return parts, host_urls

@@ -108,7 +108,7 @@ REDIS_FAILURES = (
         "there is no socket of Redis at this path",
         "set unixsocket to it in redis.conf, or correct the path in redis.url",
         "redis-is-away",
-        r"Error 2 connecting to /",
+        r"Error 20? connecting to /",
     ),
     RedisFailure(
         "this user may not open Redis's socket",
@@ -168,6 +168,12 @@ REDIS_FAILURES = (
         "find it with `redis-cli SLOWLOG GET`; it ends by itself",
         "redis-is-busy",
         r"\bBUSY\b",
+    ),
+    RedisFailure(
+        "Redis has no database of this number",
+        "name another one in redis.url, from 0 to 15 unless `databases` in redis.conf says more",
+        "redis-is-away",
+        r"\bDB index is out of range",
     ),
     RedisFailure(
         "the Sentinels name no master",

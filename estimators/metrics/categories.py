@@ -135,10 +135,10 @@ class Categories(Domain):
         names = values.tolist()
         try:
             indices = [self._indices[name] for name in names]
-        except (KeyError, TypeError):  # a list, for instance, can be no key
-            name = next(invalid for invalid in names if invalid not in self.labels)
+        except (KeyError, TypeError):  # a list can be no key, and pandas' NA is equal to nothing
+            name = next(x for x in names if not isinstance(x, str) or x not in self.labels)
             expected = meant(name if isinstance(name, str) else "", self.labels)
-            raise ValueError(f"category {name!r} of {self.metric!r}: {expected}") from None
+            raise ValueError(f"category {shortened(name)} of {self.metric!r}: {expected}") from None
         return np.asarray(indices, dtype=np.int64)
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:

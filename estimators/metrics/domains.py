@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from mmap import mmap
 from numbers import Real
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -80,7 +81,7 @@ def refuse_misread(values: object, label: str, depth: int = 0) -> None:
     if isinstance(mask, np.ndarray | np.bool_) and mask.any():
         message = f"{label}: {np.count_nonzero(mask)} of {mask.size} are masked"
         raise ValueError(f"{message}: leave out what was not measured (compressed() does)")
-    if isinstance(values, bytearray | memoryview) and memoryview(values).format[-1] in "bBc":
+    if isinstance(values, bytearray | memoryview | mmap) and memoryview(values).format[-1] in "bBc":
         message = f"{label}: a {type(values).__name__} of bytes"
         raise ValueError(f"{message}: expected numbers or texts; list() makes numbers of bytes")
     is_sequence = hasattr(values, "__len__") and hasattr(values, "__getitem__")

@@ -73,7 +73,9 @@ export function outside(given, expected) {
 
 /** @param {unknown} value @param {string} name @param {string} expected @internal */
 export function wrongValue(value, name, expected) {
-  return wrong(`value ${String(value)} of ${name}`, expected);
+  const shown = typeof value === "string" ? JSON.stringify(value) : String(value);
+  const remedy = ArrayBuffer.isView(value) ? "; Array.from makes a list of a typed array" : "";
+  return wrong(`value ${shown} of ${name}`, expected + remedy);
 }
 
 /** @param {Definition} definition @param {unknown} expected @internal */

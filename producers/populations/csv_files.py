@@ -97,8 +97,12 @@ def _composed(text: str) -> str:
 
 def _plain(text: str) -> str:
     """Return a title without case, surplus spaces and invisible characters."""
-    visible = "".join(char for char in text if unicodedata.category(char) != "Cf")
-    return _composed(" ".join(visible.split())).casefold()
+    return _composed(" ".join(visible(text).split())).casefold()
+
+
+def visible(text: str) -> str:
+    """Return a text without invisible characters, such as marks of the writing direction."""
+    return "".join(char for char in text if unicodedata.category(char) != "Cf")
 
 
 def _place(path: Path, header: Sequence[str], name: str) -> int:
@@ -144,9 +148,12 @@ def read_table(path: str | Path, names: Sequence[str], optional: Sequence[str] =
         raw.seek(0)
         text = io.TextIOWrapper(raw, encoding=encoding, newline="")
         separator = _SEPARATOR_LINE.fullmatch(text.readline())
-        rows = _choose_rows(
-            path, text, 1 if separator else 0, separator[1] if separator else DELIMITER_NAMES, names
-        )
+        delimiters = separator[1] if separator else DELIMITER_NAMES
+        try:
+            rows = _choose_rows(path, text, 1 if separator else 0, delimiters, names)
+        except NoColumnError as error:
+            error.args = (". ".join(filter(None, [*error.args, encoding_note])),)
+            raise
         header = rows.header
         names = [
             *dict.fromkeys([*names, *(title for title in optional if positions(header, title))])
@@ -302,8 +309,9 @@ def _columns(
                     f"{rows.path}, row {number}: {len(row)} cells, expected {len(header)} as the "
                     f"header has, separated by {rows.delimiter!r}: "
                     f"{shortened(rows.delimiter.join(row))}. Put a cell with that character in "
-                    "quotes, remove lines that are no rows, or name another one in a first line "
-                    "sep=;"
+                    "quotes, remove lines that are no rows, name each column in the header (a "
+                    "column of row names, or an empty last one, too), or name another delimiter "
+                    "in a first line sep=;"
                 )
         if not done:
             notes += _unit_notes(header, block)

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from estimators.errors import meant, shortened
 from estimators.metrics.attributes import check_declared
 from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.metric import Metric
-from producers.populations.csv_files import Table, read_table
+from producers.populations.csv_files import Table, read_table, visible
 from producers.populations.far_values import far_numbers
 from producers.populations.population import Arrivals, Column, Population, has_value
 from producers.populations.text_files import table_path
@@ -27,11 +28,12 @@ _AMBIGUOUS_THOUSANDS = re.compile(r"[-+\u2212]?[1-9]\d{0,2}\.\d{3}")
 """The point may separate thousands or decimals."""
 _SIGN_PATTERN = r"[\"'(]*[-+\u2010-\u2013\u2212\ufe63\uff0d<>=≤≥~≈±]*\s?"
 NUMBER_LIKE = re.compile(
-    rf"{_SIGN_PATTERN}([$€£¥₹]|[A-Z]{{3}}\s|Rs\.?)?{_SIGN_PATTERN}[0-9][-0-9.,:/'\u2013\u2019\s]*"
-    r"([eEdD*x\xd7]?(10\^)?[-+]?[0-9]+)?\s*[^\s0-9]{0,12}"
-    r"|\D{0,16}\d+[.,\u066b]\d+(\D.{0,24})?"
+    rf"{_SIGN_PATTERN}(\w{{0,2}}[$€£¥₹₩₪₫₱₺₽₿]|[^\W\d_]{{1,7}}\.?\s|Rs\.?|USD|EUR|GBP)?"
+    rf"{_SIGN_PATTERN}\d"
+    r"(?!([\W\d_]*[^\W\d_]){13})(?!.*[^\W\d_eEdDhmsx]\d).*"
+    r"|\D{0,16}\d+[.,\u066b]\d+(\D.{0,24})?|P[\dT][\dTYMWDHS.,]+"
 )
-"""Text that people read as numbers: with separators, a currency, a unit, <, () or decimals."""
+"""Text that people read as numbers: with separators, a currency, units of 12 letters, < or ()."""
 MAX_NUMBER_CHARACTERS = 64
 """The maximum length of a number; the time of a match grows with the square."""
 MAX_SHOWN_CELLS = 5
@@ -375,6 +377,7 @@ def parse_number(text: str, decimal: str = "") -> float:
 
 
 def count_numeric(values: Collection[str]) -> int:
-    """Return how many texts people read as numbers."""
+    """Return how many texts people read as numbers, whatever their width or hidden characters."""
     short = (value for value in values if len(value) <= MAX_NUMBER_CHARACTERS)
-    return sum(NUMBER_LIKE.fullmatch(value) is not None for value in short)
+    texts = (unicodedata.normalize("NFKC", visible(value)) for value in short)
+    return sum(NUMBER_LIKE.fullmatch(text) is not None for text in texts)

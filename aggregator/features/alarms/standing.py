@@ -63,6 +63,8 @@ def alarm_answer(reader: MetricReader, definition: AlarmDefinition) -> AlarmAnsw
         _series_answer(one_series, series_state, state)
         for one_series, series_state in zip(alarm_series, stored_series, strict=True)
     ]
+    if all(one_series.state == "unwatchable" for one_series in series):
+        state = "unwatchable"
     began = stored is not None and stored.next_ms > definition.start_ms
     return AlarmAnswer(
         alarm=definition.name,

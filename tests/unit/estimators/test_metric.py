@@ -6,6 +6,7 @@ import functools
 from array import array
 from decimal import Decimal
 from fractions import Fraction
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,13 @@ def test_what_cannot_be_randomized_is_refused() -> None:
         (VECTOR, [[float("nan"), 0.0]], [0], "value nan of"),
         (VECTOR, [[float("inf"), 0.0]], [0], "value inf of .* expected finite numbers"),
         (VECTOR, [bytearray(b"12")], [0], "a bytearray of bytes: expected numbers"),
+        (
+            FREQUENCY,
+            np.array([np.zeros(2), None], dtype=object),
+            [0] * 2,
+            "category array.* of 'f'",
+        ),
+        (GOOD, mmap(-1, 1), [0], "a mmap of bytes: expected numbers"),
         (GOOD, memoryview(b"1"), [0], "a memoryview of bytes: expected numbers"),
         (GOOD, [Decimal("0.5")], [0], r"expected a number, as float\(\) makes"),
         (GOOD, [iter([1])], [0], r"expected a number or a list of them, as list\(\) makes"),

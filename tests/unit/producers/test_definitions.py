@@ -88,7 +88,23 @@ def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
         suggest(file, "latency")
     assert 'kind = "mean"' in suggest(file, "latency", missing=["12 ms"]).text
     forms = ("{},5", "{} ms", "{}%", "1.{:03d},0", "${}.40", "-€ {}", "({})", "<{}", "{}:30")
-    for form in (*forms, "{}.5 ug/m3", "ca. {},5 t a year", "\u0663{}\u066b1"):
+    units = (
+        "{} sq ft",
+        "{}h 1.37m",
+        "PT{}M5S",
+        "0 days 0:{}",
+        "R$ {}",
+        "\u200e{}",
+        "\uff10{}\uff0e5",
+    )
+    for form in (
+        *forms,
+        *units,
+        "{}.5 ug/m3",
+        "ca. {},5 t a year",
+        "approx. {}",
+        "\u0663{}\u066b1",
+    ):
         rows = ['"' + form.format(i) + '"' for i in range(1_500)]
         with row(form), pytest.raises(ValueError, match="1,500 of 1,500 cells are no numbers"):
             suggest(table(tmp_path, "v", *rows), "v")

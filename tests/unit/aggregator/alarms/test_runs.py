@@ -159,6 +159,9 @@ def test_the_series_that_moves_raises_an_alarm_and_those_without_a_baseline_are_
     run = AlarmRun(strict, MOVES)
     assert not any(one.steps for one in take(strict, run))
     assert run.series[0].reason == "its baseline has 3600 reports: expected 4000"
+    key = state_key(reader.store.topic, run.name)
+    reader.store.client.set(key, msgspec.msgpack.encode(run.stored()))
+    assert alarm_answer(strict, MOVES).state == "unwatchable", "as each of its series is"
 
 
 def test_a_run_that_is_resumed_says_the_same(reader: Reader) -> None:

@@ -83,7 +83,8 @@ UNREADABLE = (
     *("redis://db#1", "redis://db?decode_responses=1", "unix://run/redis.sock", "unix:/"),
     *("redis://app:pa/secret@db:6379/0", "redis://app:secret@db:port/0", "http://app:secret@db"),
     *("redis://app:secret@db/prod", "redis://app:secret@db:0", "rediss://app:secret@db/?ssl_x=1"),
-    "redis://app:secret@db/0?ssl_ca_certs=/ca.pem",
+    *("redis://app:secret@db/0?ssl_ca_certs=/ca.pem", "redis://db/-1", "redis://db/1?db=2"),
+    *("redis://db/1_0", "redis://db?protocol=9"),
 )
 
 
@@ -174,8 +175,10 @@ def test_another_kind_of_server_is_named(node: RedisNode, monkeypatch: pytest.Mo
                 assert time.monotonic() - start < 5
     for url, told in (
         ("unix:///nowhere/redis.sock", "no socket of Redis at this path"),
+        (f"unix://{__file__}/0", "no socket of Redis at this path"),
         (f"redis://{node.address},{node.address}/0", "nodes of a Redis Cluster, or one server"),
         (f"redis://nobody:secret@{node.address}/0", "the user or the password"),
+        (f"redis://{node.address}/99999999", "99999999: Redis has no database of this number"),
     ):
         with row(url), pytest.raises(StoreUnreachable, match=told) as refused:
             connect(url)
