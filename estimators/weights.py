@@ -88,7 +88,7 @@ def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
 
 
 def total_weight(policy: str, counts: Counts, facts: LevelFacts) -> float:
-    """Return the sum of the reports' weights, in a unit that is independent of the counts.
+    """Return the sum of the reports' weights, in a unit independent of the counts.
 
     Bounds that hold at all times need weights of single reports that are fixed in advance. The unit
     is the largest standard deviation of one weighted report, over all levels of the metric, in use

@@ -353,7 +353,7 @@ def _stack(error: Exception) -> str:
 
 
 def _pieces(messages: Sequence[Any], trouble: Trouble) -> Iterator[Sequence[Any]]:
-    """Yield messages in pieces that are counted together; suspects are alone."""
+    """Yield messages in pieces to count together; suspects are alone."""
     wall = trouble.culprit.first if trouble.culprit else -1
     is_suspect = messages[0].offset() <= max(trouble.suspect_until, wall)
     if not is_suspect and sum(map(len, messages)) <= PIECE_BYTES:

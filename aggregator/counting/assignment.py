@@ -151,7 +151,7 @@ class Assignment:
         self._consumer.pause([TopicPartition(self._topic, number) for number in numbers])
 
     def resume(self) -> None:
-        """Fetch the partitions that were paused while Redis was unreachable."""
+        """Fetch the partitions paused while Redis was unreachable."""
         for owned in self.owned.values():
             if owned.is_counting:
                 self._consumer.resume([TopicPartition(self._topic, owned.number)])

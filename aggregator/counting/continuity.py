@@ -75,7 +75,7 @@ class KnownProgress:
 
     @property
     def metadata(self) -> str:
-        """The metadata that is stored with Kafka's committed offset."""
+        """The metadata stored with Kafka's committed offset."""
         vanished = f" vanished={self.vanished}" if self.vanished else ""
         by = f" deployment={self.deployment} at={self.at}" if self.deployment else ""
         return f"dither begin={self.begin} topic={self.topic_id}{vanished}{by}"

@@ -235,7 +235,7 @@ class Worker:
 
 
 def _next_commit_time(due: float, now: float, interval: float) -> float:
-    """Return when to commit next, after a commit that was due at `due` and is done now.
+    """Return when to commit next, after the commit due at `due` is done.
 
     Commits follow the interval, but counting gets at least half of the time:
 

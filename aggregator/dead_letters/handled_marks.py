@@ -1,4 +1,4 @@
-"""A bitmap in Redis of the dead letters that were replayed or dropped."""
+"""A bitmap in Redis of the replayed or dropped dead letters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LETTERS_PER_BITMAP = 1 << 16
 
 
 class Marked(Container[MessagePosition]):
-    """The positions that were marked when it was read."""
+    """The positions marked when it was read."""
 
     def __init__(self, chunks: Mapping[tuple[int, int], bytes]) -> None:
         self._chunks = chunks

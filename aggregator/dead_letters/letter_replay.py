@@ -57,7 +57,7 @@ class _ReplayedMessage:
 
 
 class Forecast:
-    """Forecasts what the workers would do with dead letters that are sent again, in order.
+    """Forecasts the workers' treatment of dead letters sent again, in order.
 
     It counts them like a worker with the same definitions, from the stored watermarks.
 

@@ -115,7 +115,7 @@ class DeadLetter:
 
     @property
     def identity(self) -> int:
-        """A hash that is the same for all letters of one original."""
+        """A hash that all letters of one original share."""
         return hash((self.topic, self.origin, self.key, self.value))
 
     @property

@@ -65,7 +65,7 @@ class LetterKind:
 
 
 class Selection:
-    """The selected dead letters that were not replayed or dropped, counted while iterating.
+    """The selected dead letters, not yet replayed or dropped, counted while iterating.
 
     Attributes
     ----------

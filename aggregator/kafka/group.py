@@ -19,7 +19,7 @@ class GroupWatch:
         self._client: AdminClient | None = None
 
     def __call__(self, partitions: Iterable[int]) -> list[int] | None:
-        """Return the unassigned ones of `partitions`, ascending; None if that is unknown."""
+        """Return the unassigned ones of `partitions`, ascending; None if unknown."""
         group, topic = self._settings.aggregate.group, self._settings.topics.reports
         if self._client is None:
             config = clients.admin_properties(self._settings)

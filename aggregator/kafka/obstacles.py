@@ -104,7 +104,7 @@ def skipped_spans(owner: Mapping[str, str]) -> list[tuple[int, int]]:
 def unskipped_ranges(
     begin: int, end: int, passed: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the stretches [start, stop) of [begin, end) that were not skipped.
+    """Yield the unskipped stretches [start, stop) of [begin, end).
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ TAKEN_ERRORS = (errno.EADDRINUSE, errno.EACCES)
 
 
 def refuse_taken(host: str, port: int, choose: str = "--port, or serve.port") -> None:
-    """Refuse a port that is taken, before a server is started on it.
+    """Refuse a taken port before a server is started on it.
 
     Parameters
     ----------

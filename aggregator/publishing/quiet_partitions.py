@@ -44,7 +44,7 @@ class Beat(NamedTuple):
 
 @dataclasses.dataclass
 class Sent:
-    """A heartbeat that was sent.
+    """A sent heartbeat.
 
     Attributes
     ----------

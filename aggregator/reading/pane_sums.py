@@ -304,7 +304,7 @@ class PaneSums:
         raise error
 
     def missing_panes(self) -> list[str]:
-        """Return messages about panes that are still missing, one per metric."""
+        """Return messages about panes still missing, one per metric."""
         for name, (number, key, _) in [*self._missing.items()]:
             span = PaneSpan(key.grain, key.start, key.start + 1)
             is_counted = bool(self.store.panes.find([(number, key.metric, span)]))
@@ -313,7 +313,7 @@ class PaneSums:
         return [str(error) for _, _, error in self._missing.values()]
 
     def count_reports(self, metric: Metric, key: str, partitions: Sequence[int]) -> int:
-        """Return the number of reports that were ever counted under a key.
+        """Return the number of reports ever counted under a key.
 
         Parameters
         ----------

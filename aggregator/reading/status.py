@@ -51,7 +51,7 @@ class MetricStatus(msgspec.Struct, frozen=True):
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
-    """The progress of a partition: messages that are not counted yet, and lost offsets.
+    """The progress of a partition: uncounted messages, and lost offsets.
 
     `lag` is null where Kafka does not say where the log ends. `reason` is why it is halted;
     `counting` whether a worker has committed it lately, by Redis's clock, and it is not halted;

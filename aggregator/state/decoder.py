@@ -66,7 +66,7 @@ class Message(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Rejection:
-    """A message that was not counted, and the reason."""
+    """An uncounted message, and the reason."""
 
     message: Message
     reason: str

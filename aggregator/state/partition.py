@@ -65,7 +65,7 @@ class Partition:
         self._keys = {name: counted_keys(metric) for name, metric in metrics.items()}
 
     def restore(self, key: PaneKey, pane: Pane) -> None:
-        """Add an open pane that was committed before, maybe for another partition."""
+        """Add an open pane committed before, maybe for another partition."""
         self.panes[key], pane.committed_bytes = pane, 0
         self._note_end(key, pane)
         self._note_committed(pane)
@@ -129,7 +129,7 @@ class Partition:
         return self._keys[metric][number - 1 if number else 0]
 
     def _fresh(self, messages: list[Message]) -> list[Message]:
-        """Return the messages that were not counted before, each offset once, in order."""
+        """Return the uncounted messages, each offset once, in order."""
         message_offsets = [message.offset() for message in messages]
         offsets = np.fromiter(message_offsets, np.int64, len(messages))
         if not offsets.size or (offsets[0] >= self.next_offset and (np.diff(offsets) > 0).all()):

@@ -250,7 +250,7 @@ def _check_answer(url: str) -> None:
 
 
 def _name_server(kind: str, scheme: str, *addresses: tuple[str, int]) -> None:
-    """Raise an error if other kinds of servers answer at all addresses than those of a URL."""
+    """Raise an error if all addresses have other kinds of servers than a URL's."""
     has_tls = scheme == "rediss"
     servers = [server for address in addresses if (server := identify_server(*address))]
     if not servers or ServerKind(kind, has_tls) in servers:

@@ -299,7 +299,7 @@ def pane(redis_key: str, key: PaneKey, value: bytes, metric: Metric) -> Counts:
 
 
 def open_round(key: str, value: bytes, metric: Metric) -> Round:
-    """Return the round of a minimum or maximum that is open, or was the last one.
+    """Return the open or last round of a minimum or maximum.
 
     Parameters
     ----------

@@ -179,7 +179,7 @@ class PartitionProgress:
 
 @dataclasses.dataclass(frozen=True)
 class TopicProgress:
-    """The progress of all partitions, and the weight policies that were set."""
+    """The progress of all partitions, and the set weight policies."""
 
     partitions: dict[int, PartitionProgress]
     policies: dict[str, str]

@@ -20,7 +20,7 @@ def tag(topic: str, partition: int) -> str:
 
 
 def partitions_key(topic: str) -> str:
-    """Return the key of the set of all partitions of a topic that were ever counted."""
+    """Return the key of the set of all partitions of a topic ever counted."""
     return f"dither:{topic}:partitions"
 
 

@@ -58,7 +58,7 @@ class Store(Commands):
         self.client.close()
 
     def partitions(self) -> list[int]:
-        """Return all partitions that were ever counted, ascending."""
+        """Return all partitions ever counted, ascending."""
         return parsing.partitions(self._partitions_key, self.members(self._partitions_key))
 
     def overview(self) -> TopicProgress:

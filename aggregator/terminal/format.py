@@ -167,7 +167,7 @@ def _distribution(shown: Shown) -> list[str]:
 
 
 def _search_round(shown: Shown) -> list[str]:
-    """Return lines on the round that is open."""
+    """Return lines on the open round."""
     return search_lines(shown.window)
 
 

@@ -35,7 +35,7 @@ class CommitTrace:
         self._sums = dict.fromkeys((MESSAGE_COUNT, REPORT_COUNT, REFUSED_COUNT, BYTES_WRITTEN), 0)
 
     def begin(self, step: str) -> Span:
-        """Begin a step; a step that is not ended is dropped."""
+        """Begin a step; an unended step is dropped."""
         if self._root is None:
             self._root = self._tracer.begin("commit", self._about)
         if self._steps >= MAX_STEPS:

@@ -13,7 +13,7 @@ Attributes = Mapping[str, str | int | float]
 
 
 class Span:
-    """A span that is not recorded."""
+    """An unrecorded span."""
 
     def put(self, attributes: Attributes) -> None:
         """Add attributes."""

@@ -12,7 +12,7 @@ BASELINE_BETS = 2 * BASELINE_TILTS.size
 
 
 def smallest_shift(detector: Detector, panes: int | None = None) -> float | None:
-    """Return the move that is detected within some panes with a probability of about 90%.
+    """Return the move detected within some panes with a probability of about 90%.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ class Side(NamedTuple):
 
 
 def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
-    """Return a difference of frequencies that is rejected as too small, or -1.
+    """Return a difference of frequencies rejected as too small, or -1.
 
     The tail is to be compared with p less STATEMENTS_SHARE of it.
 

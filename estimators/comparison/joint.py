@@ -135,7 +135,7 @@ def anytime(
 
 
 def _evidence(mixture: mixtures.Mixture, log_p: float) -> Floats:
-    """Return ln M for equal means; tilts are for the limit and for what was observed."""
+    """Return ln M for equal means; tilts are for the limit and for the observed sums."""
     ones = np.ones_like(mixture.first.observed)
     difference = mixture.first.observed + mixture.second.observed
     variance = mixture.first.variance() + mixture.second.variance()
@@ -178,7 +178,7 @@ def _sides(a: Arm, b: Arm, of_a: Law, of_b: Law) -> tuple[_Side, _Side]:
 
 
 def _p_value(side: _Side, beta: float) -> Floats:
-    """Return a p-value, for both sides, of a sum of means that is at most 0."""
+    """Return a two-sided p-value of a sum of means at most 0."""
     p_value, gamma = np.ones_like(side.first_observed), beta
     for _ in range(3):
         chance = fixed.log_chance(side.sums(gamma), math.log((1 - NUISANCE_SHARE) / 2 * gamma))
@@ -227,7 +227,7 @@ def _is_below(margin: Callable[[float], float], distance: float, share: float) -
 
 
 def difference_noise(a: Noise | None, b: Noise | None) -> Noise | None:
-    """Return the noise of S_A - S_B: that of both, whose bounds are those of either sign.
+    """Return the noise of S_A - S_B: of both sums, with the same bounds for either sign.
 
     None if the users' own values determine a law, or the two have no common grid.
     """

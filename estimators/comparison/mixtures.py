@@ -226,7 +226,7 @@ class Mixture(NamedTuple):
 
 
 def lower_limit(mixture: Mixture, log_p: float) -> Floats:
-    """Return a sum of means x + y that is rejected as too small, now or before, or -2.
+    """Return a sum of means x + y rejected as too small, now or before, or -2.
 
     `log_p`: ln p, the failure probability over all times.
     """
@@ -241,7 +241,7 @@ def lower_limit(mixture: Mixture, log_p: float) -> Floats:
 
 
 def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
-    """Return a ratio of means origin + theta that is rejected as too small, now or before, or 0.
+    """Return a ratio of means origin + theta rejected as too small, now or before, or 0.
 
     The pair of means decides, and not the ratio: M is the same for all ratios.
 

@@ -87,7 +87,7 @@ class _Pair:
         self.log_parts = cells.log_berry_esseen(low, high)
 
     def lower_side(self, fourier: FourierRemainders) -> LowerSide:
-        """Return a sum of means that is rejected as too small, with all smaller ones, or -2.
+        """Return a sum of means rejected as too small, with all smaller ones, or -2.
 
         As in :func:`.cells.limits_in_all_cells`, a cell that cannot decide has no Fourier integral.
         `fourier`: of the cells.
@@ -140,7 +140,7 @@ class _Pair:
         return value, np.where(fixed, a.slope, b.slope)
 
     def lower_limit(self, chosen: RowIndices, cost: Floats) -> Floats:
-        """Return the largest delta that is found to be rejected, or the least of the boxes.
+        """Return the largest rejected delta found, or the least of the boxes.
 
         `chosen`, shape (k,): cells; `cost`, shape (k,): what the gain has to exceed K by. The
         largest K is concave in delta, so that Newton's method comes from below.

@@ -104,7 +104,7 @@ class CoordinateNoise:
 def mean_and_noise(
     mechanism: RankedDirections, table: Counts, shares: Floats, question: Question, total: float
 ) -> tuple[Floats, CoordinateNoise, float, float]:
-    """Return the mean vector in the unit ball, its noise, and what can move it beyond.
+    """Return the mean vector in the unit ball, its noise, failure probability and rounding.
 
     Returns `mean`, shape (d,); `noise`; `failure`: the probability that the noise is larger than
     that; `slack`: what rounding can move the mean by.

@@ -105,7 +105,7 @@ class Mechanism(ABC):
 
     @property
     def public_constants(self) -> dict[str, Any]:
-        """Public constants that were computed with floating point, as for JSON.
+        """Public constants computed with floating point, as for JSON.
 
         The revision contains them, so that a device and a reader cannot disagree without a sign.
         """

@@ -203,7 +203,7 @@ def check_sent(attributes: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def check_declared(attributes: Mapping[str, object], declared: Sequence[str]) -> None:
-    """Raise ValueError for an attribute that is not declared."""
+    """Raise ValueError for an undeclared attribute."""
     for name in attributes:
         if name not in declared:
             raise ValueError(f"attribute {name!r}: expected {nearest(name, declared)}")

@@ -110,7 +110,7 @@ class DenyRule:
 
     @functools.cached_property
     def _folded(self) -> tuple[frozenset[str], list[re.Pattern[str]]]:
-        """The strings, and what matches a pattern without going back."""
+        """The strings, and the matchers of patterns, without backtracking."""
         globs = [
             fnmatch.translate(folded(pattern).replace("[", "[[]")) for pattern in self.patterns
         ]

@@ -115,7 +115,7 @@ class LocalMetric(ReportedMetric):
         self._check_attributes()
 
     def _check_attributes(self) -> None:
-        """Reject attributes that are not declared, and a `by_pane` that is not of whole panes."""
+        """Reject undeclared attributes, and a `by_pane` that is not a multiple of `pane`."""
         if self.by and self.memoized:
             self.refuse("by", "none for a memoized metric: they would help to link its answers")
         if len(set(self.by)) < len(self.by) or len(self.by) > MOST_ATTRIBUTES:

@@ -9,7 +9,7 @@ LOST_REPORTS = (
 
 
 class DeliveryError(RuntimeError):
-    """Raised for reports that are not acknowledged by a `receiver`: Kafka or a gateway, and where.
+    """Raised for reports without a `receiver`'s acknowledgement: Kafka's or a gateway's, and where.
 
     Attributes
     ----------

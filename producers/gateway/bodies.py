@@ -58,7 +58,7 @@ class Times:
     past: float = math.inf
 
     def check(self, time_ms: int) -> None:
-        """Raise ReportError for a time that is too far from now; 0 stands for Kafka's timestamp."""
+        """Raise ReportError for a time too far from now; 0 stands for Kafka's timestamp."""
         seconds_ahead = time_ms / 1000 - clock.time()
         for reason, where, away, limit in (
             ("future", "future", seconds_ahead, self.future),

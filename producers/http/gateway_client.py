@@ -94,7 +94,7 @@ class _Response(http.client.HTTPResponse):
 
 
 class GatewayClient:
-    """Requests to one gateway, over one connection that is kept open: one at a time.
+    """Requests to one gateway, one at a time, over one connection kept open.
 
     Parameters
     ----------

@@ -127,7 +127,7 @@ def close_batch(
 def insert(
     database: sqlite3.Connection, metric: str, payload: bytes, key: bytes, reports: int
 ) -> None:
-    """Add a batch to those that wait for the gateway.
+    """Add a batch to the waiting ones.
 
     Parameters
     ----------

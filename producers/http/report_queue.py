@@ -149,7 +149,7 @@ class ReportQueue:
             self._make_room(database)
 
     def drop(self, metric: str, reports: int) -> None:
-        """Count reports of a metric that were dropped before they were taken."""
+        """Count a metric's reports dropped before they were taken."""
         with self.file.transaction() as database:
             count(database, metric, "dropped", reports)
 

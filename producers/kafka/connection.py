@@ -162,7 +162,7 @@ class Connection(Closing):
             reporter.send_aged()
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Close the reporters that are still open, in `timeout` seconds each, and stop the thread.
+        """Close the open reporters, in `timeout` seconds each, and stop the thread.
 
         A second call waits for one that another thread has begun, and ends as that one does.
 

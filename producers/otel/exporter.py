@@ -231,7 +231,7 @@ class DitherMetricExporter(MetricExporter):
         return True
 
     def _drop(self, name: str, data: list[Data], reason: str, detail: str) -> None:
-        """Count data points that are dropped; log the first of an instrument and reason."""
+        """Count dropped data points; log the first of an instrument and reason."""
         with self._counting:
             is_new = (name, reason) not in self._dropped
             self._dropped[name, reason] += len(points_of(data))
@@ -266,7 +266,7 @@ class ExportedIncreases:
         self._forked()
 
     def check(self, exported: Mapping[str, list[Data]]) -> None:
-        """Refuse an export with an increase that was exported before; remember its end otherwise.
+        """Refuse an export with an already exported increase; otherwise remember its end.
 
         A reader's intervals follow each other. One that ends before the last one does is that of a
         clock which was set back.

@@ -282,7 +282,7 @@ def read_values(
 def read_numbers(
     cells: Sequence[str], location: str, missing: frozenset[str], decimal: str
 ) -> NDArray[np.float64]:
-    """Return cells as numbers: NaN for a missing one, infinity for one that is no finite number.
+    """Return cells as numbers: NaN for a missing one, infinity for any but a finite number.
 
     Raise ValueError if `decimal` is "?" and all points may separate thousands.
 

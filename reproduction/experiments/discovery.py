@@ -103,7 +103,7 @@ def _split(places: NDArray[np.intp], width: int) -> tuple[list[int], list[int]]:
 
 
 def one_run(epsilon: float, seed: int) -> tuple[dict[str, float], list[set[str]]]:
-    """Return the strings' frequencies over phi; what Dither finds, PEM, and PEM proves.
+    """Return the strings' frequencies over phi; strings that Dither and PEM find and PEM proves.
 
     Parameters
     ----------

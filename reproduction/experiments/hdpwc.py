@@ -75,7 +75,7 @@ def bins_of(paid: Floats) -> NDArray[np.int64]:
 
 
 def central_demands(bins: NDArray[np.int64], number: int, rng: np.random.Generator) -> Floats:
-    """Return demands that are laxest in the middle bins.
+    """Return demands, laxest in the middle bins.
 
     For twelve bins the paper's law: ln epsilon = -abs(i - 6.5) + uniform on [-3, 3], i from 1.
     Other numbers of bins are stretched to the same ends.

@@ -1,4 +1,4 @@
-"""`dither ledger`: the budget that a device has spent, and what remains."""
+"""`dither ledger`: the budget that a device has spent, and the rest."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def _describe_slices(name: str, slicing: Slicing) -> str:
 
 
 def _describe_longest_strings(metric: LocalMetric) -> str:
-    """Return a line on strings that are too long to be discovered."""
+    """Return a line on strings too long to be discovered."""
     layout = metric.require_discovery().layout
     return (
         f"discovers  {metric.name}: strings whose code words have at most {layout.depths[-1]} bits "

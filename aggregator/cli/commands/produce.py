@@ -218,7 +218,7 @@ def _drop_late_rows(metric: Metric, population: Population, late: int) -> Popula
 
 
 def _describe_old_rows(settings: Settings, population: Population) -> str:
-    """Return a warning about rows that are too old for these settings; else empty."""
+    """Return a warning about rows too old for these settings; else empty."""
     past, now = settings.aggregate.past, int(1000 * time.time())
     old = int((population.time_ms < now - milliseconds(past)).sum())
     if not old:

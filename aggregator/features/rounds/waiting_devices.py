@@ -40,7 +40,7 @@ class Waiting:
         self._due = self._clock() + FIRST_MESSAGE_SECONDS
 
     def due(self) -> str | None:
-        """Return the message that is due, if any."""
+        """Return the due message, if any."""
         if self._clock() < self._due:
             return None
         self._due = self._clock() + REPEAT_MESSAGE_SECONDS

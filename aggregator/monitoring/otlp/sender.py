@@ -43,7 +43,7 @@ class ThrottledExporterLog(logging.Handler):
         self._logged_at: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log an error that was not logged within the last minute."""
+        """Log an error, unless it was logged within the last minute."""
         now = time.monotonic()
         if now - self._logged_at.get(str(record.msg), -REPEAT_SECONDS) >= REPEAT_SECONDS:
             self._logged_at[str(record.msg)] = now

@@ -24,7 +24,7 @@ STOP_SECONDS = 3.0
 
 
 class RecordedSpan(Span):
-    """A span that is sent when it ends."""
+    """A span sent when it ends."""
 
     def __init__(self, span: OpenTelemetrySpan) -> None:
         self._span = span

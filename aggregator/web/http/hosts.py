@@ -25,7 +25,7 @@ WITHOUT_DOT = r"[^.]+"
 
 
 class ExpectedHosts:
-    """Middleware: refuses requests for hosts that are not expected.
+    """Middleware: refuses requests for unexpected hosts.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ class ProtectiveHeaders:
 
 
 class AddressLimit:
-    """Middleware: refuses an address that is too long, before it is parsed.
+    """Middleware: refuses too long an address before it is parsed.
 
     What an address costs grows with its length, and all requests share the loop that reads it.
     """

@@ -336,4 +336,4 @@ def _run(app: ASGIApp, scope: Scope) -> None:
 
 
 async def _never(*_: Any) -> Any:
-    """Stands for messages that are never sent."""
+    """Stands for messages never sent."""

@@ -229,7 +229,7 @@ def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
 
 
 class SingleNumberBounds:
-    """Bounds of one number that was chosen before looking: F at an edge, or a quantile.
+    """Bounds of one number chosen before looking: F at an edge, or a quantile.
 
     Theorem 5 of docs/proofs/distributions.md.
     """

@@ -94,7 +94,7 @@ def cumulated(mass: Floats) -> Floats:
 
 
 def clipped_masses(haar: Tree, bins: int) -> Tree:
-    """Return masses that are at least 0: each Haar sum is clipped to the mass of its node.
+    """Return masses of at least 0: each Haar sum is clipped to the mass of its node.
 
     `bins`: bins from here on have no mass.
     """

@@ -49,7 +49,7 @@ def fixed_deviation(ratio: Floats, tail: float) -> Floats:
 
 @functools.lru_cache(maxsize=256)
 def _bentkus_table(tail: float) -> Floats:
-    """Return the entries that were computed so far; NaN for the others."""
+    """Return the entries computed so far; NaN for the others."""
     return np.full(RATIO_CELLS, np.nan)
 
 

@@ -129,7 +129,7 @@ class RepeatedSigns(ReportedSigns):
 
 
 class FlippedSigns(ReportedSigns):
-    """Signs that are flipped with probability T / 2^64, one integer threshold T a level.
+    """Signs flipped with probability T / 2^64, one integer threshold T a level.
 
     `epsilons`: the epsilon of one sign, per level. `flips`: T, per level; `flip`, shape (levels,):
     T / 2^64, the probability of a flip: q, and 1 - p; `contrast`, shape (levels,): a = 1 - 2 T /

@@ -1,4 +1,4 @@
-"""Checks and counts reports that are one symbol each."""
+"""Checks and counts reports of one symbol each."""
 
 from __future__ import annotations
 
