@@ -47,7 +47,7 @@ class _Side(NamedTuple):
     share: float = NUISANCE_SHARE / 2
 
     def sums(self, beta: float) -> fixed.SumPair:
-        """Return the sums, with an interval for the mean of X that has its share of beta a side."""
+        """Return the sums, with an interval for X's mean at its share of beta a side."""
         first_interval = interval(self.first, self.first_observed, math.log(self.share * beta))
         return fixed.SumPair(*self[:4], first_interval)
 
