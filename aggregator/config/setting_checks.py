@@ -42,7 +42,7 @@ SHORTEST_MS = {
 }
 SMALLEST_VALUES = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 0}
 BROKERS_CHOICE = ("topics.replication", -1)
-SKIPPED_PLACE = re.compile(r"(\d{1,9}):(\d{1,18})")
+SKIPPED_OFFSETS = re.compile(r"(\d{1,9}):(\d{1,18})(?:-(\d{1,18}))?")
 SUBJECT_NAMINGS = ("topic", "record", "topic_record")
 ALLOWED_CHOICES = {"aggregate.on_gap": ("stop", "skip"), "schemas.naming": SUBJECT_NAMINGS}
 GROUP_PROTOCOL = "kafka.group.protocol"
@@ -70,7 +70,7 @@ def check(key: str, value: Any) -> None:
             )
     elif key == "aggregate.skip":
         for text in value:
-            parse_place(text)
+            parse_skipped(text)
     elif key in GROUPING_SETTINGS:
         parse_groupings(value)
     elif key == "publish.since":
@@ -141,8 +141,8 @@ def publish_since_ms(text: str) -> int:
         raise ValueError("a time such as 2013-01-31 or 2013-01-31T17:00:00Z") from None
 
 
-def parse_place(text: str) -> tuple[int, int]:
-    """Return the partition and the offset of an item of `aggregate.skip`.
+def parse_skipped(text: str) -> tuple[int, range]:
+    """Return the partition and the offsets of an item of `aggregate.skip`.
 
     Raises
     ------
@@ -151,13 +151,13 @@ def parse_place(text: str) -> tuple[int, int]:
 
     Examples
     --------
-    >>> parse_place("3:8812")
-    (3, 8812)
+    >>> parse_skipped("3:8812"), parse_skipped("3:8812-9000")
+    ((3, range(8812, 8813)), (3, range(8812, 9001)))
     """
-    match = SKIPPED_PLACE.fullmatch(text)
+    match = SKIPPED_OFFSETS.fullmatch(text)
     if match is None:
-        raise ValueError("places as PARTITION:OFFSET, as in 3:8812")
-    return int(match[1]), int(match[2])
+        raise ValueError("places as PARTITION:OFFSET or PARTITION:FIRST-LAST, as in 3:8812-9000")
+    return int(match[1]), range(int(match[2]), int(match[3] or match[2]) + 1)
 
 
 def parse_groupings(texts: Sequence[str]) -> dict[str, list[tuple[str, ...]]]:

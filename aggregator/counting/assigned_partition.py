@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from aggregator.clock import SYSTEM_CLOCK, Clock
-from aggregator.config.setting_checks import parse_place
+from aggregator.config.setting_checks import parse_skipped
 from aggregator.config.settings import Aggregate
 from aggregator.counting.continuity import VANISHED_FIELD, KnownProgress, Mark
 from aggregator.counting.measurements import Measurements
@@ -257,7 +257,7 @@ class AssignedPartition:
             trouble.probe = None
             log.warning("kafka error", partition=self.number, offset=base, error=why)
         stall.times += 1
-        is_listed = any(parse_place(text)[0] == self.number for text in self.settings.skip)
+        is_listed = any(parse_skipped(text)[0] == self.number for text in self.settings.skip)
         if not (is_listed or stall.is_lasting(now)):
             return
         probe = trouble.probe

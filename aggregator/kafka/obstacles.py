@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from aggregator.config.setting_checks import parse_place
+from aggregator.config.setting_checks import parse_skipped
 from producers.kafka.kafka_errors import REFUSAL_CODES
 
 HALT_SECONDS = 20.0
@@ -65,8 +65,8 @@ class Obstacle:
     def is_skippable(self, partition: int, skip: Iterable[str]) -> bool:
         """Return whether the settings name it."""
         return any(
-            number == partition and self.first <= offset <= self.end
-            for number, offset in map(parse_place, skip)
+            number == partition and self.first < offsets.stop and offsets.start <= self.end
+            for number, offsets in map(parse_skipped, skip)
         )
 
 

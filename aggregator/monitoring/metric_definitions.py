@@ -116,7 +116,8 @@ LAST_UPDATE = Exported(
     "When the last counted report of the metric reached Kafka.",
 )
 EVENT_TIME = Exported(
-    "dither_event_time_timestamp_seconds{metric}", "Latest counted event time of the metric."
+    "dither_event_time_timestamp_seconds{metric}",
+    "Latest event time that the metric's reports or heartbeats have reached.",
 )
 CATEGORIES_LEFT_OUT = Exported(
     "dither_categories_left_out{metric}",

@@ -40,8 +40,8 @@ COUNTED_OUTCOMES = ("accepted", "duplicate")
 class MetricStatus(msgspec.Struct, frozen=True):
     """A metric's reports by outcome; accepted ones a second, null until it was read twice.
 
-    `event_time` is the latest that was counted (null for a minimum or maximum, whose answers are of
-    no time), `updated` when the last report reached Kafka.
+    `event_time` is the latest that reports or heartbeats reached (null for a minimum or maximum,
+    whose answers are of no time), `updated` when the last report reached Kafka.
     """
 
     outcomes: dict[str, int]

@@ -21,7 +21,7 @@ from estimators.errors import DefinitionError, shortened
 from estimators.metrics.categories import ANSWERING_MECHANISM, OPEN_VOCABULARY
 from estimators.metrics.loading import define
 from estimators.metrics.metric import Metric
-from producers.populations.csv_files import positions, read_table
+from producers.populations.csv_files import positions, read_table, visible
 from producers.populations.far_values import far_numbers, is_far
 from producers.populations.suggested_ranges import (
     MIDDLE_QUANTILE,
@@ -204,9 +204,12 @@ def suggest(
         values = [cells[row] for row in np.flatnonzero(used).tolist()]
         if words := sorted({*MISSING_TEXTS, "-", "?", "n/a", "none"}.intersection(values)):
             notes.append(f"strings: {words} count like any others; --missing TEXT leaves one out")
-        forms = {unicodedata.normalize("NFC", value) for value in values}
+        forms = {unicodedata.normalize("NFC", visible(value)) for value in values}
         if variants := len({*values}) - len(forms):
-            notes.append(f"strings: {variants:,} differ from others in their Unicode form alone")
+            notes.append(
+                f"strings: {variants:,} differ from others in their Unicode form or invisible "
+                "characters alone"
+            )
         keys |= _vocabulary(values, location, categories, list_all=list_categories, is_open=is_open)
         if keys["categories"] == OPEN_VOCABULARY and not is_open:
             shown = [*dict.fromkeys(values)]

@@ -23,7 +23,7 @@ from aggregator.terminal.format import table
 from aggregator.terminal.options import defined_metrics, opened_store, settings_options
 from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import from_iso, iso
-from estimators import LocalMetric, Metric, TrustedMetric
+from estimators import LocalMetric, Metric, SearchMetric, TrustedMetric
 from estimators.metrics.attributes import Slicing
 from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
 
@@ -129,7 +129,8 @@ def _read_counts(
         reports = overview.outcomes()[metric.name, "accepted"]
     else:
         reports = reader.read(described).reports
-    event_ms = event_time(described.watermarks)
+    is_search = isinstance(metric, SearchMetric)  # its answers are of no time
+    event_ms = None if is_search else event_time(described.watermarks)
     return {
         "reports": reports,
         "refused": left_out.refused,

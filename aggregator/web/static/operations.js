@@ -40,7 +40,7 @@ export class Operations {
       counted: tile("Reports counted"),
       lag: tile("Lag", h("dd", {class: "drawing", "aria-hidden": "true"}, this.columns)),
       dead: tile("Dead letters", this.reasons),
-      time: tile("Newest event"),
+      time: tile("Event time reached"),
     };
     element.append(h("dl", {}, Object.values(this.tiles).map((one) => one.element)));
     setInterval(() => this.#ages(), 1000);

@@ -70,6 +70,8 @@ def test_a_maximum_is_found_each_device_answers_once_and_what_is_decided_stays(
     shown: Any = as_json(searching.dither("estimate", "longest", "--json"))
     assert shown["search"]["bisection"] == list(FOUND)
     assert shown["search"]["threshold"] is None
+    listed: Any = as_json(searching.dither("metrics", "--json"))
+    assert {row["event_time"] for row in listed if row["metric"] == "longest"} == {None}
     lines = searching.dither("estimate", "longest").stdout
     assert "certified  at least 44 minutes, with probability 99.9999%" in lines
 

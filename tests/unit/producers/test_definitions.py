@@ -131,7 +131,10 @@ def test_strings_become_categories_only_if_somebody_says_so(tmp_path: Path) -> N
     assert defined(tmp_path, named.text).category_names == ("x", 'B"6')
     opened = suggest(file, "c", is_open=True)
     assert "Zürich" not in opened.text
-    assert "strings: 1 differ from others in their Unicode form alone" in opened.notes
+    file = table(tmp_path, "c", "e\u0301", "e\u200b", "\xe9", "e")
+    assert "strings: 2 differ from others in their Unicode form" in "".join(
+        suggest(file, "c", is_open=True).notes
+    )
 
 
 def test_a_pane_has_the_reports_that_a_step_of_the_history_needs(tmp_path: Path) -> None:

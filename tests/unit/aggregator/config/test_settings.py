@@ -136,7 +136,7 @@ UNUSABLE: list[tuple[str, object, str]] = [
     ("aggregate.deadletter_ratio", 1.0, "a share from 0"),
     ("aggregate.deadletter_ratio", -0.1, "a share from 0"),
     ("aggregate.deadletter_consecutive", -1, "a number of 0 or more"),
-    ("aggregate.skip", ["8812"], "places as PARTITION:OFFSET, as in 3:8812"),
+    ("aggregate.skip", ["8812"], "places as PARTITION:OFFSET or PARTITION:FIRST-"),
     ("gateway.rate_limit", "lots", "a rate such as 100/sec"),
     ("serve.cors_origins", "app", "origins as browsers send"),
     ("serve.cors_origins", ["https://a.example", "https://a.example/"], "origins as browsers send"),
