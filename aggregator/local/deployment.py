@@ -140,15 +140,15 @@ class LocalDeployment:
             time.sleep(LOOK_SECONDS)
         raise DitherError(f"the HTTP server does not answer at {self.url}")
 
-    def wait_until_counted(self, give_up: threading.Event) -> int:
-        """Wait until workers have counted the whole log; return how many messages they have not.
+    def wait_until_counted(self, give_up: threading.Event) -> str:
+        """Wait until workers have counted the whole log; return what they have not, or "".
 
         Parameters
         ----------
         give_up : threading.Event
             Ends the wait. So does a standstill of 20 seconds.
         """
-        log, best = KafkaLog(self.settings), sys.maxsize
+        log, best = KafkaLog(self.settings), float("inf")
         deadline = time.monotonic() + LEAVE_SECONDS
         with self._store() as store:
             while True:
@@ -160,8 +160,10 @@ class LocalDeployment:
                 lag = best if ends.unknown else sum(map(int, filter(None, lags)))
                 if lag < best:
                     best, deadline = lag, time.monotonic() + LEAVE_SECONDS
-                if not lag or time.monotonic() > deadline or give_up.wait(LOOK_SECONDS):
-                    return lag
+                if not lag:
+                    return ""
+                if time.monotonic() > deadline or give_up.wait(LOOK_SECONDS):
+                    return f"{lag} messages were not counted, and are lost"
 
     def _kafka(self) -> str:
         settings = self.settings

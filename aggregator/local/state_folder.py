@@ -18,12 +18,12 @@ from aggregator.kafka.obstacles import SKIPPED_FIELD
 from aggregator.local.embedded import EmbeddedRedis
 from aggregator.state.definition_history import cleared_history
 from aggregator.storage.progress import TORN, UNSET
-from aggregator.storage.redis_keys import handled_key, tag
+from aggregator.storage.redis_keys import handled_key, publisher_key, tag
 from aggregator.storage.store import Store
 
 LOCK_NAME = "dither.lock"
 LOCK_SECONDS = 3.0
-"""How long a Redis may take to end after its `dither up` was killed."""
+"""How long a Redis and its guard may take to end after their `dither up`."""
 LOOK_SECONDS = 0.05
 LEAST_DESCRIPTOR = 10
 """A shell closes smaller ones."""
@@ -83,8 +83,9 @@ class StateFolder:
 def begin_new_log(store: Store, settings: Settings) -> int:
     """Let workers count an empty log from its beginning, beside the counts of earlier logs.
 
-    Call it while nothing uses the store. What was counted on another Kafka is left alone, and a
-    partition whose last commit was applied only in part stays halted.
+    Call it while nothing uses the store. The publisher publishes no event again. What was counted
+    on another Kafka is left alone, and a partition whose last commit was applied only in part stays
+    halted.
 
     Returns
     -------
@@ -103,6 +104,10 @@ def begin_new_log(store: Store, settings: Settings) -> int:
         store.ask([("HSET", f"{tag(store.topic, number)}:owner", *words)])
         uncounted += missing
     client: Any = store.client
+    position = f"{publisher_key(store.topic)}:position"
+    for field in client.hkeys(position):
+        if field.isdigit():  # a partition of the estimates topic, whose events are not due again
+            client.hset(position, field, 0)
     for key in client.scan_iter(f"{handled_key(settings.topics.deadletters, '')}*"):
         client.unlink(key)
     return uncounted

@@ -79,7 +79,7 @@ def up(settings: Settings, workers: int, port: int | None, folder: Path | None) 
     if folder is not None and "redis.url" in settings.sources:
         raise click.UsageError("--folder is for the embedded Redis, and the settings name another")
     searches = any(isinstance(metric, SearchMetric) for metric in defined.values())
-    left = 0
+    lost = ""
     with contextlib.ExitStack() as stack:
         kept = None if folder is None else stack.enter_context(StateFolder(folder))
         local = LocalDeployment(settings, workers, searches=searches, folder=kept)
@@ -98,11 +98,12 @@ def up(settings: Settings, workers: int, port: int | None, folder: Path | None) 
             deployment.check()
         stop.clear()
         if kept is not None and deployment.loses_log:
-            left = deployment.wait_until_counted(stop)
+            lost = deployment.wait_until_counted(stop)
     if kept is not None:
-        lost = f"; {left} messages were not counted, and are lost" * bool(left)
         option = shlex.quote(f"--folder={folder}")
-        click.echo(f"the counts are in {kept.folder}; {option} goes on with them{lost}")
+        click.echo(f"the counts are in {kept.folder}; {option} goes on with them")
+    if lost:
+        click.echo(lost, err=True)
 
 
 @contextlib.contextmanager

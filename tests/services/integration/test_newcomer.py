@@ -78,11 +78,14 @@ class Shell:
         )
 
     def post(self, batches: Sequence[bytes]) -> None:
-        """Post batches until Kafka has them."""
+        """Post batches until Kafka has them, as a device does."""
         url, kind = f"http://127.0.0.1:{self.port}/v1/reports", "application/x-protobuf"
         for body in batches:
-            answer = http_client.post(url, content=body, headers={"Content-Type": kind})
-            assert answer.status_code == 202, answer.text
+            request: dict[str, Any] = {"content": body, "headers": {"Content-Type": kind}}
+            wait_until(
+                lambda asked=request: http_client.post(url, **asked).status_code == 202,  # type: ignore[misc]
+                "Kafka has the batch",
+            )
 
     def estimate(self, metric: str) -> dict[str, Any]:
         url = f"http://127.0.0.1:{self.port}/v1/metrics/{metric}/estimate"

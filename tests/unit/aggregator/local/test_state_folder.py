@@ -15,7 +15,7 @@ from aggregator.errors import DitherError
 from aggregator.local import state_folder
 from aggregator.local.state_folder import StateFolder, begin_new_log
 from aggregator.storage.progress import TORN
-from aggregator.storage.redis_keys import partitions_key, tag
+from aggregator.storage.redis_keys import partitions_key, publisher_key, tag
 from aggregator.storage.store import Store
 from tests.support.rows import row
 
@@ -38,6 +38,8 @@ def test_a_new_log_begins_beside_the_counts_of_earlier_ones(store: Store) -> Non
     settings, client = Settings(), cast("Any", store.client)
     marks = HandledMarks(store, settings.topics.deadletters, "")
     marks.mark([MessagePosition(0, 5)])
+    position = f"{publisher_key(store.topic)}:position"
+    client.hset(position, mapping={"topic": "dither.estimates:", "0": 5, "has:events": 1})
     for number, (stored, _) in enumerate(OWNERS.values()):
         client.sadd(partitions_key(store.topic), number)
         client.hset(f"{tag(store.topic, number)}:owner", mapping=stored)
@@ -53,18 +55,20 @@ def test_a_new_log_begins_beside_the_counts_of_earlier_ones(store: Store) -> Non
                     refused = recount.describe_loss(owner, 0, 0, "")
                     assert refused.startswith(f"{facts[1]} offsets that were counted had left")
     assert store.owner(len(OWNERS)) == {}
+    assert client.hmget(position, "topic", "0", "has:events") == [b"dither.estimates:", b"0", b"1"]
     assert MessagePosition(0, 5) not in marks.read({0: (0, 10)})
 
 
 def test_a_folder_is_locked_until_its_redis_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_folder, "LOCK_SECONDS", 0.0)
     folder = tmp_path / "new" / "counts"
     with StateFolder(folder) as kept:
         server = kept.redis().start()
-    with pytest.raises(DitherError, match=f"another `dither up` uses the folder {folder}"):
-        StateFolder(folder).__enter__()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(state_folder, "LOCK_SECONDS", 0.0)
+        with pytest.raises(DitherError, match=f"another `dither up` uses the folder {folder}"):
+            StateFolder(folder).__enter__()
     server.stop()
     with StateFolder(folder) as second, second.redis():
         assert folder.stat().st_mode & 0o777 == 0o700
