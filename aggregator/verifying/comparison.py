@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.counting.continuity import Mark, is_another
+from aggregator.counting.continuity import VANISHED_FIELD, Mark, is_another
 from aggregator.errors import StateUnreadable
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.kafka.obstacles import SKIPPED_FIELD, skipped_spans
@@ -45,6 +45,8 @@ NOT_COMPARED = (
 )
 """Fields of a partition's owner that the log does not determine: who counted, when, and with which
 measurements and decisions. Neither does it determine the lifetime of `P:committed`."""
+LOG_FACTS = ("last", "high", "committed")
+"""Facts of a partition's owner that the present log determines."""
 READ_BYTES = 2**24
 """Bytes of closed panes read together, which Redis must buffer."""
 
@@ -180,6 +182,7 @@ class PartitionComparison:
         }
         self._stored = {k: first for k, first in stored.items() if k.metric in self._metrics}
         self._has_older = len(self._stored) < len(stored)
+        self._vanished = int(self._snapshot.owner.get(VANISHED_FIELD, 0))
 
     def run(self) -> None:
         """Note every difference."""
@@ -188,12 +191,11 @@ class PartitionComparison:
         self._compare_owner()
         self._compare_panes()
         self._compare_open()
-        if not self._replay.is_truncated:
-            if not self._has_older:
-                self._compare_counters()
-        elif self._must_report_truncation:
+        if self._vanished or (self._replay.is_truncated and self._must_report_truncation):
             for where in ("counts", "watermarks"):
                 self._doubt(where, self._truncation)
+        elif not (self._replay.is_truncated or self._has_older):
+            self._compare_counters()
 
     @property
     def _must_report_truncation(self) -> bool:
@@ -202,6 +204,8 @@ class PartitionComparison:
 
     @property
     def _truncation(self) -> str:
+        if self._vanished:
+            return f"{self._vanished} counted messages were in an earlier log, which is gone"
         begin = self._replay.begin
         return f"some of its reports are no longer in the log, which begins at offset {begin}"
 
@@ -232,7 +236,11 @@ class PartitionComparison:
             self._differ("committed", f"{mark!r}: expected b'1'")
 
     def _differ(self, where: PaneKey | str, detail: str) -> None:
-        self._outcome.differences.append(self._difference(where, detail))
+        """Note a difference; a doubt, if reports of an earlier log may explain it."""
+        if self._vanished and where not in LOG_FACTS:
+            self._doubt(where, f"{detail}; {self._truncation}")
+        else:
+            self._outcome.differences.append(self._difference(where, detail))
 
     def _doubt(self, where: PaneKey | str, detail: str) -> None:
         self._outcome.unverifiable.append(self._difference(where, detail))

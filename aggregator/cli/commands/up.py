@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -43,17 +44,25 @@ def _without_left_over(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--port", type=click.IntRange(1, 65535), help="Port of the dashboard [default: 8080]."
 )
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep the counts in this folder, and go on with them. Default: they are lost at the end.",
+)
 @_without_left_over
 @settings_options
-def up(settings: Settings, workers: int, port: int | None) -> None:
+def up(settings: Settings, workers: int, port: int | None, folder: Path | None) -> None:
     """Run the whole service on this machine: Kafka, Redis, workers and the dashboard.
 
     Kafka and Redis are embedded and lose their data at the end, unless --kafka and --redis (or the
-    settings) name others. While it runs, a dither.toml in this folder gives other commands their
-    addresses, so `dither produce` in another terminal reports to them. Ctrl-C ends it, and so does
-    closing the terminal.
+    settings) name others. With --folder the counts stay, and the log of reports does not.
+
+    While it runs, a dither.toml in the current folder gives other commands their addresses, so
+    `dither produce` in another terminal reports to them. Ctrl-C ends it, and so does closing the
+    terminal.
     """
     from aggregator.local.deployment import LocalDeployment
+    from aggregator.local.state_folder import StateFolder
 
     defined = defined_metrics(settings)
     if port is not None:
@@ -67,16 +76,34 @@ def up(settings: Settings, workers: int, port: int | None) -> None:
             f"{file} was written by a `dither up` that is running in this folder: stop that one, "
             "or start this one in another folder"
         )
+    if folder is not None and "redis.url" in settings.sources:
+        raise click.UsageError("--folder is for the embedded Redis, and the settings name another")
     searches = any(isinstance(metric, SearchMetric) for metric in defined.values())
-    local = LocalDeployment(settings, workers, searches=searches)
-    with local as deployment, _addresses_written(file, settings):
+    lost = ""
+    with contextlib.ExitStack() as stack:
+        kept = None if folder is None else stack.enter_context(StateFolder(folder))
+        local = LocalDeployment(settings, workers, searches=searches, folder=kept)
+        deployment = stack.enter_context(local)
+        stack.enter_context(_addresses_written(file, settings))
         deployment.wait_until_serving()
         click.echo(f"{', '.join(defined)} on {deployment.places}")
         servers = settings.kafka["bootstrap.servers"]
         click.echo(f"Kafka: {servers}  Redis: {masked('redis.url', settings.redis.url)}")
         click.echo(f"dashboard: {deployment.url}  (Ctrl-C ends it)")
+        if deployment.uncounted:
+            click.echo(
+                f"{deployment.uncounted} messages of the last run were never counted", err=True
+            )
         while not stop.wait(LOOK_SECONDS):
             deployment.check()
+        stop.clear()
+        if kept is not None and deployment.loses_log:
+            lost = deployment.wait_until_counted(stop)
+    if kept is not None:
+        option = shlex.quote(f"--folder={folder}")
+        click.echo(f"the counts are in {kept.folder}; {option} goes on with them")
+    if lost:
+        click.echo(lost, err=True)
 
 
 @contextlib.contextmanager

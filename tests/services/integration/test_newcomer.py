@@ -7,12 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aggregator.local.deployment import free_port
+from estimators import load_metrics
+from producers.wire.batch import encode_batch
 from tests.support.paths import ROOT
+from tests.support.reports.messages import EPOCH
 from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
 from tests.support.running.processes import descendants, living
@@ -24,6 +29,27 @@ SETUP, DEFINE, UP, PRODUCE = (
     for line in SECTION.partition("```bash\n")[2].partition("```")[0].splitlines()
 )
 ESTIMATE = ".venv/bin/dither estimate dep_delay --json"
+VARIABLES = {"PYTHONPATH": str(ROOT), "DITHER_GATEWAY_TRUSTED_WITHOUT_TLS": "true"}
+KEPT_METRICS = """
+[metrics.late]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 1]
+levels = [1]
+lateness = "1h"
+
+[metrics.pay]
+kind = "mean"
+trust = "central"
+range = [0, 1]
+levels = [1]
+
+[metrics.longest]
+kind = "maximum"
+range = [0, 8]
+levels = [1]
+rounds = 3
+"""
 
 pytestmark = pytest.mark.more
 
@@ -45,11 +71,25 @@ class Shell:
         return subprocess.Popen(
             ["sh", "-c", f"exec {command}"],  # noqa: S607
             cwd=self.folder,
-            env={**own, "PYTHONPATH": str(ROOT), "DITHER_SERVE_PORT": str(self.port)},
+            env={**own, **VARIABLES, "DITHER_SERVE_PORT": str(self.port)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def post(self, batches: Sequence[bytes]) -> None:
+        """Post batches until Kafka has them, as a device does."""
+        url, kind = f"http://127.0.0.1:{self.port}/v1/reports", "application/x-protobuf"
+        for body in batches:
+            request: dict[str, Any] = {"content": body, "headers": {"Content-Type": kind}}
+            wait_until(
+                lambda asked=request: http_client.post(url, **asked).status_code == 202,  # type: ignore[misc]
+                "Kafka has the batch",
+            )
+
+    def estimate(self, metric: str) -> dict[str, Any]:
+        url = f"http://127.0.0.1:{self.port}/v1/metrics/{metric}/estimate"
+        return dict(http_client.get(url).json())
 
     def run(self, command: str, status: int = 0) -> str:
         """Run a command to its end; return what it prints, or says on failure."""
@@ -58,9 +98,9 @@ class Shell:
         assert process.returncode == status, errors
         return errors if status else told
 
-    def up(self) -> subprocess.Popen[str]:
+    def up(self, options: str = "") -> subprocess.Popen[str]:
         """Start the service, and wait until it tells of its dashboard."""
-        process = self.start(UP)
+        process = self.start(UP + options)
         assert process.stdout is not None
         while not (line := process.stdout.readline()).startswith("dashboard: "):
             assert process.poll() is None
@@ -118,3 +158,52 @@ def test_nothing_is_left_of_a_service_that_is_killed_and_the_next_one_names_what
     assert left in errors
     named = f"the worker, `dither aggregate`, (process {pid})"
     assert f"{named} was ended by SIGKILL (exit code -9; usually" in errors
+
+
+def test_a_folder_keeps_the_counts_between_runs_and_a_kill_and_counts_nothing_twice(
+    shell: Shell,
+) -> None:
+    (shell.folder / "metrics.toml").write_text(KEPT_METRICS)
+    metrics, keep = load_metrics(shell.folder / "metrics.toml"), " --folder 'the counts'"
+    first, second, third = (
+        [encode_batch(metrics["late"], [0] * 5, [1, 0, 1, 1, 0], EPOCH) for _ in range(40)]
+        for _ in range(3)
+    )
+    pay = [encode_batch(metrics["pay"], [0], [1], EPOCH + i // 80 * 600_000) for i in range(160)]
+
+    service = shell.up(keep)
+    shell.post([*first, *pay])
+    wait_until(lambda: shell.estimate("pay").get("value") is not None, "a pane is released")
+    release, round_url = (
+        shell.estimate("pay"),
+        f"http://127.0.0.1:{shell.port}/v1/metrics/longest/round",
+    )
+    assert release["reports"] == 80
+    opened = http_client.get(round_url).json()
+    service.send_signal(signal.SIGINT)
+    told, _ = service.communicate(timeout=60)
+    assert (service.returncode, "the counts are in " in told) == (0, True)
+
+    service = shell.up(keep)
+    assert shell.estimate("late")["reports"] == 200
+    shell.post([*first, *second])
+    wait_until(lambda: shell.estimate("late")["reports"] == 400, "the new ones are counted once")
+    assert shell.estimate("pay") == release
+    assert http_client.get(round_url).json() == opened
+    verified = json.loads(shell.run(".venv/bin/dither verify --allow-truncated --json"))
+    assert (verified["verified"], verified["differences"]) == (True, [])
+    assert all("in an earlier log, which is gone" in told for told in verified["unverifiable"])
+    refused = shell.run(".venv/bin/dither recount --yes 0 1 2 3", status=1)
+    assert "had left the log before" in refused
+    shell.post(third)
+    service.kill()
+    service.communicate()
+
+    service = shell.up(keep)
+    assert 400 <= shell.estimate("late")["reports"] <= 600
+    shell.post([*first, *second, *third])
+    wait_until(lambda: shell.estimate("late")["reports"] == 600, "each is counted once")
+    assert shell.estimate("pay") == release
+    service.send_signal(signal.SIGINT)
+    service.communicate(timeout=60)
+    assert service.returncode == 0

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import random
 import re
 import subprocess
 import sys
 import time
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from aggregator.reading import serialization
 from estimators import LocalMetric, ReportError, define
-from estimators.exact.thresholds import flip_threshold
+from estimators.exact.thresholds import flip_threshold, miss_threshold
 from producers.wire.batch import (
     LARGEST_BYTES,
     attributes_of,
@@ -143,20 +147,69 @@ EXAMPLE = define(
 )
 
 
-def test_the_pages_revision_is_that_of_its_canonical_form() -> None:
-    assert f"```json\n{EXAMPLE.canonical}\n```" in PAGE
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)\n```", PAGE, re.DOTALL)
+
+
+@functools.cache
+def _page_client() -> dict[str, Any]:
+    """Return the functions of the client that the page prints."""
+    (source,) = _blocks("python")
+    functions: dict[str, Any] = {}
+    exec(compile(source, "docs/wire.md", "exec"), functions)  # noqa: S102
+    return functions
+
+
+def _hexadecimal(row_name: str) -> list[int]:
+    line = re.search(rf"^\| {row_name} \|(.*)", PAGE, re.MULTILINE)
+    assert line is not None
+    return [int(digits, 16) for digits in re.findall(r"`(?:0x)?([0-9a-f]+)`", line[1])]
+
+
+def test_the_pages_example_is_what_its_client_and_the_reporter_send() -> None:
+    client, (served, canonical, *_) = _page_client(), _blocks("json")
+    definition = json.loads(served)
+    assert definition.items() <= msgspec.to_builtins(serialization.definition(EXAMPLE)).items()
+    assert canonical == EXAMPLE.canonical
     assert f"`{EXAMPLE.fingerprint.hex()}`" in PAGE
     assert f"`{EXAMPLE.revision:#x}`, {EXAMPLE.revision}." in PAGE
-
-
-def test_the_pages_batch_is_what_the_reporter_sends() -> None:
-    identity = bytes.fromhex("6f1c7e9a3f0b4c889a530d7a5c2f4b11")
-    sent = encode_batch(EXAMPLE, [0, 2], [1, 0], 1_769_860_800_000, identity)
-    block = PAGE.partition("in one batch of 45 bytes:\n\n```\n")[2].partition("```")[0]
+    words = zip(
+        _hexadecimal("word for the rounding"), _hexadecimal("word for the coin"), strict=True
+    )
+    reports = [
+        client["randomize"](definition, 1, level, iter(drawn).__next__)
+        for level, drawn in zip([0, 2], words, strict=True)
+    ]
+    assert [*b"".join(reports)] == _hexadecimal("report") == [1, 0]
+    assert _hexadecimal("threshold") == [
+        flip_threshold(EXAMPLE.randomizer.epsilons[level]) for level in (0, 2)
+    ]
+    identity, time_ms = bytes.fromhex("6f1c7e9a3f0b4c889a530d7a5c2f4b11"), 1_769_860_800_000
+    sent = client["batch"](definition, identity, time_ms, [0, 2], reports)
+    block = PAGE.partition("one batch of 45 bytes:\n\n```\n")[2].partition("```")[0]
     assert "".join(re.findall(r"^[0-9a-f]+", block, re.MULTILINE)) == sent.hex()
+    assert sent == encode_batch(EXAMPLE, [0, 2], [1, 0], time_ms, identity)
     assert len(sent) == 45
 
 
-def test_the_pages_thresholds_are_exact() -> None:
-    found = re.findall(r"`(0x[0-9a-f]{16})`", PAGE)
-    assert found == [hex(flip_threshold(Fraction(epsilon))) for epsilon in map(str, EXAMPLE.levels)]
+@given(
+    st.sets(st.integers(1, 640_000), min_size=1, max_size=3),
+    st.sampled_from([2, 3, 256, 257, 65_536, 65_537]),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=20, deadline=None)
+def test_the_pages_client_is_exact(units: set[int], categories: int, drawn: random.Random) -> None:
+    client, levels = _page_client(), [unit / 10_000 for unit in sorted(units)]
+    common: dict[str, Any] = {"name": "x", "levels": levels, "pane": "1h"}
+    names = [str(i) for i in range(categories)] if categories < 300 else categories
+    grr = define(**common, kind="frequency", mechanism="grr", categories=names)
+    mean = define(**common, kind="mean", mechanism="randomized_response", range=(-3, 1e16))
+    for metric, value, others in ((grr, str(categories - 1), categories - 1), (mean, 5, 1)):
+        definition = msgspec.to_builtins(serialization.definition(metric))
+        assert client["revision"](definition) == metric.revision
+        for level, epsilon in enumerate(metric.randomizer.epsilons):
+            exact = miss_threshold(epsilon, 1, others)
+            assert client["threshold"](levels[level], others) == exact
+            report = client["randomize"](definition, value, level, lambda: drawn.getrandbits(64))
+            metric.randomizer.check_values(bytes([level]), report)
+            assert len(report) == metric.randomizer.width

@@ -1,0 +1,142 @@
+"""The folder of `dither up --folder`: the counts of an embedded deployment, kept between runs."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from aggregator.config.settings import Settings
+from aggregator.counting.continuity import VANISHED_FIELD
+from aggregator.counting.origin import CLUSTER_FIELD
+from aggregator.errors import DitherError
+from aggregator.kafka.obstacles import SKIPPED_FIELD
+from aggregator.local.embedded import EmbeddedRedis
+from aggregator.state.definition_history import cleared_history
+from aggregator.storage.progress import TORN, UNSET
+from aggregator.storage.redis_keys import handled_key, publisher_key, tag
+from aggregator.storage.store import Store
+
+LOCK_NAME = "dither.lock"
+LOCK_SECONDS = 3.0
+"""How long a Redis and its guard may take to end after their `dither up`."""
+LOOK_SECONDS = 0.05
+LEAST_DESCRIPTOR = 10
+"""A shell closes smaller ones."""
+EMBEDDED_CLUSTER = "mockCluster"
+"""How the id of an embedded broker's cluster begins; each start has another one."""
+
+
+class StateFolder:
+    """A folder with the data of an embedded Redis; as a context manager it locks the folder.
+
+    The server has the lock, too: it holds until that has ended.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it is missing, for this user alone.
+
+    Raises
+    ------
+    DitherError
+        On entering, if another process uses the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self._lock = -1
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        opened = os.open(self.folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        self._lock = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR)
+        os.close(opened)
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(self._lock)
+                    raise DitherError(
+                        f"another `dither up` uses the folder {self.folder}: stop that one, or "
+                        "name another folder"
+                    ) from None
+                time.sleep(LOOK_SECONDS)
+            else:
+                return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._lock)
+
+    def redis(self) -> EmbeddedRedis:
+        """Return a server, not started, that keeps its data in the folder."""
+        options = ["--dir", str(self.folder), "--appendonly", "yes"]
+        return EmbeddedRedis(options=options, descriptors=[self._lock])
+
+
+def begin_new_log(store: Store, settings: Settings) -> int:
+    """Let workers count an empty log from its beginning, beside the counts of earlier logs.
+
+    Call it while nothing uses the store. The publisher publishes no event again. What was counted
+    on another Kafka is left alone, and a partition whose last commit was applied only in part stays
+    halted.
+
+    Returns
+    -------
+    int
+        The messages of the last log that are known and were not counted.
+    """
+    uncounted = 0
+    for number in store.partitions():
+        owner = store.owner(number)
+        cluster = owner.get(CLUSTER_FIELD) or EMBEDDED_CLUSTER  # none: no commit since a reset
+        is_other = not cluster.startswith(EMBEDDED_CLUSTER)
+        if is_other or int(owner.get("next", UNSET)) == UNSET:
+            continue
+        facts, missing = _facts_of_new_log(owner)
+        words = itertools.chain.from_iterable(facts.items())
+        store.ask([("HSET", f"{tag(store.topic, number)}:owner", *words)])
+        uncounted += missing
+    client: Any = store.client
+    position = f"{publisher_key(store.topic)}:position"
+    for field in client.hkeys(position):
+        if field.isdigit():  # a partition of the estimates topic, whose events are not due again
+            client.hset(position, field, 0)
+    for key in client.scan_iter(f"{handled_key(settings.topics.deadletters, '')}*"):
+        client.unlink(key)
+    return uncounted
+
+
+def _facts_of_new_log(owner: Mapping[str, str]) -> tuple[dict[str, str | int], int]:
+    """Return an owner's facts for a new log, and the messages that the old one loses.
+
+    Examples
+    --------
+    >>> stored = {"begin": "2", "next": "7", "high": "9", "begun": "4", "done": "4", "gap": "1"}
+    >>> facts, missing = _facts_of_new_log(stored)
+    >>> facts["next"], facts["begin"], facts["gap"], facts["vanished"], missing
+    (0, 0, 3, 5, 2)
+    >>> _facts_of_new_log(stored | {"done": "3"})[0]["next"]
+    -2
+    """
+    begin, following = int(owner.get("begin", 0)), int(owner["next"])
+    high = max(following, int(owner.get("high", 0)))
+    is_torn = following == TORN or owner.get("begun") != owner.get("done")
+    end = high if is_torn else following
+    return {
+        "next": TORN if is_torn else 0,
+        "begin": 0,
+        "high": 0,
+        "last": "",
+        "gap": int(owner.get("gap", 0)) + high - end,
+        VANISHED_FIELD: int(owner.get(VANISHED_FIELD, 0)) + max(0, end - begin),
+        CLUSTER_FIELD: "",
+        SKIPPED_FIELD: "",
+        **cleared_history(owner),
+    }, high - end
