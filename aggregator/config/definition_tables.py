@@ -32,6 +32,8 @@ class Watch:
 
     added: ClassVar[tuple[str, ...]] = ()
     """Fields of later versions, which are left out of the key while they are empty."""
+    texts: ClassVar[tuple[str, ...]] = ()
+    """Fields for readers, which are left out of the key, because they may change at any time."""
     name: str
     metric: str
     start_ms: int
@@ -40,8 +42,8 @@ class Watch:
     def key(self) -> str:
         """The name and a 32-bit hash of the definition."""
         facts = dataclasses.asdict(self)
-        for name in self.added:
-            if not facts[name]:
+        for name in (*self.added, *self.texts):
+            if name in self.texts or not facts[name]:
                 del facts[name]
         text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
         return f"{self.name}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"

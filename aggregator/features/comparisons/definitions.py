@@ -46,9 +46,12 @@ class ComparisonDefinition(Watch):
         Only these; by default all. Of a distribution, quantiles.
     below : sequence of float
         Of a distribution: the shares below these edges instead of quantiles.
+    title : str
+        What the dashboard shows in place of the arms.
     """
 
     added: ClassVar[tuple[str, ...]] = ("below",)
+    texts: ClassVar[tuple[str, ...]] = ("title",)
     where: Where
     against: Where | str
     other: str | None = None
@@ -58,6 +61,7 @@ class ComparisonDefinition(Watch):
     independent: bool | None = None
     categories: Sequence[str] | None = None
     below: Sequence[float] = ()
+    title: str = ""
 
 
 class ComparisonTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -75,6 +79,7 @@ class ComparisonTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     categories: list[str] | None = None
     quantiles: list[float] | None = None
     below: list[float] = []
+    title: str = ""
 
 
 def step_ms(*metrics: LocalMetric) -> int:
@@ -162,6 +167,7 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
         independent=table.independent,
         categories=categories,
         below=tuple(table.below),
+        title=table.title,
     )
 
 

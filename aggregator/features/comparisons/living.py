@@ -80,6 +80,7 @@ class LivingAnswer(ComparisonAnswer, frozen=True, kw_only=True):
     """
 
     comparison: str
+    title: str
     decided_at: Moment | None
     decisions: list[ComparisonDecided]
     until: Moment | None
@@ -185,6 +186,7 @@ def living_answer(comparison: Living, *, history: bool = False) -> LivingAnswer:
     return LivingAnswer(
         **msgspec.structs.asdict(comparison_answer(comparison)),
         comparison=comparison.definition.name,
+        title=comparison.definition.title,
         decided_at=comparison.decided_at,
         decisions=run.decided,
         until=iso(run.next_ms) if run.has_begun else None,

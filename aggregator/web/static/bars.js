@@ -18,23 +18,24 @@ class Row {
     [this.whisker, this.low, this.high] = [line("whisker"), cap(), cap()];
     this.point = svg("circle", {class: "point", cy: MIDDLE, r: CAP * 0.75});
     this.name = h("span", {class: "name"});
-    this.text = h("span", {class: "number"});
+    [this.text, this.interval] = [h("span", {}), h("span", {class: "interval"})];
     this.moved = h("span", {class: "moved"});
     const drawing = svg("svg", {class: "track", height: HEIGHT, "aria-hidden": "true"}, this.bar, this.zero, this.whisker, this.low, this.high, this.point);
-    this.element = h("button", {type: "button", class: "bar-row", role: "radio", onclick: () => onChoose(this.label)}, this.name, drawing, this.text, this.moved);
+    this.element = h("button", {type: "button", class: "bar-row", role: "radio", onclick: () => onChoose(this.label)}, this.name, drawing, h("span", {class: "number"}, this.text, this.interval), this.moved);
   }
 
-  show(entry, place, scale, digits, chosen) {
+  show(entry, place, scale, digits, {isChosen, hasInterval}) {
     this.label = entry.label;
     setText(this.name, entry.name);
     this.name.title = entry.name;
     setText(this.text, scale.text(entry.value, digits));
+    setText(this.interval, hasInterval && entry.value !== null ? scale.interval(entry.lower, entry.upper, digits) : "");
     setText(this.moved, entry.change ? { more: "▲", less: "▼" }[entry.change.direction] : "");
     const change = entry.change ? `, ${entry.change.amount} against the period before (${entry.change.interval})` : "";
     this.element.title = change.slice(2);
     const known = entry.value !== null;
-    this.element.setAttribute("aria-checked", String(chosen));
-    this.element.setAttribute("tabindex", chosen ? "0" : "-1");
+    this.element.setAttribute("aria-checked", String(isChosen));
+    this.element.setAttribute("tabindex", isChosen ? "0" : "-1");
     this.element.setAttribute("aria-label", known
       ? `${entry.name}: ${scale.withUnit(entry.value, digits)}, between ${scale.text(entry.lower, digits, -1)} and ${scale.text(entry.upper, digits, 1)}${change}`
       : `${entry.name}: no data yet`);
@@ -57,8 +58,8 @@ class Row {
 
 /** A radio group of bars: the arrow keys choose. */
 export class Bars {
-  constructor({label, scale, onChoose}) {
-    Object.assign(this, {scale, onChoose, rows: [], entries: [], chosen: null});
+  constructor({label, scale, onChoose, hasIntervals = false}) {
+    Object.assign(this, {scale, onChoose, hasIntervals, rows: [], entries: [], chosen: null});
     this.element = h("div", {class: "bars", role: "radiogroup", "aria-label": label, onkeydown: (event) => this.#key(event)});
   }
 
@@ -78,7 +79,7 @@ export class Bars {
     const span = high - low || 1;
     const place = (x) => 0.01 + 0.98 * ((x - low) / span);
     const focused = this.element.contains(document.activeElement);
-    entries.forEach((entry, index) => this.rows[index].show(entry, place, this.scale, digits, entry.label === chosen));
+    entries.forEach((entry, index) => this.rows[index].show(entry, place, this.scale, digits, {isChosen: entry.label === chosen, hasInterval: this.hasIntervals}));
     if (focused) this.element.querySelector("[aria-checked=true]")?.focus(); // the order may have changed
   }
 

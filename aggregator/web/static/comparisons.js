@@ -2,7 +2,7 @@
 
 import {get} from "./api.js";
 import {announce, h, setText} from "./dom.js";
-import {certainty, DAY, moment, probability, quantileName, Scale, seconds, stretch, whole} from "./format.js";
+import {certainty, DAY, moment, probability, quantileName, Scale, seconds, stretch, TURNING, whole} from "./format.js";
 import {explained} from "./guide.js";
 import {columns, History} from "./history.js";
 import {metricAddress} from "./place.js";
@@ -129,7 +129,7 @@ class ComparisonCard {
     const arm = (one) => `${one.metric === answer.metric ? "" : `${one.metric} `}${one === answer.b && answer.rest ? "the rest" : sliceOf(one.where)}`;
     const quantile = answer.quantiles && index !== null ? `${quantileName(labels[index])} of ` : "";
     const [first, second] = [arm(answer.a), arm(answer.b)];
-    setText(this.link, `${quantile}${this.title}: ${first} ${answer.of === "ratio" ? "divided by" : "against"} ${second}`);
+    setText(this.link, answer.title.replace(TURNING, "") || `${quantile}${this.title}: ${first} ${answer.of === "ratio" ? "divided by" : "against"} ${second}`);
     this.#choose(labels, index);
     this.headline.hidden = !isKnown;
     const isRatio = Boolean(this.equal);
@@ -205,7 +205,7 @@ export function verdict(answer, isKnown, now, decided, p, [first, second] = ["th
   if (!isKnown) return answer.status === "too_few_reports" ? "One of the two has too few reports." : answer.status === "expired" ? "Part of it has expired." : "No reports yet.";
   const chance = p === null ? "" : ` If both were equal, a difference as clear as this would ever be seen with a probability of ${probability(p)} at most.`;
   if (!decided) return now ? `Decided by reports that are not final yet.${chance}` : `Not decided: both may be equal (p = ${probability(p)}). Look again as often as you like.`;
-  const was = `Decided at ${decided.when}: ${first} was ${decided.before > 0 ? "above" : "below"} ${second}, by ${decided.far}.`;
+  const was = `Decided on ${decided.when}: ${first} was ${decided.before > 0 ? "above" : "below"} ${second}, by ${decided.far}.`;
   if (now && now !== decided.before) return `${was} Now it is ${now > 0 ? "above" : "below"} it.${chance}`;
   return now ? `${was}${chance}` : `${was} Now both may be equal (p = ${probability(p)}).`;
 }

@@ -4,7 +4,7 @@ import {get, Problem, withToken} from "./api.js";
 import {Detail} from "./detail.js";
 import {announce, h, setText} from "./dom.js";
 import {FEATURES} from "./features.js";
-import {duration} from "./format.js";
+import {duration, TURNING} from "./format.js";
 import {openGuide} from "./guide.js";
 import {Operations} from "./operations.js";
 import {isTrusted, problemNotice} from "./parts.js";
@@ -106,12 +106,19 @@ function take({type, data}) {
   }
 }
 
+/** The definitions as the server has them; their texts cannot turn what stands around them. */
+async function readDefinitions() {
+  const {metrics, definitions_hash: hash} = await get("/v1/metrics");
+  const texts = ({title, group, description, unit}) => Object.entries({title, group, description, unit}).filter(([, text]) => text);
+  return {hash, definitions: metrics.map((one) => ({...one, ...Object.fromEntries(texts(one).map(([key, text]) => [key, text.replace(TURNING, "").trim()]))}))};
+}
+
 /** Read the definitions again: they have changed, or may have while the page was away. */
 async function readAgain() {
-  const {metrics, definitions_hash: hash} = await get("/v1/metrics");
+  const {definitions, hash} = await readDefinitions();
   known.hash = hash;
-  if (JSON.stringify(metrics) !== JSON.stringify(known.definitions)) {
-    known.definitions = metrics;
+  if (JSON.stringify(definitions) !== JSON.stringify(known.definitions)) {
+    known.definitions = definitions;
     shown = null;
     show();
   } else {
@@ -155,7 +162,7 @@ function connect() {
 async function start() {
   for (let wait = 1000; ; wait = Math.min(2 * wait, 15_000)) {
     try {
-      ({metrics: known.definitions, definitions_hash: known.hash} = await withToken(() => get("/v1/metrics")));
+      Object.assign(known, await withToken(readDefinitions));
       break;
     } catch (error) {
       if (!(error instanceof Problem)) throw error;

@@ -63,7 +63,7 @@ export class Detail {
     this.tables = [shape.hasHistory && this.#folded("The history as a table", this.numbers), this.current && this.#folded("All numbers as a table", this.current)];
     const asked = definition.categories === "open" && this.#question();
     this.element = h("article", {class: "detail", "aria-label": title},
-      h("p", {class: "crumbs"}, this.back, definition.group ? ` / ${definition.group}` : ""),
+      h("p", {class: "crumbs"}, this.back, definition.group && [" / ", h("bdi", {}, definition.group)]),
       h("header", {}, h("div", {class: "titles"}, h("h2", {}, title), h("p", {class: "description"}, title !== name && h("code", {}, name), definition.description || definition.kind.replaceAll("_", " "))), this.chip.element),
       this.notices.element, this.only,
       h("div", {class: "over"}, h("div", {class: "lede"}, this.headline.element, this.change.element), definition.quantiles && this.#quantiles()),
@@ -164,7 +164,7 @@ export class Detail {
   /** A link to each month of a history of several. */
   #months() {
     const points = this.metric.points.filter(({reports}) => reports);
-    const ends = points.length && this.metric.definition.pane_seconds <= MONTH ? [points[0].from, points.at(-1).to].map((at) => new Date(at)) : [];
+    const ends = points.length && this.metric.definition.pane_seconds <= MONTH ? [points[0].to, points.at(-1).to].map((at) => new Date(Date.parse(at) - 1)) : [];
     const [first, last] = ends.map((at) => 12 * at.getUTCFullYear() + at.getUTCMonth());
     const months = Array.from({length: Math.max(0, last - first) + 1}, (_, index) => first + index);
     const key = JSON.stringify(months);

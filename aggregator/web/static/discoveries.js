@@ -12,6 +12,7 @@ const BETWEEN = 1_000; // milliseconds between two looks
 const RARELY = 60_000;
 const WEEK = 7 * DAY; // before the end of all panes: what was found since is new
 const SHOWN_STRINGS = 5; // on a card
+const MOST_LOOKED_UP = 100; // strings, the most frequent ones
 const COMMON = 0.1; // the share of people of which a forecast speaks where nothing can be found yet
 
 /** A stranger's string: what is not visible, or would turn the text around it, is written as its number. */
@@ -22,39 +23,46 @@ const percent = (x) => (x >= 0.1 ? share(x) : `${(100 * x).toFixed(x >= 0.01 ? 1
 /** A question about strings of a window, in the window's own words and against what was there a period before. */
 class Question {
   /** changed: called with what was found, with how far a search is, or with a problem. */
-  constructor({name, pane_seconds: pane}, changed) { Object.assign(this, {path: `${metricPath(name)}/discoveries`, pane, changed, timer: 0, asked: 0}); }
+  constructor({name, pane_seconds: pane}, changed) { Object.assign(this, {path: metricPath(name), pane, changed, timer: 0, asked: 0, found: null, query: null}); }
 
   /** Look at what was found last, or search; then look again as long as a search goes on. */
   async look(query, search) {
     clearTimeout(this.timer);
     const asked = ++this.asked;
     try {
-      const found = await get(this.path, {...query, search});
+      const found = await get(`${this.path}/discoveries`, {...query, search});
       if (asked !== this.asked) return;
       if (!found.strings) {
         if (found.status !== "not_searched") this.timer = setTimeout(() => this.look(query, search), BETWEEN);
         return this.changed(found);
       }
-      this.changed({...found, before: null});
-      const before = await this.#before(found, query, search, asked);
-      if (asked === this.asked && before) this.changed({...found, before});
+      const isSame = this.found && ["from", "to", "reports"].every((key) => this.found[key] === found[key]);
+      Object.assign(this, {query, found: isSame ? this.found : {...found, before: null}});
+      this.changed(this.found);
+      if (search && !isSame) await this.lookBefore();
     } catch (problem) {
       if (asked === this.asked) this.changed({problem});
     }
   }
 
-  /** What a search of the period before has found: of the window before, or of all panes up to a week before the end. */
-  async #before({status, strings, from, to}, query, search, asked) {
-    if (status !== "final" || !strings.length) return null;
-    const [start, end] = [from, to].map(seconds);
+  /** Look up in the period before what was found: in the window before, or in all panes up to a week before the end. */
+  async lookBefore() {
+    const {found, query} = this;
+    if (found.status !== "final" || !found.strings.length) return;
+    const [start, end] = [found.from, found.to].map(seconds);
     const iso = (at) => new Date(1000 * at).toISOString();
-    const earlier = isEverything(query) ? {from: null, to: iso(end - Math.max(WEEK, this.pane))} : {from: iso(2 * start - end), to: from};
-    for (;;) {
-      const found = await get(this.path, {...earlier, search});
-      if (found.strings) return found.status === "final" ? found : null;
-      if (found.status === "not_searched" || asked !== this.asked) return null;
-      await new Promise((resolve) => setTimeout(resolve, BETWEEN));
+    const window = isEverything(query) ? {to: iso(end - Math.max(WEEK, this.pane))} : {from: iso(2 * start - end), to: found.from};
+    let before;
+    try {
+      const {to, value, lower, categories} = await get(`${this.path}/estimate`, {...window, category: found.strings.slice(0, MOST_LOOKED_UP).map(({string}) => string).filter(Boolean)});
+      const lookedUp = categories.filter((_, i) => typeof value?.[i] === "number"); // none where there are too few reports
+      before = {to, lookedUp, held: lookedUp.filter((string) => lower[categories.indexOf(string)] > 0)};
+    } catch ({message}) {
+      before = {message};
     }
+    if (found !== this.found) return; // another window, or more panes
+    this.found = {...found, before};
+    this.changed(this.found);
   }
 
   close() {
@@ -63,13 +71,21 @@ class Question {
   }
 }
 
-/** The strings that were found and that a search of the period before has not found. */
-const newOf = ({strings, before}) => (before ? strings.filter(({string}) => !before.strings.some((one) => one.string === string)) : []);
+/** The strings that were found, and that the period before does not show to be held. */
+const newOf = ({strings, before}) => strings.filter(({string}) => before?.lookedUp?.includes(string) && !before.held.includes(string));
 /** What new means, in a few words. */
-const newsOf = (found) => {
+function newsOf(found) {
+  const {before} = found;
+  if (!before || before.message) return before?.message ?? "";
+  if (!before.lookedUp.length) return "Before, there were too few reports to compare.";
   const fresh = newOf(found).length;
-  return found.before && found.strings.length ? `${fresh ? whole(fresh) : "none"} new since ${moment(seconds(found.before.to))}` : "";
-};
+  return `${fresh ? whole(fresh) : "none"} new since ${moment(seconds(before.to))}`;
+}
+/** A button that asks which strings are new. */
+function newsButton(question) {
+  const button = h("button", {type: "button", class: "button quiet small", hidden: true, onclick: () => { button.disabled = true; question.lookBefore(); }}, "What is new?");
+  return {button, show({status, strings, before}) { [button.hidden, button.disabled] = [status !== "final" || !strings?.length || Boolean(before), false]; }};
+}
 
 export class Discoveries {
   /** metric: see metric.js; follow: takes a string that a person asks for. */
@@ -77,6 +93,7 @@ export class Discoveries {
     Object.assign(this, {metric, follow, place: metric.place});
     this.question = new Question(metric.definition, (found) => this.#show(found));
     this.find = h("button", {type: "button", class: "button small", onclick: () => this.#look(true)}, "Find frequent strings");
+    this.fresh = newsButton(this.question);
     this.stop = h("button", {type: "button", class: "button small", hidden: true, onclick: () => this.#cancel()}, "Cancel");
     this.bar = h("progress", {max: "1", hidden: true, "aria-label": "Search"});
     this.state = h("span", {class: "note"});
@@ -87,7 +104,7 @@ export class Discoveries {
     this.table = h("div", {class: "table", tabindex: "0", role: "region", "aria-label": "Strings that were found", hidden: true},
       h("table", {}, h("thead", {}, h("tr", {}, ["String", "Share of people", "From", "To"].map((name) => h("th", {scope: "col"}, name)), h("td", {}))), this.body));
     this.element = h("section", {class: "panel discoveries"}, h("h3", {}, "Frequent strings that nobody listed"),
-      h("div", {class: "ask"}, this.find, this.stop, this.bar, this.state), this.news, this.table, this.note, this.outlook);
+      h("div", {class: "ask"}, this.find, this.fresh.button, this.stop, this.bar, this.state), this.news, this.table, this.note, this.outlook);
     this.#look(false);
   }
 
@@ -95,6 +112,7 @@ export class Discoveries {
   show({place}) {
     if (isSameWindow(place, this.place)) return;
     this.place = place;
+    this.question.found = null;
     [this.table.hidden, this.news.hidden] = [true, true];
     setText(this.outlook, "");
     this.#look(false);
@@ -120,13 +138,14 @@ export class Discoveries {
     if (done) this.bar.value = done;
     else this.bar.removeAttribute("value");
     setText(this.state, isSearching ? (queued ? `${whole(queued)} ${queued === 1 ? "search comes" : "searches come"} first` : "searching") : "");
+    this.fresh.show(found);
     if (!strings) return setText(this.note, problem ? [problem.message, problem.remedy].filter(Boolean).join(" ") : isSearching ? "" : status === "cancelled" ? "The search was cancelled." : "Nobody has searched this window yet. A search takes some seconds; only closed panes count.");
     setText(this.find, "Search again");
     setText(this.note, aboutOf(found));
     setText(this.outlook, outlookOf(found));
-    setText(this.news, newsOf(found) && `${newsOf(found)}${newOf(found).length ? ": not found before, which does not prove that nobody had it" : ""}.`);
-    this.news.hidden = !this.news.textContent;
     const fresh = newOf(found);
+    setText(this.news, `${newsOf(found)}${fresh.length ? ": nothing shows that anybody had it before, which does not prove that nobody had." : ""}`);
+    this.news.hidden = !this.news.textContent;
     this.body.replaceChildren(...strings.map((one) => this.#row(one, fresh.includes(one))));
     this.table.hidden = !strings.length;
     announce(`${whole(strings.length)} frequent strings found${newsOf(found) && `, ${newsOf(found)}`}.`);
@@ -148,10 +167,11 @@ export class FoundStrings {
     this.promise = explained("estimate", {class: "band", hidden: true});
     this.news = h("p", {class: "delta"});
     this.find = h("button", {type: "button", class: "button small", hidden: true, onclick: () => this.question.look({}, true)}, "Find frequent strings");
+    this.fresh = newsButton(this.question);
     this.bars = new Bars({label: `${definition.title || name}: strings that were found`, scale, onChoose: (label) => { location.hash = metricAddress(name, {label}); }});
     this.more = h("a", {href: metricAddress(name)});
     this.element = h("div", {class: "found"},
-      h("div", {class: "headline"}, h("p", {class: "figure"}, this.value, this.unit), h("p", {class: "limits"}, this.promise)), this.news, this.find,
+      h("div", {class: "headline"}, h("p", {class: "figure"}, this.value, this.unit), h("p", {class: "limits"}, this.promise)), this.news, this.find, this.fresh.button,
       h("div", {class: "body"}, this.bars.element, h("p", {class: "note more", hidden: true}, this.more)));
     setText(this.unit, "Reading …");
   }
@@ -172,6 +192,7 @@ export class FoundStrings {
   #show(found) {
     const {problem, strings, status, beta} = found;
     this.find.hidden = Boolean(strings) || status !== "not_searched";
+    this.fresh.show(found);
     if (problem || !strings) {
       setText(this.unit, problem ? problem.message : status === "not_searched" ? "Not searched yet" : "searching …");
       return;

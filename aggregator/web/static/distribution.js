@@ -2,10 +2,12 @@
 
 import {h, setText, svg} from "./dom.js";
 import {certainty, share} from "./format.js";
+import {decimalsOf, roundTicks} from "./history.js";
 import {windowText} from "./parts.js";
 
 const [WIDTH, HEIGHT] = [1000, 400]; // of the drawing; the page stretches it
 const TICKS = 5;
+const END = 0.03; // of the width, where a tick's text would leave the chart
 const percent = (x) => `${(100 * x).toFixed(2)}%`;
 
 /** The panel of a distribution's shares. */
@@ -66,12 +68,10 @@ export class Distribution {
       svg("line", {class: "whisker", x1: x(from[i]), x2: x(to[i]), y1: y(q), y2: y(q)}),
       svg("line", {class: "cdf-point", x1: x(values[i]), x2: x(values[i]), y1: y(q), y2: y(q)}),
     ]));
-    const of = this.isLogarithmic ? (part) => edges[0] * (edges.at(-1) / edges[0]) ** part : (part) => edges[0] + part * (edges.at(-1) - edges[0]);
-    this.ticks.replaceChildren(...Array.from({length: TICKS}, (_, i) => {
-      const part = i / (TICKS - 1);
-      const one = of(part);
-      const tick = h("span", {}, this.scale.text(one, Math.abs(one) < 10 && one % 1 ? 1 : 0));
-      tick.style.left = percent(part);
+    this.ticks.replaceChildren(...roundTicks(edges[0], edges.at(-1), TICKS, this.scale.unit, this.isLogarithmic).map((at) => {
+      const tick = h("span", {}, this.scale.text(at, decimalsOf(at)));
+      const place = this.#place(at);
+      Object.assign(tick.style, {left: percent(place), transform: place < END ? "none" : place > 1 - END ? "translateX(-100%)" : ""});
       return tick;
     }));
   }

@@ -2,6 +2,8 @@
 
 const MINUS = "−";
 const THIN = "\u202f";
+/** Characters that change the direction of the text after them. */
+export const TURNING = /[\u202a-\u202e\u2066-\u2069]/g;
 export const MOST_DECIMALS = 15;
 
 /** A number's shortest decimal, as whole digits times a power of ten, and the power of its first digit. */

@@ -32,7 +32,7 @@ export class HeatMap {
     if (shown === this.points || this.element.hidden) return;
     Object.assign(this, {points: shown, edges});
     const marks = [0, 0.25, 0.5, 0.75, 1].map((part) => Math.round(part * (edges.length - 1)));
-    this.values.replaceChildren(...marks.reverse().map((place) => h("span", {}, this.#value(edges[place]))));
+    this.values.replaceChildren(...marks.reverse().map((place) => h("span", {}, this.#value(Number(edges[place].toPrecision(3))))));
     const [first, last] = [shown[0].from, shown.at(-1).to].map(seconds);
     this.times.replaceChildren(...[first, (first + last) / 2, last].map((at) => h("span", {}, moment(at))));
     this.#draw();

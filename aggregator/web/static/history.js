@@ -332,4 +332,5 @@ export class History {
   }
 }
 
-const decimalsOf = (x) => (String(x).split(".")[1] ?? "").length;
+/** The decimals of a round number. */
+export const decimalsOf = (x) => (String(x).split(".")[1] ?? "").length;

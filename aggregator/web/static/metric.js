@@ -42,6 +42,9 @@ class Refresher {
   resume() { if (this.wanted) this.soon(); }
 }
 
+/** Whether the server compares a metric with the period before. */
+export const isComparable = (definition) => shapeOf(definition).hasHistory && !isTrusted(definition) && (definition.categories !== "open" || Boolean(definition.watch?.length));
+
 /** A metric as one view of it needs it: `changed()` is called whenever something here is new. */
 export class Metric {
   /**
@@ -94,7 +97,9 @@ export class Metric {
   again() {
     this.controller.abort();
     this.controller = new AbortController();
-    for (const one of Object.values(this.refresh)) one.now();
+    const {change, ...first} = this.refresh;
+    [change.next, change.urgent] = [0, true]; // it waits for the number, whatever others ask meanwhile
+    for (const one of Object.values(first)) one.now();
   }
 
   show(place) {
@@ -247,6 +252,7 @@ export class Metric {
 
   async #readAnswer() {
     this.#put(await get(`${metricPath(this.name)}/estimate`, this.#query(), {signal: this.controller.signal}));
+    this.refresh.change.soon();
   }
 
   /** The slices with most reports at about so many steps, all of their numbers. */
@@ -271,9 +277,8 @@ export class Metric {
 
   /** The change is of periods on offer alone: they share the error that it may have. */
   async #readChange() {
-    const {place, definition: {categories, watch}} = this;
-    const isUnlisted = categories === "open" && !watch?.length;
-    if (!this.hasHistory || isUnlisted || isTrusted(this.definition) || place.from || place.to || this.where.length) return;
+    const {place} = this;
+    if (!isComparable(this.definition) || place.from || place.to || this.where.length) return;
     const {comparisons} = await get(`${metricPath(this.name)}/change`, {period: place.window}, {signal: this.controller.signal});
     if (place === this.place) this.comparison = comparisons[0] ?? null;
   }

@@ -148,7 +148,7 @@ export class Slices {
     const entries = found.slices.map((one) => ({name: nameOf(one), slice: one.slice, reports: one.reports, ...numbersOf(one, at)}));
     entries.sort((a, b) => (b.value === null ? -Infinity : b.value) - (a.value === null ? -Infinity : a.value) || b.reports - a.reports);
     this.list.setAttribute("aria-label", `${label ? `${name}, ${metric.leading().name}` : name} by ${found.by.join(", ")}`);
-    setText(this.note, entries.length ? aboutOf(found, label) : `${windowText(found)} · no reports in slices`);
+    setText(this.note, entries.length ? aboutOf(found, metric.leading()?.name) : `${windowText(found)} · no reports in slices`);
     this.note.title = found.covers && `The bands cover: ${found.covers}.`;
     setText(this.all, `Show the other ${count(found.left_out)}`);
     this.#draw(entries, scale);

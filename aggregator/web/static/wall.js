@@ -1,12 +1,15 @@
 // The first page: the metrics by their groups, which fold, and a filter over all of them.
 
+import {get, metricPath} from "./api.js";
 import {Card} from "./card.js";
-import {h, setText} from "./dom.js";
+import {announce, h, setText} from "./dom.js";
+import {isComparable} from "./metric.js";
 import {address, metricAddress, place} from "./place.js";
 
 const MOST_CARDS = 12; // of a group, before a button shows the others
 const MOST_OPEN = 12; // cards that are open at first, in whole groups
 const OTHERS = "Other metrics";
+const TOGETHER = 3; // changes that are read at the same time
 
 /** Definitions by group, in the order in which groups first occur; those without one come last. */
 function grouped(definitions) {
@@ -23,21 +26,65 @@ export function matches({name, title, description, group, unit, watch, categorie
   return words.toLowerCase().split(/\s+/).every((word) => text.includes(word));
 }
 
+/** Which metrics have changed, those of closed groups too: read where somebody asks. `shown(names)` takes those to show; null: all. */
+class Changes {
+  constructor(definitions, shown) {
+    Object.assign(this, {names: definitions.filter(isComparable).map(({name}) => name), shown, turn: 0});
+    this.button = h("button", {type: "button", class: "button quiet small", "aria-pressed": "false", onclick: () => this.#press(this.button.getAttribute("aria-pressed") === "false")}, "Show only what has changed");
+    this.note = h("span", {class: "note"});
+    this.element = h("p", {class: "changes", hidden: this.names.length <= MOST_OPEN}, this.button, this.note);
+  }
+
+  /** Another window has other changes; a stretch of one's own has none. */
+  go(here) {
+    const [isOther, isPressed] = [here.window !== this.window, this.button.getAttribute("aria-pressed") === "true"];
+    Object.assign(this, {window: here.window});
+    this.button.disabled = Boolean(here.from || here.to);
+    if (isPressed && (isOther || this.button.disabled)) this.#press(!this.button.disabled);
+  }
+
+  close() { this.turn += 1; }
+
+  async #press(isOn) {
+    const turn = ++this.turn;
+    this.button.setAttribute("aria-pressed", String(isOn));
+    setText(this.note, "");
+    this.shown(null);
+    if (!isOn) return;
+    const [waiting, changed] = [[...this.names], new Set()];
+    let failed = 0;
+    const read = async () => {
+      while (waiting.length && turn === this.turn) {
+        const name = waiting.shift();
+        setText(this.note, `Comparing: ${waiting.length} more to read`);
+        const {comparisons} = await get(`${metricPath(name)}/change`, {period: this.window}).catch(() => ({}));
+        if (!comparisons) failed += 1;
+        else if (comparisons[0] && [comparisons[0].p_value].flat().some((p) => p !== null && p <= comparisons[0].beta)) changed.add(name);
+      }
+    };
+    await Promise.all(Array.from({length: TOGETHER}, read));
+    if (turn !== this.turn) return;
+    const problem = failed ? ` ${failed} could not be read.` : "";
+    setText(this.note, `${changed.size} of ${this.names.length} metrics have changed against the period before, with 95\u00a0% for all together. There is no evidence of a change in the others.${problem}`);
+    announce(this.note.textContent);
+    this.shown(changed);
+  }
+}
+
 class Group {
   constructor(name, definitions, isOnly, isOpen, wall) {
     Object.assign(this, {definitions, wall, cards: new Map(), wanted: MOST_CARDS, isOpen});
     this.grid = h("div", {class: "cards"});
-    this.more = h("button", {type: "button", class: "button quiet small", onclick: () => { this.wanted = Infinity; this.show(this.words); }});
+    this.more = h("button", {type: "button", class: "button quiet small", onclick: () => { this.wanted = Infinity; this.show(); }});
     this.count = h("small", {});
-    this.heading = h("h2", {}, name || OTHERS, " ", this.count);
+    this.heading = h("h2", {}, h("bdi", {}, name || OTHERS), " ", this.count);
     this.fold = h("details", {class: "group", open: isOpen || isOnly}, h("summary", {hidden: isOnly}, this.heading), this.grid, this.more);
-    this.fold.addEventListener("toggle", () => { if (!this.words) this.isOpen = this.fold.open; this.show(this.words); });
+    this.fold.addEventListener("toggle", () => { if (!this.wall.isFiltered) this.isOpen = this.fold.open; this.show(); });
   }
 
-  /** Show the cards that have the words of a filter; a closed group makes none. */
-  show(words) {
-    this.words = words;
-    const found = this.definitions.filter((one) => matches(one, words));
+  /** Show the cards of the metrics that the page shows; a closed group makes none. */
+  show() {
+    const found = this.definitions.filter((one) => this.wall.shows(one));
     this.fold.hidden = !found.length;
     const isFull = found.length === this.definitions.length;
     setText(this.count, `${isFull ? "" : `${found.length} of `}${this.definitions.length} ${this.definitions.length === 1 ? "metric" : "metrics"}`);
@@ -55,7 +102,8 @@ class Group {
 export class Wall {
   /** `made(card)` is called for each card that a person opens, so that it catches up with what is known. */
   constructor(definitions, here, made) {
-    Object.assign(this, {here, made, cards: []});
+    Object.assign(this, {here, made, cards: [], words: "", only: null});
+    this.changes = new Changes(definitions, (only) => this.#show(this.words, only));
     const groups = grouped(definitions);
     let open = 0;
     this.groups = groups.map(([name, ones], index) => {
@@ -63,9 +111,14 @@ export class Wall {
       return new Group(name, ones, groups.length === 1 && !name, !index || open <= MOST_OPEN, this);
     });
     this.nothing = h("p", {class: "loading", hidden: true});
-    this.element = h("div", {class: "wall"}, this.groups.map(({fold}) => fold), this.nothing);
+    this.element = h("div", {class: "wall"}, this.changes.element, this.groups.map(({fold}) => fold), this.nothing);
     this.filter(here.q ?? "");
+    this.changes.go(here);
   }
+
+  /** Whether a metric has the words of the filter and, where that was asked, has changed. */
+  shows(definition) { return matches(definition, this.words) && (this.only?.has(definition.name) ?? true); }
+  get isFiltered() { return Boolean(this.words || this.only); }
 
   cardOf(definition) {
     const card = new Card(definition, this.here);
@@ -74,27 +127,34 @@ export class Wall {
     return card;
   }
 
-  filter(words) {
+  filter(words) { this.#show(words, this.only); }
+
+  #show(words, only) {
+    const wasFiltered = this.isFiltered;
+    Object.assign(this, {words, only});
     for (const group of this.groups) {
-      if (words) group.fold.open = true;
-      else if (this.words) group.fold.open = group.isOpen;
+      if (this.isFiltered) group.fold.open = true;
+      else if (wasFiltered) group.fold.open = group.isOpen;
+      group.show();
     }
-    this.words = words;
-    for (const group of this.groups) group.show(words);
     this.nothing.hidden = this.groups.some(({fold}) => !fold.hidden);
-    setText(this.nothing, `No metric has “${words}” in its title, name, description or categories.`);
+    setText(this.nothing, words ? `No metric${only ? " that has changed" : ""} has “${words}” in its title, name, description or categories.` : "");
   }
 
   /** The metrics that have the words of the filter. */
-  get found() { return this.groups.flatMap(({definitions}) => definitions.filter((one) => matches(one, this.words))); }
+  get found() { return this.groups.flatMap(({definitions}) => definitions.filter((one) => this.shows(one))); }
 
   go(here) {
     this.here = here;
     for (const card of this.cards) card.go(here);
+    this.changes.go(here);
     if ((here.q ?? "") !== this.words) this.filter(here.q ?? "");
   }
 
-  close() { for (const card of this.cards) card.close(); }
+  close() {
+    this.changes.close();
+    for (const card of this.cards) card.close();
+  }
 }
 
 /** The field that filters what `wall()` returns, or goes to the first page: its words are in the address, and Enter opens the only metric that has them. */

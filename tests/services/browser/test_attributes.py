@@ -45,11 +45,13 @@ pause = {{unit = "minutes", {MEAN}, lateness = "1m", by = ["variant"]}}
 colour = {{kind = "frequency", mechanism = "grr", categories = ["red", "blue", "<b>green</b>"], \
 levels = [4], pane = "1h", lateness = "1m", by = ["variant"]}}
 plain = {{{UNIT}}}
-unknown = {{title = "Nobody knows", group = "Odd", {UNIT}, by = ["variant"]}}
+unknown = {{title = "Nobody knows{"W" * 10_000}", group = "\\u202eOdd", {UNIT}, \
+by = ["variant"]}}
 [comparisons]
 queue = {{metric = "pause", {ARMS}, against = {{ variant = "old" }}, split = "1:1"}}
 colours = {{metric = "colour", {ARMS}, against = "rest"}}
-empty = {{metric = "unknown", {ARMS}, against = {{ variant = "old" }}}}
+empty = {{title = "\\u202eNobody waits", \
+metric = "unknown", {ARMS}, against = {{ variant = "old" }}}}
 [alarms]
 line = {{metric = "wait", {LOOKS}, direction = "up"}}
 by_country = {{metric = "wait", by = ["country"], {LOOKS}}}
@@ -186,6 +188,7 @@ def test_a_card_says_what_has_changed_and_the_filter_finds_it(
 
     headings = page.locator("summary:visible h2")
     expect(headings).to_have_text(["Odd 1 metric", "Other metrics 6 metrics"])
+    assert page.evaluate("document.documentElement.scrollWidth") == 1280, "a long title is cut"
     page.keyboard.press("/")
     page.keyboard.type("nobody")
     expect(headings).to_have_text(["Odd 1 metric"])
@@ -229,10 +232,12 @@ def test_a_comparison_says_what_is_decided_and_since_when(reported: Site, visito
     expect(page.get_by_role("heading", name="Comparisons")).to_be_visible()
     card = page.get_by_role("article", name="Comparison queue")
     expect(card.get_by_role("heading")).to_have_text("pause: new against old")
+    titled = page.get_by_role("article", name="Comparison empty").get_by_role("heading")
+    expect(titled).to_have_text("Nobody waits")  # without the character that turns it round
     expect(card.locator(".chip")).to_have_text(re.compile("Decided 1.Jan.2026"))
     expect(card.locator(".figure")).to_have_text(re.compile(r"new is higher by(1[5-9]|2[0-5])"))
     expect(card.locator(".band")).to_contain_text("minutes, at all times")
-    expect(card).to_contain_text(re.compile(r"Decided at 1.Jan.2026.*: new was above old, by"))
+    expect(card).to_contain_text(re.compile(r"Decided on 1.Jan.2026.*: new was above old, by"))
     expect(card).to_contain_text("If both were equal, a difference as clear as this would")
     expect(card.locator("dl")).to_contain_text(re.compile(r"new[45]\d.*minutes · 1.600 reports"))
     label = card.locator(".history").get_attribute("aria-label")

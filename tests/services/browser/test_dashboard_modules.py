@@ -324,7 +324,7 @@ async (bands) => {
 
 def test_a_decision_of_before_is_told_beside_what_holds_now(device: Modules) -> None:
     """Each row: the band when it was decided, the band now, and what is said of now."""
-    was = "Decided at noon: the first arm was"
+    was = "Decided on noon: the first arm was"
     for before, now, told in (
         ([1, 3], [2, 3], f"{was} above the second, by 2. If both"),
         ([-3, -1], [-1, 2], f"{was} below the second, by 2. Now both may be equal (p = 0.500)."),

@@ -63,6 +63,10 @@ def test_comparisons_and_alarms_stand_beside_the_metrics(tmp_path: Path) -> None
             split=1 / 3,
         )
     }
+    (comparison,) = found.tables["comparisons"].values()
+    titled = load(tmp_path, COMPARISON, 'split = "1:3"\ntitle = "New checkout"\n')
+    (with_title,) = titled.tables["comparisons"].values()
+    assert (with_title.key, with_title.title) == (comparison.key, "New checkout")
     assert found.tables["alarms"] == {
         "moved": AlarmDefinition(
             name="moved",
