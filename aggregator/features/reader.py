@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 from aggregator.features.comparisons.arms import compare_all
-from aggregator.features.comparisons.compared import Compared, CompareQuery
+from aggregator.features.comparisons.compared import Compared, CompareOptions, CompareQuery
 from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.features.comparisons.living import Living, all_comparisons, definition_of, living
 from aggregator.features.discovery.closed_window import describe_discovery
@@ -50,7 +50,7 @@ class Reader(MetricReader):
         name: str,
         where: Mapping[str, str | None] | None = None,
         against: Mapping[str, str | None] | Literal["rest"] = REST_SLICE,
-        **options: Any,
+        **options: Unpack[CompareOptions],
     ) -> Compared:
         """Compare two slices, a slice with the rest, two windows, or two metrics.
 
@@ -63,9 +63,9 @@ class Reader(MetricReader):
             The slice of the second arm.
         **options
             ``against_start``, ``against_end`` and ``against_window``: the window of the second arm,
-            by default that of the first. ``of``, ``split``, ``other``, ``independent`` and ``each``
-            as in :class:`aggregator.features.comparisons.compared.CompareQuery`. All others: fields
-            of :class:`aggregator.reading.query.Query`.
+            by default that of the first. ``of``, ``split``, ``other``, ``independent``, ``below``
+            and ``each`` as in :class:`aggregator.features.comparisons.compared.CompareQuery`. All
+            others: fields of :class:`aggregator.reading.query.Query`.
 
         Returns
         -------

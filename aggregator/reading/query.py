@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from aggregator.reading.steps import duration
 from aggregator.timestamps import to_seconds
@@ -135,6 +135,28 @@ class Query:
             raise ValueError(f"windows = {self.windows}: {reason}")
 
 
+class QueryOptions(TypedDict, total=False):
+    """The options that all questions have, which are fields of `Query`."""
+
+    beta: float
+    weights: str | None
+    bound: str
+    target: str
+    window: Length | None
+    categories: Sequence[str | float] | None
+    quantiles: Sequence[float] | None
+    simultaneous: bool
+    windows: int
+    weights_fixed: bool
+    top: int | None
+
+
+class EstimateOptions(QueryOptions, total=False):
+    """The options of :meth:`aggregator.features.reader.Reader.estimate`."""
+
+    where: Mapping[str, str | None] | tuple[tuple[str, str | None], ...]
+
+
 def _normalized_stretch(
     start: Start, end: Time, window: Length | None
 ) -> tuple[float | None, float | None, str | None]:
@@ -237,3 +259,11 @@ class SeriesQuery(Query):
         cleared: dict[str, Any] = dict.fromkeys(("start", "end", "window", "step", "top", "bins"))
         windows = max(1, count) if self.all_points else 1
         return dataclasses.replace(self, **cleared, windows=windows)
+
+
+class SeriesOptions(EstimateOptions, total=False):
+    """The options of :meth:`aggregator.features.reader.Reader.series`."""
+
+    by: str | Sequence[str]
+    all_points: bool
+    bins: int | None

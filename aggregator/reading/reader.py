@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, overload
+from typing import Self, Unpack, overload
 
 from aggregator.config.definitions import load_definitions
 from aggregator.config.settings import Settings, load_settings
@@ -14,9 +14,11 @@ from aggregator.reading.frames.estimates import WindowEstimate, with_window
 from aggregator.reading.plans import LocalPlan
 from aggregator.reading.plans.window_reader import WindowReader
 from aggregator.reading.query import (
+    EstimateOptions,
     Length,
     Progress,
     Query,
+    SeriesOptions,
     SeriesQuery,
     Start,
     Time,
@@ -75,16 +77,28 @@ class MetricReader(WindowReader):
 
     @overload
     def estimate(
-        self, name: str, start: Start = None, end: Time = None, *, by: Sequence[str], **options: Any
+        self,
+        name: str,
+        start: Start = None,
+        end: Time = None,
+        *,
+        by: str | Sequence[str],
+        **options: Unpack[EstimateOptions],
     ) -> Slices: ...
 
     @overload
     def estimate(
-        self, name: str, start: Start = None, end: Time = None, **options: Any
+        self, name: str, start: Start = None, end: Time = None, **options: Unpack[EstimateOptions]
     ) -> WindowEstimate: ...
 
     def estimate(
-        self, name: str, start: Start = None, end: Time = None, **options: Any
+        self,
+        name: str,
+        start: Start = None,
+        end: Time = None,
+        *,
+        by: str | Sequence[str] = (),
+        **options: Unpack[EstimateOptions],
     ) -> WindowEstimate | Slices:
         """Estimate a metric over a window of event time.
 
@@ -94,9 +108,10 @@ class MetricReader(WindowReader):
         start, end : datetime, str, float (seconds since the epoch) or None
             The window [start, end), widened to whole panes; None: unbounded. A start may be a
             duration back from the end: ``reader.estimate("delay", "7d")`` is the last week.
+        by : str or sequence of str
+            An answer for each combination of the values of these attributes of devices.
         **options
-            The other fields of :class:`aggregator.reading.query.Query`: ``window``, ``beta``,
-            ``weights``, ``bound``, ``target``, ``categories`` and so on.
+            The other fields of :class:`aggregator.reading.query.Query`.
 
         Returns
         -------
@@ -113,7 +128,7 @@ class MetricReader(WindowReader):
         ValueError
             If the window is empty, or a release was drawn with other parameters.
         """
-        query = Query(start, end, **options)
+        query = Query(start, end, by=by, **options)
         window = self.window(name, query)
         if query.by:
             return self.answer_slices(window, query)
@@ -137,7 +152,7 @@ class MetricReader(WindowReader):
         end: Time = None,
         *,
         step: Length | None = None,
-        **options: Any,
+        **options: Unpack[SeriesOptions],
     ) -> Series:
         """Estimate a metric over time: for each step of event time, at most 1,000.
 

@@ -13,7 +13,7 @@ from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.frames.pictures import Intervals, LabelledInterval, Picture, Pictured
 from aggregator.reading.grouping import Slice, slice_name
-from aggregator.reading.query import Query
+from aggregator.reading.query import Length, Query, QueryOptions, Start, Time
 from aggregator.reading.window import Window
 from aggregator.timestamps import iso
 from estimators import Comparison, Estimate
@@ -32,6 +32,22 @@ COMPARISON_COLUMNS = (
     ),
     *("status", "beta", "bound", "target", "covers", "policy", "law"),
 )
+
+
+class CompareOptions(QueryOptions, total=False):
+    """The options of :meth:`aggregator.features.reader.Reader.compare`."""
+
+    start: Start
+    end: Time
+    against_start: Start
+    against_end: Time
+    against_window: Length | None
+    other: str | None
+    of: str
+    split: float | None
+    independent: bool | None
+    below: Sequence[float]
+    each: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

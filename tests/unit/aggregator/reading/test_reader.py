@@ -12,8 +12,9 @@ import pytest
 
 from aggregator import Reader
 from aggregator.errors import StateUnreadable
+from aggregator.features.comparisons.compared import COMPARISON_FIELDS, CompareOptions
 from aggregator.reading.pane_sums import PaneSums
-from aggregator.reading.query import Query
+from aggregator.reading.query import EstimateOptions, Query, SeriesOptions, SeriesQuery
 from aggregator.reading.window import Window
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.watermark import CONFIRMING_BATCHES
@@ -201,6 +202,24 @@ def test_a_question_that_has_no_window_is_refused(store: Store) -> None:
     for question, told in rows:
         with row(question), pytest.raises(ValueError, match=told):
             reader.window("delay", Query(**question))
+
+
+def test_options_are_the_fields_of_a_query_and_a_misspelt_one_is_an_error(store: Store) -> None:
+    """Mypy refuses an unused `type: ignore`, so it knows these options too."""
+    fields = {field.name for field in dataclasses.fields(Query)} | {"quantiles"}
+    series_fields = {field.name for field in dataclasses.fields(SeriesQuery)} | {"quantiles"}
+    against = {f"against_{key}" for key in ("start", "end", "window")}
+    assert {*EstimateOptions.__annotations__} == fields - {"start", "end", "by"}
+    assert {*SeriesOptions.__annotations__} == series_fields - {"start", "end", "metric", "step"}
+    expected = (fields - {"where", "by"}) | against | {*COMPARISON_FIELDS}
+    assert {*CompareOptions.__annotations__} == expected
+    reader = Reader(store, METRICS)
+    with pytest.raises(TypeError, match="wieghts"):
+        reader.estimate("delay", wieghts="paper")  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="wieghts"):
+        reader.series("delay", wieghts="paper")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="wieghts"):
+        reader.compare("delay", wieghts="paper")  # type: ignore[call-arg]
 
 
 def test_the_last_hour_ends_with_the_pane_of_the_newest_event_time(store: Store) -> None:
