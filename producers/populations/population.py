@@ -76,6 +76,20 @@ class Population:
         ordered = _rows(columns, order)
         return cls(time_ms[order], ordered, skipped, attributes=_rows(attributes or {}, order))
 
+    def above(self, name: str, limit: float) -> Self:
+        """Return the population whose column has 1 for numbers above a limit, and 0 for others.
+
+        Raises
+        ------
+        ValueError
+            If the column has no numbers.
+        """
+        column = self.columns[name]
+        if column.dtype != np.float64 or column.ndim > 1:
+            raise ValueError(f"above {limit:g}: expected numbers, as of a mean, in {name!r}")
+        shares = np.where(np.isnan(column), column, column > limit)
+        return dataclasses.replace(self, columns={**self.columns, name: shares})
+
     @classmethod
     def merged(cls, first: Self, second: Self) -> Self:
         """Return the devices of two populations with disjoint metrics.

@@ -37,6 +37,8 @@ NUMBER_LIKE = re.compile(
 MAX_NUMBER_CHARACTERS = 64
 """The maximum length of a number; the time of a match grows with the square."""
 MAX_SHOWN_CELLS = 5
+TRUTH_PAIRS = (("true", "false"), ("yes", "no"), ("t", "f"), ("y", "n"))
+"""Words for 1 and 0, in a column without others."""
 MINUS_SIGN = "\u2212"
 """The mathematical sign, which Python cannot parse."""
 
@@ -296,6 +298,12 @@ def read_numbers(
     ValueError
         If all numbers with a point may have it between thousands, and `decimal` is "?".
     """
+    texts = MISSING_TEXTS | missing
+    words = {cell.casefold() for cell in cells if cell not in texts}
+    for pair in TRUTH_PAIRS if words else ():
+        if words.issubset(pair):
+            truths = {pair[0]: 1.0, pair[1]: 0.0}
+            return np.array([truths.get(cell.casefold(), math.nan) for cell in cells])
     pointed = [cell for cell in cells if "." in cell]
     if decimal == "" and any(cell.isdecimal() for cell in cells):  # three decimals have no integers
         decimal = "?"
@@ -306,7 +314,7 @@ def read_numbers(
             f"separate thousands. Say which: --decimal . reads {parse_number(text):g}, --decimal , "
             f"reads {parse_number(text, ','):g}"
         )
-    texts, marks = MISSING_TEXTS | missing, set[float]()
+    marks = set[float]()
     for text in missing:
         number = parse_number(text, decimal)
         marks.add(parse_number(text) if math.isinf(number) else number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,15 @@ from estimators.discovery.learning import learn_code
 from estimators.discovery.string_code import normal_form
 from estimators.errors import DefinitionError
 from estimators.metrics.categories import OPEN_VOCABULARY
-from producers.populations.suggestion import SUGGESTED_KINDS, SUGGESTED_LEVELS, suggest
+from producers.populations.suggestions.suggestion import (
+    SUGGESTED_KINDS,
+    SUGGESTED_LEVELS,
+    Suggestion,
+    suggest,
+)
+from producers.populations.time_columns import UTC
 
-OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name"}
+OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name", "by": "--by"}
 """Options that set a key of the definition."""
 
 
@@ -81,6 +88,16 @@ OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name"}
     help="How many users will report on a day: panes are wide enough for a history "
     "[default: as many as the file has].",
 )
+@click.option(
+    "--by",
+    multiple=True,
+    metavar="COLUMN",
+    help="Column with a public attribute of the devices, such as the country: answers for each of "
+    "its values, which are written into the definition; may be repeated.",
+)
+@click.option(
+    "--above", type=float, metavar="VALUE", help="Ask which share of the numbers is above this one."
+)
 def define(
     table: str | None,
     named: tuple[str, ...],
@@ -90,11 +107,12 @@ def define(
 ) -> None:
     """Suggest a metric for a column of a CSV file (-: the standard input), for metrics.toml.
 
-    Numbers become a mean, or a distribution if most of their range is that of their tails; strings
-    become a frequency. Everybody can read a definition, so values of the
-    file are written into it only if you ask for it: a range comes from rounded quantiles, and
-    strings are listed only with --list-categories. The error output says what was decided, and what
-    each range costs.
+    Numbers become a mean, or a distribution if most of their range is that of their tails; 0 and 1,
+    or yes and no, become a share; strings become a frequency. Everybody can read a definition, so
+    values of the file are written into it only if you ask for it: a range comes from rounded
+    quantiles, strings are listed only with --list-categories, attributes with --by. The error
+    output says what was decided, what each range costs, and how wide bounds will be: of all rows,
+    of a pane and of each slice.
 
     \b
     dither define flights.csv --column dep_delay --range -60 180 > metrics.toml
@@ -129,7 +147,31 @@ def define(
         raise DitherError(str(error)) from None
     for note in suggestion.notes:
         click.echo(note, err=True)
+    command = shlex.join(["dither", "produce", *_arguments(suggestion, table, column, options)])
+    click.echo(f"next: this in metrics.toml; dither up; in a second terminal: {command}", err=True)
     click.echo(suggestion.text)
+
+
+def _arguments(
+    suggestion: Suggestion, table: str, column: str, options: dict[str, Any]
+) -> list[str]:
+    """Return the arguments with which `dither produce` reads the same cells."""
+    arguments = [suggestion.name, "--csv", table]
+    attributes = [
+        f"{name}={title}" for name, title in suggestion.attributes.items() if name != title
+    ]
+    flags = {"--column": [column] * (column != suggestion.name), "--attribute": attributes}
+    flags |= {"--time-column": options["time"], "--missing": options["missing"]}
+    named = {name: options[name] for name in ("above", "decimal", "time_format", "time_zone")}
+    defaults = (None, UTC)
+    flags |= {
+        f"--{name.replace('_', '-')}": [f"{value:g}" if name == "above" else value]
+        for name, value in named.items()
+        if value not in defaults
+    }
+    return arguments + [
+        text for flag, values in flags.items() for value in values for text in (flag, value)
+    ]
 
 
 def define_discovery(examples: Path, name: str, levels: list[float]) -> str:

@@ -75,6 +75,12 @@ REFRESH_SECONDS = 0.2
     help="Column with an attribute of the devices, as in country=land. The attributes by which the "
     "metric is summed [default: the columns of their names, where present].",
 )
+@click.option(
+    "--above",
+    type=float,
+    metavar="VALUE",
+    help="Of a column of numbers, report 1 if a number is above this one, else 0.",
+)
 @cell_options
 @click.option(
     "--simulate",
@@ -114,6 +120,7 @@ def produce(
     table: str | None,
     columns: tuple[str, ...],
     attributes: tuple[str, ...],
+    above: float | None,
     simulate: str | None,
     devices: int,
     rate: float,
@@ -164,6 +171,8 @@ def produce(
             assert table is not None  # noqa: S101
             cells["attributes"] = dict(map(_parse_attribute, attributes))
             population = _read(definition, table, columns or (metric,), rate, **cells)
+            if above is not None:
+                population = population.above(metric, above)
     except NoColumnError as error:
         if columns or error.name != metric:
             raise DitherError(str(error)) from None

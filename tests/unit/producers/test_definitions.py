@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from estimators import Metric, load_metrics
-from producers.populations.suggestion import MAX_LISTED_CATEGORIES, suggest
+from estimators import DistributionEstimate, LocalMetric, Metric, SeededBits, define, load_metrics
+from estimators.metrics.simulation import simulated_estimate
+from estimators.rounding import interval
+from producers.populations.suggestions.suggestion import MAX_LISTED_CATEGORIES, suggest
 from tests.support.rows import row
 
 BEGIN = 1_356_998_400
@@ -39,10 +43,94 @@ def test_numbers_become_a_mean_over_rounded_quantiles(tmp_path: Path) -> None:
     assert metric.range is not None
     assert list(metric.range) == [-2, 8]
     assert metric.pane == "5m", "120,000 s are 2,000 minutes: 400 panes of 5 minutes"
-    found = suggest(table(tmp_path, "late", *"0110100010"), "late", value_range=(0, 1))
-    assert defined(tmp_path, found.text).options == {"values": "two"}
     found = suggest(table(tmp_path, "late", *"0110100010", "0.5"), "late", value_range=(0, 1))
     assert defined(tmp_path, found.text).options == {}
+
+
+@pytest.mark.parametrize(
+    ("cells", "options", "name"),
+    [
+        ("0 1 1 0", {}, "late"),
+        ("0 1 1 0", {"value_range": (0, 1)}, "late"),
+        ("False True TRUE NA", {}, "late"),
+        ("no yes yes no", {}, "late"),
+        ("f t t", {}, "late"),
+        ("1 2.5 900 -3", {"above": 2.5}, "late_above_2_5"),
+    ],
+)
+def test_yes_and_no_and_numbers_above_a_limit_become_a_share(
+    tmp_path: Path, cells: str, options: dict[str, Any], name: str
+) -> None:
+    found = suggest(table(tmp_path, "late", *cells.split()), "late", **options)
+    metric = defined(tmp_path, found.text)
+    assert (metric.name, metric.kind, metric.options) == (name, "mean", {"values": "two"})
+    assert metric.range == [0, 1]
+    assert metric.title == ("late above 2.5" if "above" in options else "")
+    assert found.name == name
+
+
+def test_versions_are_strings_and_thousands_are_numbers(tmp_path: Path) -> None:
+    for versions in ("1.2.3 1.10.0 1.2", "v1.2.3 v2.0.0-rc.1", "10.1.256.1 10.1.256.2"):
+        with row(versions):
+            file = table(tmp_path, "v", *versions.split())
+            with pytest.raises(ValueError, match="different strings"):
+                suggest(file, "v")
+            with pytest.raises(ValueError, match="cells are no numbers"):
+                suggest(file, "v", kind="mean")
+    with pytest.raises(ValueError, match=r"2 of 2 cells are no numbers: '1\.234\.567'"):
+        suggest(table(tmp_path, "v", "1.234.567", "12.345.678"), "v")
+
+
+def sliced(folder: Path) -> Path:
+    """Return latencies of two countries with many rows, one with few, and one without a name."""
+    cells = zip(itertools.cycle(long_tails()[1:]), ["US", "DE", "US", "US"] * 5_000, strict=False)
+    rows = [f"{latency},{country}" for latency, country in cells]
+    return table(folder, "Latency (ms),Land", *rows, *["140,FR"] * 5, "140,NA", "140,other")
+
+
+def test_the_widths_of_all_and_of_each_slice_are_those_of_the_metric(tmp_path: Path) -> None:
+    found = suggest(sliced(tmp_path), "Latency (ms)", by=["Land"], users_per_day=500)
+    metric = LocalMetric.require(defined(tmp_path, found.text))
+    assert metric.title == "Latency (ms)"
+    assert (list(metric.by), metric.attributes) == (["land"], {"land": ["DE", "FR", "US"]})
+    assert found.attributes == {"land": "Land"}
+    start = next(i for i, note in enumerate(found.notes) if note.startswith("widths:"))
+    rows = [re.split(" {2,}", line.strip()) for line in found.notes[start + 2 :]]
+    names = ["all rows", f"a pane of {metric.pane}"]
+    names += [f"land={country}" for country in ("US", "DE", "FR", "none", "other")]
+    assert [cells[0] for cells in rows[:-1]] == names
+    assert [cells[1] for cells in rows[:-1]] == ["20,007", "125", "15,000", "5,000", "5", "1", "1"]
+    assert rows[4][2] == "too few: 100 are needed"
+    values = [float(cell) for cell in itertools.islice(itertools.cycle(long_tails()[1:]), 20_000)]
+    us = [value for i, value in enumerate(values) if i % 4 != 1]
+    expected = simulated_estimate(metric, us, 15_000, beta=0.05 / 2, quantiles=[0.5, 0.95])
+    assert isinstance(expected, DistributionEstimate)
+    bounds = [interval(row)[1:] for row in expected.quantiles[:, 1:].tolist()]
+    assert [re.findall(r"\[(.*), (.*)\]", cell)[0] for cell in rows[2][2:]] == bounds
+    assert rows[1][3].endswith("(!)")
+    assert not rows[0][2].endswith("(!)")
+    assert "--above" in rows[-1][0]
+
+
+def test_expected_widths_are_those_of_reports(tmp_path: Path) -> None:
+    """Of a mean, of a category and of a string, with the shares of levels that are given."""
+    values = np.resize([0.0, 1.0, 1.0, 1.0], 60_000)
+    metric = define(name="m", kind="mean", mechanism="auto", range=(0, 1), levels=[0.5, 4])
+    expected = simulated_estimate(metric, values, 60_000, level_shares=[3, 1])
+    level = (np.arange(60_000) % 4 == 3).astype(int)
+    statistic = metric.zero()
+    order = np.random.default_rng(1).permutation(60_000)
+    metric.accumulate(statistic, level, metric.randomize(values[order], level, SeededBits(2)))
+    found = metric.estimate(statistic)
+    assert expected.upper - expected.lower == pytest.approx(found.upper - found.lower, rel=0.02)
+    assert expected.reports == found.reports
+    for options, words in (({"is_open": True}, "a"), ({"list_categories": True}, "a")):
+        file = table(tmp_path, "c", *("a", "b", "a", "NA") * 200)
+        notes = suggest(file, "c", missing=["NA"], **options).notes  # type: ignore[arg-type]
+        (head,) = (note for note in notes if "share of" in note)
+        assert head.endswith(f"share of '{words}'")
+        low, high = map(float, re.findall(r"\[(.*), (.*)\]", notes[-1])[0])
+        assert low < 2 / 3 < high
 
 
 def latencies() -> list[str]:
@@ -58,7 +146,7 @@ def test_an_outlier_does_not_widen_the_range_and_what_each_costs_is_told(tmp_pat
     assert metric.range is not None
     assert max(metric.range) <= 550
     assert "2105" not in found.text, "no value of the file is in the definition"
-    rows = [line.split() for line in found.notes if line.startswith("  ") and "from" not in line]
+    rows = [line.split() for line in found.notes if line.startswith("  ") and "%  " in line]
     widths = {float(row[1]): float(row[4]) for row in rows}
     assert widths[max(widths)] > 3 * widths[max(metric.range)]
 
@@ -167,7 +255,10 @@ def test_what_cannot_be_suggested_is_explained(tmp_path: Path) -> None:
         ("missing", {}, "no column 'missing'"),
         ("TWICE", {}, "'TWICE' 2 times: 'twice' at position 4 and 'Twice' at position 5"),
         ("empty", {}, "column 'empty' has no value"),
-        ("yes", {}, "--open accepts any string. Or write 1 for yes and 0"),
+        ("text", {}, "--open accepts any string. Or write 1 for yes and 0"),
+        ("number", {"above": 1, "kind": "mean"}, "^above 1: a share of kind mean"),
+        ("text", {"above": 1}, "2 of 2 cells are no numbers: 'x'"),
+        ("yes", {"by": ["number"] * 2, "name": "No"}, r"^No\.name = 'No'"),
         (
             "number",
             {"value_range": (5, 1)},

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 import redis
 from click.testing import CliRunner, Result
@@ -19,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 from aggregator.cli.main import BLAS_THREADS, cli, command_help, main
 from aggregator.local.embedded import EmbeddedUnavailableError
 from aggregator.verifying.comparison import Verification
+from producers.populations.population import Population
 from tests.support.paths import ROOT
 from tests.support.rows import row
 
@@ -116,6 +119,22 @@ def test_help_loads_nothing_slow_readers_what_they_need_and_matrices_have_one_th
     args = [sys.executable, "-c", HELP, *command.split(), "--help"]
     told = subprocess.run(args, env=env, capture_output=True, text=True)
     assert told.stderr.strip() == loaded
+
+
+def test_define_says_how_its_file_is_produced(tmp_path: Path) -> None:
+    file = tmp_path / "my file.csv"
+    file.write_text("How late;Land\n" + "".join(f"{i},5;DE\n" for i in range(99)))
+    options = ["--column", "how late", "--by", "Land", "--above", "9.5", "--decimal", ","]
+    told = run("define", str(file), *options).stderr.splitlines()[-1]
+    words = shlex.split(told.rpartition("second terminal: ")[2])
+    expected = ["dither", "produce", "how_late_above_9_5", "--csv", str(file), "--column"]
+    expected += ["how late", "--attribute", "land=Land", "--above", "9.5", "--decimal", ","]
+    assert words == expected
+    population = Population(np.arange(3), {"late": np.array([9.5, 9.6, np.nan]), "c": np.arange(3)})
+    assert population.above("late", 9.5).columns["late"].tolist()[:2] == [0, 1]
+    assert population.above("late", 9.5).count_missing("late") == 1
+    with pytest.raises(ValueError, match="above 1: expected numbers, as of a mean, in 'c'"):
+        population.above("c", 1)
 
 
 WRONG_USES = {

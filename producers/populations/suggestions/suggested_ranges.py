@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.exact.randomness import SeededBits
 from estimators.metrics.loading import define
+from estimators.metrics.simulation import simulated_estimate
 
 TRIED_TAIL_SHARES = (0.0, 0.001, 0.01, 0.05)
 """Shares of values outside a tried range on either side, before rounding."""
@@ -20,8 +20,6 @@ MIN_RANGE_STEPS = 8
 """The minimum width of a range, in steps of rounding."""
 MIN_DISTINCT_VALUES = 20
 """With fewer distinct values the ends of a range would reveal some."""
-MAX_TRIAL_ROWS = 20_000
-"""Rows in a trial estimate; its width is scaled to the number of all rows."""
 BINS_TAIL = 0.001
 """Share of values outside the bins on either side, before rounding."""
 MIDDLE_QUANTILE = 0.05
@@ -121,15 +119,11 @@ def describe(ranges: Sequence[Range], chosen: Range, rows: int, unit: str) -> li
 
 
 def _width(clipped: NDArray[np.float64], low: float, high: float, levels: Sequence[float]) -> float:
-    rows = clipped[:: -(-clipped.size // MAX_TRIAL_ROWS)]
     metric = define(
         name="trial", kind="mean", mechanism="auto", levels=list(levels), range=(low, high)
     )
-    level = np.arange(rows.size) % len(levels)
-    statistic = metric.zero()
-    metric.accumulate(statistic, level, metric.randomize(rows, level, SeededBits(0)))
-    estimate = metric.estimate(statistic)
-    return float((estimate.upper - estimate.lower) * math.sqrt(rows.size / clipped.size))
+    estimate = simulated_estimate(metric, clipped, clipped.size)
+    return float(estimate.upper - estimate.lower)
 
 
 def round_range(low: float, high: float) -> tuple[float, float]:

@@ -10,20 +10,24 @@ import dataclasses
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, shortened
+from estimators.metrics.attributes import NO_VALUE, OTHER_VALUE
 from estimators.metrics.categories import ANSWERING_MECHANISM, OPEN_VOCABULARY
 from estimators.metrics.loading import define
-from estimators.metrics.metric import Metric
-from producers.populations.csv_files import positions, read_table, visible
+from estimators.metrics.local import LocalMetric
+from producers.populations.csv_files import Table, positions, read_table, visible
 from producers.populations.far_values import far_numbers, is_far
-from producers.populations.suggested_ranges import (
+from producers.populations.population import Column
+from producers.populations.suggestions.expected_widths import Part, describe_widths, slice_parts
+from producers.populations.suggestions.suggested_panes import SUGGESTED_PANES, choose_pane
+from producers.populations.suggestions.suggested_ranges import (
     MIDDLE_QUANTILE,
     MIN_DISTINCT_VALUES,
     WIDE_RANGE_RATIO,
@@ -36,26 +40,19 @@ from producers.populations.suggested_ranges import (
 )
 from producers.populations.tables import count_numeric, number_error, read_numbers, summarize_rows
 from producers.populations.text_files import table_path
-from producers.populations.time_columns import DAY_MS, MISSING_TEXTS, UTC, read_time_columns
+from producers.populations.time_columns import MISSING_TEXTS, UTC, read_time_columns
 
 MAX_DESCRIPTION_CHARACTERS = 100
 """Characters of the column's name."""
 MAX_LISTED_CATEGORIES = 1_000
 """More distinct strings can only be an open vocabulary."""
 SUGGESTED_LEVELS = (0.5, 1.0, 2.0, 4.0)
-SUGGESTED_PANES = ("1m", "5m", "15m", "1h", "6h", "1d", "1w", "4w")
-MAX_SUGGESTED_PANES = 400
-MAX_PANE_BYTES = 64_000_000
-"""The size in Redis of all panes in the file's times, with a topic's default partitions."""
-DEFAULT_PARTITIONS = 6
 MAX_MAGNITUDE = 1e150
 """Numbers are clipped to it, so that no sum or square overflows."""
 NO_TIMES_NOTE = (
     "pane: 1m, the narrowest. A step of the history needs 100 reports (`minimum_reports`): with "
     "--users-per-day N the panes are wide enough for what N users report"
 )
-TABLE_ROWS = (1024, 512, 256)
-"""Rows of an open vocabulary's table: the first number that fits into `MAX_PANE_BYTES`."""
 OPEN_VOCABULARY_NOTE = (
     f"mechanism: {ANSWERING_MECHANISM}, because no list of strings is published: you can ask for "
     "any string, with nearly the least variance that is possible. count_sketch has smaller "
@@ -67,14 +64,29 @@ CLOSED_MECHANISM = "auto"
 SUGGESTED_KINDS = ("mean", "distribution", "frequency")
 MAX_NUMBER_SHARE = 0.1
 """More numbers among the strings need the user's consent to an open vocabulary."""
+VERSION = re.compile(r"(?!\d{1,3}(\.\d{3})+$)v?\d+(\.\d+){2,}([-+.]?\w+)*", re.IGNORECASE)
+"""A version such as 1.2.3, which is no number; 1.234.567 may be one."""
+MAX_ATTRIBUTE_VALUES = 50
+SHARE_RANGE = (0.0, 1.0)
+"""Of numbers that are all one of its two ends, the mean is a share."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Suggestion:
-    """A suggested table of ``metrics.toml``, and notes for the user, which may quote the file."""
+    """A suggested table of ``metrics.toml``, and notes for the user, which may quote the file.
 
+    Attributes
+    ----------
+    name, text : str
+        The metric's name, and the table.
+    attributes : mapping of str to str
+        The column of each attribute.
+    """
+
+    name: str
     text: str
     notes: list[str]
+    attributes: Mapping[str, str]
 
 
 def suggest(
@@ -95,6 +107,8 @@ def suggest(
     decimal: str | None = None,
     levels: Sequence[float] = SUGGESTED_LEVELS,
     users_per_day: float | None = None,
+    by: Sequence[str] = (),
+    above: float | None = None,
 ) -> Suggestion:
     """Suggest a metric that fits a column of a CSV file.
 
@@ -133,6 +147,10 @@ def suggest(
     users_per_day : float, optional
         The expected users per day, which determine the width of panes; by default the file's
         times do.
+    by : sequence of str
+        Columns of attributes of the devices, whose values are written into the definition.
+    above : float, optional
+        Ask for the share of the numbers above this one.
 
     Raises
     ------
@@ -145,7 +163,8 @@ def suggest(
     if kind not in (None, *SUGGESTED_KINDS):
         raise ValueError(f"kind {kind!r}: expected mean, distribution or frequency")
     path = table_path(path)
-    table = read_table(path, [column, *time])
+    by = [*dict.fromkeys(by)]
+    table = read_table(path, [column, *time, *by])
     notes, cells = table.notes, table.columns[column]
     missing_texts = frozenset(map(str.strip, missing))
     location = f"{path}: column {shortened(column)}"
@@ -156,17 +175,25 @@ def suggest(
         )
         time_ms, timed = read[0], read[0] > 0
         notes += read[1]
+    if above is not None and (kind or value_range):
+        raise ValueError(
+            f"above {above:g}: a share of kind mean in [0, 1]: leave kind and range out"
+        )
     listing = bool(categories) + list_categories + is_open
     numbers = None
     if kind != "frequency" and not listing:
         decimal = decimal or ("" if table.delimiter == "," else "?")
         numbers = read_numbers(cells, location, missing_texts, decimal)
         if np.isinf(numbers).any():
-            values = [cells[row] for row in np.flatnonzero(~np.isnan(numbers)).tolist()]
-            distinct = set(values)
+            written = [cells[row] for row in np.flatnonzero(~np.isnan(numbers)).tolist()]
+            distinct = set(written)
             number_share_limit = MAX_NUMBER_SHARE if len(distinct) > MAX_LISTED_CATEGORIES else 0.5
-            share = max(count_numeric(texts) / len(texts) for texts in (values, distinct))
-            if kind is not None or value_range is not None or share >= number_share_limit:
+            share = max(count_numeric(texts) / len(texts) for texts in (written, distinct))
+            unread = [cells[row] for row in np.flatnonzero(np.isinf(numbers)).tolist()]
+            if all(map(VERSION.fullmatch, unread)):
+                share = 0.0
+            wants_numbers = (kind, value_range, above) != (None, None, None)
+            if wants_numbers or share >= number_share_limit:
                 raise number_error(cells, numbers, location)
             numbers = None
     text = np.array([cell not in {"", *missing_texts} for cell in cells])
@@ -175,62 +202,98 @@ def suggest(
     used = timed & present
     if not used.any():
         raise ValueError(f"{location} has no value: expected at least one. {notes[-1]}")
-    metric_name = name or _name(column, table.header)
-    keys: dict[str, object] = {
-        "description": f"{column[:MAX_DESCRIPTION_CHARACTERS]} of {path.name}"
-    }
-    if unit:
+    title = column[:MAX_DESCRIPTION_CHARACTERS] + (f" above {above:g}" if above is not None else "")
+    suffix = "" if above is None else f"_{_plain(f'above {above:g}')}"
+    metric_name = name or _name(column, table.header) + suffix
+    keys: dict[str, object] = {"title": title} if title != metric_name else {}
+    keys["description"] = f"{title} of {path.name}"
+    if unit and above is None:
         keys["unit"] = unit
+    values: Column
     if numbers is not None:
-        numbers = numbers[used]
+        values = numbers = np.clip(numbers[used], -MAX_MAGNITUDE, MAX_MAGNITUDE)
         is_outlier, added_notes = far_numbers(numbers)
-        numbers = np.clip(numbers[~is_outlier], -MAX_MAGNITUDE, MAX_MAGNITUDE)
-        if added_notes:
-            notes += [*added_notes, "range: without the far values; reports of them are clipped"]
+        numbers = numbers[~is_outlier]
+        notes += added_notes
+        if above is not None:
+            values = numbers = (values > above).astype(np.float64)
+            notes.append(f"share: devices report 1 if the value is above {above:g}, else 0")
+        elif added_notes:
+            notes.append("range: without the far values; reports of them are clipped")
+        if value_range is None and kind != "distribution" and np.isin(numbers, SHARE_RANGE).all():
+            value_range = SHARE_RANGE
         if value_range is None and is_identifying(numbers):
             raise ValueError(
                 f"{location} has fewer than {MIN_DISTINCT_VALUES} different numbers: a range "
                 "around them would reveal some of them. Give the range of possible values with "
-                "--range LOW HIGH"
+                "--range LOW HIGH, or count each number as a category with --list-categories"
             )
-        number_keys, decisions = _of_numbers(numbers, metric_name, kind, value_range, levels, unit)
-        keys |= number_keys
-        notes += decisions
+        kind_keys, decisions = _of_numbers(numbers, metric_name, kind, value_range, levels, unit)
     elif value_range is not None:
         raise ValueError(
             f"{location}: a range is of numbers, but strings are to be counted: leave it out"
         )
     else:
-        values = [cells[row] for row in np.flatnonzero(used).tolist()]
-        if words := sorted({*MISSING_TEXTS, "-", "?", "n/a", "none"}.intersection(values)):
-            notes.append(f"strings: {words} count like any others; --missing TEXT leaves one out")
-        forms = {unicodedata.normalize("NFC", visible(value)) for value in values}
-        if variants := len({*values}) - len(forms):
-            notes.append(
-                f"strings: {variants:,} differ from others in their Unicode form or invisible "
-                "characters alone"
-            )
-        keys |= _vocabulary(values, location, categories, list_all=list_categories, is_open=is_open)
-        if keys["categories"] == OPEN_VOCABULARY and not is_open:
-            shown = [*dict.fromkeys(values)]
-            notes.append(
-                f"categories: open, because there are {len(shown):,} different strings, such as "
-                f"{', '.join(map(shortened, shown[:3]))}"
-            )
+        strings = [cells[row] for row in np.flatnonzero(used).tolist()]
+        values = np.array(strings, dtype=object)
+        kind_keys, decisions = _of_strings(
+            strings, location, categories, list_all=list_categories, is_open=is_open
+        )
+    keys |= kind_keys
+    notes += decisions
     keys["levels"] = list(levels)
+    pane_parts: list[Part] = []
     if time or users_per_day is not None:
         times = time_ms[used] if time else np.empty(0, np.int64)
         times = times[~is_far(times.astype(np.float64))]
-        keys, added_notes = _with_pane(keys, metric_name, times, users_per_day)
+        keys, pane_reports, added_notes = choose_pane(keys, metric_name, times, users_per_day)
         notes += added_notes
+        pane_parts = [Part(f"a pane of {keys['pane']}", round(pane_reports), values)]
     else:
         keys["pane"] = SUGGESTED_PANES[0]
         notes.append(NO_TIMES_NOTE)
-    define(name=metric_name, **keys)  # raises the same errors as loading
+    attributes, declared, added_notes = _attributes(table, by, used, missing_texts)
+    notes += added_notes
+    if by:
+        keys["by"] = [*attributes]
+    metric = LocalMetric.require(define(name=metric_name, **keys, attributes=declared))
     if keys.get("mechanism") == ANSWERING_MECHANISM:
         notes.append(OPEN_VOCABULARY_NOTE)
-    lines = (f"{key} = {_toml(value)}" for key, value in keys.items())
-    return Suggestion("\n".join([f"[metrics.{metric_name}]", *lines]), notes)
+    parts = [Part("all rows", values.size, values), *pane_parts]
+    parts += slice_parts(metric, values, attributes) if by else []
+    notes += describe_widths(metric, parts)
+    lines = [
+        f"[metrics.{metric_name}]",
+        *(f"{key} = {_toml(value)}" for key, value in keys.items()),
+    ]
+    if by:
+        declarations = (f"{name} = {_toml(words)}" for name, words in declared.items())
+        lines = ["[attributes]", *declarations, "", *lines]
+    return Suggestion(metric_name, "\n".join(lines), notes, dict(zip(attributes, by, strict=True)))
+
+
+def _attributes(
+    table: Table, columns: Sequence[str], used: NDArray[np.bool_], missing: frozenset[str]
+) -> tuple[dict[str, Column], dict[str, list[str]], list[str]]:
+    """Return the attributes of the used rows, their declared values, and notes."""
+    cells, declared, notes = {}, {}, []
+    for column in columns:
+        name = _name(column, table.header)
+        without_value = {*MISSING_TEXTS, *missing}
+        texts = ["" if cell in without_value else cell for cell in table.columns[column]]
+        cells[name] = np.array(texts, dtype=object)[used]
+        counts = Counter(cells[name].tolist())
+        for undeclared in ("", OTHER_VALUE, NO_VALUE):
+            counts.pop(undeclared, None)
+        frequent = counts.most_common(MAX_ATTRIBUTE_VALUES)
+        declared[name] = sorted(value for value, _ in frequent)
+        note = (
+            f"attribute: {name!r}, with {len(frequent)} values of column {shortened(column)}, "
+            "which everybody can read in the definition; a device sends its own without noise"
+        )
+        hidden = len(counts) - len(frequent)
+        notes.append(note + f". {hidden:,} rarer values count as 'other'" * (hidden > 0))
+    return cells, declared, notes
 
 
 def _of_numbers(
@@ -250,23 +313,22 @@ def _of_numbers(
             "follow a few large values, or clip them; quantiles do not. --kind mean asks for a mean"
         )
         return {"kind": "distribution", **bins}, [why] * (kind is None) + [bins_note]
+    keys: dict[str, object] = {"kind": "mean", "mechanism": CLOSED_MECHANISM}
+    if value_range is not None and np.isin(numbers, value_range).all():
+        low, high = value_range
+        note = f"kind: mean of two values, {low:g} and {high:g} (options: values = two)"
+        if value_range == SHARE_RANGE:
+            note += ": the share of those with 1, or yes, or true"
+        return keys | {"range": list(value_range), "options": {"values": "two"}}, [note]
     try:
         ranges = rank_ranges(numbers, levels)
         chosen = assess(numbers, *value_range, levels) if value_range else ranges[0]
     except DefinitionError as error:  # of the metric with which they are tried
         key = f"{metric_name}.{error.key.partition('.')[2]}"
         raise DefinitionError(key, error.value, error.expected) from None
-    keys: dict[str, object] = {
-        "kind": "mean",
-        "mechanism": CLOSED_MECHANISM,
-        "range": list(chosen.edges),
-    }
     why = "kind: mean; --kind distribution asks for percentiles and shares below a limit"
     range_notes = describe(ranges, chosen, numbers.size, unit)
-    if np.isin(numbers, chosen.edges).all():
-        keys["options"] = {"values": "two"}
-        range_notes.append("options: values = two, because all values are at the ends of the range")
-    return keys, [why] * (kind is None) + range_notes
+    return keys | {"range": list(chosen.edges)}, [why] * (kind is None) + range_notes
 
 
 def _toml(value: object) -> str:
@@ -306,6 +368,33 @@ def _plain(column: str) -> str:
     return f"m_{plain}" if plain[:1].isdigit() else plain
 
 
+def _of_strings(
+    strings: Sequence[str],
+    location: str,
+    categories: Sequence[str],
+    *,
+    list_all: bool,
+    is_open: bool,
+) -> tuple[dict[str, object], list[str]]:
+    """Return the keys of a metric for strings, and notes on them."""
+    notes, distinct = [], [*dict.fromkeys(strings)]
+    if words := sorted({*MISSING_TEXTS, "-", "?", "n/a", "none"}.intersection(distinct)):
+        notes.append(f"strings: {words} count like any others; --missing TEXT leaves one out")
+    forms = {unicodedata.normalize("NFC", visible(text)) for text in distinct}
+    if variants := len(distinct) - len(forms):
+        notes.append(
+            f"strings: {variants:,} differ from others in their Unicode form or invisible "
+            "characters alone"
+        )
+    keys = _vocabulary(distinct, location, categories, list_all=list_all, is_open=is_open)
+    if keys["categories"] == OPEN_VOCABULARY and not is_open:
+        notes.append(
+            f"categories: open, because there are {len(distinct):,} different strings, such as "
+            f"{', '.join(map(shortened, distinct[:3]))}"
+        )
+    return keys, notes
+
+
 def _vocabulary(
     values: Sequence[str],
     location: str,
@@ -343,67 +432,3 @@ def _vocabulary(
         "--category NAME lists one (repeat it), --open accepts any string"
         + (". Or write 1 for yes and 0 for no: the metric is a share" if len(distinct) == 2 else "")
     )
-
-
-def _with_pane(
-    keys: dict[str, object], metric_name: str, times: NDArray[np.int64], users_per_day: float | None
-) -> tuple[dict[str, object], list[str]]:
-    """Return the keys with a pane, and with fewer rows if tables are too large; and notes."""
-    for rows in TABLE_ROWS if keys.get("mechanism") == ANSWERING_MECHANISM else TABLE_ROWS[:1]:
-        fewer = {} if rows == TABLE_ROWS[0] else {"options": {"rows": rows}}
-        pane, size, pane_notes = _pane(
-            times, define(name=metric_name, **keys, **fewer), users_per_day
-        )
-        if size <= MAX_PANE_BYTES:
-            break
-    if fewer:
-        pane_notes[0] += f"; {rows} rows make it smaller"
-    return keys | {"pane": pane} | fewer, pane_notes
-
-
-def _pane(
-    times: NDArray[np.int64], metric: Metric, users_per_day: float | None
-) -> tuple[str, int, list[str]]:
-    """Return the narrowest affordable pane with enough reports, the size of all, and notes."""
-    valid_times = times[times >= 0]
-    for pane in SUGGESTED_PANES:
-        width = milliseconds(pane)
-        panes, stored = _count_panes(valid_times, width)
-        size = stored * metric.zero().nbytes * DEFAULT_PARTITIONS
-        reports = _reports(valid_times, width, users_per_day)
-        has_enough = reports >= metric.minimum_reports
-        if panes <= MAX_SUGGESTED_PANES and size <= MAX_PANE_BYTES and has_enough:
-            break
-    pane_note = f"pane: {pane}"
-    if valid_times.size:
-        megabytes = max(1, round(size / 1e6))
-        pane_note += (
-            f", so that the times span {panes} pane{'s' * (panes != 1)}: at most {megabytes} MB in "
-            f"Redis with {DEFAULT_PARTITIONS} partitions (`retention` lets old panes expire)"
-        )
-    source = "of the file" if users_per_day is None else f"for {users_per_day:,g} users a day"
-    pane_note += f"; {reports:,.0f} reports {source} are in one of them, typically"
-    too_few_note = (
-        f"a step of the history needs {metric.minimum_reports} reports (`minimum_reports`), and "
-        f"not even a pane of {pane} has them: the history will show no numbers, but the running "
-        "total will. --users-per-day says how many users you expect"
-    )
-    return pane, size, [pane_note] if has_enough else [pane_note, too_few_note]
-
-
-def _reports(times: NDArray[np.int64], width_ms: int, users_per_day: float | None) -> float:
-    """Return the median number of reports per non-empty pane, or the expected number."""
-    if users_per_day is not None:
-        return users_per_day * width_ms / DAY_MS
-    if not times.size:
-        return 0.0
-    return float(np.median(np.unique(times // width_ms, return_counts=True)[1]))
-
-
-def _count_panes(times: NDArray[np.int64], width_ms: int) -> tuple[int, int]:
-    """Return how many panes the times span, and how many statistics are stored."""
-    if not times.size:
-        return 0, 0
-    spanned = -(-int(times.max() - times.min()) // width_ms) or 1
-    coarser = [grain for grain in (3_600_000, 86_400_000) if width_ms < grain]
-    return spanned, 1 + sum(np.unique(times // width).size for width in (width_ms, *coarser))

@@ -1,0 +1,66 @@
+"""How wide bounds will be: the estimate of simulated reports, before anybody reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from estimators.estimate import Estimate
+from estimators.exact.randomness import SeededBits
+from estimators.metrics.local import LocalMetric
+
+MAX_SIMULATED_REPORTS = 20_000
+"""Of more reports a part is simulated, and its sums are multiplied."""
+GOLDEN_RATIO = (5**0.5 - 1) / 2
+"""Its multiples are spread evenly modulo 1, in any order of the values."""
+
+
+def simulated_estimate(
+    metric: LocalMetric,
+    values: ArrayLike,
+    reports: int,
+    *,
+    level_shares: Sequence[float] | None = None,
+    seed: int = 0,
+    **asked: Any,
+) -> Estimate:
+    """Return the estimate of so many simulated reports of values like these.
+
+    The widths of its bounds are those to expect. Values are repeated or left out evenly.
+
+    Parameters
+    ----------
+    metric : LocalMetric
+    values : array_like, shape (n,); (n, dimension) for a vector mean
+        As for :meth:`LocalMetric.randomize`.
+    reports : int
+    level_shares : sequence of float, optional
+        The share of the reports at each level; equal by default.
+    seed : int
+        Of the randomness.
+    **asked
+        Arguments of :meth:`LocalMetric.estimate`.
+
+    Examples
+    --------
+    >>> from estimators import define
+    >>> late = define(name="late", kind="mean", range=(0, 1), levels=[1, 4])
+    >>> few, many = (simulated_estimate(late, [0, 0, 0, 1], n) for n in (1_000, 4_000_000))
+    >>> bool(few.upper - few.lower > 50 * (many.upper - many.lower)), few.reports, many.reports
+    (True, 1000, 4000000)
+    """
+    factor = -(-reports // MAX_SIMULATED_REPORTS)
+    count = round(reports / factor) if factor else 0
+    shares = np.ones(len(metric.levels)) if level_shares is None else np.asarray(level_shares)
+    level_ends = np.cumsum(shares) / np.sum(shares)
+    level = np.searchsorted(level_ends[:-1], np.arange(count) * GOLDEN_RATIO % 1, side="right")
+    rows = np.asarray(values)
+    statistic = metric.zero()
+    drawn = metric.randomize(
+        rows[np.arange(count) * len(rows) // max(1, count)], level, SeededBits(seed)
+    )
+    metric.accumulate(statistic, level, drawn)
+    return metric.estimate(statistic * factor, **asked)

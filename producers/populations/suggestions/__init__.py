@@ -1,0 +1,1 @@
+"""Suggests definitions of metrics for columns of a CSV file."""

@@ -1,0 +1,144 @@
+"""How wide the bounds of a suggested metric will be: of all rows, of a pane, and of each slice."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from estimators.distribution import DistributionEstimate
+from estimators.errors import shortened
+from estimators.estimate import Floats
+from estimators.metrics.categories import OPEN_VOCABULARY
+from estimators.metrics.loading import define
+from estimators.metrics.local import LocalMetric
+from estimators.metrics.simulation import simulated_estimate
+from estimators.rounding import interval
+from producers.populations.population import Column
+
+BETA = 0.05
+SHOWN_QUANTILES = {"median": 0.5, "p95": 0.95}
+MAX_SHOWN_SLICES = 12
+LIMIT_QUANTILE = 0.9
+"""A suggested limit is near this quantile of the file, with one digit."""
+WIDE_MARK = " (!)"
+CELL_WIDTH = 32
+"""Of a bound in the table, in characters."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Some of the reports to expect: a name, their number, values like theirs, and a beta."""
+
+    name: str
+    reports: int
+    values: Column
+    beta: float = BETA
+
+
+def slice_parts(
+    metric: LocalMetric, values: Column, attributes: Mapping[str, Column]
+) -> list[Part]:
+    """Return the slices of some values, those with most reports first.
+
+    Parameters
+    ----------
+    metric, values, attributes
+        Each value's attributes by name; "" is not sent. Bounds of slices with enough reports hold
+        together.
+    """
+    names = [""] * len(values)
+    for name, cells in attributes.items():
+        words = {value: value for value in metric.attributes[name]} | {"": "none"}
+        texts = (f"{name}={words.get(cell, 'other')}" for cell in cells)
+        names = [
+            f"{before}, {text}" if before else text
+            for before, text in zip(names, texts, strict=True)
+        ]
+    slices, slice_indices, counts = np.unique(names, return_inverse=True, return_counts=True)
+    beta = BETA / max(1, int((counts >= metric.minimum_reports).sum()))
+    return [
+        Part(str(slices[index]), int(counts[index]), values[slice_indices == index], beta)
+        for index in np.argsort(-counts, kind="stable")
+    ]
+
+
+def describe_widths(metric: LocalMetric, parts: Sequence[Part]) -> list[str]:
+    """Return a table of the bounds to expect, and what to ask where they say nothing.
+
+    Parameters
+    ----------
+    metric : LocalMetric
+    parts : sequence of Part
+        The first one has all values.
+    """
+    values, heads, most_frequent = parts[0].values, ["mean"], None
+    largest_width = math.inf
+    if metric.kind == "distribution":
+        heads = [*SHOWN_QUANTILES]
+        median, high = np.quantile(values, [*SHOWN_QUANTILES.values()])
+        largest_width = float(high - median)
+    elif metric.kind == "frequency":
+        ((most_frequent, _),) = Counter(values.tolist()).most_common(1)
+        heads = [f"share of {shortened(most_frequent)}"]
+    shown = parts[: 2 + MAX_SHOWN_SLICES]
+    name_width = max(len(part.name) for part in shown)
+    lines, wide_parts = [], []
+    for part in shown:
+        cells = [f"too few: {metric.minimum_reports} are needed"]
+        if part.reports >= metric.minimum_reports:
+            rows = _bounds(metric, part, most_frequent)
+            is_wide = (rows[:, 2] - rows[:, 1] > largest_width).tolist()
+            texts = ("{} in [{}, {}]".format(*interval(row)) for row in rows.tolist())
+            cells = [text + WIDE_MARK * mark for text, mark in zip(texts, is_wide, strict=True)]
+            wide_parts += [part] * any(is_wide)
+        lines.append((part.name, f"{part.reports:,}", cells))
+    title = "widths: 95% bounds to expect, levels alike" + f", in {metric.unit}" * bool(metric.unit)
+    described = [title + "; those of slices hold for all of them together" * bool(metric.by)]
+    for name, reports, cells in [("", "reports", heads), *lines]:
+        padded = "".join(f"{cell:<{CELL_WIDTH}}" for cell in cells).rstrip()
+        described.append(f"  {name:<{name_width}} {reports:>10}  {padded}")
+    hidden = len(parts) - len(shown)
+    described += [f"  and {hidden} slices more, with fewer reports"] * (hidden > 0)
+    if wide_parts:
+        described.append(
+            _describe_share(metric, values, min(wide_parts, key=lambda part: part.reports))
+        )
+    return described
+
+
+def _bounds(metric: LocalMetric, part: Part, most_frequent: str | None) -> Floats:
+    """Return rows of value, lower and upper bound to expect; of one category or the quantiles."""
+    quantiles = [*SHOWN_QUANTILES.values()] if metric.kind == "distribution" else None
+    listed = [most_frequent] if metric.categories == OPEN_VOCABULARY and most_frequent else None
+    estimate = simulated_estimate(
+        metric, part.values, part.reports, beta=part.beta, quantiles=quantiles, categories=listed
+    )
+    if isinstance(estimate, DistributionEstimate):
+        return estimate.quantiles[:, 1:]
+    rows = np.stack([np.atleast_1d(x) for x in (estimate.value, estimate.lower, estimate.upper)], 1)
+    return rows[[estimate.labels.index(most_frequent) if most_frequent else 0]]
+
+
+def _describe_share(metric: LocalMetric, values: Column, part: Part) -> str:
+    """Return what to ask in place of quantiles whose bounds are too wide."""
+    limit = float(f"{np.quantile(values, LIMIT_QUANTILE):.1g}")
+    share = define(
+        name="share",
+        kind="mean",
+        mechanism="auto",
+        range=(0, 1),
+        options={"values": "two"},
+        levels=metric.levels,
+    )
+    is_above = dataclasses.replace(part, values=(part.values > limit).astype(np.float64))
+    (row,) = _bounds(share, is_above, None).tolist()
+    share_text = "{} in [{}, {}]".format(*interval(row))
+    return (
+        f"{WIDE_MARK.strip()}: wider than from the median to p95 of all rows, so this quantile "
+        f"would be noise. Ask how many are above a limit that matters: --above {limit:g} gives "
+        f"a share, {share_text} of {part.name}"
+    )
