@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 
 from estimators import DefinitionError, LocalMetric, Metric
-from estimators.comparison.distributions import limit_indices
+from estimators.comparison.distributions import limit_indices, snapped_limits
 from estimators.durations import milliseconds
 from estimators.errors import nearest, readable
 from estimators.metrics.attributes import NO_VALUE, OTHER_VALUE
@@ -143,7 +143,7 @@ class Checks:
 
     def below(self, metric: LocalMetric) -> tuple[float, ...]:
         """Return the edges of a distribution whose shares are watched."""
-        edges = tuple(self._values["below"])
+        edges = snapped_limits(metric, self._values["below"])
         if not edges and metric.shape is Shape.DISTRIBUTION:
             self.refuse("below", "edges between bins, as in [250]: the shares below are watched")
         try:

@@ -6,6 +6,7 @@ Theorem 6 of docs/proofs/comparisons.md. A quantile has an interval in each arm.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -69,6 +70,30 @@ def limit_indices(
         raise ValueError("below and quantiles: expected one of the two")
     a_indices, b_indices = (_limit_indices(metric, below) for metric in metrics)
     return a_indices, b_indices
+
+
+def snapped_limits(metric: LocalMetric, limits: Sequence[float]) -> tuple[float, ...]:
+    """Return limits, those within a bin of a logarithmic scale moved to the nearest inner edge.
+
+    Few round numbers are edges of such a scale.
+
+    Examples
+    --------
+    >>> from estimators import define
+    >>> metric = define(name="m", kind="distribution", range=(1, 1000), bins=3, scale="log",
+    ...                 levels=[1])
+    >>> snapped_limits(metric, [10, 30, 33, 2, 1001])
+    (10, 10.0, 100.0, 10.0, 1001)
+    """
+    domain = metric.domain
+    if not isinstance(domain, Bins) or domain.scale != "log":
+        return tuple(limits)
+    edges, snapped = domain.limits, [*limits]
+    inner_edges = [float(text) for text in edge_texts(edges)[1:-1]]
+    for position, index in enumerate(edge_indices(edges, limits).tolist()):
+        if index < 0 and edges[0] < (limit := limits[position]) < edges[-1]:
+            snapped[position] = min(inner_edges, key=lambda edge: abs(math.log(edge / limit)))
+    return tuple(snapped)
 
 
 def _limit_indices(metric: LocalMetric, below: Sequence[float]) -> NDArray[np.intp]:

@@ -15,7 +15,7 @@ from aggregator.reading.reader import MetricReader
 from aggregator.reading.window import SliceSums, Window
 from estimators import LocalMetric, Metric, compare
 from estimators.comparison.arms import STANDARD_WEIGHTS
-from estimators.comparison.distributions import compared_numbers, limit_indices
+from estimators.comparison.distributions import compared_numbers, limit_indices, snapped_limits
 from estimators.estimate import Counts
 
 Read = Callable[[str, Query], Window]
@@ -84,7 +84,9 @@ def compare_arms(
         The first arm's.
     query, progress
     """
-    name = LocalMetric.require(metric).name
+    local = LocalMetric.require(metric)
+    name, below = local.name, snapped_limits(local, query.below)
+    query = dataclasses.replace(query, below=below)
     if query.a.by:
         return _compare_slices_with_rest(read, name, query, progress)
     return [compared(read_arms(read, name, query), query)]

@@ -160,6 +160,11 @@ def compare(
         comparisons = compare_all(reader, metric, query)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    edges = comparisons[0].query.below if comparisons else query.below
+    for limit, edge in zip(query.below, edges, strict=True):
+        if limit != edge:
+            note = f"--below {limit:g}: the nearest edge of the logarithmic scale is {edge:g}"
+            click.echo(note, err=True)
     output.show(
         lambda: comparison_frame(comparisons),
         lambda: json.dumps(as_dicts(comparisons)),

@@ -14,6 +14,7 @@ import numpy as np
 from aggregator.config.definition_tables import Checks, TableKind, Watch, Where, grain_ms
 from aggregator.config.live_metrics import table
 from estimators import LocalMetric, Metric, compare
+from estimators.comparison.distributions import snapped_limits
 
 REST_SLICE: Final = "rest"
 """In place of the second slice: all other reports."""
@@ -134,6 +135,7 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
             "other", "a metric that is not memoized: its panes repeat each other's answers"
         )
     categories = checks.quantiles(metric) or checks.categories(metric)
+    below = snapped_limits(metric, table.below)
     try:
         empty = compare(
             metric,
@@ -144,7 +146,7 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
             other=None if metric_b is metric else metric_b,
             independent=table.independent,
             categories=categories,
-            below=table.below,
+            below=below,
         )
     except ValueError as error:
         detail, _, expected = str(error).rpartition(": expected ")
@@ -166,7 +168,7 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
         beta=table.beta,
         independent=table.independent,
         categories=categories,
-        below=tuple(table.below),
+        below=below,
         title=table.title,
     )
 

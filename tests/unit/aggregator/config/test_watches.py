@@ -81,6 +81,23 @@ def test_comparisons_and_alarms_stand_beside_the_metrics(tmp_path: Path) -> None
     }
 
 
+def test_a_limit_on_a_logarithmic_scale_is_its_nearest_edge(tmp_path: Path) -> None:
+    size = """
+    [metrics.size]
+    kind = "distribution"
+    range = [1, 1000]
+    bins = 3
+    scale = "log"
+    levels = [1]
+    by = ["country", "variant"]
+    """
+    below = ('"late"', '"size"\nbelow = [300.0, 12]')
+    found = load(tmp_path, size, COMPARISON.replace(*below), ALARM.replace(*below))
+    assert found.tables["comparisons"]["checkout"].below == (100, 10)
+    assert found.tables["alarms"]["moved"].below == (100, 10)
+    assert found.tables["alarms"] == load(tmp_path, size, ALARM.replace(*below)).tables["alarms"]
+
+
 WRONG_COMPARISONS = [
     ('"late"', '"lat"', "checkout.metric", "'late'?"),
     ('"late"', '"colour"', "checkout.where", "no by"),

@@ -52,6 +52,17 @@ def reader(redis_server: Redis) -> Iterator[Reader]:
         yield Reader(store, METRICS)
 
 
+def test_a_limit_on_a_logarithmic_scale_is_its_nearest_edge_and_named(reader: Reader) -> None:
+    size = define(
+        name="size", kind="distribution", range=(1, 1000), bins=3, scale="log", levels=[1]
+    )
+    sizes = Reader(reader.store, {"size": size})
+    compared = sizes.compare("size", end=START, against_start=START, below=[300, 10.0])
+    assert compared.labels == ["below 100", "below 10"]
+    mean = reader.compare("late", {"country": "DE"}, start=START, end=END)
+    assert mean.query.below == ()
+
+
 def sums(reader: Reader, **where: str) -> Any:
     return reader.window("late", Query(START, END, where=where)).sums
 
