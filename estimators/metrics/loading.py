@@ -104,6 +104,8 @@ def read_document(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # no TOML or UTF-8; a huge number; deep lists
         expected = "a file that parses as TOML"
+        if "declare ('attributes',) twice" in str(error):
+            expected = "one table [attributes] for all metrics: add the other's lines to it"
         raise DefinitionError("TOML", str(error), expected, str(path)) from None
 
 

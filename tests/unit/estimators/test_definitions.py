@@ -87,6 +87,7 @@ def test_what_is_missing_or_no_file_of_metrics_is_told(tmp_path: Path) -> None:
         ("[metrics]", "one table"),
         ("[metrics]\ndelay = 3", "a table"),
         ("[metrics.a]\nbins = " + "9" * 5_000, "expected a file that parses as TOML"),
+        ("[attributes]\n" * 2, "expected one table [attributes] for all metrics"),
         ("x = " + "[" * 100_000, "expected a file that parses as TOML"),
     ):
         with row(text[:80]):
