@@ -164,7 +164,8 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
             f"{len(steps)} steps of {step}{span}",
             f"{certainty(self.beta)} bounds; covers {self.covers}",
         )
-        return History(f"{self.metric}: {self.kind}", facts, lines, self.unit)
+        of_quantiles = self.quantiles is not UNSET
+        return History(f"{self.metric}: {self.kind}", facts, lines, self.unit, of_quantiles)
 
 
 class SeriesReader:

@@ -43,7 +43,11 @@ class WindowEstimate(Pictured, Estimate):
         shown, metric = self.numbers, self.window.metric
         title = f"{metric.name}: {metric.description or metric.kind}"
         return Intervals(
-            title, picture_lines(self.window, self), tuple(_intervals(shown)), metric.unit
+            title,
+            picture_lines(self.window, self),
+            tuple(_intervals(shown)),
+            metric.unit,
+            of_quantiles=metric.domain.names == "quantiles",
         )
 
 

@@ -25,6 +25,8 @@ MAX_SHOWN_INTERVALS = 20
 MAX_SHOWN_HISTORIES = 5
 INTERVAL_WIDTH, ROW_HEIGHT, HISTORY_HEIGHT, SCALE_MARGIN = 260, 16, 90, 6
 """In pixels."""
+LOG_SCALE_RATIO = 100.0
+"""Quantiles above 0 that span this factor are drawn on a logarithmic axis."""
 CELL_STYLE = 'style="text-align:left;padding:1px 8px"'
 TABLE_START = '<table style="color:inherit;font:inherit">'
 UNKNOWN_TEXT = "–"  # noqa: RUF001
@@ -109,6 +111,8 @@ class Intervals(Picture):
         Lines below the title.
     reference : float, optional
         A marked value, such as that of no difference.
+    of_quantiles : bool
+        Whether the numbers are quantiles.
     """
 
     title: str
@@ -116,6 +120,7 @@ class Intervals(Picture):
     rows: tuple[LabelledInterval, ...]
     unit: str = ""
     reference: float | None = None
+    of_quantiles: bool = False
 
     def to_html(self) -> str:
         """Return the intervals as HTML."""
@@ -144,6 +149,7 @@ class Intervals(Picture):
         axes.set_ylim(len(self.rows) - 0.5, -0.5)
         if self.reference is not None:
             axes.axvline(self.reference, linestyle=":", color="gray")
+        axes.set_xscale(_axis_scale(self.of_quantiles, self.rows))
         axes.set_xlabel(_plain_text(self.unit))
         axes.set_title(_plain_text(self.title))
 
@@ -156,6 +162,7 @@ class History(Picture):
     facts: tuple[str, ...]
     lines: tuple[HistoryLine, ...]
     unit: str = ""
+    of_quantiles: bool = False
 
     def to_html(self) -> str:
         """Return the histories as HTML, on one scale."""
@@ -191,6 +198,8 @@ class History(Picture):
             axes.fill_between(times, lower, upper, step="post", alpha=0.25, color=drawn.get_color())
         if len(self.lines) > 1:
             axes.legend()
+        steps = [step for line in self.lines for step in line.steps]
+        axes.set_yscale(_axis_scale(self.of_quantiles, steps))
         axes.set_ylabel(_plain_text(self.unit))
         axes.set_title(_plain_text(self.title))
         locator = dates.AutoDateLocator()  # type: ignore[no-untyped-call]
@@ -224,6 +233,12 @@ def _range(
         return math.nan, math.nan
     low, high = min(finite), max(finite)
     return (low, high) if low < high else (low - 1, high + 1)
+
+
+def _axis_scale(of_quantiles: bool, rows: Iterable[LabelledInterval]) -> str:
+    """Return matplotlib's name of the scale for some intervals."""
+    low, high = _range(rows)
+    return "log" if of_quantiles and 0 < LOG_SCALE_RATIO * low <= high else "linear"
 
 
 def _texts(rows: Sequence[LabelledInterval], unit: str) -> list[str]:

@@ -19,7 +19,13 @@ from aggregator.errors import DitherError
 from aggregator.reading.frames.columns import ESTIMATE_COLUMNS
 from aggregator.reading.frames.estimates import WindowDistribution, with_window
 from aggregator.reading.frames.frame import FORMULA_STARTS, Frame
-from aggregator.reading.frames.pictures import Pictured
+from aggregator.reading.frames.pictures import (
+    History,
+    HistoryLine,
+    Intervals,
+    LabelledInterval,
+    Pictured,
+)
 from aggregator.reading.window import Window
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
@@ -226,6 +232,24 @@ def test_a_notebook_shows_an_estimate_with_its_interval(reader: Reader) -> None:
     unknown = drawn(reader.estimate("silent"))
     assert not [*unknown.iter("svg")]
     assert "not ready; 0 reports" in "".join(unknown.itertext())
+
+
+def test_quantiles_that_span_decades_have_a_logarithmic_axis(pyplot: Any) -> None:
+    unknown = LabelledInterval("0.9", *[np.nan] * 3)
+    for (lower, upper), of_quantiles, scale in [
+        ((2, 200), True, "log"),
+        ((2, 199), True, "linear"),
+        ((0, 200), True, "linear"),
+        ((2, 200), False, "linear"),
+        ((np.nan, np.nan), True, "linear"),
+    ]:
+        with row(lower, upper, of_quantiles):
+            rows = (LabelledInterval("0.5", lower, lower, upper), unknown)
+            line = HistoryLine("0.5", [0, HOUR], [HOUR, 2 * HOUR], rows)
+            _, (first, second) = pyplot.subplots(2)
+            Intervals("", (), rows, of_quantiles=of_quantiles).plot(first)
+            History("", (), (line,), of_quantiles=of_quantiles).plot(second)
+            assert (first.get_xscale(), second.get_yscale()) == (scale, scale)
 
 
 def test_labels_are_text_whatever_they_say(reader: Reader, pyplot: Any) -> None:
