@@ -23,8 +23,8 @@ const TOPICS = {
     "Times are those of the events, not those of the reports' arrival. A window is provisional as long as late reports may still come into it. It is final once none can.",
     "A metric marked “Trusted” is different: its devices send true values, and this page shows only releases, which have noise.",
   ]],
-  worth: ["Reports, and what they are worth", [
-    "“Reports” is how many were counted. “Worth” is how many reports without any noise would tell as much.",
+  worth: ["Reports, and what they tell", [
+    "“Reports” is how many were counted. “As precise as” is how many reports without any noise would tell as much.",
     "The difference is the price of privacy. It is smaller where people choose a larger ε.",
   ]],
   weights: ["Weights", [

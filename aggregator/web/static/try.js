@@ -41,7 +41,7 @@ const anyValue = (definition) => isOpen(definition) ? "" : definition.coordinate
 class Question {
   constructor(definitions) {
     this.select = h("select", {id: "metric", onchange: () => this.#choose()},
-      definitions.map(({name}) => h("option", {value: name}, name)));
+      definitions.map(({name, title}) => h("option", {value: name}, title || name)));
     this.definitions = new Map(definitions.map((one) => [one.name, one]));
     const wanted = place().metric;
     if (this.definitions.has(wanted)) this.select.value = wanted;

@@ -32,7 +32,7 @@ class Changes {
     Object.assign(this, {names: definitions.filter(isComparable).map(({name}) => name), shown, turn: 0});
     this.button = h("button", {type: "button", class: "button quiet small", "aria-pressed": "false", onclick: () => this.#press(this.button.getAttribute("aria-pressed") === "false")}, "Show only what has changed");
     this.note = h("span", {class: "note"});
-    this.element = h("p", {class: "changes", hidden: this.names.length <= MOST_OPEN}, this.button, this.note);
+    this.element = h("p", {class: "changes", hidden: this.names.length < MOST_OPEN}, this.button, this.note);
   }
 
   /** Another window has other changes; a stretch of one's own has none. */

@@ -45,6 +45,7 @@ pause = {{unit = "minutes", {MEAN}, lateness = "1m", by = ["variant"]}}
 colour = {{kind = "frequency", mechanism = "grr", categories = ["red", "blue", "<b>green</b>"], \
 levels = [4], pane = "1h", lateness = "1m", by = ["variant"]}}
 plain = {{{UNIT}}}
+{"".join(f"quiet_{number} = {{{UNIT}}}" + chr(10) for number in range(5))}\
 unknown = {{title = "Nobody knows{"W" * 10_000}", group = "\\u202eOdd", {UNIT}, \
 by = ["variant"]}}
 [comparisons]
@@ -181,13 +182,20 @@ def test_a_card_says_what_has_changed_and_the_filter_finds_it(
     promise = distance.get_by_role("button", name="km").get_attribute("title")
     assert "holds with 95" in str(promise)
     assert "for all metrics and periods together, at one look" in str(promise)
+    only_changed = page.get_by_role("button", name="Show only what has changed")
+    only_changed.click()
+    expect(page.locator(".changes")).to_contain_text(re.compile("[1-9] of 12 metrics have changed"))
+    expect(card(page, "plain")).to_be_hidden()
+    expect(distance).to_be_visible()
+    only_changed.click()
+    expect(card(page, "plain")).to_be_visible()
     page.get_by_text("All", exact=True).click()
     expect(card(page, "wait").locator(".delta")).to_have_text(
         "no evidence of a change in the last hour"
     )
 
     headings = page.locator("summary:visible h2")
-    expect(headings).to_have_text(["Odd 1 metric", "Other metrics 6 metrics"])
+    expect(headings).to_have_text(["Odd 1 metric", "Other metrics 11 metrics"])
     assert page.evaluate("document.documentElement.scrollWidth") == 1280, "a long title is cut"
     page.keyboard.press("/")
     page.keyboard.type("nobody")
