@@ -121,7 +121,7 @@ def _from_file(name: str, path: str, key: str, environ: Mapping[str, str]) -> st
     if NAMES_FILE.fullmatch(key):
         raise SettingsError(name, shown, f"{plain}, which names a file itself", "environment")
     try:
-        text = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+        text = Path(path).read_text(encoding="utf-8-sig").rstrip("\r\n")
     except OSError as error:
         expected = f"a file that can be read ({error.strerror})"
         raise SettingsError(name, shown, expected, "environment") from None

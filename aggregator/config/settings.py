@@ -308,7 +308,7 @@ def _read_file(file: Path) -> Iterator[tuple[str, Any]]:
     if not file.exists():
         return
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except tomllib.TOMLDecodeError as error:
         # the message may quote a table or a key, which may be a secret that stands there
         syntax_error = re.sub(r"\('.*'\)|'.{2,}'", "a name", str(error), flags=re.DOTALL)

@@ -101,9 +101,9 @@ def read_document(path: str | Path) -> dict[str, Any]:
         If there is no such file.
     """
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:  # no TOML or UTF-8; a huge number; deep lists
-        expected = "a file that parses as TOML"
+        expected = "a file that parses as TOML, in UTF-8"
         if "declare ('attributes',) twice" in str(error):
             expected = "one table [attributes] for all metrics: add the other's lines to it"
         raise DefinitionError("TOML", str(error), expected, str(path)) from None

@@ -9,8 +9,8 @@ from typing import Any
 SERVER_PROPERTIES = ("bootstrap.servers", "metadata.broker.list")
 MAX_PORT = 65_535
 EXPECTED_SERVERS = f"HOST:PORT, with commas between several, and ports from 1 to {MAX_PORT}"
-_BROKER_ADDRESS = re.compile(
-    r"((?i:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?"
+_BROKER_ADDRESS = re.compile(  # no port alone
+    r"(?!\d+$)((?i:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?"
     r"(\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s\[\]:/@]+)(:(?P<port>\d+))?"
 )
 
@@ -26,7 +26,7 @@ def check_servers(properties: Mapping[str, Any]) -> None:
     Examples
     --------
     >>> check_servers({"bootstrap.servers": "one:9092,[::1]:9092,SSL://two"})
-    >>> check_servers({"bootstrap.servers": "one:99999"})
+    >>> check_servers({"bootstrap.servers": 9092})
     Traceback (most recent call last):
     ValueError: HOST:PORT, with commas between several, and ports from 1 to 65535
     """

@@ -190,7 +190,7 @@ def define_discovery(examples: Path, name: str, levels: list[float]) -> str:
         If the strings yield no code, or the definition is invalid.
     """
     try:
-        lines = [line for line in examples.read_text(encoding="utf-8").splitlines() if line]
+        lines = [line for line in examples.read_text(encoding="utf-8-sig").splitlines() if line]
         learnt = learn_code(lines)
         code = learnt.packed()
         keys: dict[str, Any] = {

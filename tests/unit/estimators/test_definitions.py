@@ -39,7 +39,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_metrics_are_read_in_the_order_of_the_file(tmp_path: Path) -> None:
-    metrics = load_metrics(written(tmp_path, GOOD))
+    metrics = load_metrics(written(tmp_path, f"\ufeff{GOOD}"))
     assert list(metrics) == ["dep_delay", "carrier"]
     assert metrics["dep_delay"].options == {"grid": 256}
     assert metrics["carrier"].category_names == ("UA", "B6", "EV")

@@ -229,10 +229,10 @@ def test_secrets_are_masked_wherever_settings_are_shown_and_refused_on_the_comma
 
 def test_a_secret_comes_from_the_file_that_a_variable_names(tmp_path: Path) -> None:
     secret, url = tmp_path / "password", tmp_path / "url"
-    secret.write_text("hunter2 with a space \n")
+    secret.write_text("\ufeffhunter2 with a space \n")
     url.write_text("rediss://app:hunter3@db:6380/0\r\n")
     settings = load(
-        "[kafka]\nsasl.password = 'older'",
+        "\ufeff[kafka]\nsasl.password = 'older'",
         environ={"DITHER_KAFKA_SASL_PASSWORD_FILE": str(secret), "DITHER_REDIS_URL_FILE": str(url)},
     )
     assert settings.kafka["sasl.password"] == "hunter2 with a space "
