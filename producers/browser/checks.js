@@ -73,9 +73,7 @@ export function outside(given, expected) {
 
 /** @param {unknown} value @param {string} name @param {string} expected @internal */
 export function wrongValue(value, name, expected) {
-  const shown = typeof value === "string" ? JSON.stringify(value) : String(value);
-  const remedy = ArrayBuffer.isView(value) ? "; Array.from makes a list of a typed array" : "";
-  return wrong(`value ${shown} of ${name}`, expected + remedy);
+  return wrong(`value ${String(value)} of ${name}`, expected);
 }
 
 /** @param {Definition} definition @param {unknown} expected @internal */
