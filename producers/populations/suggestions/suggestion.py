@@ -64,6 +64,7 @@ CLOSED_MECHANISM = "auto"
 SUGGESTED_KINDS = ("mean", "distribution", "frequency")
 MAX_NUMBER_SHARE = 0.1
 """More numbers among the strings need the user's consent to an open vocabulary."""
+CODE = re.compile(r"0\d+")
 VERSION = re.compile(r"(?!\d{1,3}(\.\d{3})+$)v?\d+(\.\d+){2,}([-+.]?\w+)*", re.IGNORECASE)
 """A version such as 1.2.3, which is no number; 1.234.567 may be one."""
 MAX_ATTRIBUTE_VALUES = 50
@@ -184,6 +185,13 @@ def suggest(
     if kind != "frequency" and not listing:
         decimal = decimal or ("" if table.delimiter == "," else "?")
         numbers = read_numbers(cells, location, missing_texts, decimal)
+        wants_numbers = (kind, value_range, above) != (None, None, None)
+        if not wants_numbers and (codes := [*filter(CODE.fullmatch, map(str.strip, cells))]):
+            raise ValueError(
+                f"{location}: {len(codes):,} cells begin with 0, such as {shortened(codes[0])}: "
+                "are they numbers or codes? --kind mean reads numbers; --list-categories or --open "
+                "counts codes"
+            )
         if np.isinf(numbers).any():
             written = [cells[row] for row in np.flatnonzero(~np.isnan(numbers)).tolist()]
             distinct = set(written)
@@ -192,7 +200,6 @@ def suggest(
             unread = [cells[row] for row in np.flatnonzero(np.isinf(numbers)).tolist()]
             if all(map(VERSION.fullmatch, unread)):
                 share = 0.0
-            wants_numbers = (kind, value_range, above) != (None, None, None)
             if wants_numbers or share >= number_share_limit:
                 raise number_error(cells, numbers, location)
             numbers = None

@@ -81,6 +81,17 @@ def test_versions_are_strings_and_thousands_are_numbers(tmp_path: Path) -> None:
         suggest(table(tmp_path, "v", "1.234.567", "12.345.678"), "v")
 
 
+def test_whoever_has_codes_says_whether_they_are_numbers(tmp_path: Path) -> None:
+    codes = table(tmp_path, "zip", *(f"{number:05}" for number in range(480, 540)))
+    with pytest.raises(
+        ValueError, match="60 cells begin with 0, such as '00480': are they numbers"
+    ):
+        suggest(codes, "zip")
+    assert defined(tmp_path, suggest(codes, "zip", kind="mean").text).kind == "mean"
+    listed = defined(tmp_path, suggest(codes, "zip", list_categories=True).text)
+    assert listed.labels[0] == "00480"
+
+
 def sliced(folder: Path) -> Path:
     """Return latencies of two countries with many rows, one with few, and one without a name."""
     cells = zip(itertools.cycle(long_tails()[1:]), ["US", "DE", "US", "US"] * 5_000, strict=False)
