@@ -33,11 +33,9 @@ READY_SCRIPT = """(whole) => {
   const charts = [...document.querySelectorAll(".history")].filter((one) =>
     one.checkVisibility() && (whole || one.getBoundingClientRect().top < innerHeight));
   const numbers = [...document.querySelectorAll("#operations dd.big")];
-  const found = [...document.querySelectorAll(".found .value")].filter(() => whole);
   return charts.length && charts.every((one) => one.querySelector("canvas"))
-    && [...numbers, ...found].every((one) => /[0-9]/.test(one.textContent));
+    && numbers.every((one) => /[0-9]/.test(one.textContent));
 }"""
-SEARCH_SCRIPT = "(buttons) => buttons.forEach((button) => button.click())"
 
 
 def take(browser: Browser, url: str, folder: Path) -> None:
@@ -50,9 +48,6 @@ def take(browser: Browser, url: str, folder: Path) -> None:
             page.goto(url + fragment)
             page.wait_for_timeout(WATCH_MS)
             is_full_page = name.startswith("desktop")
-            if is_full_page:
-                finds = page.locator("button:visible", has_text="Find frequent strings")
-                finds.evaluate_all(SEARCH_SCRIPT)
             page.wait_for_function(READY_SCRIPT, arg=is_full_page, timeout=PATIENCE_MS)
             page.screenshot(path=folder / f"{name}.png", full_page=is_full_page)
         sys.stdout.write(f"{folder / name}.png\n")

@@ -49,10 +49,10 @@ class DiscoveryProgress(msgspec.Struct, frozen=True, kw_only=True):
 class _Search:
     """A search that waits, runs or has ended."""
 
-    def __init__(self, clock: Clock, client: Hashable) -> None:
-        self._clock, self._share, self.client = clock, 0.0, client
+    def __init__(self, clock: Clock, client: Hashable, question: Hashable) -> None:
+        self._clock, self._share, self.client, self.question = clock, 0.0, client, question
         self.began_at = self.asked_at = clock.monotonic()
-        self.is_cancelled = False
+        self.is_cancelled = self.is_delivered = False
         self.future: Future[DiscoveryAnswer] = Future()
 
     @property
@@ -148,9 +148,9 @@ class Searches:
         described, reading = self._describe(name, start, end, window=window)
         if described.status != "final":  # the answer has no strings
             return discovery_answer(discover_strings(self._read(described), beta, reading))
-        key = _key(described, reading, beta)
-        question = key if reading is None else (name, described.metric.revision, beta)
+        newest, question = _key(described, reading, beta), _question(described, reading, beta)
         with self._lock:
+            key = self._pending_key(question) or newest
             latest, current = self._latest.get(question), self._searches.get(key)
             is_usable = current is not None and (current.is_under_way or current.has_valid_answer)
             is_outdated = latest not in (None, current) and not latest.has_valid_answer
@@ -166,6 +166,7 @@ class Searches:
                             discover_strings(self._read(described), beta, reading, progress)
                         ),
                         client,
+                        question,
                     )
                 except TooManySearchesError:
                     if search or latest is None:
@@ -183,8 +184,17 @@ class Searches:
                 current.is_cancelled = True
                 return current.progress(name)
             if error is None:
+                current.is_delivered = True
                 self._keep_latest(question, current)
         return current.future.result()
+
+    def _pending_key(self, question: Hashable) -> Hashable:
+        """Return the key of a search whose answer nobody had, though a pane may be closed since."""
+        for key, search in self._searches.items():
+            is_usable = search.is_under_way or search.has_valid_answer
+            if search.question == question and is_usable and not search.is_delivered:
+                return key
+        return None
 
     def _keep_latest(self, question: Hashable, search: _Search) -> None:
         self._latest.pop(question, None)
@@ -209,9 +219,9 @@ class Searches:
             As for :meth:`result_or_start`.
         """
         described, reading = self._describe(name, start, end, window=window)
-        key = _key(described, reading, beta)
+        question = _question(described, reading, beta)
         with self._lock:
-            search = self._searches.get(key)
+            search = self._searches.get(self._pending_key(question))
             if search is None or not search.is_under_way:
                 return None
             search.cancel()
@@ -229,6 +239,7 @@ class Searches:
         key: Hashable,
         run: Callable[[Callable[[float], None]], DiscoveryAnswer],
         client: Hashable,
+        question: Hashable,
     ) -> _Search:
         """Start a search, or put it into the queue."""
         searches = {
@@ -247,7 +258,7 @@ class Searches:
         for oldest in finished[: max(0, len(finished) - MAX_KEPT_ANSWERS + 1)]:
             del searches[oldest]
         searches.pop(key, None)
-        search = searches[key] = _Search(self._clock, client)
+        search = searches[key] = _Search(self._clock, client, question)
         self._searches = searches
         search.future = self._pool.submit(run, search.note)
         return search
@@ -267,3 +278,9 @@ def _key(window: Window, reading: int | None, beta: float) -> Hashable:
     metric = window.metric
     facts = metric.name, metric.revision, metric.minimum_reports
     return *facts, window.start_ms, window.end_ms, reading, beta
+
+
+def _question(window: Window, reading: int | None, beta: float) -> Hashable:
+    """Return what an answer is about: all closed panes, however many they are, or a window."""
+    metric = window.metric
+    return _key(window, reading, beta) if reading is None else (metric.name, metric.revision, beta)

@@ -115,6 +115,18 @@ def test_a_search_begins_once_and_its_answer_is_kept(background: Searches, store
     assert store.reads == 1
 
 
+def test_a_search_is_the_only_one_though_panes_are_closed_meanwhile(
+    background: Searches, store: Store
+) -> None:
+    for store.reading in (1, 2, 3):
+        assert isinstance(background.result_or_start("tail"), DiscoveryProgress)
+    store.may_read.set()
+    found = answer_of(background)
+    assert store.reads == 1
+    assert answer_of(background) is not found, "asked again, the newest pane is searched too"
+    assert store.reads == 2
+
+
 def test_a_look_serves_what_was_found_last_and_searches_only_after_another_pane(
     background: Searches, store: Store, clock: Hands
 ) -> None:
