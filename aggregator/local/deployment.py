@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
 from typing import Self
 
 from aggregator.config.environment import FILE_SUFFIX
@@ -52,15 +54,17 @@ class LocalDeployment:
         Number of counting processes.
     searches : bool
         Whether a metric needs a coordinator.
-    folder : StateFolder, optional
+    folder : Path, optional
         Where an embedded Redis keeps its data; by default they are lost at the end.
 
     Attributes
     ----------
     places : str
         A description of the servers.
-    uncounted : int
-        The messages of the last run that were not counted.
+    lost_before, lost : int
+        The messages of the last run that were never counted; and of this one, after its end.
+    hurry : threading.Event
+        Ends the wait for that at the end. So does a standstill of 20 seconds.
     """
 
     def __init__(
@@ -69,11 +73,12 @@ class LocalDeployment:
         workers: int,
         *,
         searches: bool = False,
-        folder: StateFolder | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.settings, self.workers, self.searches = settings, workers, searches
         self.folder = folder
-        self.places, self.uncounted = "", 0
+        self.places, self.lost_before, self.lost = "", 0, 0
+        self.hurry = threading.Event()
         self._stack = contextlib.ExitStack()
         self._children: list[Child] = []
         self._embedded: EmbeddedRedis | None = None
@@ -91,18 +96,25 @@ class LocalDeployment:
             self.places = f"{self._kafka()} and {self._redis()}"
             if self.folder is not None and self.loses_log:
                 with self._store() as store:
-                    self.uncounted = begin_new_log(store, self.settings)
+                    self.lost_before = begin_new_log(store, self.settings)
             topic_admin.ensure_topics(self.settings)
             refuse_taken(LOOPBACK_HOST, self.settings.serve.port)
             self._stack.enter_context(self._process("aggregate", f"--workers={self.workers}"))
+            if self.folder is not None and self.loses_log:
+                self._stack.push(self._count_rest)  # after the gateway has ended
             self._stack.enter_context(self._process("serve"))
             if self.searches:
                 self._stack.enter_context(self._process("coordinate"))
             self._stack = self._stack.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(error_type, error, trace)
 
     @property
     def loses_log(self) -> bool:
@@ -140,30 +152,21 @@ class LocalDeployment:
             time.sleep(LOOK_SECONDS)
         raise DitherError(f"the HTTP server does not answer at {self.url}")
 
-    def wait_until_counted(self, give_up: threading.Event) -> str:
-        """Wait until workers have counted the whole log; return what they have not, or "".
-
-        Parameters
-        ----------
-        give_up : threading.Event
-            Ends the wait. So does a standstill of 20 seconds.
-        """
-        log, best = KafkaLog(self.settings), float("inf")
-        deadline = time.monotonic() + LEAVE_SECONDS
+    def _count_rest(self, error_type: type[BaseException] | None, *_: object) -> None:
+        """Wait until workers have counted the whole log, unless the deployment has failed."""
+        if error_type is not None:
+            return
+        log, reached, deadline = KafkaLog(self.settings), -1, 0.0
         with self._store() as store:
             while True:
-                counted, ends = store.overview().partitions, log.ask()
-                lags = (
-                    ends.lag(number, counted[number].next_offset if number in counted else UNSET)
-                    for number in ends.ranges
-                )
-                lag = best if ends.unknown else sum(map(int, filter(None, lags)))
-                if lag < best:
-                    best, deadline = lag, time.monotonic() + LEAVE_SECONDS
-                if not lag:
-                    return ""
-                if time.monotonic() > deadline or give_up.wait(LOOK_SECONDS):
-                    return f"{lag} messages were not counted, and are lost"
+                partitions, ends = store.overview().partitions, log.ask()
+                counted = {n: partitions[n].next_offset for n in ends.ranges if n in partitions}
+                self.lost = sum(ends.lag(n, counted.get(n, UNSET)) or 0 for n in ends.ranges)
+                if sum(counted.values()) > reached:
+                    reached, deadline = sum(counted.values()), time.monotonic() + LEAVE_SECONDS
+                is_over = time.monotonic() > deadline or self.hurry.wait(LOOK_SECONDS)
+                if is_over or not (self.lost or ends.unknown):
+                    return
 
     def _kafka(self) -> str:
         settings = self.settings
@@ -180,11 +183,13 @@ class LocalDeployment:
     def _redis(self) -> str:
         if "redis.url" in self.settings.sources:
             return "Redis as configured"
-        server = EmbeddedRedis() if self.folder is None else self.folder.redis()
+        server = EmbeddedRedis()
+        if self.folder is not None:
+            server = self._stack.enter_context(StateFolder(self.folder)).redis()
         self._embedded = self._stack.enter_context(server)
         self.settings.redis.url = self._embedded.url
-        kept = "" if self.folder is None else f" in {self.folder.folder}"
-        return f"an embedded Redis-compatible server{kept}"
+        where = "" if self.folder is None else f" in {self.folder.resolve()}"
+        return f"an embedded Redis-compatible server{where}"
 
     def _store(self) -> Store:
         return Store(connect(self.settings.redis.url), self.settings.topics.reports)

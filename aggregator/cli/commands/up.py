@@ -62,14 +62,15 @@ def up(settings: Settings, workers: int, port: int | None, folder: Path | None) 
     terminal.
     """
     from aggregator.local.deployment import LocalDeployment
-    from aggregator.local.state_folder import StateFolder
 
     defined = defined_metrics(settings)
     if port is not None:
         settings.serve.port = port
+    searches = any(isinstance(metric, SearchMetric) for metric in defined.values())
+    local = LocalDeployment(settings, workers, searches=searches, folder=folder)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda *_: (local.hurry if stop.is_set() else stop).set())
     file = Path(DEFAULT_FILE)
     if is_written_by_up(file):
         raise DitherError(
@@ -78,32 +79,21 @@ def up(settings: Settings, workers: int, port: int | None, folder: Path | None) 
         )
     if folder is not None and "redis.url" in settings.sources:
         raise click.UsageError("--folder is for the embedded Redis, and the settings name another")
-    searches = any(isinstance(metric, SearchMetric) for metric in defined.values())
-    lost = ""
-    with contextlib.ExitStack() as stack:
-        kept = None if folder is None else stack.enter_context(StateFolder(folder))
-        local = LocalDeployment(settings, workers, searches=searches, folder=kept)
-        deployment = stack.enter_context(local)
-        stack.enter_context(_addresses_written(file, settings))
+    with local as deployment, _addresses_written(file, settings):
         deployment.wait_until_serving()
         click.echo(f"{', '.join(defined)} on {deployment.places}")
         servers = settings.kafka["bootstrap.servers"]
         click.echo(f"Kafka: {servers}  Redis: {masked('redis.url', settings.redis.url)}")
         click.echo(f"dashboard: {deployment.url}  (Ctrl-C ends it)")
-        if deployment.uncounted:
-            click.echo(
-                f"{deployment.uncounted} messages of the last run were never counted", err=True
-            )
+        if lost := deployment.lost_before:
+            click.echo(f"{lost} messages of the last run were never counted", err=True)
         while not stop.wait(LOOK_SECONDS):
             deployment.check()
-        stop.clear()
-        if kept is not None and deployment.loses_log:
-            lost = deployment.wait_until_counted(stop)
-    if kept is not None:
+    if folder is not None:
         option = shlex.quote(f"--folder={folder}")
-        click.echo(f"the counts are in {kept.folder}; {option} goes on with them")
-    if lost:
-        click.echo(lost, err=True)
+        click.echo(f"the counts are in {folder.resolve()}; {option} goes on with them")
+    if local.lost:
+        click.echo(f"{local.lost} messages were not counted, and are lost", err=True)
 
 
 @contextlib.contextmanager

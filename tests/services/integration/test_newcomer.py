@@ -172,7 +172,7 @@ def test_a_folder_keeps_the_counts_between_runs_and_a_kill_and_counts_nothing_tw
     pay = [encode_batch(metrics["pay"], [0], [1], EPOCH + i // 80 * 600_000) for i in range(160)]
 
     service = shell.up(keep)
-    shell.post([*first, *pay])
+    shell.post(pay)
     wait_until(lambda: shell.estimate("pay").get("value") is not None, "a pane is released")
     release, round_url = (
         shell.estimate("pay"),
@@ -180,6 +180,7 @@ def test_a_folder_keeps_the_counts_between_runs_and_a_kill_and_counts_nothing_tw
     )
     assert release["reports"] == 80
     opened = http_client.get(round_url).json()
+    shell.post(first)
     service.send_signal(signal.SIGINT)
     told, _ = service.communicate(timeout=60)
     assert (service.returncode, "the counts are in " in told) == (0, True)
