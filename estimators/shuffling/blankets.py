@@ -49,7 +49,7 @@ def excess_masses(laws: Iterable[SetLaw], growth: Fraction) -> dict[Fraction, Fr
     that of reports that are not drawn from b, where l = 0. `growth`: E = e^epsilon.
 
     >>> masses = excess_masses([SetLaw(Fraction(3))], Fraction(2))
-    >>> {str(excess): str(mass) for excess, mass in masses.items() if mass}
+    >>> {str(excess): str(mass) for excess, mass in masses.items()}
     {'1': '1/4', '-5': '1/4'}
     """
     masses: dict[Fraction, Fraction] = {}
@@ -62,7 +62,8 @@ def excess_masses(laws: Iterable[SetLaw], growth: Fraction) -> dict[Fraction, Fr
             (p * (1 - growth), law.overlap),
             (1 - growth, 1 - 2 * single - law.overlap),
         ):
-            masses[excess] = masses.get(excess, Fraction(0)) + blanket * share
+            if share:
+                masses[excess] = masses.get(excess, Fraction(0)) + blanket * share
     return masses
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -45,8 +46,14 @@ def shuffled_epsilon(laws: Sequence[SetLaw], reports: int, delta: float) -> floa
     _check(reports, delta)
     from scipy.optimize import brentq
 
+    if _are_signs(laws):
+        general = [dataclasses.replace(law, is_sign=False) for law in laws]
+        largest = shuffled_epsilon(general, reports, delta)
+    else:
+        largest = max(_log(law.ratio) for law in laws)
     divergence, step = _first_divergence(laws, reports, delta)
-    largest = max(_log(law.ratio) for law in laws)
+    if divergence(largest) > delta:  # errors of rounding exceed a tiny delta
+        return largest
     epsilon = 0.0
     if divergence(0.0) > delta:
 
@@ -99,8 +106,8 @@ def is_private(laws: Sequence[SetLaw], reports: int, epsilon: float, delta: floa
 
     `laws`, `reports`, `epsilon`, `delta`: as for :func:`shuffled_epsilon`.
     """
-    if _are_signs(laws):
-        return are_signs_private(laws[0].ratio, reports, epsilon, delta)
+    if _are_signs(laws) and are_signs_private(laws[0].ratio, reports, epsilon, delta):
+        return True
     return blanket_divergence(laws, reports, epsilon) <= delta
 
 

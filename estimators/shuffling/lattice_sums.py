@@ -15,7 +15,7 @@ from estimators.estimate import Floats
 UNIT_ROUNDING = 2.0**-53
 LOG_TAIL = 40.0
 """On each side of the window there is a mass below e^-40, by Chernoff's inequality."""
-CHERNOFF_DEVIATIONS = np.geomspace(0.5, 40, 30)
+CHERNOFF_TILTS = 40
 MAX_EXPONENT = 600.0
 
 Spectrum = NDArray[np.complex128]
@@ -75,8 +75,11 @@ def tilted_sum(parts: Sequence[Summands], tilt: float) -> TiltedLaw:
         mean += part.count * centre
         variance += part.count * float((laws[-1] * deviations[-1] ** 2).sum())
         largest_exponent = max(largest_exponent, float(np.abs(exponents).max()))
-    farthest = max((float(np.abs(d).max()) for d in deviations), default=1.0)
-    tilts = np.minimum(CHERNOFF_DEVIATIONS / math.sqrt(variance or 1), MAX_EXPONENT / farthest)
+    farthest = max((float(np.abs(d).max()) for d in deviations), default=0.0) or 1.0
+    spread = math.sqrt(variance) or 1.0
+    tilts = np.geomspace(
+        min(0.5 / spread, 1 / farthest), min(40 / spread, MAX_EXPONENT / farthest), CHERNOFF_TILTS
+    )
     below, above = (
         _reach([(p.count, x, d) for p, x, d in zip(parts, laws, deviations, strict=True)], side)
         for side in (-tilts, tilts)

@@ -13,6 +13,8 @@ from estimators.shuffling.lattice_sums import Summands, TiltedLaw, tilted_sum
 MAX_GROUPS = 400
 """The number of groups of datasets, above which nothing is proved."""
 
+MAX_TILT, MAX_EXPONENT = 40.0, 400.0
+
 
 def are_signs_private(ratio: Fraction, reports: int, epsilon: float, delta: float) -> bool:
     """Return whether a crowd of n signs is proved to be (epsilon, delta)-private.
@@ -47,7 +49,8 @@ def other_ones(ratio: Fraction, ones: int, zeros: int, delta: float) -> TiltedLa
     deviation = math.sqrt(max(1, ones + zeros) * masses[0] * masses[1])
     values = np.arange(2)
     holders = [Summands(values, masses, ones), Summands(values, masses[::-1], zeros)]
-    return tilted_sum(holders, -math.sqrt(2 * math.log(2 / delta)) / deviation)
+    tilt = math.sqrt(2 * math.log(2 / delta)) / deviation
+    return tilted_sum(holders, -min(tilt, MAX_TILT))
 
 
 def sign_divergence(law: TiltedLaw, ratio: Fraction, epsilon: float) -> float:
@@ -64,7 +67,7 @@ def sign_divergence(law: TiltedLaw, ratio: Fraction, epsilon: float) -> float:
     rise, fall = float(ratio - growth), float(ratio * growth - 1)
     factor, loss = float((ratio * growth - 1) / (ratio + 1)), float(growth - 1)
     centre, x, error = law.values[int(law.masses.argmax())], law.masses, law.error
-    weights = np.exp(np.minimum(-law.tilt * (law.values - centre), 600.0))
+    weights = np.exp(np.minimum(-law.tilt * (law.values - centre), MAX_EXPONENT))
     falls = (x[1:] + error) * weights[1:] * rise < (x[:-1] - error) * weights[:-1] * fall
     if not falls.any():
         return 1.0
