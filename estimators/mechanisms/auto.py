@@ -26,6 +26,7 @@ from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.means import ScalarMean
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.mechanisms.subset_selection import SubsetSelection
+from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import LevelFacts
 
 FREQUENCY_CANDIDATES: tuple[Any, ...] = (
@@ -230,6 +231,10 @@ class AutoFrequency(SupportCounts):
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the ratio of the level's mechanism."""
         return self.children[level].privacy_ratio(0)
+
+    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
+        """Return the laws of the level's mechanism."""
+        return self.children[level].set_laws(0)
 
     def is_private(self, level: int) -> bool:
         """Return whether the level's mechanism is private."""

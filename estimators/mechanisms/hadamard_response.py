@@ -88,6 +88,12 @@ class HadamardResponse(OutputSets, BlockDifferences):
         )
         return reports
 
+    def _least_overlap(self, level: int) -> Fraction:
+        """Return the overlap of orthogonal rows, or zero where sets may lie in different blocks."""
+        set_size, complement_size = self._outputs[level]
+        all_share = self.blocks[level] == 1
+        return all_share * Fraction(set_size, 2 * (set_size + complement_size))
+
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports lie in the category's half of its block."""
         row, category_block = divmod(category, self.blocks[level])

@@ -24,6 +24,7 @@ from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.thresholds import exp_bounds
 from estimators.question import Question
+from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weight
 
 Levels = NDArray[np.integer[Any]]
@@ -262,6 +263,13 @@ class Mechanism(ABC):
     def is_private(self, level: int) -> bool:
         """Return whether the largest ratio of output probabilities is at most e^epsilon."""
         return self.privacy_ratio(level) <= exp_bounds(self.epsilons[level])[0]
+
+    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
+        """Return what a crowd's privacy is computed from: a law, or several with their chances.
+
+        Here that of the worst mechanism with this ratio (theorem 2 of docs/proofs/crowds.md).
+        """
+        return (SetLaw(max(self.privacy_ratio(level), exp_bounds(self.epsilons[level])[1])),)
 
     def log_ratio(self, level: int) -> float:
         """Return the logarithm of :meth:`privacy_ratio`."""

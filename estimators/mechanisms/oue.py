@@ -15,6 +15,7 @@ from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms.mechanism import Levels
 from estimators.mechanisms.shared.packed import PackedBits
 from estimators.mechanisms.shared.signs import ReportedSigns
+from estimators.shuffling.set_laws import SetLaw
 
 
 class Oue(PackedBits):
@@ -60,3 +61,8 @@ class Oue(PackedBits):
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) / T, exactly: two categories differ in two bits."""
         return Fraction(WORD - self.flips[level], self.flips[level])
+
+    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
+        """Return the law of a category's bit; bits are independent."""
+        inside = Fraction(self.flips[level], WORD)
+        return (SetLaw(self.privacy_ratio(level), inside, inside**2),)

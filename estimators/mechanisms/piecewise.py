@@ -22,6 +22,7 @@ from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.means import ScalarMean
 from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
+from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import LevelFacts
 
 VALUES_AT_A_TIME = 65_536
@@ -201,6 +202,13 @@ class Piecewise(ReportedSymbols, ScalarMean):
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) (M - W) / (T W), exactly: of a symbol inside and outside a window."""
         return self.shapes[level].privacy_ratio
+
+    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
+        """Return the law of windows; the first and the last have the least in common."""
+        symbols, window = self.shapes[level].symbols, self.shapes[level].window
+        overlap = Fraction(max(0, 2 * window - symbols), symbols)
+        inside = Fraction(window, symbols)
+        return (SetLaw(self.privacy_ratio(level), inside, overlap, is_sign=symbols == 2),)
 
 
 class _Rounding:

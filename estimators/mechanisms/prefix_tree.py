@@ -25,6 +25,7 @@ from estimators.mechanisms.shared.point_responses import PointResponses
 from estimators.mechanisms.shared.string_lookups import StringLookups
 from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
+from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import level_weights
 
 LOG_P_GRAIN = 4
@@ -119,6 +120,19 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         """Return the larger ratio of a group of prefixes and a row of whole strings, exactly."""
         whole_string_space = level + len(self.epsilons)
         return max(super().privacy_ratio(level), super().privacy_ratio(whole_string_space))
+
+    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
+        """Return the laws of groups of prefixes, 2/3 of the reports, and of whole strings."""
+        spaces = (level, Fraction(2, 3)), (level + len(self.epsilons), Fraction(1, 3))
+        return tuple(
+            SetLaw(
+                super(PrefixTree, self).privacy_ratio(part),
+                Fraction(self._spaces[part].size, self._spaces[part].points),
+                self._least_overlap(part),
+                chance,
+            )
+            for part, chance in spaces
+        )
 
     # -- Reports ------------------------------------------------------------------------------
 

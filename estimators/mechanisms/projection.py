@@ -25,6 +25,7 @@ from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
 from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 from estimators.question import Question
+from estimators.shuffling.set_laws import SetLaw
 
 MATRIX_CELLS_AT_A_TIME = 2**16
 """Of a matrix at a time, which a cache holds."""
@@ -203,6 +204,11 @@ class Projection(SupportCounts):
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) / T, exactly: a row's sign under +1 and under -1."""
         return self.flips.ratio(level)
+
+    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
+        """Return the law of a row and a sign; two of Hadamard's columns agree in half the rows."""
+        overlap = Fraction(0) if self.random else Fraction(1, 4)
+        return (SetLaw(self.privacy_ratio(level), overlap=overlap),)
 
 
 def suggested_rows(information: float, values: int, beta: float = 0.05) -> int:

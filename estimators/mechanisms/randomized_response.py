@@ -19,6 +19,7 @@ from estimators.mechanisms.mechanism import Levels, Reports, largest_byte
 from estimators.mechanisms.shared.means import ScalarMean
 from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
 from estimators.question import Question
+from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import LevelFacts
 
 ZEROS_ONES_TO_COLUMNS = np.array([[1, 0], [1, 1]])
@@ -104,3 +105,7 @@ class RandomizedResponse(ScalarMean):
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) / T, exactly: the ratio of either report under x = +1 and x = -1."""
         return self._flipped.ratio(level)
+
+    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
+        """Return the law of signs."""
+        return (SetLaw(self.privacy_ratio(level), is_sign=True),)

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import Bools, bernoulli
+from estimators.exact.thresholds import WORD
 from estimators.mechanisms.mechanism import Levels
 from estimators.mechanisms.shared.packed import PackedBits
 from estimators.mechanisms.shared.signs import FlippedSigns
+from estimators.shuffling.set_laws import SetLaw
 
 
 class Rappor(PackedBits):
@@ -55,3 +57,8 @@ class Rappor(PackedBits):
     def privacy_ratio(self, level: int) -> Fraction:
         """Return ((2^64 - T) / T)^2, exactly: two categories differ in two bits."""
         return self._flipped.ratio(level) ** 2
+
+    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
+        """Return the law of a category's bit; bits are independent."""
+        inside = Fraction(self._flipped.flips[level], WORD)
+        return (SetLaw(self.privacy_ratio(level), inside, inside**2),)

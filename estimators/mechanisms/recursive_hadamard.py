@@ -76,6 +76,12 @@ class RecursiveHadamard(OutputSets, BlockDifferences):
         symbol[missed] = uniform_other(bits, symbol[missed], bound.astype(np.uint64))
         return (2 * blocks * row + symbol).astype(self.dtype)
 
+    def _least_overlap(self, level: int) -> Fraction:
+        """Return the overlap of orthogonal rows, or zero where sets may lie in different blocks."""
+        set_size, complement_size = self._outputs[level]
+        all_share = self.blocks[level] == 1
+        return all_share * Fraction(set_size, 2 * (set_size + complement_size))
+
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports have the category's symbol in their row."""
         column, category_block = divmod(category, self.blocks[level])

@@ -27,6 +27,7 @@ from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.signs import RepeatedSigns
 from estimators.mechanisms.subset_selection import SubsetSelection
+from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import LevelFacts
 
 REPEATABLE_FREQUENCIES: tuple[Any, ...] = (
@@ -139,6 +140,10 @@ class Repetition(Mechanism):
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the r-th power of the ratio of one report, exactly."""
         return self.repeated.privacy_ratio(level) ** self.repeats[level]
+
+    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
+        """Return the law of any mechanism with this ratio."""
+        return Mechanism.set_laws(self, level)
 
 
 class RepeatedMean(Repetition, RandomizedResponse):

@@ -82,6 +82,10 @@ class SubsetSelection(OutputSets, PackedBits):
         subsets[np.arange(values.size), values] = has_own
         return subsets
 
+    def _least_overlap(self, level: int) -> Fraction:
+        size, categories = self.sizes[level], self.categories
+        return Fraction(size * (size - 1), categories * (categories - 1))
+
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report whose subset does not have the size of its level."""
         super().check_values(levels, values)

@@ -12,8 +12,10 @@ import numpy as np
 from estimators import define
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
+from estimators.mechanisms import ProjectiveGeometryResponse
 from estimators.metrics.local import LocalMetric
-from estimators.shuffling import shuffled_epsilon
+from estimators.shuffling.crowds import largest_level
+from reproduction.clones import clones_epsilon
 from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick
 
 PROTOCOLS = {
@@ -175,7 +177,7 @@ def shuffle(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return Theorem 11's epsilon for a million users, and where it does not apply."""
     delta, users = 1e-6, 1_000_000
     epsilons = [0.25 * i for i in range(1, 41)]
-    pairs = [(e, shuffled_epsilon(e, users, delta)) for e in epsilons]
+    pairs = [(e, clones_epsilon(e, users, delta)) for e in epsilons]
     defined = [(e, shuffled) for e, shuffled in pairs if shuffled is not None]
     limit = math.log(users / (16 * math.log(2 / delta)))
     below = all(after <= epsilon for epsilon, after in defined)
@@ -190,3 +192,49 @@ def shuffle(runs: int, seed: int, tick: Tick) -> Outcome:
     tick(1.0)
     line = Curve(f"n = {users:,}, delta = {delta:g}", *zip(*defined, strict=True))
     return Outcome((), claims, Plot("epsilon of a report", "epsilon after shuffling", [line]))
+
+
+def crowd(runs: int, seed: int, tick: Tick) -> Outcome:
+    """Return medians of l_inf of shuffled PGR: central epsilon 1, k = 100, delta = 1e-8.
+
+    The level is that of Lemma 7, ln(n / (256 ln(4 / delta))), or the largest that is proved here.
+    """
+    delta, categories = 1e-8, 100
+    users = [2**16, 2**18, 2**20]
+    levels: dict[str, list[float]] = {"lemma 7": [], "proved here": []}
+    for n in users:
+        levels["lemma 7"].append(math.floor(100 * math.log(n / (256 * math.log(4 / delta)))) / 100)
+        proved = largest_level(
+            lambda level: ProjectiveGeometryResponse([level], categories=categories).set_laws(0),
+            n,
+            1.0,
+            delta,
+        )
+        levels["proved here"].append(float(proved))
+    levels["no shuffler"] = [1.0] * len(users)
+    numbers, curves = [], []
+    for i, (name, of_users) in enumerate(levels.items()):
+        medians = []
+        for n, level in zip(users, of_users, strict=True):
+            metric = histogram("projective_geometry_response", categories, level)
+            errors = largest_errors(metric, zipf(categories, 0), n, runs, seed)
+            numbers.append(median(errors, f"{name}, n = {n:,}, level {level:g}"))
+            medians.append(numbers[-1].ours)
+        curves.append(Curve(name, users, medians))
+        tick((i + 1) / len(levels))
+    paper, proved_errors = curves[0].y, curves[1].y
+    slope = math.log(paper[-1] / paper[0]) / math.log(users[-1] / users[0])
+    gains = [a / b for a, b in zip(paper, proved_errors, strict=True)]
+    claims = [
+        Claim(
+            "at the levels of Lemma 7 the error falls as 1 / n, or faster",
+            slope < -0.95,
+            f"slope {slope:.2f}",
+        ),
+        Claim(
+            "the same promise holds at levels with a fifth of the error, or less",
+            min(gains) > 5,
+            ", ".join(f"{gain:.1f} times" for gain in gains),
+        ),
+    ]
+    return Outcome(numbers, claims, Plot("users", "median l_inf", curves))

@@ -41,6 +41,21 @@ WRITTEN: tuple[tuple[str, str, str], ...] = (
         "caller.scopes",
     ),
     (
+        "estimators/shuffling/lattice_sums.py: the sums have the opposite sign",
+        "np.exp(-2j * math.pi",
+        "np.exp(2j * math.pi",
+    ),
+    (
+        "estimators/shuffling/blankets.py: an excess is rounded to the nearest point",
+        "((below, below + 1 - quotient), (below + 1, quotient - below))",
+        "((round(quotient), 1),)",
+    ),
+    (
+        "estimators/shuffling/signs.py: all others alike are taken for the worst dataset",
+        "            ones += width\n",
+        "            ones += reports\n",
+    ),
+    (
         "estimators/weights.py: the noisiest level is dropped",
         "shares: Floats = counts * (per_report / per_report.max())",
         "shares: Floats = counts * (per_report > per_report.min()) * per_report / per_report.max()",

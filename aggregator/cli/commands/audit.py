@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
+from fractions import Fraction
 from typing import Any
 
 import click
@@ -16,7 +18,8 @@ from aggregator.terminal.options import chosen_metrics, metric_argument, setting
 from aggregator.terminal.output import Output, output_options
 from estimators import Metric, SearchMetric, rounding
 from estimators.rounding import loss
-from estimators.shuffling import shuffled_epsilon
+from estimators.shuffling.crowds import largest_level, shuffled_epsilon
+from estimators.shuffling.set_laws import SetLaw
 
 
 @click.command()
@@ -25,8 +28,8 @@ from estimators.shuffling import shuffled_epsilon
     "--shuffled",
     type=click.IntRange(1),
     metavar="REPORTS",
-    help="Also show the epsilon that a shuffler would give if it mixed this many reports of a "
-    "level. Dither has no shuffler.",
+    help="Also show the epsilon that a crowd of this many reports of a level would keep if a relay "
+    "shuffled it. Dither has no relay.",
 )
 @click.option(
     "--delta",
@@ -35,10 +38,21 @@ from estimators.shuffling import shuffled_epsilon
     show_default=True,
     help="With --shuffled: the delta of (epsilon, delta)-differential privacy.",
 )
+@click.option(
+    "--central",
+    type=click.FloatRange(0, min_open=True),
+    metavar="EPSILON",
+    help="With --shuffled: also show the largest level that keeps this epsilon in the crowd.",
+)
 @output_options
 @settings_options
 def audit(
-    settings: Settings, metric: str | None, shuffled: int | None, delta: float, output: Output
+    settings: Settings,
+    metric: str | None,
+    shuffled: int | None,
+    delta: float,
+    central: float | None,
+    output: Output,
 ) -> None:
     """Check that no report reveals more than its privacy level allows.
 
@@ -48,6 +62,8 @@ def audit(
     answers of one device. The exit code is 1 if a level fails. Needs neither Kafka nor Redis.
     Metrics with trusted collection are left out.
     """
+    if central is not None and shuffled is None:
+        raise click.UsageError("--central needs the size of a crowd: --shuffled REPORTS")
     definitions = chosen_metrics(settings, metric).values()
     randomized = [definition for definition in definitions if not definition.sends_true_values]
     for definition in definitions:
@@ -59,23 +75,70 @@ def audit(
             )
     if not randomized:
         sys.exit(1)
-    rows = [row for definition in randomized for row in _rows(definition, shuffled, delta)]
+    crowd = None if shuffled is None else _Crowd(shuffled, delta, central)
+    rows = [row for definition in randomized for row in _rows(definition, crowd)]
     output.show(
         lambda: _frame(rows),
         lambda: json.dumps({"certificates": rows}),
-        lambda: _as_text(rows, shuffled is not None),
+        lambda: _as_text(rows, crowd),
     )
     sys.exit(0 if all(row["private"] for row in rows) else 1)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Crowd:
+    """What --shuffled, --delta and --central ask for."""
+
+    reports: int
+    delta: float
+    central: float | None
+
+    @property
+    def text(self) -> str:
+        """What the columns of a crowd mean."""
+        return (
+            "\nEach report keeps its epsilon, whoever colludes. In a crowd of "
+            f"{self.reports:,} honest reports of its\nlevel, shuffled by a relay that does not "
+            f"collude, it keeps `if shuffled`, with delta\n{self.delta:g}. A person who answers in "
+            "several panes or metrics: both times the panes, summed\nover the metrics."
+        )
+
+    def epsilon(self, metric: Metric, level: int) -> float | None:
+        """Return a report's epsilon in the crowd; None where one answer is in several crowds."""
+        if _has_linked_reports(metric):
+            return None
+        return shuffled_epsilon(metric.randomizer.set_laws(level), self.reports, self.delta)
+
+    def largest_level(self, metric: Metric) -> float | None:
+        """Return the largest level that keeps the central epsilon."""
+        if self.central is None or _has_linked_reports(metric):
+            return None
+
+        def laws_at(level: Fraction) -> tuple[SetLaw, ...] | None:
+            try:
+                offered = dataclasses.replace(metric, levels=[float(level)])
+                return offered.randomizer.set_laws(0)
+            except ValueError:  # the mechanism has no such level
+                return None
+
+        return float(largest_level(laws_at, self.reports, self.central, self.delta))
+
+
+def _has_linked_reports(metric: Metric) -> bool:
+    """Return whether a person's reports in several crowds depend on each other."""
+    return isinstance(metric, SearchMetric) or getattr(metric, "memoized", False)
+
+
 def _frame(rows: list[dict[str, Any]]) -> Frame:
     """Return certificates as a table."""
-    names = ("metric", "mechanism", "epsilon", "log_ratio", "private", "shuffled_epsilon")
+    certificate = ("metric", "mechanism", "epsilon", "log_ratio", "private")
+    names = (*certificate, "shuffled_epsilon", "largest_level")
     return Frame.of(names, (tuple(map(row.get, names)) for row in rows))
 
 
-def _rows(metric: Metric, shuffled: int | None, delta: float) -> list[dict[str, Any]]:
+def _rows(metric: Metric, crowd: _Crowd | None) -> list[dict[str, Any]]:
     mechanism, rows = metric.randomizer, []
+    largest = crowd and crowd.largest_level(metric)
     certified = metric.search if isinstance(metric, SearchMetric) else mechanism
     for level, (epsilon, name) in enumerate(
         zip(metric.levels, mechanism.level_mechanisms, strict=True)
@@ -88,23 +151,32 @@ def _rows(metric: Metric, shuffled: int | None, delta: float) -> list[dict[str, 
             "log_ratio": math.log(ratio.numerator) - math.log(ratio.denominator),
             "private": certified.is_private(level),
         }
-        if shuffled is not None:
-            row["shuffled_epsilon"] = shuffled_epsilon(float(epsilon), shuffled, delta)
+        if crowd is not None:
+            shuffled = crowd.epsilon(metric, level)
+            if shuffled is not None and row["private"]:
+                shuffled = min(shuffled, float(epsilon))
+            row["shuffled_epsilon"] = shuffled
+            if crowd.central is not None:
+                row["largest_level"] = largest
         rows.append(row)
     return rows
 
 
-def _as_text(rows: list[dict[str, Any]], shuffled: bool) -> str:
+def _as_text(rows: list[dict[str, Any]], crowd: _Crowd | None) -> str:
     head = ["metric", "mechanism", "epsilon", "ln of the largest ratio", "certificate"]
+    columns = {}
+    if crowd is not None:
+        columns["shuffled_epsilon"] = "if shuffled"
+        if crowd.central is not None:
+            columns["largest_level"] = f"largest level for {crowd.central:g}"
     cells = []
     for row in rows:
         verdict = "holds" if row["private"] else "FAILS"
         cell = [row["metric"], row["mechanism"], f"{row['epsilon']:g}", _exact_loss(row), verdict]
-        if shuffled:
-            less = row["shuffled_epsilon"]
-            cell.append("not applicable" if less is None else loss(less))
+        numbers = (row[name] for name in columns)
+        cell += ["not applicable" if number is None else loss(number) for number in numbers]
         cells.append(tuple(cell))
-    return table((*head, *(["if shuffled"] if shuffled else [])), cells)
+    return table((*head, *columns.values()), cells) + ("" if crowd is None else crowd.text)
 
 
 def _exact_loss(row: dict[str, Any]) -> str:

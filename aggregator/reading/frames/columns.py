@@ -86,6 +86,7 @@ COLUMN_MEANINGS = {
     ),
     "private": Column(_FLAG_KIND, "whether it is at most `epsilon`, in exact numbers"),
     "shuffled_epsilon": Column(_FLOAT_KIND, "the level if reports were shuffled (`--shuffled`)"),
+    "largest_level": Column(_FLOAT_KIND, "the level that a shuffled crowd allows (`--central`)"),
     "place": Column(_TEXT_KIND, "partition and offset of a dead letter"),
     "origin": Column(_TEXT_KIND, "partition and offset that its message had"),
     "arrived": Column(_TIME_KIND, "when the message reached Kafka"),

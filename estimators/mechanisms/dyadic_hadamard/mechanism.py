@@ -26,6 +26,7 @@ from estimators.mechanisms.dyadic_hadamard.estimation import TreeConstants, read
 from estimators.mechanisms.dyadic_hadamard.scores import score_tables
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.question import Question
+from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import LevelFacts
 
 LARGEST_HEIGHT = 12
@@ -256,6 +257,10 @@ class DyadicHadamard(Mechanism):
     def privacy_ratio(self, level: int) -> Fraction:
         """Return 1 + q T / (2^64 - T), exactly: only the symbol depends on the value."""
         return self.levels[level].ratio
+
+    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
+        """Return the law of a symbol, given depth and rows."""
+        return (SetLaw(self.privacy_ratio(level), Fraction(1, self.levels[level].symbols)),)
 
 
 def _packed(words: Integers) -> Reports:

@@ -9,6 +9,7 @@ import numpy as np
 
 from estimators.exact.thresholds import WORD, miss_threshold
 from estimators.mechanisms.mechanism import Mechanism
+from estimators.shuffling.set_laws import SetLaw
 
 
 class OutputSets(Mechanism):
@@ -41,3 +42,19 @@ class OutputSets(Mechanism):
         """
         misses, (set_size, complement_size) = self.misses[level], self._outputs[level]
         return Fraction((WORD - misses) * complement_size, misses * set_size)
+
+    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
+        """Return the law of sets of this size."""
+        set_size, complement_size = self._outputs[level]
+        return (
+            SetLaw(
+                self.privacy_ratio(level),
+                Fraction(set_size, set_size + complement_size),
+                self._least_overlap(level),
+                is_sign=self.columns == 1 + 2,  # reports, and two symbols
+            ),
+        )
+
+    def _least_overlap(self, level: int) -> Fraction:
+        """Return the least share of the outputs that the sets of two values have in common."""
+        return Fraction(0)

@@ -28,6 +28,9 @@ class PointResponses(OutputSets):
         self._points = np.array([space.points for space in spaces], dtype=np.int64)
         self._set_misses(epsilons, self._sizes.tolist(), (self._points - self._sizes).tolist())
 
+    def _least_overlap(self, level: int) -> Fraction:
+        return Fraction(self._spaces[level].shared, self._spaces[level].points)
+
     def _respond(
         self, centre: NDArray[np.int64], part: NDArray[np.int64], bits: Bits
     ) -> NDArray[np.int64]:

@@ -27,6 +27,7 @@ from estimators.exact.tallies import tally
 from estimators.exact.thresholds import WORD, miss_threshold
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.question import Question
+from estimators.shuffling.set_laws import SetLaw
 
 NUMBERS_AT_A_TIME = 2**17  # numbers drawn at a time: a megabyte an array, which a cache holds
 LARGEST_GRID = 2**24  # squares of 2^14 such coordinates add up in 64 bits
@@ -236,6 +237,14 @@ class RankedDirections(Mechanism):
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) (k - W) / (T W), exactly: only the rank depends on the value."""
         return self.best_chances[level] / self.other_chances[level]
+
+    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
+        """Return the law of a candidate among those that are drawn; half of them at most are best.
+
+        Whoever knows all candidates knows more than the report.
+        """
+        candidates, best_count = self.sets[level]
+        return (SetLaw(self.privacy_ratio(level), Fraction(best_count, candidates)),)
 
 
 def best_columns(scores: Floats, count: int) -> NDArray[np.int64]:

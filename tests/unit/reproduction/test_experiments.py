@@ -24,6 +24,7 @@ RUNS = {
     "bounds-width": 2,
     "discovery": 1,
     "hist-shuffle": 1,
+    "hist-crowd": 5,
     "errata": 20,
 }
 """Enough for what they claim; the slow tests have all, with all their runs."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from click.testing import CliRunner, Result
 from aggregator.cli.main import cli
 from estimators.mechanisms.laplace import Laplace
 from estimators.mechanisms.randomized_response import RandomizedResponse
-from estimators.shuffling import shuffled_epsilon
+from estimators.shuffling.crowds import shuffled_epsilon
 
 METRICS = """
 [metrics]
@@ -78,14 +77,23 @@ def test_an_exponent_above_epsilon_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [one["private"] for one in json.loads(told.stdout)["certificates"]] == [True, False]
 
 
-def test_a_shuffler_is_shown_where_its_theorem_applies() -> None:
-    told = audit("--shuffled", "20000", "--delta", "1e-6", "--json")
-    rows = json.loads(told.stdout)["certificates"]
-    assert rows[1]["shuffled_epsilon"] == shuffled_epsilon(1.0, 20_000, 1e-6)
-    assert rows[1]["shuffled_epsilon"] < 1
-    assert math.log(20_000 / (16 * math.log(2 / 1e-6))) < 8
-    assert rows[3]["shuffled_epsilon"] is None
-    assert "not applicable" in audit("delay", "--shuffled", "20000").stdout
+def test_a_crowd_has_a_second_promise_and_a_largest_level() -> None:
+    file = Path("metrics.toml")
+    low = 'low = {kind = "minimum", range = [0, 10], rounds = 5, levels = [1]}\n'
+    file.write_text(file.read_text() + low)
+    crowd = ["--shuffled", "10000", "--delta", "1e-8"]
+    rows = json.loads(audit(*crowd, "--central", "1", "--json").stdout)["certificates"]
+    laws = RandomizedResponse([Fraction(1)]).set_laws(0)
+    assert rows[1]["shuffled_epsilon"] == shuffled_epsilon(laws, 10_000, 1e-8)
+    assert [one["largest_level"] for one in rows] == [5.3, 5.3, 5.1, 5.1, None]
+    assert rows[4]["shuffled_epsilon"] is None, "a search asks in several crowds"
+    shown = audit("late", *crowd).stdout
+    assert "0.04711" in shown
+    assert "times the panes" in shown
+    assert "largest level" not in shown
+    refused = audit("--central", "1")
+    assert refused.exit_code == 2
+    assert "--shuffled REPORTS" in refused.stderr
 
 
 def test_what_is_collected_in_trust_or_is_not_there_has_no_certificate() -> None:

@@ -1,8 +1,4 @@
-"""The privacy that an anonymising shuffler between users and the collector would add.
-
-A shuffler takes a batch of reports, drops their senders, and passes them on in random order. Dither
-has none: this computes what one would add, not what the service provides.
-"""
+"""The baseline of `estimators.shuffling`: a closed formula for the epsilon of shuffled reports."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ EPSILON_ROUNDING = 1e-12
 """Relative, upwards: above the rounding errors of double precision here."""
 
 
-def shuffled_epsilon(epsilon: float, reports: int, delta: float) -> float | None:
+def clones_epsilon(epsilon: float, reports: int, delta: float) -> float | None:
     """Return an epsilon' such that shuffled reports are (epsilon', delta)-differentially private.
 
     This is for `reports` users (n) with the same randomizer at the same level. A report carries its
@@ -23,9 +19,9 @@ def shuffled_epsilon(epsilon: float, reports: int, delta: float) -> float | None
     and Talwar, "Hiding among the clones" (2021), Theorem 3.1. Raises ValueError if an argument is
     out of its range.
 
-    >>> round(shuffled_epsilon(1.0, 100_000, 1e-6), 4)
+    >>> round(clones_epsilon(1.0, 100_000, 1e-6), 4)
     0.0726
-    >>> shuffled_epsilon(8.0, 100_000, 1e-6) is None
+    >>> clones_epsilon(8.0, 100_000, 1e-6) is None
     True
     """
     if not (epsilon > 0 and math.isfinite(epsilon)):
