@@ -64,7 +64,7 @@ CLOSED_MECHANISM = "auto"
 SUGGESTED_KINDS = ("mean", "distribution", "frequency")
 MAX_NUMBER_SHARE = 0.1
 """More numbers among the strings need the user's consent to an open vocabulary."""
-VERSION = re.compile(r"(?!\d{1,3}(\.\d{3})+$)v?\d+(\.\d+){2,}([-+.]?\w+)*", re.IGNORECASE)
+VERSION_PATTERN = re.compile(r"(?!\d{1,3}(\.\d{3})+$)v?\d+(\.\d+){2,}([-+.]?\w+)*", re.IGNORECASE)
 """A version such as 1.2.3, which is no number; 1.234.567 may be one."""
 MAX_ATTRIBUTE_VALUES = 50
 SHARE_RANGE = (0.0, 1.0)
@@ -190,7 +190,7 @@ def suggest(
             number_share_limit = MAX_NUMBER_SHARE if len(distinct) > MAX_LISTED_CATEGORIES else 0.5
             share = max(count_numeric(texts) / len(texts) for texts in (written, distinct))
             unread = [cells[row] for row in np.flatnonzero(np.isinf(numbers)).tolist()]
-            if all(map(VERSION.fullmatch, unread)):
+            if all(map(VERSION_PATTERN.fullmatch, unread)):
                 share = 0.0
             wants_numbers = (kind, value_range, above) != (None, None, None)
             if wants_numbers or share >= number_share_limit:
