@@ -19,12 +19,13 @@ from estimators.metrics.simulation import simulated_estimate
 from estimators.rounding import interval
 from producers.populations.population import Column
 
-BETA = 0.05
+FAILURE_PROBABILITY = 0.05
 SHOWN_QUANTILES = {"median": 0.5, "p95": 0.95}
 MAX_SHOWN_SLICES = 12
 LIMIT_QUANTILE = 0.9
 """A suggested limit is near this quantile of the file, with one digit."""
 WIDE_MARK = " (!)"
+MAX_SIMULATED_REPORTS = 2_000_000
 CELL_WIDTH = 32
 """Of a bound in the table, in characters."""
 
@@ -36,7 +37,7 @@ class Part:
     name: str
     reports: int
     values: Column
-    beta: float = BETA
+    beta: float = FAILURE_PROBABILITY
 
 
 def slice_parts(
@@ -55,11 +56,11 @@ def slice_parts(
         words = {value: value for value in metric.attributes[name]} | {"": "none"}
         texts = (f"{name}={words.get(cell, 'other')}" for cell in cells)
         names = [
-            f"{before}, {text}" if before else text
-            for before, text in zip(names, texts, strict=True)
+            f"{slice_name}, {text}" if slice_name else text
+            for slice_name, text in zip(names, texts, strict=True)
         ]
     slices, slice_indices, counts = np.unique(names, return_inverse=True, return_counts=True)
-    beta = BETA / max(1, int((counts >= metric.minimum_reports).sum()))
+    beta = FAILURE_PROBABILITY / max(1, int((counts >= metric.minimum_reports).sum()))
     return [
         Part(str(slices[index]), int(counts[index]), values[slice_indices == index], beta)
         for index in np.argsort(-counts, kind="stable")
@@ -105,6 +106,8 @@ def describe_widths(metric: LocalMetric, parts: Sequence[Part]) -> list[str]:
         described.append(f"  {name:<{name_width}} {reports:>10}  {padded}")
     hidden = len(parts) - len(shown)
     described += [f"  and {hidden} slices more, with fewer reports"] * (hidden > 0)
+    if any(part.reports > MAX_SIMULATED_REPORTS for part in shown):
+        described.append(f"  more reports than {MAX_SIMULATED_REPORTS:,} have narrower bounds")
     if wide_parts:
         described.append(
             _describe_share(metric, values, min(wide_parts, key=lambda part: part.reports))
@@ -117,11 +120,16 @@ def _bounds(metric: LocalMetric, part: Part, most_frequent: str | None) -> Float
     quantiles = [*SHOWN_QUANTILES.values()] if metric.kind == "distribution" else None
     listed = [most_frequent] if metric.categories == OPEN_VOCABULARY and most_frequent else None
     estimate = simulated_estimate(
-        metric, part.values, part.reports, beta=part.beta, quantiles=quantiles, categories=listed
+        metric,
+        part.values,
+        min(part.reports, MAX_SIMULATED_REPORTS),
+        beta=part.beta,
+        quantiles=quantiles,
+        categories=listed,
     )
     if isinstance(estimate, DistributionEstimate):
         return estimate.quantiles[:, 1:]
-    rows = np.stack([np.atleast_1d(x) for x in (estimate.value, estimate.lower, estimate.upper)], 1)
+    rows = np.stack([np.atleast_1d(x) for x in (estimate.shown, estimate.lower, estimate.upper)], 1)
     return rows[[estimate.labels.index(most_frequent) if most_frequent else 0]]
 
 

@@ -20,6 +20,8 @@ MIN_RANGE_STEPS = 8
 """The minimum width of a range, in steps of rounding."""
 MIN_DISTINCT_VALUES = 20
 """With fewer distinct values the ends of a range would reveal some."""
+MAX_TRIAL_REPORTS = 20_000
+"""Reports of a trial estimate; its width is scaled to the number of all rows."""
 BINS_TAIL = 0.001
 """Share of values outside the bins on either side, before rounding."""
 MIDDLE_QUANTILE = 0.05
@@ -122,8 +124,9 @@ def _width(clipped: NDArray[np.float64], low: float, high: float, levels: Sequen
     metric = define(
         name="trial", kind="mean", mechanism="auto", levels=list(levels), range=(low, high)
     )
-    estimate = simulated_estimate(metric, clipped, clipped.size)
-    return float(estimate.upper - estimate.lower)
+    reports = min(clipped.size, MAX_TRIAL_REPORTS)
+    estimate = simulated_estimate(metric, clipped, reports)
+    return float((estimate.upper - estimate.lower) * math.sqrt(reports / clipped.size))
 
 
 def round_range(low: float, high: float) -> tuple[float, float]:

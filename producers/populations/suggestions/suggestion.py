@@ -64,8 +64,8 @@ CLOSED_MECHANISM = "auto"
 SUGGESTED_KINDS = ("mean", "distribution", "frequency")
 MAX_NUMBER_SHARE = 0.1
 """More numbers among the strings need the user's consent to an open vocabulary."""
-CODE = re.compile(r"0\d+")
-VERSION = re.compile(r"(?!\d{1,3}(\.\d{3})+$)v?\d+(\.\d+){2,}([-+.]?\w+)*", re.IGNORECASE)
+CODE_PATTERN = re.compile(r"0\d+")
+VERSION_PATTERN = re.compile(r"(?!\d{1,3}(\.\d{3})+$)v?\d+(\.\d+){2,}([-+.]?\w+)*", re.IGNORECASE)
 """A version such as 1.2.3, which is no number; 1.234.567 may be one."""
 MAX_ATTRIBUTE_VALUES = 50
 SHARE_RANGE = (0.0, 1.0)
@@ -186,7 +186,9 @@ def suggest(
         decimal = decimal or ("" if table.delimiter == "," else "?")
         numbers = read_numbers(cells, location, missing_texts, decimal)
         wants_numbers = (kind, value_range, above) != (None, None, None)
-        if not wants_numbers and (codes := [*filter(CODE.fullmatch, map(str.strip, cells))]):
+        if not wants_numbers and (
+            codes := [*filter(CODE_PATTERN.fullmatch, map(str.strip, cells))]
+        ):
             raise ValueError(
                 f"{location}: {len(codes):,} cells begin with 0, such as {shortened(codes[0])}: "
                 "are they numbers or codes? --kind mean reads numbers; --list-categories or --open "
@@ -198,7 +200,7 @@ def suggest(
             number_share_limit = MAX_NUMBER_SHARE if len(distinct) > MAX_LISTED_CATEGORIES else 0.5
             share = max(count_numeric(texts) / len(texts) for texts in (written, distinct))
             unread = [cells[row] for row in np.flatnonzero(np.isinf(numbers)).tolist()]
-            if all(map(VERSION.fullmatch, unread)):
+            if all(map(VERSION_PATTERN.fullmatch, unread)):
                 share = 0.0
             if wants_numbers or share >= number_share_limit:
                 raise number_error(cells, numbers, location)

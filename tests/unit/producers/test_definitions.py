@@ -135,6 +135,12 @@ def test_expected_widths_are_those_of_reports(tmp_path: Path) -> None:
     found = metric.estimate(statistic)
     assert expected.upper - expected.lower == pytest.approx(found.upper - found.lower, rel=0.02)
     assert expected.reports == found.reports
+    wait = define(name="w", kind="distribution", range=(1, 1000), scale="log", levels=[1, 4])
+    many = simulated_estimate(wait, [float(text) for text in long_tails()[1:]], 400_000)
+    assert isinstance(many, DistributionEstimate)
+    assert not many.crossed
+    assert many.quantiles[0, 2] > 130
+    assert many.quantiles[0, 3] < 150
     for options, words in (({"is_open": True}, "a"), ({"list_categories": True}, "a")):
         file = table(tmp_path, "c", *("a", "b", "a", "NA") * 200)
         notes = suggest(file, "c", missing=["NA"], **options).notes  # type: ignore[arg-type]
