@@ -41,7 +41,7 @@ def shuffled_epsilon(laws: Sequence[SetLaw], reports: int, delta: float) -> floa
     Examples
     --------
     >>> round(shuffled_epsilon([SetLaw(Fraction(3))], 10_000, 1e-6), 3)
-    0.055
+    0.049
     """
     _check(reports, delta)
     from scipy.optimize import brentq

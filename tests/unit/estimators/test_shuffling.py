@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Collection, Iterable, Sequence
@@ -107,6 +108,23 @@ def test_no_dataset_is_less_private_than_the_bound() -> None:
             ]
             assert exact <= bounds[0] <= bounds[1]
             assert bounds[0] <= (1.1 if "categories" in name else 2) * exact
+
+
+def test_laws_of_a_public_draw_are_mixed_and_no_mechanism_is_worse_than_the_general_law() -> None:
+    parts = in_sets([[0], [1], [2]], 3, 3), in_sets([[0, 1], [1, 2], [2, 3]], 4, 5)
+    drawn = [[24 * x for x in a] + [5 * y for y in b] for a, b in zip(*parts, strict=True)]
+    chances = Fraction(2, 3), Fraction(1, 3)
+    laws = [dataclasses.replace(law_of(x), chance=c) for x, c in zip(parts, chances, strict=True)]
+    exact = float(exact_delta(drawn, 3, Fraction(5, 4)))
+    assert exact <= blanket_divergence(laws, 3, math.log(1.25)) <= 1.2 * exact
+    rng = np.random.default_rng(1)
+    for _ in range(40):
+        odds = rng.integers(1, 5, size=(3, 3))
+        odds = np.column_stack([odds, 16 - odds.sum(axis=1)])
+        ratio = max(Fraction(int(x), int(y)) for column in odds.T for x in column for y in column)
+        with row(odds.tolist()):
+            exact = float(exact_delta(odds.tolist(), 3, Fraction(3, 2)))
+            assert exact <= blanket_divergence([SetLaw(ratio)], 3, math.log(1.5))
 
 
 def test_the_variation_ratio_reduction_is_convicted() -> None:
