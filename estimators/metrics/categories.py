@@ -21,7 +21,7 @@ from estimators.exact.randomness import Words
 from estimators.limits import MOST_CATEGORIES
 from estimators.metrics.denial import DenyRule, without_denied
 from estimators.metrics.domains import Domain, Keys, numbered
-from estimators.metrics.shares import ShareAmong, parse_share
+from estimators.metrics.shares import MAX_SHARES, ShareAmong, parse_share
 
 CODE_KEYS = ("preset", "examples", "code")
 """The keys that say how strings become bits, for discovery."""
@@ -31,6 +31,8 @@ SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
 """A surrogate: a string with an unpaired one is not Unicode text."""
 SHARE_CHARACTERS = ("/", "+", "..", ">")
 """Of texts that may name a share among some."""
+WORK_PER_SHARE = 500
+"""Categories that are estimated in the milliseconds of a share among; measured."""
 OPEN_VOCABULARY = "open"
 """In place of categories: any string may be reported, and asked for."""
 EXPECTED_CATEGORIES = (
@@ -151,6 +153,11 @@ class Categories(Domain):
         """
         texts = [label for label in labels if isinstance(label, str) and label not in self._indices]
         if any(character in text for text in texts for character in SHARE_CHARACTERS):
+            if len(texts) > MAX_SHARES:
+                raise ValueError(
+                    f"{len(texts)} shares among of {self.metric!r}: expected at most {MAX_SHARES} "
+                    "in a question"
+                )
             shares = {text: parse_share(text, self.metric, self._indices) for text in texts}
             return self._with_shares([shares.get(str(label), label) for label in labels])
         indices = self.to_unit(self.as_array(labels))
@@ -173,6 +180,11 @@ class Categories(Domain):
     @functools.cached_property
     def _indices(self) -> dict[str, int]:
         return {name: index for index, name in enumerate(self.labels)}
+
+    def work_of(self, labels: Sequence[str]) -> int:
+        """Return the number of categories, and WORK_PER_SHARE for each share among."""
+        shares = sum(label not in self._indices for label in labels)
+        return len(labels) + WORK_PER_SHARE * shares
 
     def from_unit(self, estimate: Estimate) -> Estimate:
         """Return the estimate unchanged, because frequencies have no unit."""
@@ -245,6 +257,10 @@ class Vocabulary(Categories):
         """Return strings and their keys."""
         keys = self.to_unit(np.asarray(labels, dtype=object))
         return tuple(map(str, labels)), keys
+
+    def work_of(self, labels: Sequence[str]) -> int:
+        """Return the number of strings."""
+        return len(labels)
 
     @functools.cached_property
     def _default_keys(self) -> Keys:

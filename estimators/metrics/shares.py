@@ -12,7 +12,7 @@ import numpy as np
 from estimators.bounds.manipulation import largest_ratio_shift
 from estimators.bounds.shares.bets import CategorySets
 from estimators.bounds.shares.limits import share_limits
-from estimators.errors import meant
+from estimators.errors import meant, shortened
 from estimators.estimate import Counts, Estimate
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.shared.frequencies import SupportCounts, refusal_of
@@ -20,6 +20,8 @@ from estimators.question import Question
 
 AND_LATER = ".."
 """After a category's name: it and those after it in the list."""
+MAX_SHARES, MAX_PARTS = 32, 32
+"""Shares of a question, and signs in one of them: each is a search, and has many readings."""
 MAX_READINGS = 2
 """Of a text: more than one are too many."""
 
@@ -72,6 +74,8 @@ def parse_share(text: str, metric: str, indices: dict[str, int]) -> ShareAmong:
     >>> parse_share("paid/visit..", "checkout", steps)
     ShareAmong(text='paid / visit..', sets=CategorySets(first=(3,), second=(1, 2), categories=4))
     """
+    if text.count("/") + text.count("+") > MAX_PARTS:
+        raise ValueError(f"category {shortened(text)} of {metric!r}: expected fewer parts")
     cuts = [match.span() for match in re.finditer("/", text)]
     readings = {}
     for cut in [None, *cuts]:

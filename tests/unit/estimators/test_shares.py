@@ -96,16 +96,16 @@ def test_factors_of_subsets_are_fair_at_every_share_of_a_block(covers_all: bool)
     kinds = SubsetKinds(sizes, 10, 3, 0.6)
     subset = SubsetReports(kinds, 100.0, np.array([60.0, 90.0]), 0.01)
     law, block = support_chances(kinds), BLOCK_EDGES[20:22]
-    ends = subset.factors(np.full(2, 12.0), block)
+    ends = subset.factors(np.full(2, 30.0), block)
     grid = np.moveaxis(np.indices(law.shape[1:]), 0, -1)
     for part in (0.0, 0.5, 1.0):
         weights = np.array([1 - part, part])
         ratio = float(weights @ block)
         power = grid @ (weights @ ends.exponents) - weights @ ends.price
         means = (law * np.exp(power)).sum(axis=(1, 2))
-        fair = 1 + 0.12 * np.array([1 - ratio, -ratio, 0])[: len(law)]
+        fair = 1 + 0.3 * np.array([1 - ratio, -ratio, 0])[: len(law)]
         assert (means <= fair + 1e-12).all()
-        assert means == pytest.approx(fair, abs=1e-12 if part in {0, 1} else 1e-4)
+        assert means == pytest.approx(fair, abs=1e-6 if part in {0, 1} else 1e-3)
 
 
 def kernels_of(subsets: bool, epsilon: float) -> Any:
@@ -182,9 +182,12 @@ def test_bounds_at_all_times_are_rarely_wrong_at_any_time(base: float, ratio: fl
     assert chance_of_wrong <= 0.5
 
 
-@pytest.mark.parametrize("counts", [(60, 240, 700), (20, 80, 900)])
+@pytest.mark.parametrize("counts", [(60, 240, 700), (20, 80, 900), (260, 180, 560)])
 def test_sides_that_reject_every_share_but_0_say_nothing(counts: Any) -> None:
-    """Nobody may be in B. A bisection, or a search from the middle, would miss the 0."""
+    """Nobody may be in B. A bisection, or a search from the middle, would miss the 0.
+
+    In the last case both sides together reject every share: a width of 0 would look like a proof.
+    """
     kernels = kernels_of(False, 1)
     for sums in (counts[:2], counts[1::-1]):
         bets = bets_on(kernels, 1000, sums, free=False)
@@ -233,6 +236,7 @@ def test_each_level_may_have_a_share_of_its_own_with_uniform_weights() -> None:
     assert covered.lower[0] < 0.5 < covered.upper[0] < 0.9
     assert other.upper[0] < 0.5
     users = asked(metric, statistic, "paid / visit..", target="sample")
+    assert users.upper[0] - users.lower[0] > 1.001 * (other.upper[0] - other.lower[0])
     weights = other.weights
     assert users.lower[0] < weights[0] < users.upper[0]
 
@@ -350,6 +354,14 @@ def test_other_mechanisms_answers_and_collections_are_refused() -> None:
         memoized.estimate(memoized.zero(), panes=2, categories=share)
     with pytest.raises(ValueError, match="each once"):
         metric_of().estimate(metric_of().zero(), categories=["paid/cart..", "paid / cart.."])
+    for names, expected in (
+        ([f"{'+ visit' * n} / none.." for n in range(40)], "expected at most 32 in a question"),
+        (["visit +" * 40], "expected fewer parts"),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            metric_of().domain.select(names)
+    metric = metric_of()
+    assert metric.domain.work_of(["visit", "paid / visit.."]) > 100
     for asked in (np.array([-1]), np.array([metric_of()], dtype=object)):
         with pytest.raises(ValueError, match="expected indices or keys"):
             Question(asked=asked)
