@@ -11,6 +11,7 @@ import pytest
 from scipy.signal import convolve2d
 
 from estimators import LocalMetric, define
+from estimators.bounds.manipulation import largest_ratio_shift
 from estimators.bounds.shares.bets import CategorySets, CountedReports, ShareBets
 from estimators.bounds.shares.limits import BLOCK_EDGES, share_limits
 from estimators.bounds.shares.subsets import SetSizes, SubsetKinds, SubsetReports, support_chances
@@ -282,16 +283,33 @@ def test_the_best_liar_moves_a_share_by_what_is_said(name: str, share: str, amon
     before = asked(metric, statistic, share)
     for lie in np.unique(np.column_stack([levels, reports]), axis=0):
         changed = statistic.copy()
-        same = np.repeat(lie[1:].astype(reports.dtype).reshape(1, *reports.shape[1:]), 20, axis=0)
-        metric.accumulate(changed, np.full(20, lie[0]), same)
+        same = np.repeat(lie[1:].astype(reports.dtype).reshape(1, *reports.shape[1:]), 300, axis=0)
+        metric.accumulate(changed, np.full(300, lie[0]), same)
         after = asked(metric, changed, share)
-        said = metric.manipulation_bound(after if among else before, 20, among=among)
-        whole = metric.manipulation_bound(after if among else before, 20, among=among, each=False)
+        said = metric.manipulation_bound(after if among else before, 300, among=among)
+        whole = metric.manipulation_bound(after if among else before, 300, among=among, each=False)
         assert said.largest == whole.largest == pytest.approx(np.asarray(said.shift)[0])
         change = abs(after.value[0] - before.value[0])
         assert change <= said.largest * (1 + 1e-9)
         moved.append(change / said.largest)
     assert among or max(moved) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("among", [False, True])
+def test_no_mixture_of_lies_moves_a_ratio_by_more_than_the_best(among: bool) -> None:
+    """Against all choices of up to two lies of any level and kind."""
+    random, counts = np.random.default_rng(1), np.array([3, 2])
+    for _ in range(60):
+        weights, ratio = random.uniform(0.5, 2, 2), random.uniform()
+        scores = [random.normal([0, 0.2], [1, 0.6], (3, 2)) for _ in range(2)]
+        base = 0.9 * float(counts @ weights)
+        kinds = [w * kind for w, level in zip(weights, scores, strict=True) for kind in level]
+        choices = [*((x,) for x in kinds), *itertools.combinations_with_replacement(kinds, 2)]
+        sums = np.array([sum(choice) for choice in choices])
+        bases = base + (-1 if among else 1) * sums[:, 1]
+        largest = np.abs(sums @ [1, -ratio] / bases).max() if (bases > 0).all() else math.inf
+        said = largest_ratio_shift(ratio, 0.9, counts, weights, scores, 2, among=among)
+        assert said == pytest.approx(largest)
 
 
 @pytest.mark.parametrize(
