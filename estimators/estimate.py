@@ -66,6 +66,8 @@ class Estimate:
         Whether the caller stated that weights and target were chosen before looking.
     basis : ndarray of int64, shape (levels,), or None
         The reports per level that the numbers are computed from, where these are not all.
+    denominators : ndarray of float64, shape (categories,), or None
+        For shares among: the estimated share of users in B; 1 for a category.
     """
 
     value: float | Floats
@@ -90,6 +92,7 @@ class Estimate:
     chosen_among: int = 1
     weights_fixed: bool = False
     basis: Counts | None = None
+    denominators: Floats | None = None
 
     @property
     def shown(self) -> float | Floats:
@@ -177,4 +180,5 @@ class Estimate:
             lower=lower[largest],
             upper=upper[largest],
             labels=tuple(self.labels[index] for index in largest.tolist()),
+            denominators=None if self.denominators is None else self.denominators[largest],
         )

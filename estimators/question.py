@@ -39,6 +39,8 @@ class Question:
     asked : ndarray of integers, optional
         The categories in question, in the mechanism's units; all by default. Bounds are
         simultaneous over these. The choice must not depend on the reports.
+    numbers : int
+        How many numbers share beta, if more than the categories: shares among do, too.
     panes : int or None
         Above 1: the number of groups within which the reports are independent, but not across them
         (a device has one report in each, and repeats its answer). None: the number is unknown.
@@ -57,11 +59,14 @@ class Question:
     target: str = "population"
     simultaneous: bool = True
     asked: NDArray[Any] | None = None
+    numbers: int = 0
     panes: int | None = 1
 
     def __post_init__(self) -> None:
         if not 0 < self.beta < 1:
             raise ValueError(f"beta = {self.beta!r}: expected a probability between 0 and 1")
+        if self.asked is not None and (self.asked.dtype == object or (self.asked < 0).any()):
+            raise ValueError(f"categories {self.asked.tolist()}: expected indices or keys")
         if self.panes is not None and self.panes < 1:
             raise ValueError(f"panes = {self.panes}: expected 1 or more, or None")
         for key, allowed in (
@@ -76,7 +81,9 @@ class Question:
 
     def log_p(self, numbers: int) -> float:
         """Return ln p, the failure probability of one side of one of `numbers` intervals."""
-        return math.log(self.beta / (2 * (max(1, numbers) if self.simultaneous else 1)))
+        return math.log(
+            self.beta / (2 * (max(1, numbers, self.numbers) if self.simultaneous else 1))
+        )
 
     def one_mean(self, levels: int) -> bool:
         """Return whether all `levels` in use are assumed to have the same mean."""

@@ -122,9 +122,11 @@ class Checks:
         if not listed_categories:
             self.refuse("categories", "one category or more, or nothing: all")
         try:
-            labels, _ = metric.domain.select(listed_categories)
+            labels, keys = metric.domain.select(listed_categories)
         except ValueError as error:
             self.refuse("categories", str(error))
+        if keys is not None and keys.dtype == object:
+            self.refuse("categories", "categories alone: a share among is asked by name")
         return tuple(labels)
 
     def quantiles(self, metric: LocalMetric) -> tuple[str, ...] | None:

@@ -41,7 +41,8 @@ Categories = Annotated[
     list[Annotated[str, Meta(max_length=1000)]],
     Meta(
         max_length=1000,
-        description="Only these categories; may be repeated. With an open vocabulary: any string.",
+        description="Only these categories, or shares among some such as `paid / visit..`; may be "
+        "repeated. With an open vocabulary: any string.",
     ),
 ]
 Quantiles = Annotated[

@@ -130,12 +130,12 @@ async def estimate(service: Service, request: Request) -> Response:
         parameters = parse(request, EstimateParameters)
         query = Query(**parameters.fields())
         metric = reader.metric(name)
-        labels, _ = metric.domain.select(query.categories)
+        work = metric.domain.work_of(metric.domain.select(query.categories)[0])
         if query.by and (grouping := Grouping.of(metric, query)) is not None:
             slices = min(grouping.size, query.top or grouping.size)
-            check_slices(metric, slices, len(labels))
+            check_slices(metric, slices, work)
         else:
-            check_shown(min(len(labels), query.top or len(labels)))
+            check_shown(min(work, query.top or work))
 
     def compute() -> Response:
         with invalid_as_problem():
@@ -158,9 +158,7 @@ async def estimate(service: Service, request: Request) -> Response:
             return conditional.respond_with_table(table, tag, f"{name}-estimate")
         return conditional.respond(serialization.answer(window, answer, query.top), tag)
 
-    is_light = (
-        not query.is_sliced and numbers_per_estimate(metric, len(labels)) <= MAX_QUICK_NUMBERS
-    )
+    is_light = not query.is_sliced and numbers_per_estimate(metric, work) <= MAX_QUICK_NUMBERS
     pool = service.estimates if is_light else service.surveys
     return await pool.run(request, compute)
 

@@ -17,7 +17,15 @@ from estimators.bounds import interval
 from estimators.bounds.piecewise.bets import SymbolBets
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.piecewise.limits import symbol_limits
-from estimators.mechanisms import Piecewise, ProjectiveSketch, RandomizedResponse, SubsetSelection
+from estimators.bounds.shares.bets import CategorySets
+from estimators.bounds.shares.limits import share_limits
+from estimators.mechanisms import (
+    Grr,
+    Piecewise,
+    ProjectiveSketch,
+    RandomizedResponse,
+    SubsetSelection,
+)
 from estimators.question import Question
 from tests.support.reports.cases import exact
 from tests.support.windows import knots_of
@@ -77,8 +85,20 @@ def string(n: int, epsilon: float) -> float:
     return reach(np.asarray(estimate.lower)[0], np.asarray(estimate.upper)[0], STRING_SHARE)
 
 
+def share_among(n: int, epsilon: float, base: float) -> float:
+    """Return the reach for a share of one half among `base` of the users, by `grr`."""
+    mechanism = Grr([exact(epsilon)], categories=3)
+    held = np.array([base / 2, base / 2, 1 - base])
+    support = mechanism.signs.q[0] + held * mechanism.signs.contrast[0]
+    table = np.rint(n * np.array([[1, *support]]))
+    bets, _ = mechanism.share_bets(table, Question(), CategorySets((0,), (1,), 3))
+    return reach(*share_limits(bets, Question().log_p(1), None), 0.5)
+
+
 QUESTIONS: dict[str, Callable[[int, float], float]] = {
     "share": share,
+    "share among a tenth": functools.partial(share_among, base=0.1),
+    "share among three tenths": functools.partial(share_among, base=0.3),
     "number": number,
     "number in a tenth of the range": functools.partial(number, data=(0.2, 0.4)),
     f"{CATEGORIES} categories": category,

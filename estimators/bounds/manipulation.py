@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -92,6 +93,81 @@ def largest_shifts(
             change = (gain * (weight / (total + weight))).max(axis=1)
         shifts = np.maximum(shifts, change)
     return shifts
+
+
+# Theorem 6 of docs/proofs/shares.md
+def largest_ratio_shift(
+    ratio: float,
+    denominator: float,
+    counts: Counts,
+    weights: Floats,
+    scores: Sequence[Floats],
+    reports: int,
+    *,
+    among: bool,
+) -> float:
+    """Return the largest change of a share of A among B, in either direction.
+
+    It is infinite if the reports can leave nobody in B.
+
+    Parameters
+    ----------
+    ratio, denominator : float
+        The share, and the estimated share of users in B.
+    counts : ndarray of int64, shape (levels,)
+    weights : ndarray of float64, shape (levels,)
+        Of one report of each level.
+    scores : sequence of ndarray of float64, shape (kinds, 2)
+        The scores of A and of B of each possible report of a level.
+    reports, among
+        As for :func:`largest_shifts`.
+    """
+    if not counts.any():
+        return np.nan
+    total = float(counts @ weights) * denominator
+    bases = [weight * level[:, 1] for weight, level in zip(weights, scores, strict=True)]
+    room = np.array([max(x.max() if among else -x.min(), 0.0) for x in bases])
+    remaining = total - reports * room.max()
+    if among:
+        remaining = total - _largest_sum(room, counts, reports)[0]
+    if not remaining > 0 or (among and reports >= counts.sum()):
+        return np.inf
+    largest = 0.0
+    for sign in (1, -1):
+        gains = [
+            sign * weight * (level[:, 0] - ratio * level[:, 1])
+            for weight, level in zip(weights, scores, strict=True)
+        ]
+        change = 0.0
+        for _ in range(MAX_DINKELBACH_STEPS):
+            moved = change if among else -change
+            kinds = [int((x + moved * y).argmax()) for x, y in zip(gains, bases, strict=True)]
+            worth = np.array(
+                [(x + moved * y)[kind] for x, y, kind in zip(gains, bases, kinds, strict=True)]
+            )
+            removed = (
+                _largest_sum(worth, counts, reports)[1]
+                if among
+                else np.where(np.arange(worth.size) == worth.argmax(), reports, 0)
+            )
+            gain = float(removed @ [x[kind] for x, kind in zip(gains, kinds, strict=True)])
+            base = float(removed @ [y[kind] for y, kind in zip(bases, kinds, strict=True)])
+            next_change = gain / (total - base if among else total + base)
+            if next_change <= change * (1 + 1e-12):
+                break
+            change = next_change
+        largest = max(largest, change)
+    return largest
+
+
+def _largest_sum(worth: Floats, counts: Counts, reports: int) -> tuple[float, Counts]:
+    """Return the largest sum of the worth of at most `reports` counted ones, and their levels."""
+    removed, left = np.zeros_like(counts), reports
+    for level in np.argsort(-worth).tolist():
+        if worth[level] > 0:
+            removed[level] = min(left, counts[level])
+            left -= removed[level]
+    return float(removed @ worth), removed
 
 
 def _largest_removal(

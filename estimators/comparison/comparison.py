@@ -182,6 +182,7 @@ def compare(
     ratio = of == "ratio"
     edge_indices = limit_indices((metric_a, metric_b), below, categories, ratio=ratio)
     labels, selected = metric_a.domain.select(categories)
+    among = selected is not None and selected.dtype == object  # shares among some: no joint law
     if edge_indices is not None:
         labels = share_names(below)
     elif metric_a.shape is Shape.DISTRIBUTION and selected is not None:
@@ -193,11 +194,12 @@ def compare(
         bound=bound,
         target=target,
         simultaneous=not pointwise,
-        asked=selected,
+        asked=None if among else selected,
     )
     counts = metric_a.counts(statistic_a), metric_b.counts(statistic_b)
     independent = are_independent(metric_a, metric_b, target, independent)
-    joint = independent and all(has_law(m, question, ratio=ratio) for m in (metric_a, metric_b))
+    joint = independent and not among
+    joint &= all(has_law(m, question, ratio=ratio) for m in (metric_a, metric_b))
     if weights == STANDARD_WEIGHTS and not joint:
         raise ValueError(
             "weights = 'standard': expected independent arms of a mechanism that has a joint law"

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.bounds.shares.bets import CategorySets, SymbolKinds
+from estimators.bounds.shares.subsets import SubsetKinds
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Floats
 from estimators.exact.piecewise_shapes import MOST_SYMBOLS, shape_at, two_symbols
@@ -245,6 +247,10 @@ class AutoFrequency(SupportCounts):
         child = self.children[level]
         child_reports = child.decode(reports[:, : child.width].tobytes())
         return child.supports(child_reports, 0, category)
+
+    def report_kinds(self, level: int, sets: CategorySets) -> SymbolKinds | SubsetKinds:
+        """Return the kinds of reports of the level's mechanism."""
+        return self.children[level].report_kinds(0, sets)
 
     def support(self, table: Counts) -> Counts:
         """Return how many reports support each category, shape (levels, k)."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.bounds.shares.bets import CategorySets, SymbolKinds
 from estimators.estimate import Counts
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_other
@@ -67,6 +68,10 @@ class Grr(OutputSets, SupportCounts):
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, reports of category 0, 1, ...)."""
         count_symbols(table, level, reports)
+
+    def report_kinds(self, level: int, sets: CategorySets) -> SymbolKinds:
+        """Return in which set each category is."""
+        return SymbolKinds.of_categories(sets)
 
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports name the category."""

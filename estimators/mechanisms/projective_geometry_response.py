@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.bounds.shares.bets import CategorySets, SymbolKinds
 from estimators.estimate import Counts
 from estimators.exact.difference_sets import DifferenceSet, geometric_sum, support_chances
 from estimators.exact.finite_fields import prime_power
@@ -83,6 +84,15 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
             counts = table[same_geometry, 1 : 1 + geometry.points]
             support[same_geometry] = geometry.translated_sums(counts, self.categories)
         return support
+
+    def report_kinds(self, level: int, sets: CategorySets) -> SymbolKinds:
+        """Return on how many hyperplanes of each set's categories each point lies."""
+        geometry = self.geometries[level]
+        members = np.zeros((2, geometry.points), dtype=np.int64)
+        for row, categories in zip(members, sets[:2], strict=True):
+            row[-np.array(categories)] = 1
+        supported = geometry.translated_sums(members, geometry.points)
+        return SymbolKinds.of(sets.sizes, *supported[:, -np.arange(geometry.points)])
 
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports lie on the category's hyperplane."""

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.bounds.shares.bets import CategorySets, SymbolKinds
+from estimators.bounds.shares.subsets import SubsetKinds
 from estimators.errors import ReportError
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import Bools, bernoulli, uniform_below
@@ -85,6 +87,14 @@ class SubsetSelection(OutputSets, PackedBits):
     def _least_overlap(self, level: int) -> Fraction:
         size, categories = self.sizes[level], self.categories
         return Fraction(size * (size - 1), categories * (categories - 1))
+
+    def report_kinds(self, level: int, sets: CategorySets) -> SymbolKinds | SubsetKinds:
+        """Return the law of supports, or in which set each category is if it is reported alone."""
+        if self.sizes[level] == 1:
+            return SymbolKinds.of_categories(sets)
+        return SubsetKinds(
+            sets.sizes, self.categories, self.sizes[level], float(self.signs.p[level])
+        )
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report whose subset does not have the size of its level."""

@@ -21,6 +21,7 @@ from estimators.exact.randomness import Words
 from estimators.limits import MOST_CATEGORIES
 from estimators.metrics.denial import DenyRule, without_denied
 from estimators.metrics.domains import Domain, Keys, numbered
+from estimators.metrics.shares import MAX_SHARES, ShareAmong, parse_share
 
 CODE_KEYS = ("preset", "examples", "code")
 """The keys that say how strings become bits, for discovery."""
@@ -28,6 +29,10 @@ DISCOVERING_MECHANISM, ANSWERING_MECHANISM = "prefix_tree", "projective_sketch"
 """The mechanism that discovers strings, and that which only answers for them, by default."""
 SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
 """A surrogate: a string with an unpaired one is not Unicode text."""
+SHARE_CHARACTERS = ("/", "+", "..", ">")
+"""Of texts that may name a share among some."""
+WORK_PER_SHARE = 500
+"""Categories that are estimated in the milliseconds of a share among; measured."""
 OPEN_VOCABULARY = "open"
 """In place of categories: any string may be reported, and asked for."""
 EXPECTED_CATEGORIES = (
@@ -142,13 +147,44 @@ class Categories(Domain):
         return np.asarray(indices, dtype=np.int64)
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
-        """Return categories by name or index: their names and their indices."""
+        """Return categories by name or index: their names and their indices.
+
+        With shares among some, the indices are objects: integers, and :class:`ShareAmong`.
+        """
+        texts = [label for label in labels if isinstance(label, str) and label not in self._indices]
+        if any(character in text for text in texts for character in SHARE_CHARACTERS):
+            if len(texts) > MAX_SHARES:
+                raise ValueError(
+                    f"{len(texts)} shares among of {self.metric!r}: expected at most {MAX_SHARES} "
+                    "in a question"
+                )
+            shares = {text: parse_share(text, self.metric, self._indices) for text in texts}
+            return self._with_shares([shares.get(str(label), label) for label in labels])
         indices = self.to_unit(self.as_array(labels))
         return tuple(self.labels[index] for index in indices.tolist()), indices
+
+    def _with_shares(self, labels: Sequence[Any]) -> tuple[tuple[str, ...], Keys]:
+        """Return names and keys of categories and shares among some; a single one is itself."""
+        names: list[str] = []
+        keys = np.empty(len(labels), dtype=object)
+        for position, label in enumerate(labels):
+            if isinstance(label, ShareAmong):
+                name, keys[position] = label.text, label
+            else:
+                (name,), (keys[position],) = self._named([label])
+            names.append(name)
+        if len(set(names)) < len(names):
+            raise ValueError(f"categories = {names} of {self.metric!r}: expected each once")
+        return tuple(names), keys
 
     @functools.cached_property
     def _indices(self) -> dict[str, int]:
         return {name: index for index, name in enumerate(self.labels)}
+
+    def work_of(self, labels: Sequence[str]) -> int:
+        """Return the number of categories, and WORK_PER_SHARE for each share among."""
+        shares = sum(label not in self._indices for label in labels)
+        return len(labels) + WORK_PER_SHARE * shares
 
     def from_unit(self, estimate: Estimate) -> Estimate:
         """Return the estimate unchanged, because frequencies have no unit."""
@@ -221,6 +257,10 @@ class Vocabulary(Categories):
         """Return strings and their keys."""
         keys = self.to_unit(np.asarray(labels, dtype=object))
         return tuple(map(str, labels)), keys
+
+    def work_of(self, labels: Sequence[str]) -> int:
+        """Return the number of strings."""
+        return len(labels)
 
     @functools.cached_property
     def _default_keys(self) -> Keys:

@@ -218,6 +218,10 @@ class Domain(ABC):
             )
         return self._named(labels)
 
+    def work_of(self, labels: Sequence[str]) -> int:
+        """Return how many plain numbers take as long to estimate as those of these names."""
+        return len(labels)
+
     @property
     def _default_keys(self) -> Keys | None:
         """The keys of all labels for the mechanism; None if it needs none for all."""

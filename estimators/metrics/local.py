@@ -21,6 +21,7 @@ from estimators.metrics.attributes import Slicing, check_attribute
 from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
 from estimators.metrics.kinds import KINDS, Way
 from estimators.metrics.metric import ReportedMetric
+from estimators.metrics.shares import ShareAmong, estimate_shares, joined, share_shifts
 from estimators.metrics.validation import check_duration
 from estimators.question import Question
 
@@ -261,11 +262,23 @@ class LocalMetric(ReportedMetric):
             `weights`, `target` and `simultaneous`, as for :meth:`estimate`.
         """
         labels, selected = self.domain.select(chosen)
+        keys: list[Any] = [] if selected is None else selected.tolist()
+        shares = [key for key in keys if isinstance(key, ShareAmong)]
+        if shares:
+            selected = np.array([key for key in keys if key not in shares], dtype=np.int64)
+            asked["numbers"] = len(labels)
         panes = panes if self.memoized else 1
         bound = "fixed" if bound == "auto" else bound
         question = Question(beta=beta, bound=bound, asked=selected, panes=panes, **asked)
         tables = [self.table(statistic) for statistic in statistics]
         estimates = self.randomizer.estimate_each(np.array(tables), question)
+        if shares:
+            answers = estimate_shares(self.randomizer, np.array(tables), question, shares)
+            is_share = [isinstance(key, ShareAmong) for key in keys]
+            estimates = [
+                joined(estimate, is_share, numbers)
+                for estimate, numbers in zip(estimates, answers, strict=True)
+            ]
         if question.panes != 1:  # neither knows what repeated answers have in common
             divisor = question.panes or math.inf
             effective = [estimate.effective_reports / divisor for estimate in estimates]
@@ -356,7 +369,16 @@ class LocalMetric(ReportedMetric):
         (0.0108, 0.005)
         """
         values = np.atleast_1d(np.asarray(estimate.value, dtype=np.float64))
-        extremes = values if each or not values.size else np.array([values.min(), values.max()])
+        keys = None if estimate.denominators is None else self.domain.select(estimate.labels)[1]
+        shares = {
+            i: key
+            for i, key in enumerate([] if keys is None else keys)
+            if isinstance(key, ShareAmong)
+        }
+        plain_values = np.delete(values, [*shares])
+        extremes = plain_values
+        if not each and plain_values.size:
+            extremes = np.array([plain_values.min(), plain_values.max()])
         offset, scale = self.domain.unit
         low, high = self.randomizer.report_range()
         weights = self.randomizer.report_weights(estimate.policy)
@@ -366,6 +388,11 @@ class LocalMetric(ReportedMetric):
         ends = np.array(self.domain.ends)
         true = Reach(np.ones(1), ends[:1], ends[1:])
         plain = largest_shifts(extremes, counts.sum(keepdims=True), true, reports, among=among)
+        if shares:
+            moved, truly = share_shifts(self.randomizer, estimate, shares, reports, among=among)
+            shift, plain = np.append(shift, moved), np.append(plain, truly)
+            order = [*(i for i in range(values.size) if i not in shares), *shares]
+            shift = shift[np.argsort(order)] if each else shift
         if estimate.basis is not None and not estimate.basis.any():
             shift = np.full_like(shift, np.inf if estimate.reports else np.nan)
         largest = float(shift.max(initial=0.0))

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("producers")
 
-How: TypeAlias = Literal["count", "sum", "last", "largest", "active"]
-WAYS_TO_GATHER = ("count", "sum", "last", "largest", "active")
-OF_NOTHING = ("count", "sum", "active")
-"""A window without values has a result, too: zero."""
+How: TypeAlias = Literal["count", "sum", "last", "largest", "active", "furthest"]
+WAYS_TO_GATHER = ("count", "sum", "last", "largest", "active", "furthest")
+OF_NOTHING = ("count", "sum", "active", "furthest")
+"""A window without values has a result, too: zero, or the first category."""
 LONGEST_DELAY_MS = 3_600_000
 """Devices report at random within this time after a window, so that they do not come together."""
 MOST_AT_A_LOOK = 100
@@ -82,15 +82,18 @@ class RollUp:
     Parameters
     ----------
     reporter : Reporter or HttpReporter
-    how : {"count", "sum", "last", "largest", "active"}
+    how : {"count", "sum", "last", "largest", "active", "furthest"}
         What is reported: how often `add` was called, the sum of the values, the last or largest of
-        them, or whether `add` was called (1, or else 0).
+        them, whether `add` was called (1, or else 0), or the category that comes last in the
+        metric's list.
     window : str
         Such as ``"1h"``, ``"1d"``, ``"7d"`` or ``"28d"``: a multiple of the metric's pane.
     epsilon : float
         The largest epsilon that the device's owner allows for one report.
     ledger : Ledger, optional
         The owner's account. Each report is charged once.
+    nothing : str, optional
+        For "furthest": the metric's first category, which is reported of a window without values.
     attributes, permanent, changes
         As for :meth:`producers.Reporter.report`.
     clock : callable
@@ -129,6 +132,7 @@ class RollUp:
         epsilon: float,
         *,
         ledger: Ledger | None = None,
+        nothing: str | None = None,
         attributes: Mapping[str, str] | None = None,
         permanent: float | None = None,
         changes: int = 1,
@@ -141,6 +145,12 @@ class RollUp:
             raise ValueError(f"metric {metric.name!r} is asked in rounds: expected one that is not")
         if how in ("count", "sum", "largest") and not metric.domain.of_numbers:
             raise ValueError(f"how = {how!r} for {metric.name!r}: expected a metric of numbers")
+        first_category = _first_category(metric) if how == "furthest" else None
+        if nothing != first_category:
+            raise ValueError(
+                f"nothing = {nothing!r} for how = {how!r}: expected {first_category!r}: what is "
+                "reported of a window without values"
+            )
         self.window_ms = above_zero("window", window)
         if self.window_ms % metric.pane_ms:
             raise ValueError(
@@ -154,7 +164,7 @@ class RollUp:
             )
         level = metric.levels[int(metric.level_of(epsilon))]
         self.reporter, self.how, self.epsilon, self.ledger = reporter, how, epsilon, ledger
-        self._metric, self._clock = metric, clock
+        self._metric, self._clock, self._nothing = metric, clock, nothing or 0
         self._options: dict[str, Any] = {
             "attributes": attributes,
             "permanent": permanent,
@@ -188,7 +198,8 @@ class RollUp:
         Parameters
         ----------
         value : optional
-            A value of the metric for "sum", "last" and "largest"; nothing for "count" and "active".
+            A value of the metric for "sum", "last", "largest" and "furthest"; nothing for "count"
+            and "active".
 
         Raises
         ------
@@ -274,7 +285,7 @@ class RollUp:
                     break
                 count += 1
                 if start in values or self.how in OF_NOTHING:
-                    ended = Ended(start, values.get(start, 0))
+                    ended = Ended(start, values.get(start, self._nothing))
                     self._forget(database, start)
             if count:
                 self._store(database, course.after(count))
@@ -287,7 +298,7 @@ class RollUp:
 
     def _is_reportable(self, value: Any) -> bool:
         """Return whether the metric still has a value that was gathered; log that it has not."""
-        if self.how == "last":
+        if self.how in ("last", "furthest"):
             try:
                 self._checked(value)
             except Exception as error:  # an application's own rule may raise anything
@@ -402,7 +413,9 @@ class RollUp:
         if len(values) != 1:
             raise ValueError(f"value {value!r}: expected one value")
         permitted, _ = self.reporter.permitted(values)
-        self._metric.domain.to_unit(permitted)  # what cannot be reported is an error now
+        unit = self._metric.domain.to_unit(permitted)  # what cannot be reported is an error now
+        if self.how == "furthest":
+            return self._metric.labels[int(unit[0])]
         (held,) = values.tolist()
         if self.how == "last":
             return held
@@ -415,4 +428,16 @@ class RollUp:
             return max(-sys.float_info.max, min(sys.float_info.max, held + added))
         if self.how == "count":
             return held + added
+        if self.how == "furthest":
+            order = self._metric.labels
+            return max(held, added, key=lambda x: order.index(x) if x in order else -1)
         return max(held, added) if self.how in ("largest", "active") else added
+
+
+def _first_category(metric: ReportedMetric) -> str:
+    """Return the first of a metric's listed categories; raise ValueError if it has none."""
+    if metric.domain.names != "categories" or not metric.domain.parameters["categories"]:
+        raise ValueError(
+            f"how = 'furthest' for {metric.name!r}: expected a frequency of listed categories"
+        )
+    return metric.labels[0]

@@ -90,7 +90,8 @@ from estimators.weights import WEIGHTINGS
     "--category",
     "categories",
     multiple=True,
-    help="Show only this category; may be repeated. With an open vocabulary: any string.",
+    help="Show only this category, or a share among some, as in 'paid / visit..'; may be repeated. "
+    "With an open vocabulary: any string.",
 )
 @click.option(
     "--quantile",

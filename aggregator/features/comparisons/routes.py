@@ -133,7 +133,7 @@ async def compare(service: Service, request: Request) -> Response:
         slices = 1
         if query.a.by and (grouping := Grouping.of(metric, query.a)) is not None:
             slices = min(grouping.size, query.a.top or grouping.size)
-        check_slices(metric, slices, len(labels), ESTIMATES_PER_COMPARISON)
+        check_slices(metric, slices, metric.domain.work_of(labels), ESTIMATES_PER_COMPARISON)
 
     def compute() -> Response:
         with invalid_as_problem():

@@ -140,7 +140,12 @@ def select(metric: TrustedMetric, release: Estimate, query: Query) -> Estimate:
             )
     if query.categories is None:
         return release
-    labels, _ = metric.domain.select(query.categories)
+    labels, keys = metric.domain.select(query.categories)
+    if keys is not None and keys.dtype == object:
+        raise ValueError(
+            f"metric {metric.name!r} has trusted collection, which answers no shares among: "
+            "expected categories"
+        )
     indices = [release.labels.index(label) for label in labels]
     value, lower, upper = (
         np.asarray(x)[indices] for x in (release.value, release.lower, release.upper)

@@ -186,7 +186,8 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         requested_step = None if query.step is None else steps.whole_panes(metric, query.step)
         if first is None or last is None or first >= last:
             return SeriesPlan(query, window, requested_step or metric.pane_ms, [])
-        cost, width, slices = steps.numbers_per_estimate(metric, len(labels)), metric.pane_ms, 1
+        cost = steps.numbers_per_estimate(metric, metric.domain.work_of(labels))
+        width, slices = metric.pane_ms, 1
         if grouping is not None:
             width = grouping.slicing.pane_ms
             slices = min(grouping.size, query.top or grouping.size)

@@ -11,7 +11,7 @@ from estimators.bounds.normal import normal_quantile
 from estimators.bounds.piecewise.bets import MAX_STAKE, SymbolBets
 from estimators.bounds.piecewise.cells import CellBets, limits_in_all_cells
 from estimators.bounds.tolerances import LOG_P_SAFETY
-from estimators.estimate import Floats
+from estimators.estimate import Counts, Floats
 from estimators.question import Question
 
 CELL_CHOICE_SHARE = 0.01
@@ -157,12 +157,36 @@ def square_sum_intervals(bets: SymbolBets, centres: Floats, log_p: float) -> tup
     centre_per_report = centres[:, None] * (1 / n if law.free else s)
     squared_deviations = (s[..., None] * law.symbols.values - centre_per_report[..., None]) ** 2
     max_square = (np.abs(s * law.symbols.largest) + np.abs(centre_per_report)).max(axis=1) ** 2
+    squares = squared_deviations.reshape(centres.size, -1)
+    return square_limits(squares, bets.counts.reshape(centres.size, -1), max_square, n[:, 0], log_p)
+
+
+def square_limits(
+    squares: Floats, counts: Counts | Floats, largest: Floats, n: Floats, log_p: float
+) -> tuple[Floats, Floats]:
+    """Return lower and upper limits, (k,), of the mean of a sum of independent squares.
+
+    Parameters
+    ----------
+    squares : ndarray of float64, shape (k, kinds)
+        The square of a report of each kind.
+    counts : ndarray of int64 or float64, shape (k, kinds) or (kinds,)
+        How many reports are of each kind.
+    largest : ndarray of float64, shape (k,)
+        The largest possible square.
+    n : ndarray of float64, shape (k,)
+        The number of reports.
+    log_p : float
+        ln of the probability with which each limit fails.
+    """
+    n = n[:, None]
     tilt_count = 2 + np.maximum(0, np.ceil(np.log2(n) / 2))
     rank = np.arange(float(tilt_count.max()))
-    tilts = MAX_STAKE / max_square[:, None] * 2.0**-rank
-    stakes = tilts[:, :, None] * squared_deviations.reshape(centres.size, 1, -1)
-    counts = bets.counts.reshape(centres.size, 1, -1)
-    gain_above, gain_below = (np.vecdot(np.log1p(x), counts) for x in (stakes, -stakes))
+    tilts = MAX_STAKE / largest[:, None] * 2.0**-rank
+    stakes = tilts[:, :, None] * squares[:, None]
+    gain_above, gain_below = (
+        np.vecdot(np.log1p(x), counts[..., None, :]) for x in (stakes, -stakes)
+    )
     cost = LOG_P_SAFETY - log_p + np.log(tilt_count)
     low = n / tilts * np.expm1((gain_above - cost) / n)
     high = -n / tilts * np.expm1((gain_below - cost) / n)

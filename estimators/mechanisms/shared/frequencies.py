@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from estimators.bounds import FlipNoise, Law, limits
 from estimators.bounds.heterogeneity import are_surely_homogeneous, heterogeneity
+from estimators.bounds.shares.bets import CategorySets, CountedReports, ShareBets, SymbolKinds
+from estimators.bounds.shares.subsets import SubsetKinds, SubsetReports
 from estimators.bounds.signs.law import laws_in_rows
 from estimators.bounds.signs.limits import intervals_of_categories
 from estimators.estimate import Counts, Estimate, Floats
@@ -18,6 +20,14 @@ from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.mechanisms.shared.supports import SupportReports
 from estimators.question import Question
 from estimators.weights import LevelFacts
+
+
+def refusal_of(mechanism: str) -> str:
+    """Return why a mechanism has no shares among, and what to do."""
+    return (
+        f"mechanism {mechanism} answers no shares among: expected grr, subset_selection or "
+        "projective_geometry_response, in a metric of its own"
+    )
 
 
 class SupportCounts(SupportReports):
@@ -55,6 +65,58 @@ class SupportCounts(SupportReports):
         """Return the number of reports that support each selected category; None: all."""
         support = self.support(table)
         return support if selected is None else support[:, selected]
+
+    def report_kinds(self, level: int, sets: CategorySets) -> SymbolKinds | SubsetKinds:
+        """Return what one report of a level can say of sets of categories.
+
+        Raises
+        ------
+        ValueError
+            If the mechanism answers no shares among.
+        """
+        raise ValueError(refusal_of(self.level_mechanisms[level]))
+
+    def set_scores(self, level: int, sets: CategorySets) -> Floats:
+        """Return the unbiased scores of A and of B of each kind of report, shape (kinds, 2)."""
+        kinds, signs = self.report_kinds(level, sets), self.signs
+        q, contrast = float(signs.q[level]), float(signs.contrast[level])
+        return kinds.sizes.scores(kinds.supports, q, contrast)
+
+    def share_bets(
+        self, table: Counts, question: Question, sets: CategorySets
+    ) -> tuple[ShareBets, float]:
+        """Return the bets on the share of A among B, and the total weight.
+
+        Parameters
+        ----------
+        table : ndarray of int64, shape (levels, columns)
+            With some report.
+        question : Question
+        sets : CategorySets
+
+        Raises
+        ------
+        ValueError
+            If the mechanism has no such bets.
+        """
+        counts, shares, total = self._weigh(table, question)
+        used, support = np.flatnonzero(counts).tolist(), None
+        parts, subsets = [np.zeros((4, 0))], []
+        for level in used:
+            weight = float(shares[level] / counts[level])
+            kinds = self.report_kinds(level, sets)
+            if isinstance(kinds, SubsetKinds):
+                support = self.support(table) if support is None else support
+                sums = [float(support[level, [*members]].sum()) for members in sets[:2]]
+                subsets.append(SubsetReports(kinds, float(counts[level]), np.array(sums), weight))
+                continue
+            first, base = self.set_scores(level, sets).T
+            number = np.bincount(kinds.of_symbol, table[level, 1 : 1 + kinds.of_symbol.size])
+            parts.append(
+                np.stack([number, weight * first, weight * base, np.full(len(first), weight)])
+            )
+        counted = CountedReports(*np.concatenate(parts, axis=1))
+        return ShareBets(counted, subsets, not question.one_mean(len(used))), total
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that reports with and without support for the category represent."""

@@ -8,6 +8,7 @@
  */
 
 import { withoutDenied } from "../deny.js";
+import { categoryIndex } from "../categories.js";
 import { copied, outside, wrong } from "../checks.js";
 import { levelOf, mechanismOf } from "../mechanisms.js";
 import { systemBits, uniformBelow, unitsOf } from "../sampling.js";
@@ -18,8 +19,9 @@ import { millisecondsOf } from "./ledger.js";
 /** @import { Transaction } from "./database.js" */
 /** @import { Definition } from "../dither.js" */
 
-const HOW = ["count", "sum", "last", "largest", "active"];
-const OF_NOTHING = ["count", "sum", "active"]; // a window without values has a result, too: zero
+const HOW = ["count", "sum", "last", "largest", "active", "furthest"];
+// a window without values has a result, too: zero, or the first category
+const OF_NOTHING = ["count", "sum", "active", "furthest"];
 const LONGEST_DELAY_MS = 3_600_000;
 const MOST_RUNS = 8;
 const MOST_DUE = 10_000;
@@ -31,6 +33,7 @@ export class RollUp {
   #how;
   #epsilon;
   #options;
+  #nothing;
   #lateness;
   #longest;
   #name;
@@ -38,22 +41,29 @@ export class RollUp {
   /**
    * @param {Inside} inside
    * @param {Definition} definition
-   * @param {"count" | "sum" | "last" | "largest" | "active"} how
+   * @param {"count" | "sum" | "last" | "largest" | "active" | "furthest"} how
    * @param {string} window
    * @param {number} epsilon
-   * @param {Omit<ReportOptions, "time">} options
+   * @param {Omit<ReportOptions, "time"> & { nothing?: string }} options
    * @throws {TypeError | RangeError}
    * @internal
    */
   constructor(inside, definition, how, window, epsilon, options) {
-    const { name, rounds, range, edges } = definition;
+    const { name, rounds, range, edges, categories } = definition;
+    const { nothing, ...others } = options;
     if (!HOW.includes(how)) throw wrong(`how = ${how}`, `one of ${HOW.join(", ")}`);
     if (rounds !== undefined) {
       throw wrong(`metric ${name} is asked in rounds`, "one that is not");
     }
-    if (!["last", "active"].includes(how) && range === undefined && edges === undefined) {
+    if (!["last", "active", "furthest"].includes(how) && range === undefined && edges === undefined) {
       throw wrong(`how = ${how} for ${name}`, "a metric of numbers");
     }
+    if (how === "furthest" && !Array.isArray(categories)) {
+      throw wrong(`how = ${how} for ${name}`, "a frequency of listed categories");
+    }
+    const first = how === "furthest" ? categories?.[0] : undefined;
+    if (nothing !== first) throw wrong(`nothing = ${nothing} for how = ${how}`, String(first));
+    this.#nothing = first ?? (OF_NOTHING.includes(how) ? 0 : undefined);
     /** The length of a window, in milliseconds. */
     this.window = millisecondsOf("window", window);
     const pane = Math.round(Number(definition.pane_seconds) * 1000);
@@ -72,7 +82,7 @@ export class RollUp {
     this.#definition = definition;
     this.#how = how;
     this.#epsilon = epsilon;
-    this.#options = options;
+    this.#options = others;
     this.#name = `${name} ${how} ${this.window}`;
     this.#longest = BigInt(Math.floor(Math.min(LONGEST_DELAY_MS, this.#lateness / 4)));
   }
@@ -154,7 +164,7 @@ export class RollUp {
     const course = await this.#course(transaction, now);
     while (course.due[0] <= now - this.window - course.delay) {
       const start = /** @type {number} */ (course.due.shift());
-      const value = (await transaction.get(this.#key(start))) ?? (OF_NOTHING.includes(this.#how) ? 0 : undefined);
+      const value = (await transaction.get(this.#key(start))) ?? this.#nothing;
       await transaction.delete(this.#key(start));
       await transaction.put(this.#place, course);
       if (value === undefined) continue;
@@ -270,6 +280,9 @@ export class RollUp {
       throw wrong(`value ${value} for how = ${how}`, "none");
     }
     const definition = this.#definition;
+    if (how === "furthest") {
+      return /** @type {string[]} */ (definition.categories)[categoryIndex(definition, value)];
+    }
     const reported = withoutDenied(definition, value, this.#options.deny).value;
     mechanismOf(definition).randomize(reported, 0, systemBits); // what cannot be reported fails now
     if (how !== "last" && !Number.isFinite(reported)) {
@@ -291,6 +304,10 @@ export class RollUp {
     if (held !== undefined && this.#how !== "last") {
       const isSum = this.#how === "count" || this.#how === "sum";
       joined = isSum ? held + given || 0 : Math.max(held, given); // of infinite ones no number
+      if (this.#how === "furthest") {
+        const order = /** @type {string[]} */ (this.#definition.categories);
+        joined = order.indexOf(given) > order.indexOf(held) ? given : held;
+      }
     }
     await transaction.put(this.#key(start), joined);
   }

@@ -52,6 +52,10 @@ ALL = {
             name="query", kind="frequency", categories="open", levels=[1, 4], pane="1d",
             lateness="2d",
         ),
+        define(
+            name="steps", kind="frequency", mechanism="grr", levels=[16], pane="1d", lateness="2d",
+            categories=["none", "visit", "paid"],
+        ),
         dataclasses.replace(CARRIER, memoized=True),
         define(
             name="speed", kind="mean", mechanism="randomized_response", memoized=True, pane="1m",
@@ -559,6 +563,23 @@ def test_no_value_is_stored_but_what_a_roll_up_gathers(page: Page, site: Site) -
     assert "4321" not in page.evaluate(DUMP)
 
 
+def test_the_furthest_step_of_a_day_is_reported_or_the_first_one(page: Page, site: Site) -> None:
+    """In any order; what is stored is a name, as in Python, and so is what is reported."""
+    opened(page, site, now=START, budget=100)
+    steps = 'window.steps ??= await device.rollUp("steps", "furthest", "1d", 16, {nothing: "none"})'
+    for step in ('"paid"', "1"):
+        assert call(page, f"({steps}).add({step})") is None
+    assert gathered(page) == ["paid"]
+    assert "one of none, paid, visit" in call(page, 'steps.add("payed")')
+    page.evaluate("(hours) => { now += hours * 3_600_000; }", 25)
+    call(page, "steps.add(0)")
+    page.evaluate("(hours) => { now += hours * 3_600_000; }", 24)
+    assert call(page, "steps.reportEnded()") == 2
+    call(page, "device.flush()")
+    reports = {batch.time_ms: batch.values for batch in site.posted}
+    assert [reports[START + day * DAY - 1] for day in (1, 2)] == [b"\2", b"\0"]
+
+
 CLICKS = 'async () => { window.clicks = await device.rollUp("clicks", "count", "1d", 1); }'
 
 
@@ -694,6 +715,8 @@ def test_what_cannot_be_used_is_an_error_that_says_so(page: Page, site: Site) ->
         ('device.rollUp("clicks", "mean", "1d", 1)', "how = mean: expected one of count"),
         ('device.rollUp("clicks", "count", "90m", 1)', "window = 90m: expected a multiple"),
         ('device.rollUp("query", "sum", "1d", 1)', "expected a metric of numbers"),
+        ('device.rollUp("query", "furthest", "1d", 1)', "a frequency of listed categories"),
+        ('device.rollUp("steps", "furthest", "1d", 16)', "nothing = undefined for how = furthest"),
         ('device.rollUp("speed", "last", "1m", 1)', "metric speed has no lateness"),
         ('device.rollUp("slowest", "last", "1d", 1)', "is asked in rounds"),
         ('(await device.rollUp("clicks", "sum", "1d", 1)).add(Infinity)', "a finite number"),

@@ -94,6 +94,38 @@ def test_a_window_without_values_is_zero_where_that_means_something(tmp_path: Pa
             assert len(device.reported) <= len(expected) + 1
 
 
+def test_the_furthest_step_of_a_window_is_reported_or_the_first_one(tmp_path: Path) -> None:
+    """In any order, by name or index. What is stored is a name."""
+    seen: list[Any] = []
+    steps = define(
+        name="steps", kind="frequency", mechanism="grr", categories=["none", "visit", "paid"],
+        levels=[1], pane="1h", lateness="2d",
+    )  # fmt: skip
+
+    class Seen(HttpReporter):
+        def report(self, value: Any, *more: Any, **options: Any) -> None:
+            super().report(value, *more, **options)
+            seen.append(value)
+
+    clock = Clock(BEGIN)
+    with Seen(steps, NOWHERE, queue=tmp_path / "queue", clock=clock) as reporter:
+        for nothing in ("visit", None):
+            with pytest.raises(ValueError, match="expected 'none'"):
+                RollUp(reporter, "furthest", "1h", 1, nothing=nothing, clock=clock)
+        with pytest.raises(ValueError, match="expected None"):
+            RollUp(reporter, "last", "1h", 1, nothing="none", clock=clock)
+        gathered = RollUp(reporter, "furthest", "1h", 1, nothing="none", clock=clock)
+        with pytest.raises(ValueError, match="did you mean 'paid'"):
+            gathered.add("payed")
+        for hour in (["paid", "visit"], [], ["none", 1]):
+            for step in hour:
+                gathered.add(step)
+            clock.now += 3600
+        clock.now += 3600
+        gathered.report_ended()
+    assert seen[:3] == ["paid", "none", "visit"]
+
+
 def test_what_is_gathered_survives_a_restart_and_is_charged_once(tmp_path: Path) -> None:
     ledger, reported = Ledger(tmp_path / "ledger", budget=2), 0
     for restart in range(4):

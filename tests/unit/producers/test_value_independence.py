@@ -214,6 +214,11 @@ def test_histories_that_change_alike_repeat_their_answers_alike(
 HOURLY = dataclasses.replace(LATE, name="hourly", levels=[1], pane="1h", lateness="4h")
 
 
+STEPS = dataclasses.replace(
+    SYMBOLS, name="steps", memoized=False, levels=[1], pane="1h", lateness="4h"
+)
+
+
 class Gatherer:
     """A device that gathers; it notes when a window is reported or refused, and which one."""
 
@@ -232,9 +237,10 @@ class Gatherer:
                 seen.append((clock.now, time))
 
         queue = self.folder / "queue"
-        self.reporter = Seen(HOURLY, "http://127.0.0.1:9", queue=queue, clock=clock)
+        metric, nothing = (STEPS, "0") if self.how == "furthest" else (HOURLY, None)
+        self.reporter = Seen(metric, "http://127.0.0.1:9", queue=queue, clock=clock)
         self.gathered = RollUp(
-            self.reporter, self.how, "1h", 1, ledger=self.ledger, clock=self.clock
+            self.reporter, self.how, "1h", 1, ledger=self.ledger, nothing=nothing, clock=clock
         )
 
     def restart(self) -> None:
@@ -249,7 +255,8 @@ class Gatherer:
 
     def add(self, values: list[float]) -> None:
         for value in values:
-            self.gathered.add(None if self.how in ("count", "active") else value)
+            step = int(value > 0) if self.how == "furthest" else value
+            self.gathered.add(None if self.how in ("count", "active") else step)
 
 
 ONCE, TWICE = [[1.0], [], [], []], [[2**63, 2**63], [], [], []]
@@ -274,10 +281,11 @@ MINUTES = [0, 1, 10, 20, 45, 59, 60, 61, 150, 600, -1, -90, 50_000, -50_000]
         min_size=2,
         max_size=20,
     ),
-    how=st.sampled_from(["count", "sum", "active", "last", "largest"]),
+    how=st.sampled_from(["count", "sum", "active", "last", "largest", "furthest"]),
     delay=st.integers(0, 4),
 )
 @example(history=[(0, "", ONCE), (61, "", ONCE)], how="active", delay=0)
+@example(history=[(0, "", ONCE), (61, "look", ONCE), (150, "look", NEVER)], how="furthest", delay=0)
 @example(history=[(0, "", TWICE), (150, "look", NEVER)], how="sum", delay=4)
 @example(
     history=[(50_000, "", HUGE), (-50_000, "look", HUGE[2:] + NEVER[2:]), (150, "look", NEVER)],

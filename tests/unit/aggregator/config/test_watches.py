@@ -146,6 +146,12 @@ WRONG_ALARMS = [
     ('baseline = "28d"', "baseline_value = 2", "moved.baseline_value", "from 0 to 1"),
     ('"late"', '"page"', "moved.metric", "count_sketch"),
     ("baseline", "least = -1\nbaseline", "moved.least", "0 or more"),
+    (
+        '"late"\nby = ["country"]',
+        '"colour"\ncategories = ["red / red.."]',
+        "moved.categories",
+        "categories alone",
+    ),
 ]
 
 

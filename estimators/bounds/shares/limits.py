@@ -1,0 +1,243 @@
+"""Limits of a share among some: Theorems 2, 4 and 5 of docs/proofs/shares.md."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS
+from estimators.bounds.normal import log_wealth_remainder
+from estimators.bounds.piecewise.bets import MAX_STAKE
+from estimators.bounds.piecewise.limits import square_limits
+from estimators.bounds.shares.bets import ShareBets
+from estimators.bounds.shares.subsets import SubsetFactors
+from estimators.bounds.tolerances import LOG_P_SAFETY
+from estimators.estimate import Floats
+from estimators.interruption import checkpoint
+
+SHARE_BLOCKS = 64
+BLOCK_EDGES = np.sin(np.linspace(0, np.pi / 2, SHARE_BLOCKS + 1)) ** 2
+"""Of the blocks of shares in which a tilt stays: the deviation of a share changes evenly."""
+CELL_RATIO = 1.15  # of the variance at both ends of a cell
+MAX_CELLS = 120  # beyond the last, the variance may be zero
+CELL_CHOICE_SHARE = 0.01
+"""Of the failure probability, for each of both ends of the variance."""
+MEAN_PARTS = 16
+"""Of the range of the part of the variance that is the users' own means."""
+TILT_BAND = 10.0
+"""Tilts of the mixture beyond this ratio to the best one are left out."""
+MAX_REFINEMENTS, REFINEMENT_PARTS = 3, 32
+"""How often, and into how many parts, the block of a limit is divided."""
+
+
+class _Tilts(NamedTuple):
+    """Tilts, a row each, block by block.
+
+    `block`, `tilt`: of a row; `goal`: what its gain has to reach; `factors`: of each of the subsets
+    at both ends of its block; `combine`: of the surplus of a block's rows; from 0 on it rejects.
+    """
+
+    block: NDArray[np.intp]
+    tilt: Floats
+    goal: Floats
+    factors: list[SubsetFactors]
+    combine: np.ufunc
+
+
+class _Cells(NamedTuple):
+    """Cells of the variance, a row each, block by block, with their ends."""
+
+    block: NDArray[np.intp]
+    low: Floats
+    high: Floats
+
+
+def share_limits(bets: ShareBets, log_p: float, anytime_total: float | None) -> tuple[float, float]:
+    """Return bounds on the share of A among B; [0, 1] if together they contradict every share.
+
+    Parameters
+    ----------
+    bets : ShareBets
+        With sum n s = 1 over all levels.
+    log_p : float
+        ln of the failure probability of each side.
+    anytime_total : float or None
+        For bounds at all times, from :func:`estimators.weights.total_weight`; the share must then
+        be the same at all times and levels. None: for a number of reports that is fixed in advance.
+    """
+    lower, mirrored = (_lower_limit(side, log_p, anytime_total) for side in (bets, bets.mirrored()))
+    return (lower, 1 - mirrored) if lower + mirrored < 1 else (0.0, 1.0)
+
+
+# Theorem 2 of docs/proofs/shares.md
+def _lower_limit(bets: ShareBets, log_p: float, anytime_total: float | None) -> float:
+    """Return the end of the shares from 0 on that are all rejected as too small."""
+    if anytime_total is None:
+        rows = _cell_tilts(bets, log_p)
+    else:
+        rows = _mixture_tilts(bets, log_p, anytime_total)
+    first, last = BLOCK_EDGES[rows.block], BLOCK_EDGES[rows.block + 1]
+    of_subsets = np.zeros((first.size, 2))
+    for subset, ends in zip(bets.subsets, rows.factors, strict=True):
+        of_subsets += subset.gains(ends)
+
+    def surplus(chosen: NDArray[np.intp], ratio: Floats) -> Floats:
+        """Return by how much gains exceed their goals at least between neighbouring ratios."""
+        part = (ratio - first[chosen, None]) / (last - first)[chosen, None]
+        at_first, at_last = of_subsets[chosen].T[..., None]
+        gains = bets.counted.gains(rows.tilt[chosen, None], ratio)
+        gains = gains + at_first + part * (at_last - at_first) - rows.goal[chosen, None]
+        smaller: Floats = np.minimum(gains[:, :-1], gains[:, 1:])
+        return smaller
+
+    starts = np.searchsorted(rows.block, np.arange(SHARE_BLOCKS))
+    block_surplus = surplus(np.arange(first.size), np.stack([first, last], axis=-1))[:, 0]
+    for block in np.flatnonzero(rows.combine.reduceat(block_surplus, starts) < 0).tolist():
+        checkpoint()
+        low, high = BLOCK_EDGES[block], BLOCK_EDGES[block + 1]
+        chosen = np.flatnonzero(rows.block == block)
+        for _ in range(MAX_REFINEMENTS):
+            ratio = np.linspace(low, high, REFINEMENT_PARTS + 1)
+            ratios = np.broadcast_to(ratio, (chosen.size, ratio.size))
+            parts = rows.combine.reduce(surplus(chosen, ratios), axis=0)
+            if (parts >= 0).all():
+                break  # all of its parts are rejected, though not the block at once
+            index = int((parts < 0).argmax())
+            low, high = ratio[index], ratio[index + 1]
+        else:
+            return float(low)
+    return 1.0
+
+
+def _block_factors(bets: ShareBets, block: NDArray[np.intp], tilt: Floats) -> list[SubsetFactors]:
+    """Return the factors of subsets at both ends of each row's block, with an axis of two."""
+    ends = np.concatenate([BLOCK_EDGES[block], BLOCK_EDGES[block + 1]])
+    factors = [subset.factors(np.tile(tilt, 2), ends) for subset in bets.subsets]
+    return [
+        SubsetFactors(x.exponents.reshape(2, -1, 2).swapaxes(0, 1), x.price.reshape(2, -1).T)
+        for x in factors
+    ]
+
+
+def _subset_variances(bets: ShareBets) -> Floats:
+    """Return the least variance of the subsets' part in the middle of each block."""
+    middle, variance = (BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2, np.zeros(SHARE_BLOCKS)
+    for subset in bets.subsets:
+        variance += subset.score_variance(middle)
+    return variance
+
+
+# Theorem 2 (2) of docs/proofs/shares.md
+def _mixture_tilts(bets: ShareBets, log_p: float, total: float) -> _Tilts:
+    """Return the tilts of the mixture that are near the best ones."""
+    counted = bets.counted
+    variance = counted.scores((BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2) ** 2 @ counted.counts
+    best = np.sqrt(-2 * log_p / np.maximum(variance + _subset_variances(bets), 1e-300))
+    tilts, largest = MIXTURE_TILTS * total, bets.max_tilts(BLOCK_EDGES)
+    is_near = (tilts >= best.min() / TILT_BAND) & (tilts <= best.max() * TILT_BAND)
+    is_near[int(np.abs(np.log(tilts / best.min())).argmin())] = True
+    tilts, log_weights = tilts[is_near], LOG_MIXTURE_WEIGHTS[is_near]
+    block, tilt = np.repeat(np.arange(SHARE_BLOCKS), tilts.size), np.tile(tilts, SHARE_BLOCKS)
+    goal = np.tile(LOG_P_SAFETY - log_p - log_weights, SHARE_BLOCKS)
+    goal[tilt > largest[block]] = np.inf
+    tilt = np.minimum(tilt, largest[block])
+    return _Tilts(block, tilt, goal, _block_factors(bets, block, tilt), np.logaddexp)
+
+
+# Theorems 4 and 5 of docs/proofs/shares.md
+def _cell_tilts(bets: ShareBets, log_p: float) -> _Tilts:
+    """Return a tilt for each cell that the interval for the variance meets, in each block."""
+    from scipy.special import erfcx
+
+    counted, scores = bets.counted, bets.counted.scores(BLOCK_EDGES)
+    cells = _Cells(np.arange(SHARE_BLOCKS), np.zeros(SHARE_BLOCKS), np.zeros(SHARE_BLOCKS))
+    if counted.reports:
+        cells = _met_cells(counted.counts, scores, log_p + math.log(CELL_CHOICE_SHARE))
+        log_p += math.log1p(-2 * CELL_CHOICE_SHARE)
+    block, of_subsets = cells.block, _subset_variances(bets)[cells.block]
+    expected = np.sqrt(np.maximum(cells.low, cells.high / CELL_RATIO) * cells.high)
+    cost, largest = np.full(block.size, -log_p), bets.max_tilts(BLOCK_EDGES)[block]
+    for _ in range(3):
+        tilt = np.sqrt(np.maximum(2 * cost, 1.0) / (expected + of_subsets))
+        tilt = np.minimum(tilt, largest)
+        cost = -log_p + np.log(erfcx(tilt * np.sqrt(2 * (cells.low + of_subsets))))
+    factors = _block_factors(bets, block, tilt)
+    variance, spread = np.zeros(block.size), np.zeros(block.size)
+    for subset, ends in zip(bets.subsets, factors, strict=True):
+        of_subset, of_report = subset.moments(ends)
+        variance, spread = variance + of_subset, np.maximum(spread, of_report)
+    log_remainder = log_wealth_remainder(np.sqrt(variance), spread)
+    if counted.reports:
+        stakes = tilt[:, None, None] * np.stack([scores[block], scores[block + 1]], axis=1)
+        stakes = stakes.reshape(block.size, -1)
+        log_remainder = _log_remainder(bets, cells, tilt, stakes, (variance, spread))
+    return _Tilts(block, tilt, log_remainder - log_p + LOG_P_SAFETY, factors, np.minimum)
+
+
+def _met_cells(counts: Floats, scores: Floats, log_p: float) -> _Cells:
+    """Return the cells of V that its interval meets, in each block.
+
+    Parameters
+    ----------
+    counts : ndarray of float64, shape (kinds,)
+    scores : ndarray of float64, shape (edges, kinds)
+    log_p : float
+        ln of the failure probability of each end of the interval.
+    """
+    squares, n = scores**2, np.full(SHARE_BLOCKS, counts.sum())
+    highest = np.maximum(squares[:-1], squares[1:])
+    lowest = np.minimum(squares[:-1], squares[1:])
+    lowest[scores[:-1] * scores[1:] <= 0] = 0.0
+    largest = highest.max(axis=-1)
+    low, _ = square_limits(lowest, counts, largest, n, log_p)
+    _, high = square_limits(highest, counts, largest, n, log_p)
+    top, ranks = n * largest, []
+    for end in (np.maximum(low, high), np.minimum(low, high)):
+        rank = np.log(top / np.maximum(end, 1e-300)) / math.log(CELL_RATIO)
+        ranks.append(np.clip(rank, 0, MAX_CELLS - 1).astype(np.intp))
+    size = ranks[1] - ranks[0] + 1
+    block = np.repeat(np.arange(SHARE_BLOCKS), size)
+    rank = np.arange(block.size) - np.repeat(np.cumsum(size) - size - ranks[0], size)
+    ends = [top[block] * CELL_RATIO ** -(rank + i).astype(np.float64) for i in range(2)]
+    return _Cells(block, np.where(rank < MAX_CELLS - 1, ends[1], 0.0), ends[0])
+
+
+# Theorem 5 of docs/proofs/shares.md
+def _log_remainder(
+    bets: ShareBets, rows: _Cells, tilt: Floats, stakes: Floats, of_subsets: tuple[Floats, Floats]
+) -> Floats:
+    """Return ln R less what means of the users' own save, the largest over their spread.
+
+    Parameters
+    ----------
+    bets : ShareBets
+    rows : _Cells
+    tilt : ndarray of float64, shape (rows,)
+    stakes : ndarray of float64, shape (rows, kinds)
+        t s z of all kinds of reports at both ends of each block.
+    of_subsets : tuple of ndarray of float64, shape (rows,)
+        The least variance of the subsets' part, and the largest range of one report.
+    """
+    lowest, highest = stakes.min(axis=-1), stakes.max(axis=-1)
+    square, mean, spread = np.maximum(lowest**2, highest**2), np.zeros(tilt.size), np.zeros(2)
+    if bets.free:
+        ratio = np.maximum(BLOCK_EDGES[rows.block + 1], 1 - BLOCK_EDGES[rows.block])
+        mean = np.minimum(tilt * bets.counted.weight.max() * ratio, MAX_STAKE)
+        spread = np.linspace(0, 1, MEAN_PARTS + 1) ** 2
+    logs, is_small = np.log1p(stakes), np.abs(stakes) < 1e-4
+    curve = (1 + stakes) * (logs / np.where(is_small, 1.0, stakes)) ** 2
+    curvature = np.where(is_small, 1 - stakes**2 / 6, curve).min(axis=-1) / (1 + mean)
+    of_means = np.sqrt(square)[:, None] + np.sqrt(spread[1:]) / (1 - mean)[:, None]
+    growth = (1 + lowest) / ((1 + highest) ** 2 * (1 + mean))
+    factor = np.maximum(curvature[:, None] - of_means**2, growth[:, None] * (1 - spread[1:]))
+    variance = (tilt**2 * rows.low)[:, None] * factor
+    deviation = np.sqrt(variance + of_subsets[0][:, None])
+    log_mean = np.log1p(mean + square / (1 - mean))
+    max_deviation = np.maximum(np.log1p(highest) - np.log1p(-mean), log_mean - np.log1p(lowest))
+    log_parts = log_wealth_remainder(deviation, np.maximum(max_deviation, of_subsets[1])[:, None])
+    saving = ((tilt / (1 + mean)) ** 2 * rows.low / 2)[:, None] * spread[:-1]
+    log_largest: Floats = (log_parts - saving).max(axis=-1)
+    return log_largest

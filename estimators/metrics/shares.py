@@ -1,0 +1,241 @@
+"""Shares among: how many of those in some categories are in others, by name as in ``"a / b.."``."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from estimators.bounds.manipulation import largest_ratio_shift
+from estimators.bounds.shares.bets import CategorySets
+from estimators.bounds.shares.limits import share_limits
+from estimators.errors import meant, shortened
+from estimators.estimate import Counts, Estimate
+from estimators.mechanisms.mechanism import Mechanism
+from estimators.mechanisms.shared.frequencies import SupportCounts, refusal_of
+from estimators.question import Question
+
+AND_LATER = ".."
+"""After a category's name: it and those after it in the list."""
+MAX_SHARES, MAX_PARTS = 32, 32
+"""Shares of a question, and signs in one of them: each is a search, and has many readings."""
+MAX_READINGS = 2
+"""Of a text: more than one are too many."""
+
+
+class ShareEstimate(NamedTuple):
+    """An estimate of a share, its bounds, and the estimated share of users in B."""
+
+    value: float
+    lower: float
+    upper: float
+    denominator: float
+
+
+@dataclasses.dataclass(frozen=True)
+class ShareAmong:
+    """The share of users in A among those in B; `text` is its canonical name."""
+
+    text: str
+    sets: CategorySets
+
+
+class _Set(NamedTuple):
+    """A reading of a sum of categories: its canonical text, and the categories."""
+
+    text: str
+    members: frozenset[int]
+
+
+def parse_share(text: str, metric: str, indices: dict[str, int]) -> ShareAmong:
+    """Return the share that a text names.
+
+    Parameters
+    ----------
+    text : str
+        ``"A"`` or ``"A / B"``: A and B are categories joined by ``+``, and ``NAME..`` is a category
+        with all after it. Without B: everybody.
+    metric : str
+        Its name, for messages.
+    indices : dict of str to int
+        The categories.
+
+    Raises
+    ------
+    ValueError
+        If it has no reading or several, or is 0 or 1 whatever is reported.
+
+    Examples
+    --------
+    >>> steps = {"none": 0, "visit": 1, "cart": 2, "paid": 3}
+    >>> parse_share("paid/visit..", "checkout", steps)
+    ShareAmong(text='paid / visit..', sets=CategorySets(first=(3,), second=(1, 2), categories=4))
+    """
+    if text.count("/") + text.count("+") > MAX_PARTS:
+        raise ValueError(f"category {shortened(text)} of {metric!r}: expected fewer parts")
+    cuts = [match.span() for match in re.finditer("/", text)]
+    readings = {}
+    for cut in [None, *cuts]:
+        parts = [text] if cut is None else [text[: cut[0]], text[cut[1] :]]
+        of_parts = [_sets(part, indices) for part in parts]
+        for a in of_parts[0]:
+            for b in of_parts[-1] if cut else [_Set("", frozenset(range(len(indices))))]:
+                name = f"{a.text} / {b.text}" if cut else a.text
+                readings[a.members & b.members, b.members] = name
+    problem = f"category {text!r} of {metric!r}"
+    if not readings:
+        raise ValueError(f"{problem}: {_expected(text, indices)}")
+    if len(readings) > 1:
+        several = " or ".join(map(repr, readings.values()))
+        raise ValueError(f"{problem} has two readings, {several}: expected names that differ")
+    ((first, base), name) = next(iter(readings.items()))
+    if not first:
+        raise ValueError(f"{problem}: it is 0 by definition, as no category of A is in B")
+    if first == base:
+        raise ValueError(f"{problem}: it is 1 by definition, as every category of B is in A")
+    sets = CategorySets(tuple(sorted(first)), tuple(sorted(base - first)), len(indices))
+    return ShareAmong(name, sets)
+
+
+def _sets(text: str, indices: dict[str, int]) -> list[_Set]:
+    """Return readings of a sum of categories, at most MAX_READINGS that differ."""
+    pieces = text.split("+")
+    readings: list[dict[frozenset[int], str]] = [{frozenset(): ""}]
+    for end in range(1, len(pieces) + 1):
+        extended: dict[frozenset[int], str] = {}
+        for begin in range(end):
+            item = _item("+".join(pieces[begin:end]).strip(), indices)
+            for members, name in readings[begin].items():
+                for addition in item if len(extended) < MAX_READINGS else ():
+                    joined = f"{name} + {addition.text}" if name else addition.text
+                    extended.setdefault(members | addition.members, joined)
+        readings.append(extended)
+    return [_Set(name, members) for members, name in readings[-1].items()]
+
+
+def _item(text: str, indices: dict[str, int]) -> Iterator[_Set]:
+    """Yield the readings of one name, with or without those after it."""
+    if text in indices:
+        yield _Set(text, frozenset([indices[text]]))
+    name = text.removesuffix(AND_LATER).rstrip()
+    if text.endswith(AND_LATER) and name in indices:
+        yield _Set(name + AND_LATER, frozenset(range(indices[name], len(indices))))
+
+
+def _expected(text: str, indices: dict[str, int]) -> str:
+    if ">" in text:
+        return "expected NAME.. for a category and those after it, as in 'paid / visit..'"
+    items = [item.strip() for item in re.split("[/+]", text)]
+    unknown = next((item for item in items if not [*_item(item, indices)]), text)
+    return meant(unknown.removesuffix(AND_LATER), indices)
+
+
+def estimate_shares(
+    mechanism: Mechanism, tables: Counts, question: Question, shares: Sequence[ShareAmong]
+) -> list[list[ShareEstimate]]:
+    """Return the estimates of shares in each of some tables, shape (tables, levels, columns).
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    tables : ndarray of int64
+    question : Question
+        Its `numbers` are how many share its beta.
+    shares : sequence of ShareAmong
+
+    Raises
+    ------
+    ValueError
+        If there are no bounds for this question, with what to ask instead.
+    """
+    name = shares[0].text
+    if not isinstance(mechanism, SupportCounts):
+        raise ValueError(refusal_of(mechanism.name))
+    if question.panes != 1:
+        raise ValueError(f"category {name!r}: answers repeat across panes: expected one pane")
+    if question.bound == "normal":
+        raise ValueError(f"bound = 'normal' of {name!r}: expected 'fixed' or 'anytime'")
+    if question.may_move:
+        raise ValueError(
+            f"category {name!r} has no bounds at all times for weights = 'uniform' or target = "
+            "'sample': expected other weights and target = 'population', or bound = 'fixed'"
+        )
+    return [[_estimate(mechanism, table, question, share) for share in shares] for table in tables]
+
+
+def _estimate(
+    mechanism: SupportCounts, table: Counts, question: Question, share: ShareAmong
+) -> ShareEstimate:
+    counts = table[:, 0]
+    if not counts.any():
+        return ShareEstimate(np.nan, 0.0, 1.0, np.nan)
+    bets, total = mechanism.share_bets(table, question, share.sets)
+    first, denominator = bets.sums
+    value = first / denominator if denominator > 0 else np.nan
+    anytime_total = total if question.bound == "anytime" else None
+    limits = share_limits(bets, question.log_p(1), anytime_total)
+    return ShareEstimate(value, *limits, denominator)
+
+
+def joined(
+    estimate: Estimate, is_share: Sequence[bool], shares: Sequence[ShareEstimate]
+) -> Estimate:
+    """Return an estimate of the plain categories with shares, in the order of the question.
+
+    Parameters
+    ----------
+    estimate : Estimate
+        Of the plain categories.
+    is_share : sequence of bool
+        Of each number of the question.
+    shares : sequence of ShareEstimate
+    """
+    plain = [np.atleast_1d(x).tolist() for x in (estimate.value, estimate.lower, estimate.upper)]
+    categories = [*zip(*plain, [1.0] * len(plain[0]), strict=True)]
+    sources = iter(categories), iter(shares)
+    numbers = np.array([next(sources[kind]) for kind in is_share])
+    value, lower, upper, denominators = numbers.T
+    return dataclasses.replace(
+        estimate, value=value, lower=lower, upper=upper, denominators=denominators
+    )
+
+
+def share_shifts(
+    mechanism: Mechanism,
+    estimate: Estimate,
+    shares: Mapping[int, ShareAmong],
+    reports: int,
+    *,
+    among: bool,
+) -> tuple[list[float], list[float]]:
+    """Return how far fabricated reports can move shares, and how far if reports were true values.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    estimate : Estimate
+    shares : mapping of int to ShareAmong
+        By their place among the estimate's numbers.
+    reports, among
+        As for :func:`estimators.bounds.manipulation.largest_shifts`.
+    """
+    assert estimate.denominators is not None  # noqa: S101
+    assert isinstance(mechanism, SupportCounts)  # noqa: S101
+    weights, values = mechanism.report_weights(estimate.policy), np.asarray(estimate.value)
+    total = estimate.counts.sum(keepdims=True)
+    shifts: tuple[list[float], list[float]] = ([], [])
+    for position, share in shares.items():
+        scores = [mechanism.set_scores(level, share.sets) for level in range(weights.size)]
+        true = np.array([[1.0, 1.0], [0.0, 1.0], [0.0, float(share.sets.sizes.covers_all)]])
+        ratio = float(values[position])
+        arguments = ratio, float(estimate.denominators[position])
+        shifts[0].append(
+            largest_ratio_shift(*arguments, estimate.counts, weights, scores, reports, among=among)
+        )
+        shifts[1].append(
+            largest_ratio_shift(*arguments, total, np.ones(1), [true], reports, among=among)
+        )
+    return shifts
