@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from aggregator.cli.main import cli
 from estimators import LocalMetric, define
 from estimators.exact.randomness import Bits, SeededBits
-from producers import BudgetSpent, HttpReporter, Ledger, LedgerError, RollUp
+from producers import BudgetSpent, HttpReporter, Ledger, LedgerError, Reporter, RollUp
 from producers.delivery.batches import Columns, Delivered
 from producers.device import roll_up as roll_ups
 from producers.device.base_reporter import BaseReporter
@@ -37,6 +37,7 @@ from producers.ledger.turns import Lottery, Turn
 from tests.support.clocks import Clock
 from tests.support.prepared_words import PreparedWords
 from tests.support.rows import row
+from tests.support.running.broker import Broker
 
 DAY = 86_400.0
 DAY_MS, HOUR_MS = 86_400_000, 3_600_000
@@ -239,6 +240,7 @@ while True:
 """
 
 
+@pytest.mark.more
 def test_a_device_that_is_killed_at_any_moment_pays_and_answers_a_turn_once(tmp_path: Path) -> None:
     generator, day, drawn = random.Random(4), 20_000, dict[int, str]()
     for _ in range(3):
@@ -539,3 +541,92 @@ def test_the_owner_reads_what_the_lottery_does(tmp_path: Path) -> None:
     assert CliRunner().invoke(cli, ["ledger", str(path)]).output.endswith(f"now: {drawn}.\n")
     document = json.loads(CliRunner().invoke(cli, ["ledger", str(path), "--json"]).output)
     assert document["lottery"] == {"turn_seconds": 86_400, "tickets": TICKETS, "drawn": drawn}
+
+
+SURE = metric("b", [1], mechanism="randomized_response", range=(0, 1))
+MOST_USED = metric("a", [1])
+
+
+@pytest.mark.more
+def test_first_come_is_biased_by_other_events_and_a_lottery_is_not(no_delay: None) -> None:
+    """Half of the people press a button ten times a day, and the question is who does: 0.5.
+
+    First come, their presses spend the budget, unless the question comes before all of them: 1/12
+    of the answers say yes. The seed is fixed; bounds fail with a probability of 0.001.
+    """
+    people, generator = 400, random.Random(9)
+    sums = {"first come": SURE.zero(), "lottery": SURE.zero()}
+
+    class Counted(WiredReporter):
+        """A reporter whose reports about the question are added to the sums of a way."""
+
+        def __init__(self, asked: LocalMetric, way: str, clock: Clock) -> None:
+            super().__init__(asked, [], SeededBits(generator.randrange(2**32)))
+            self._clock = clock
+
+            class Sums(Wire):
+                def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
+                    for _, part in panes:
+                        if asked is SURE:
+                            SURE.accumulate(sums[way], part.level, part.reports)
+
+            self._transport = Sums(asked.name, [])  # type: ignore[assignment]
+
+    with folder_in_memory() as folder:
+        for number in range(people):
+            clock, heavy = Clock(BEGIN), number % 2
+            moments = [("b", generator.random())]
+            moments += [("a", generator.random()) for _ in range(10 * heavy)]
+            ledger = Ledger(folder / f"{number}-first", 1, "1d", clock=clock)
+            drawing = Ledger(
+                folder / f"{number}-drawn",
+                1,
+                "20h",
+                clock=clock,
+                turn="1d",
+                tickets={"a": 1, "b": 2},
+            )
+            for way in sums:
+                reporters = {each.name: Counted(each, way, clock) for each in (MOST_USED, SURE)}
+                clock.now = BEGIN
+                if way == "lottery":
+                    rolls = {
+                        "a": RollUp(reporters["a"], "count", "1d", 1, ledger=drawing, clock=clock),
+                        "b": RollUp(reporters["b"], "last", "1d", 1, ledger=drawing, clock=clock),
+                    }
+                for name, part in sorted(moments, key=lambda event: event[1]):
+                    clock.now = BEGIN + DAY * part
+                    if way == "lottery":
+                        rolls[name].add(None if name == "a" else float(heavy))
+                        continue
+                    with suppress(BudgetSpent):
+                        reporters[name].report(float(heavy), 1, ledger=ledger)
+                clock.now = BEGIN + DAY
+                for roll in rolls.values() if way == "lottery" else ():
+                    roll.report_ended()
+    first, drawn = (SURE.estimate(sums[way], beta=0.001) for way in sums)
+    assert np.all(first.upper < 0.5)
+    assert np.all((first.lower < 1 / 12) & (first.upper > 1 / 12))
+    assert np.all((drawn.lower < 0.5) & (drawn.upper > 0.5))
+    assert 0.55 < drawn.reports / people < 0.78
+
+
+def test_a_drawn_turn_reaches_kafka(
+    broker: Broker, topic: str, tmp_path: Path, no_delay: None
+) -> None:
+    clock, asked = Clock(BEGIN), metric("a", [1])
+    ledger = Ledger(tmp_path / "l", 1, "20h", turn="1d", tickets={"a": 1, "b": 1}, clock=clock)
+    with Reporter(asked, broker.config, topic=topic, clock=clock, bits=SeededBits(3)) as reporter:
+        gathered = RollUp(reporter, "count", "1d", 1, ledger=ledger, clock=clock)
+        made = 0
+        for day in range(1, 9):
+            clock.now = BEGIN + DAY * day
+            made += gathered.report_ended()
+    turns = [ledger.drawn_turn(round(1000 * (BEGIN + DAY * day))) for day in range(8)]
+    assert [turn.is_paid for turn in turns] == [turn.metric == "a" for turn in turns]
+    ends = [batch.time_ms + 1 - DAY_MS for batch in broker.batches(topic)]
+    assert sorted(ends) == [
+        round(1000 * (BEGIN + DAY * day)) for day, turn in enumerate(turns) if turn.is_paid
+    ]
+    assert len(ends) == made == ledger.accounts()[""].ever_reports
+    assert 0 < made < 8
