@@ -24,6 +24,7 @@ COMMAND_GROUPS = {
     },
     "Ask": {
         "define": "Suggest a metric for a column of a CSV file.",
+        "plan": "Show how wide bounds will be, and how to share a budget.",
         "estimate": "Show a metric's estimate and its bounds.",
         "series": "Show a metric's estimates over time.",
         "watch": "Follow a metric's estimate and its bounds.",

@@ -30,6 +30,7 @@ from producers.device.base_reporter import BaseReporter
 from producers.device.course import Course, Windows
 from producers.device.times import event_times
 from producers.ledger.accounts import number
+from producers.ledger.turns import KEPT_MS, Lottery
 from producers.wire.decoding import decode_json
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ _random = random.SystemRandom()
 
 
 class Ended(NamedTuple):
-    """A window that is over: its start, in ms since the epoch, and its result."""
+    """A window that is over: its start, in ms since the epoch, and its result; None without one."""
 
     start: int
     value: Any
@@ -78,6 +79,10 @@ class RollUp:
 
     What is gathered is stored in the file of the reporter's queue, or else in that of the ledger.
     All methods may be called from any thread, and any number of processes may gather together.
+
+    With a ledger that has a lottery, only windows whose turn drew this metric are gathered and
+    reported, at the largest level that `epsilon` and the budget allow. The others cost nothing. A
+    drawn window is paid for when it is first asked about after its end, with a value or without.
 
     Parameters
     ----------
@@ -162,7 +167,6 @@ class RollUp:
                 f"metric {metric.name!r} has lateness = {metric.lateness!r}: expected for how long "
                 "after a window's end its reports may still come, as in lateness = '1d'"
             )
-        level = metric.levels[int(metric.level_of(epsilon))]
         self.reporter, self.how, self.epsilon, self.ledger = reporter, how, epsilon, ledger
         self._metric, self._clock, self._nothing = metric, clock, nothing or 0
         self._options: dict[str, Any] = {
@@ -171,7 +175,13 @@ class RollUp:
             "changes": changes,
         }
         self._name = f"{metric.name} {how} {self.window_ms}"
-        self._windows = Windows(self.window_ms, metric.lateness_ms)
+        self._lottery = None if ledger is None else ledger.lottery()
+        lateness_ms = metric.lateness_ms
+        if self._lottery is not None:
+            self._check_turn(self._lottery)
+            lateness_ms = min(lateness_ms, KEPT_MS - self.window_ms)
+        level = metric.levels[int(metric.level_of(self._allowed_epsilon()))]
+        self._windows = Windows(self.window_ms, lateness_ms)
         self._again_at = 0.0
         self._longest_delay = min(LONGEST_DELAY_MS, metric.lateness_ms // 4)
         file: DeviceFile | None = ledger if reporter.file is None else reporter.file
@@ -188,12 +198,13 @@ class RollUp:
             database.execute("INSERT OR IGNORE INTO courses VALUES (?, ?)", (self._name, first))
         if ledger is not None:
             self._check_budget(ledger, Fraction(str(permanent or level)))
+        self._is_drawn(self._now())
         reporter.schedule(self._name, self._report_by_itself)
 
     def add(self, value: Any = None) -> None:
         """Add a value to the present window. Nothing is sent.
 
-        The value is on disk when this returns.
+        The value is on disk when this returns, unless the turn's draw is another metric.
 
         Parameters
         ----------
@@ -209,6 +220,8 @@ class RollUp:
             If the file cannot be used. Nothing is added then.
         """
         gathered, now = self._checked(value), self._now()
+        if not self._is_drawn(now):
+            return
         with self._file.transaction(erasing=True) as database:
             start = self._windows.present(self._course(database), now)
             held = self._values(database).get(start)
@@ -231,21 +244,37 @@ class RollUp:
 
     def _report_due(self, limit: int) -> int:
         done = 0
+        self._is_drawn(self._now())  # drawn by a look, and not by the first event of the turn
         for _ in range(limit):
             if (ended := self._claim()) is None:
                 break
-            if not self._is_reportable(ended.value):
-                continue
-            moment = (ended.start + self.window_ms - 1) / 1000
             try:
-                self.reporter.report(
-                    ended.value, self.epsilon, moment, ledger=self.ledger, **self._options
-                )
+                done += self._report(ended)
             except Exception:
                 self._give_back(ended)
                 raise
-            done += 1
         return done
+
+    def _report(self, ended: Ended) -> bool:
+        """Report a window, if it is drawn and has a value; return whether it was reported."""
+        if not self._is_drawn(ended.start, unpaid=True):
+            return False
+        epsilon, ledger = self._allowed_epsilon(), self.ledger
+        if self._lottery is not None and ledger is not None:
+            ledger = ledger.of_turn(ended.start)
+        has_value = ended.value is not None and self._is_reportable(ended.value)
+        if has_value:
+            moment = (ended.start + self.window_ms - 1) / 1000
+            self.reporter.report(ended.value, epsilon, moment, ledger=ledger, **self._options)
+        if (
+            ledger is not None
+            and self._lottery is not None
+            and self._is_drawn(ended.start, unpaid=True)
+        ):
+            # else whether the next turn can be paid would depend on what happened in this one
+            level = self._metric.levels[int(self._metric.level_of(epsilon))]
+            ledger.spend(self._metric.name, level, reports=0, fingerprint=self._metric.fingerprint)
+        return has_value
 
     @property
     def missed(self) -> int:
@@ -284,8 +313,9 @@ class RollUp:
                 if ended is not None or start > latest:
                     break
                 count += 1
-                if start in values or self.how in OF_NOTHING:
-                    ended = Ended(start, values.get(start, self._nothing))
+                value = values.get(start, self._nothing if self.how in OF_NOTHING else None)
+                if value is not None or self._lottery is not None:
+                    ended = Ended(start, value)
                     self._forget(database, start)
             if count:
                 self._store(database, course.after(count))
@@ -343,7 +373,40 @@ class RollUp:
         """Keep a window whose report failed."""
         with self._file.transaction() as database:
             self._store(database, self._course(database).having(ended.start))
-            self._keep(database, ended.start, ended.value)
+            if ended.value is not None:
+                self._keep(database, ended.start, ended.value)
+
+    # -- The lottery ------------------------------------------------------------------------------
+
+    def _check_turn(self, lottery: Lottery) -> None:
+        """Refuse what cannot take part in a lottery."""
+        metric = self._metric
+        if self.window_ms != lottery.turn_ms:
+            raise ValueError(
+                f"window = {self.window_ms} ms: expected the turn of the ledger's lottery, "
+                f"{lottery.turn_ms} ms"
+            )
+        if metric.name not in lottery.tickets:
+            names = ", ".join(lottery.tickets)
+            raise ValueError(f"metric {metric.name!r} has no tickets: expected one of {names}")
+        if not isinstance(metric, LocalMetric) or metric.memoized:
+            raise ValueError(
+                f"metric {metric.name!r} is trusted or memoized: a lottery draws only metrics that "
+                "are answered afresh; use another ledger for it"
+            )
+
+    def _is_drawn(self, moment: int, *, unpaid: bool = False) -> bool:
+        """Return whether the turn of a moment draws this metric; without a lottery it does."""
+        if self._lottery is None or self.ledger is None:
+            return True
+        turn = self.ledger.drawn_turn(moment - moment % self.window_ms, self.reporter.bits)
+        return turn.metric == self._metric.name and not (unpaid and turn.is_paid)
+
+    def _allowed_epsilon(self) -> float:
+        """Return the owner's epsilon; in a lottery at most the budget, as one report is all."""
+        if self._lottery is None:
+            return self.epsilon
+        return min(self.epsilon, float(self._budget()))
 
     # -- The file ---------------------------------------------------------------------------------
 
@@ -386,10 +449,8 @@ class RollUp:
         reports = 1 + max(0, -(-longer // (6 * self.window_ms)))
         if isinstance(self._metric, LocalMetric) and self._metric.memoized:
             reports = min(reports, self._options["changes"] + 1)
-        accounts = ledger.accounts()
-        budgets = [accounts[name].budget for name in ("", self._metric.name) if name in accounts]
-        budget = min((limit for limit in budgets if limit is not None), default=None)
-        if budget is not None and reports * cost > budget:
+        budget = self._budget()
+        if reports * cost > budget:
             logger.warning(
                 "%d reports of %r may fall into one period of ledger %s, and cost %s; its budget "
                 "is %s: windows will be lost. Expected a ledger with a period of at most 5/6 of "
@@ -398,8 +459,14 @@ class RollUp:
                 self._metric.name,
                 ledger.path,
                 number(reports * cost),
-                number(budget),
+                number(Fraction(budget)),
             )
+
+    def _budget(self) -> Fraction | float:
+        """Return the budget of this metric, or of all if that is smaller."""
+        accounts = {} if self.ledger is None else self.ledger.accounts()
+        budgets = [accounts[name].budget for name in ("", self._metric.name) if name in accounts]
+        return min((limit for limit in budgets if limit is not None), default=math.inf)
 
     # -- Values -----------------------------------------------------------------------------------
 

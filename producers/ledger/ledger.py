@@ -6,6 +6,7 @@ randomized and reported. A crash between the two loses the report, never the cha
 
 from __future__ import annotations
 
+import copy
 import datetime
 import operator
 import sqlite3
@@ -16,6 +17,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from estimators.durations import above_zero
+from estimators.exact.randomness import Bits
 from producers.ledger.accounts import (
     LAST_MS,
     PARTS_PER_EPSILON,
@@ -27,7 +29,16 @@ from producers.ledger.accounts import (
 )
 from producers.ledger.ledger_file import LedgerError, create, has_table, transaction
 from producers.ledger.pinned_definitions import check_pin
-from producers.ledger.summary import summarize
+from producers.ledger.summary import describe_lottery, summarize
+from producers.ledger.turns import (
+    Lottery,
+    Turn,
+    claim_turn,
+    draw_turn,
+    read_lottery,
+    read_turn,
+    store_lottery,
+)
 
 ALL_METRICS = ""
 """Stands for all metrics together."""
@@ -70,6 +81,14 @@ class Ledger:
         A duration such as ``"1d"``, the default. It is fixed when the file is created.
     metrics : mapping of str to number or str, optional
         Budgets of single metrics, in addition to the common one.
+    turn : str, optional
+        With `tickets`, for a lottery: the length of a turn, such as ``"1d"``, at least the period.
+        Each turn the device draws one metric, which alone it answers then, by a
+        :class:`producers.RollUp` whose window is the turn. The ledger pays for nothing else. It is
+        fixed when it is first given.
+    tickets : mapping of str to int, optional
+        A metric is drawn with the probability of its tickets over all tickets; ``dither plan``
+        proposes them. They replace those in the file, for turns that are not drawn yet.
     clock : callable
         Seconds since the epoch. Time does not go back: while the clock is behind the latest time in
         the ledger, the ledger uses that time, and no charge expires.
@@ -77,7 +96,7 @@ class Ledger:
     Raises
     ------
     ValueError
-        If a budget or the period cannot be used.
+        If a budget, the period, the turn or the tickets cannot be used.
     LedgerError
         If the file cannot be used.
 
@@ -104,16 +123,20 @@ class Ledger:
         period: str | None = None,
         metrics: Mapping[str, Number] | None = None,
         *,
+        turn: str | None = None,
+        tickets: Mapping[str, int] | None = None,
         clock: Callable[[], float] = clocks.time,
     ) -> None:
         self.path, self._clock, self._moment_ms = Path(path), clock, 0
+        self._turn_start: int | None = None
         budgets = {} if budget is None else {ALL_METRICS: parts_of(budget, "budget")}
         for metric, number in (metrics or {}).items():
             budgets[metric] = parts_of(number, f"budget of {metric!r}")
         wished = None if period is None else above_zero("period", period)
         if budget is not None:
             create(self.path, wished or above_zero("period", "1d"), self._now())
-        with transaction(self.path, write=bool(budgets)) as database:
+        has_lottery = turn is not None or tickets is not None
+        with transaction(self.path, write=bool(budgets) or has_lottery) as database:
             if (fault := database.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
                 raise sqlite3.DatabaseError(f"malformed: {fault}")
             self.period_ms = _setting(database, "period_ms")
@@ -127,6 +150,8 @@ class Ledger:
                 "ON CONFLICT (metric) DO UPDATE SET parts = excluded.parts",
                 budgets.items(),
             )
+            if has_lottery:
+                store_lottery(database, self.period_ms, turn, tickets)
 
     def __str__(self) -> str:
         return self.summary()
@@ -135,6 +160,8 @@ class Ledger:
         self, metric: str, epsilon: Number, reports: int = 1, *, fingerprint: bytes | None = None
     ) -> None:
         """Charge epsilon for reports of a metric; it is on disk when this returns.
+
+        A ledger with a lottery is charged by roll-ups alone.
 
         Parameters
         ----------
@@ -147,6 +174,8 @@ class Ledger:
 
         Raises
         ------
+        ValueError
+            If the ledger has a lottery.
         DefinitionChanged
             If the ledger has answers of another definition of that name.
         BudgetSpent
@@ -211,7 +240,59 @@ class Ledger:
         """
         with transaction(self.path, write=False) as database:
             began = _setting(database, "began_ms")
-        return summarize(self.accounts(), self.period_ms, utc_time(began))
+        text = summarize(self.accounts(), self.period_ms, utc_time(began))
+        lottery = self.lottery()
+        if lottery is None:
+            return text
+        return f"{text} {describe_lottery(lottery, self.present_turn())}"
+
+    # -- The lottery ------------------------------------------------------------------------------
+
+    def lottery(self) -> Lottery | None:
+        """Return the length of a turn and the tickets; None without a lottery."""
+        with transaction(self.path, write=False) as database:
+            return read_lottery(database)
+
+    def present_turn(self) -> Turn | None:
+        """Return the draw of the present turn; None if nothing is drawn yet."""
+        now = self._now()
+        with transaction(self.path, write=False) as database:
+            lottery = read_lottery(database)
+            if lottery is None:
+                return None
+            return read_turn(database, now - now % lottery.turn_ms)
+
+    def drawn_turn(self, start_ms: int, bits: Bits | None = None) -> Turn:
+        """Return the draw of a turn; draw it if it was never asked for.
+
+        The draw is on disk when this returns, by itself: no later failure undoes it.
+
+        Parameters
+        ----------
+        start_ms
+            When the turn begins, in ms since the epoch.
+        bits
+            The system's by default.
+
+        Raises
+        ------
+        ValueError
+            If no turn begins then.
+        LedgerError
+            If the turn is in the future or more than 62 days ago, or the file cannot be used.
+        """
+        with self.transaction() as database:
+            turn = read_turn(database, start_ms) if has_table(database, "turns") else None
+            if turn is not None:
+                return turn
+            now = max(self._moment_ms, _setting(database, "latest_ms"))
+            return draw_turn(database, self.path, now, start_ms, bits)
+
+    def of_turn(self, start_ms: int) -> Ledger:
+        """Return this ledger, to pay for the turn that begins then, once it is over."""
+        ledger = copy.copy(self)
+        ledger._turn_start = start_ms
+        return ledger
 
     @contextmanager
     def transaction(self, *, erasing: bool = True) -> Iterator[sqlite3.Connection]:
@@ -266,6 +347,7 @@ class Ledger:
         database, now, metric, parts, reports, answer
             A transaction, ms since the epoch, and a cost in ten-thousandths of epsilon.
         """
+        claim_turn(database, self.path, now, self._turn_start, metric)
         self._require(database, now, metric, parts)
         database.execute(
             "INSERT INTO spent VALUES (?, ?, ?, ?, ?)", (now, metric, parts, reports, answer)

@@ -13,6 +13,8 @@ from producers.ledger.accounts import Account, number
 if TYPE_CHECKING:
     from fractions import Fraction
 
+    from producers.ledger.turns import Lottery, Turn
+
 
 _UNIT_WORDS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
@@ -43,6 +45,23 @@ def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.d
             + (", where a repeated answer counts once." if repeated else ".")
         )
     return " ".join(sentences)
+
+
+def describe_lottery(lottery: Lottery, present: Turn | None) -> str:
+    """Return a sentence on what a ledger's lottery does, and what it drew for the present turn.
+
+    Parameters
+    ----------
+    lottery, present
+        None if nothing is drawn yet.
+    """
+    total = sum(lottery.tickets.values())
+    shares = ", ".join(f"{name} {count}" for name, count in lottery.tickets.items())
+    drawn = "not drawn yet" if present is None else present.metric
+    return (
+        f"Every {describe_period(lottery.turn_ms)} this device draws one question by itself, from "
+        f"{total} tickets ({shares}), and answers no other; now: {drawn}."
+    )
 
 
 def _given(metrics: list[Account], total: Account, period: str, of_what: str) -> str:

@@ -21,12 +21,20 @@ def ledger(file: Path, as_json: bool) -> None:
     """Show a device's ledger FILE in plain words.
 
     It says how many randomized answers the device gave in the last period, how much can be learned
-    from them, and what is left of the budget. The file is not changed.
+    from them, what is left of the budget, and what its lottery does, if it has one. The file is not
+    changed.
     """
     book = Ledger(file)
     if as_json:
         accounts = [_as_json(account) for account in book.accounts().values()]
-        document = {"period_seconds": book.period_ms / 1000, "accounts": accounts}
+        document: dict[str, Any] = {"period_seconds": book.period_ms / 1000, "accounts": accounts}
+        if (lottery := book.lottery()) is not None:
+            turn = book.present_turn()
+            document["lottery"] = {
+                "turn_seconds": lottery.turn_ms / 1000,
+                "tickets": lottery.tickets,
+                "drawn": None if turn is None else turn.metric,
+            }
         click.echo(json.dumps(document, default=_plain))
     else:
         click.echo(book.summary())

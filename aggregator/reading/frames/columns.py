@@ -87,6 +87,14 @@ COLUMN_MEANINGS = {
     "private": Column(_FLAG_KIND, "whether it is at most `epsilon`, in exact numbers"),
     "shuffled_epsilon": Column(_FLOAT_KIND, "the level if reports were shuffled (`--shuffled`)"),
     "largest_level": Column(_FLOAT_KIND, "the level that a shuffled crowd allows (`--central`)"),
+    "wished": Column(_FLOAT_KIND, "half of the width that a metric's bounds may have in a plan"),
+    "within": Column(_FLOAT_KIND, "half of the width that its bounds will have"),
+    "drawn": Column(_FLOAT_KIND, "the share of devices that draw a metric"),
+    "lottery": Column(_FLOAT_KIND, "`within` under the lottery"),
+    "split": Column(_FLOAT_KIND, "`within` under the best split of the budget"),
+    "first_come": Column(
+        _FLOAT_KIND, "`within` if metrics are answered in order, until it is spent"
+    ),
     "place": Column(_TEXT_KIND, "partition and offset of a dead letter"),
     "origin": Column(_TEXT_KIND, "partition and offset that its message had"),
     "arrived": Column(_TIME_KIND, "when the message reached Kafka"),

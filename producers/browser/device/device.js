@@ -38,6 +38,7 @@ export { RollUp } from "./roll_up.js";
 /** @import { Transaction } from "./database.js" */
 /** @import { Inside, Put } from "./inside.js" */
 /** @typedef {import("./ledger.js").Account} Account */
+/** @typedef {import("./ledger.js").Lottery} Lottery */
 /** @typedef {import("./queue.js").Failure} Failure */
 /** @typedef {import("./queue.js").Totals} Totals */
 /** @typedef {import("../dither.js").Value} Value */
@@ -48,6 +49,9 @@ export { RollUp } from "./roll_up.js";
  * @property {number} [budget] Epsilon in any period, for all metrics; kept until another is given.
  * @property {Record<string, number>} [budgets] Of single metrics, in addition.
  * @property {string} [period] Such as "1d", the default; it never changes.
+ * @property {string} [turn] With `tickets`, for a lottery: a turn such as "1d", in which the device
+ *   answers one metric alone, by a roll-up whose window is the turn. It never changes.
+ * @property {Record<string, number>} [tickets] How likely a metric is drawn, over all tickets.
  * @property {string} [token] With the scope `report`, where the server wants one.
  * @property {number} [mostBytes] Of all that waits: 4 MiB by default.
  * @property {(failure: Failure) => void} [onFailure]
@@ -320,9 +324,10 @@ export class Device {
    * @param {Value[]} values
    * @param {number[]} epsilons
    * @param {ReportOptions} options
+   * @param {Ledger} [ledger]
    * @returns {Promise<Put>}
    */
-  async #put(transaction, definition, values, epsilons, options) {
+  async #put(transaction, definition, values, epsilons, options, ledger = this.ledger) {
     const { name, memoized, rounds } = definition;
     const { time = this.#clock(), attributes = {}, deny, permanent, changes } = options;
     if (rounds !== undefined) throw new TypeError(`${name} is asked in rounds: use answer`);
@@ -339,14 +344,14 @@ export class Device {
     if (memoized) {
       for (const [i, { value }] of reported.entries()) {
         const answer = await repeatOrDraw(
-          transaction, this.ledger, definition, value, levels[i], Number(time),
+          transaction, ledger, definition, value, levels[i], Number(time),
           { permanent, changes }, systemBits,
         );
         reports.push(answer);
       }
     } else {
       const parts = levels.map((level) => Number(unitsOf(definition.levels[level])));
-      await this.ledger.pay(
+      await ledger.pay(
         transaction, name, parts.reduce((sum, each) => sum + each, 0), values.length,
       );
       reports.push(

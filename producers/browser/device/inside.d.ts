@@ -23,6 +23,7 @@ export interface Inside {
     values: Value[],
     epsilons: number[],
     options: ReportOptions,
+    ledger: Ledger,
   ) => Promise<Put>;
 }
 

@@ -4,8 +4,9 @@
  * @module ledger
  */
 
-import { wrong } from "../checks.js";
-import { LEVEL_UNITS, unitsOf } from "../sampling.js";
+import { outside, wrong } from "../checks.js";
+import { LEVEL_UNITS, systemBits, uniformBelow, unitsOf } from "../sampling.js";
+import { StorageError } from "./database.js";
 
 /** @import { Database } from "./database.js" */
 /** @import { Transaction } from "./database.js" */
@@ -24,9 +25,25 @@ import { LEVEL_UNITS, unitsOf } from "../sampling.js";
  * @property {Date | null} moreAt When some of what was spent is free again.
  */
 
+/**
+ * How a device draws which metric it answers, and what it drew.
+ *
+ * @typedef {object} Lottery
+ * @property {number} turn Milliseconds.
+ * @property {Record<string, number>} tickets In the order of names.
+ * @property {string | null} drawn The metric of the present turn; null if nothing is drawn yet.
+ */
+
+/** @typedef {{metric: string, isPaid: boolean}} Turn */
+
 const UNITS = Number(LEVEL_UNITS);
 const ALL = "";
 const DURATIONS = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
+
+const LONGEST_TURN_MS = 31 * DURATIONS.d;
+const MOST_TICKETS = 2 ** 24;
+/** How long a draw is stored: an older turn is never drawn again. @internal */
+export const KEPT_MS = 62 * DURATIONS.d;
 
 /** Epsilon as text. @param {number} parts */
 const shown = (parts) => String(parts / UNITS);
@@ -78,6 +95,37 @@ export function millisecondsOf(what, duration) {
   return found;
 }
 
+/** The tickets in the order of names. @param {Record<string, number>} tickets */
+function checkedTickets(tickets) {
+  const entries = Object.entries(tickets).sort(([a], [b]) => (a < b ? -1 : 1));
+  const isCounted = (/** @type {[string, number]} */ [, count]) => Number.isInteger(count) && count > 0;
+  const sum = ticketCount(tickets);
+  if (!entries.every(isCounted) || !(sum > 0 && sum <= MOST_TICKETS)) {
+    throw wrong(
+      `tickets = ${JSON.stringify(tickets)}`, `whole numbers above 0, ${MOST_TICKETS} in all`,
+    );
+  }
+  return Object.fromEntries(entries);
+}
+
+/** @param {Record<string, number>} tickets */
+function ticketCount(tickets) {
+  return Object.values(tickets).reduce((total, count) => total + count, 0);
+}
+
+/**
+ * A metric, with the probability of its tickets over all tickets.
+ *
+ * @param {Record<string, number>} tickets In the order of names.
+ * @param {import("../sampling.js").Bits} [bits]
+ * @returns {string}
+ * @internal
+ */
+export function drawnMetric(tickets, bits = systemBits) {
+  let left = Number(uniformBelow(bits, BigInt(ticketCount(tickets))));
+  return Object.keys(tickets).filter((name) => (left -= tickets[name]) < 0)[0];
+}
+
 /**
  * One person's account of epsilon. In any interval as long as the period, reports cost at most the
  * budget in all: a charge expires one period later, and costs add up.
@@ -85,16 +133,19 @@ export function millisecondsOf(what, duration) {
 export class Ledger {
   #database;
   #clock;
+  #turnStart;
 
   /**
    * @param {Database} database
    * @param {number} period Milliseconds.
    * @param {() => number} clock Milliseconds since the epoch.
+   * @param {number} [turnStart] Where the turn begins that it pays for.
    * @internal
    */
-  constructor(database, period, clock) {
+  constructor(database, period, clock, turnStart) {
     this.#database = database;
     this.#clock = clock;
+    this.#turnStart = turnStart;
     /** The period of the budget, in milliseconds. */
     this.period = period;
   }
@@ -103,13 +154,14 @@ export class Ledger {
    * Stores budgets; what is not given stays.
    *
    * @param {Database} database
-   * @param {{budget?: number, budgets?: Record<string, number>, period?: string}} options
+   * @param {{budget?: number, budgets?: Record<string, number>, period?: string, turn?: string,
+   *   tickets?: Record<string, number>}} options
    * @param {() => number} clock
    * @returns {Promise<Ledger>}
    * @throws {TypeError | RangeError} If a budget or the period cannot be used.
    * @internal
    */
-  static async open(database, { budget, budgets = {}, period }, clock) {
+  static async open(database, { budget, budgets = {}, period, turn, tickets }, clock) {
     const all = budget === undefined ? {} : { [ALL]: budget };
     const given = Object.entries({ ...budgets, ...all });
     const parts = given.map(([name, epsilon]) => [name, Number(unitsOf(epsilon))]);
@@ -125,6 +177,9 @@ export class Ledger {
       const own = known ?? wished ?? DURATIONS.d;
       await transaction.put(["setting", "period"], own);
       for (const [name, epsilon] of parts) await transaction.put(["budget", name], epsilon);
+      if (turn !== undefined || tickets !== undefined) {
+        await storeLottery(transaction, own, turn, tickets);
+      }
       return own;
     });
     return new Ledger(database, kept, clock);
@@ -185,6 +240,85 @@ export class Ledger {
     return Math.min(...left) === Infinity ? null : Math.min(...left);
   }
 
+  // -- The lottery --------------------------------------------------------------------------------
+
+  /**
+   * How the device draws which metric it answers; null without a lottery.
+   *
+   * @returns {Promise<Lottery | null>}
+   */
+  lottery() {
+    return this.#database.transact(async (transaction) => {
+      const stored = await transaction.get(["setting", "lottery"]);
+      if (stored === undefined) return null;
+      const now = this.#clock();
+      const present = await transaction.get(["turn", now - (now % stored.turn)]);
+      return { ...stored, drawn: present?.metric ?? null };
+    });
+  }
+
+  /**
+   * The draws of turns; those that were never asked for are drawn. They are stored by themselves,
+   * so that no later failure undoes them.
+   *
+   * @param {number[]} starts
+   * @returns {Promise<Turn[]>}
+   * @throws {StorageError} If a turn is in the future, or more than 62 days ago.
+   * @internal
+   */
+  drawnTurns(starts) {
+    return this.#database.transact(async (transaction) => {
+      const { tickets } = await transaction.get(["setting", "lottery"]);
+      const now = Math.max(this.#clock(), (await transaction.get(["setting", "latest"])) ?? 0);
+      const turns = [];
+      for (const start of starts) {
+        let turn = await transaction.get(["turn", start]);
+        if (turn === undefined) {
+          if (!(start > now - KEPT_MS && start <= now)) {
+            throw new StorageError(
+              `the clock asks about ${new Date(start).toISOString()}, and the ledger's time is ` +
+                `${new Date(now).toISOString()}: expected a turn of the last 62 days`,
+            );
+          }
+          turn = { metric: drawnMetric(tickets), isPaid: false };
+          await transaction.put(["turn", start], turn);
+        }
+        turns.push(turn);
+      }
+      return turns;
+    });
+  }
+
+  /** This ledger, to pay for the turn that begins then. @param {number} start @internal */
+  ofTurn(start) {
+    return new Ledger(this.#database, this.period, this.#clock, start);
+  }
+
+  /**
+   * Records that the turn is paid for; without a lottery, does nothing.
+   *
+   * @param {Transaction} transaction
+   * @param {number} now
+   * @param {string} metric
+   * @throws {TypeError}
+   */
+  async #claimTurn(transaction, now, metric) {
+    const lottery = await transaction.get(["setting", "lottery"]);
+    if (lottery === undefined) return;
+    const start = this.#turnStart ?? NaN;
+    const turn = start >= 0 ? await transaction.get(["turn", start]) : undefined;
+    if (turn?.metric !== metric || turn.isPaid || now < start + lottery.turn) {
+      throw new TypeError(
+        "this ledger has a lottery, so it pays for nothing but the metric that it drew for a " +
+          `turn, once the turn is over: report ${metric} by a roll-up, or with another database`,
+      );
+    }
+    await transaction.put(["turn", start], { ...turn, isPaid: true });
+    await transaction.deleteThrough(["turn"], ["turn", now - KEPT_MS]);
+  }
+
+  // -- Charges ------------------------------------------------------------------------------------
+
   /**
    * The time, never before the latest known; deletes charges that have expired.
    *
@@ -224,6 +358,7 @@ export class Ledger {
    */
   async charge(transaction, now, charge) {
     const { metric, parts } = charge;
+    await this.#claimTurn(transaction, now, metric);
     const rows = await transaction.all(["spent"]);
     /** @type {BudgetSpent | undefined} */
     let tight;
@@ -256,4 +391,35 @@ export class Ledger {
     const after = { parts: before.parts + parts, reports: before.reports + reports };
     await transaction.put(["total", metric], after);
   }
+}
+
+/**
+ * Stores a turn, which is fixed, and tickets, which hold for turns that are not drawn yet.
+ *
+ * @param {Transaction} transaction
+ * @param {number} period
+ * @param {string} [turn]
+ * @param {Record<string, number>} [tickets]
+ * @throws {TypeError | RangeError}
+ */
+async function storeLottery(transaction, period, turn, tickets) {
+  const stored = await transaction.get(["setting", "lottery"]);
+  const wished = turn === undefined ? stored?.turn : millisecondsOf("turn", turn);
+  const given = tickets === undefined ? stored?.tickets : checkedTickets(tickets);
+  if (wished === undefined || given === undefined) {
+    throw wrong(`turn = ${turn}, tickets = ${JSON.stringify(tickets)}`, "both, or neither");
+  }
+  if (stored !== undefined && wished !== stored.turn) {
+    throw new RangeError(
+      `turn = ${turn}: this ledger has turns of ${stored.turn} ms; leave it out, or use another ` +
+        "database",
+    );
+  }
+  if (!(wished >= period && wished <= LONGEST_TURN_MS)) {
+    throw outside(`turn = ${turn}`, `at least the period, ${period} ms, and at most 31d`);
+  }
+  if ((await transaction.all(["answer"], 1)).length > 0) {
+    throw outside("a lottery in a database that repeats answers", "another database");
+  }
+  await transaction.put(["setting", "lottery"], { turn: wished, tickets: given });
 }

@@ -11,8 +11,8 @@ import { withoutDenied } from "../deny.js";
 import { categoryIndex } from "../categories.js";
 import { copied, outside, wrong } from "../checks.js";
 import { levelOf, mechanismOf } from "../mechanisms.js";
-import { systemBits, uniformBelow, unitsOf } from "../sampling.js";
-import { millisecondsOf } from "./ledger.js";
+import { LEVEL_UNITS, systemBits, uniformBelow, unitsOf } from "../sampling.js";
+import { KEPT_MS, millisecondsOf } from "./ledger.js";
 
 /** @import { Course, Inside } from "./inside.js" */
 /** @import { ReportOptions } from "./device.js" */
@@ -37,6 +37,8 @@ export class RollUp {
   #lateness;
   #longest;
   #name;
+  /** @type {import("./ledger.js").Lottery | null} */
+  #lottery = null;
 
   /**
    * @param {Inside} inside
@@ -91,11 +93,14 @@ export class RollUp {
   async begin() {
     const { name, levels, memoized } = this.#definition;
     const { permanent, changes = 1 } = this.#options;
-    const { period } = this.#inside.ledger;
-    const more = Math.max(0, Math.ceil(period / this.window - 5 / 6));
+    const { ledger } = this.#inside;
+    const more = Math.max(0, Math.ceil(ledger.period / this.window - 5 / 6));
     const reports = 1 + (memoized ? Math.min(more, changes) : more);
-    const parts = unitsOf(permanent ?? levels[levelOf(this.#definition, this.#epsilon)]);
+    this.#lottery = await ledger.lottery();
+    if (this.#lottery !== null) this.#checkTurn(this.#lottery);
     await this.#inside.transact(async (transaction) => {
+      const epsilon = await this.#allowedEpsilon(transaction);
+      const parts = unitsOf(permanent ?? levels[levelOf(this.#definition, epsilon)]);
       const course = await this.#course(transaction, this.#inside.clock());
       await transaction.put(this.#place, course);
       for (const each of ["", name]) {
@@ -104,11 +109,44 @@ export class RollUp {
         }
       }
     });
+    await this.#isDrawn(this.#inside.clock());
     return this;
   }
 
+  // -- The lottery --------------------------------------------------------------------------------
+
+  /** Refuses what cannot take part. @param {import("./ledger.js").Lottery} lottery */
+  #checkTurn({ turn, tickets }) {
+    const { name, memoized } = this.#definition;
+    if (this.window !== turn) {
+      throw outside(`window = ${this.window} ms`, `the turn of the ledger's lottery, ${turn} ms`);
+    }
+    if (!Object.hasOwn(tickets, name)) {
+      throw wrong(`metric ${name} has no tickets`, `one of ${Object.keys(tickets).join(", ")}`);
+    }
+    if (memoized) throw wrong(`metric ${name} is memoized`, "one that is answered afresh");
+    this.#lateness = Math.min(this.#lateness, KEPT_MS - this.window);
+  }
+
+  /** Whether the turn of a moment, if there are turns, draws this metric. @param {number} moment */
+  async #isDrawn(moment) {
+    if (this.#lottery === null) return true;
+    const [turn] = await this.#inside.ledger.drawnTurns([this.#start(moment)]);
+    return turn.metric === this.#definition.name;
+  }
+
+  /** The owner's epsilon; in a lottery at most the budget. @param {Transaction} transaction */
+  async #allowedEpsilon(transaction) {
+    let parts = Infinity;
+    for (const name of this.#lottery === null ? [] : ["", this.#definition.name]) {
+      parts = Math.min(parts, (await transaction.get(["budget", name])) ?? Infinity);
+    }
+    return Math.min(this.#epsilon, parts / Number(LEVEL_UNITS));
+  }
+
   /**
-   * Adds a value to the present window. It is stored when this resolves; nothing is sent.
+   * Adds a value to the present window. It is stored when this resolves, unless a lottery drew
+   * another metric; nothing is sent.
    *
    * @param {import("./device.js").Value} [value] For "sum", "last" and "largest".
    * @throws {TypeError | RangeError} If the metric cannot have this value. Nothing is added then.
@@ -116,6 +154,7 @@ export class RollUp {
    */
   async add(value) {
     const given = this.#checked(copied(value));
+    if (!(await this.#isDrawn(this.#inside.clock()))) return;
     await this.#inside.transact(async (transaction) => {
       const now = this.#inside.clock();
       const { closed, open } = await this.#course(transaction, now);
@@ -133,7 +172,13 @@ export class RollUp {
   async reportEnded() {
     const now = this.#inside.clock();
     // by itself: the delay that it draws stays, whether a report is refused or not
-    await this.#inside.transact((transaction) => this.#look(transaction, now));
+    const due = await this.#inside.transact(async (transaction) => {
+      await this.#look(transaction, now);
+      return (await this.#course(transaction, now)).due;
+    });
+    if (this.#lottery !== null) {
+      await this.#inside.ledger.drawnTurns([this.#start(now), ...due]);
+    }
     for (let done = 0; ; done += 1) {
       const queued = await this.#inside.transact((all) => this.#reportOne(all, now));
       if (queued === undefined) return done;
@@ -163,14 +208,27 @@ export class RollUp {
   async #reportOne(transaction, now) {
     const course = await this.#course(transaction, now);
     while (course.due[0] <= now - this.window - course.delay) {
-      const start = /** @type {number} */ (course.due.shift());
+      const [start] = course.due;
+      const { name, levels } = this.#definition;
+      const isLottery = this.#lottery !== null;
+      const turn = isLottery ? await transaction.get(["turn", start]) : undefined;
+      if (isLottery && turn === undefined) return undefined; // another page looked: draw it first
+      course.due.shift();
       const value = (await transaction.get(this.#key(start))) ?? this.#nothing;
       await transaction.delete(this.#key(start));
       await transaction.put(this.#place, course);
+      if (isLottery && (turn.metric !== name || turn.isPaid)) continue;
+      const epsilon = await this.#allowedEpsilon(transaction);
+      const ledger = isLottery ? this.#inside.ledger.ofTurn(start) : this.#inside.ledger;
+      if (value === undefined && isLottery) {
+        // else whether the next turn can be paid would depend on what happened in this one
+        const level = levelOf(this.#definition, epsilon);
+        await ledger.pay(transaction, name, Number(unitsOf(levels[level])), 0);
+      }
       if (value === undefined) continue;
       const options = { ...this.#options, time: start + this.window - 1 };
       const done = await this.#inside.put(
-        transaction, this.#definition, [value], [this.#epsilon], options,
+        transaction, this.#definition, [value], [epsilon], options, ledger,
       );
       return done.queued;
     }

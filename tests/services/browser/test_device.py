@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import threading
@@ -22,9 +23,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aggregator.web.pages import RANDOMIZER_FILES
 from estimators import LocalMetric, define
-from producers import Ledger
+from producers import BudgetSpent, HttpReporter, Ledger, RollUp
+from producers.device.roll_up import How
 from producers.gateway import Gateway
 from producers.gateway.problems import Problem
+from producers.ledger.ledger_file import transaction
 from producers.ledger.permanent_answers import repeat_or_draw
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.prepared_words import PreparedWords, awkward_words
@@ -724,6 +727,10 @@ def test_what_cannot_be_used_is_an_error_that_says_so(page: Page, site: Site) ->
         ('device.report("late", 1, 1, { time: "2026-01-01" })', "time = 2026-01-01: expected"),
         ('device.report("late", 1, 1, { time: 253402300800000 })', "before the year 10000"),
         ('dither.Device.open("", { budget: 0.00001 })', "at most 4 decimal digits"),
+        ('dither.Device.open("", { turn: "1d" })', "expected both, or neither"),
+        ('dither.Device.open("", { turn: "23h", tickets: { a: 1 } })', "at least the period"),
+        ('dither.Device.open("", { turn: "1d", tickets: { a: 0.5 } })', "whole numbers above 0"),
+        ('dither.Device.open("", { turn: "1d", tickets: {} })', "tickets = {}: expected whole"),
     ):
         with row(script):
             assert said in call(page, script)
@@ -800,3 +807,100 @@ def test_permanent_answers_are_those_of_python(
     )  # fmt: skip
     again = call(page, f'device.report("{name}", 1, 4)')
     assert again.startswith(f"AlreadyAnswered: this device already answered {name}, in the pane")
+
+
+LOTTERY: dict[str, Any] = {
+    "budget": 1, "period": "20h", "turn": "1d", "tickets": {"query": 2, "late": 1, "clicks": 3}
+}  # fmt: skip
+WAYS: dict[str, How] = {"late": "active", "clicks": "count", "query": "last"}
+PLAY = """
+async ([ways, moments]) => {
+  const rolls = {};
+  for (const [name, how] of ways) rolls[name] = await device.rollUp(name, how, "1d", 2);
+  for (const [i, moment] of moments.entries()) {
+    now = moment;
+    await rolls.clicks.add();
+    if (i % 3 === 0) await rolls.query.add("abc");
+    for (const [name] of ways) await rolls[name].reportEnded().catch(() => 0);
+  }
+}
+"""
+
+
+def test_a_lottery_draws_and_pays_as_in_python(page: Page, site: Site, tmp_path: Path) -> None:
+    """The same words and moments: the same draws, the same rows of turns, the same accounts."""
+    now, tickets = START, LOTTERY["tickets"]
+    words = PreparedWords(awkward_words(np.random.default_rng(20261129), [2**62], 200))
+    words.words[::3] = 2**64 - 1  # which is drawn again
+    starts = [START - DAY * (day % 40) for day in range(60)]
+    ledger = Ledger(tmp_path / "draws", clock=lambda: now / 1000, **LOTTERY)
+    drawn = [ledger.drawn_turn(start, words).metric for start in starts]
+    opened(page, site, now=START, **LOTTERY)
+    page.evaluate(WORDS, [str(word) for word in words.words.tolist()])
+    found = page.evaluate("(starts) => device.ledger.drawnTurns(starts)", starts)
+    assert [turn["metric"] for turn in found] == drawn
+    assert call(page, "rest()") == 200 - words.used
+
+    opened(page, site, database="played", now=START, **LOTTERY)
+    moments = [START + hour * 3_600_000 for hour in range(2, 24 * 9, 6)]
+    page.evaluate(PLAY, [list(WAYS.items()), moments])
+    stored = page.evaluate(DUMP.replace('"dither"', '"played"'))
+    turns = {
+        key[1]: value for key, value in zip(*json.loads(stored), strict=True) if key[0] == "turn"
+    }
+    first = {"clicks": 0, "late": 3, "query": 4}
+    assert sorted(tickets) == list(first)
+
+    def draw(start: int) -> str:
+        word = PreparedWords(np.array([first[turns[start]["metric"]]], dtype=np.uint64))
+        return ledger.drawn_turn(start, word).metric
+
+    ledger = Ledger(tmp_path / "ledger", clock=lambda: now / 1000, **LOTTERY)
+    with contextlib.ExitStack() as closing:
+        rolls = {}
+        assert draw(START) == turns[START]["metric"]
+        for name, how in WAYS.items():
+            reporter = HttpReporter(ALL[name], "http://127.0.0.1:9", queue=tmp_path / name)
+            closing.callback(reporter.close, 0)
+            rolls[name] = RollUp(reporter, how, "1d", 2, ledger=ledger, clock=lambda: now / 1000)
+        for i, now in enumerate(moments):
+            draw(now - now % DAY)
+            rolls["clicks"].add()
+            if i % 3 == 0:
+                rolls["query"].add("abc")
+            for name in WAYS:
+                with contextlib.suppress(BudgetSpent):
+                    rolls[name].report_ended()
+    with transaction(ledger.path, write=False) as database:
+        rows = database.execute("SELECT start_ms, metric, is_paid FROM turns").fetchall()
+    assert {
+        start: {"metric": metric, "isPaid": bool(paid)} for start, metric, paid in rows
+    } == turns
+    assert len([turn for turn in turns.values() if turn["isPaid"]]) >= 7
+    accounts = call(page, "[...(await device.ledger.accounts()).values()]")
+    expected = {name: (a.ever_spent, a.ever_reports) for name, a in ledger.accounts().items()}
+    assert {a["metric"]: (a["everSpent"], a["everReports"]) for a in accounts} == expected
+    assert call(page, "device.ledger.lottery()") == {
+        "turn": DAY, "tickets": dict(sorted(tickets.items())), "drawn": turns[max(turns)]["metric"]
+    }  # fmt: skip
+
+
+def test_a_lottery_in_a_browser_pays_for_nothing_else(page: Page, site: Site) -> None:
+    opened(page, site, now=START, **LOTTERY | {"tickets": {"clicks": 1}})
+    nothing = "TypeError: this ledger has a lottery, so it pays for nothing but the metric"
+    page.evaluate("async () => { window.clicks = await device.rollUp('clicks', 'sum', '1d', 2); }")
+    for script, said in (
+        ('device.report("late", 1, 1)', nothing),
+        ('device.report("clicks", 1, 1)', nothing),
+        ('device.report("carrier", 1, 1)', nothing),
+        ('device.answer("slowest", 5, 1)', nothing),
+        ('device.rollUp("late", "active", "1d", 1)', "metric late has no tickets"),
+        ('device.rollUp("clicks", "sum", "2d", 1)', "expected the turn of the ledger's lottery"),
+    ):
+        with row(script):
+            assert said in call(page, script)
+    page.evaluate("() => { now += 365 * 86_400_000; }")
+    assert call(page, "clicks.reportEnded()") == 1
+    page.evaluate("() => { now -= 365 * 86_400_000; }")
+    assert "expected a turn of the last 62 days" in call(page, "clicks.add(1)")
+    assert call(page, "device.ledger.left()") == 0

@@ -1,0 +1,282 @@
+"""`dither plan`: how wide bounds will be, and how devices best share a budget between metrics."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aggregator.config.settings import Settings
+from aggregator.reading.frames.frame import Frame
+from aggregator.terminal.format import table
+from aggregator.terminal.options import defined_metrics, settings_options
+from aggregator.terminal.output import Output, output_options
+from estimators import LocalMetric, Metric
+from estimators.errors import meant
+
+if TYPE_CHECKING:
+    from estimators.planning import Plan, Wish
+
+ALIKE = 1.05
+"""A ratio of numbers of devices that is no difference."""
+ALTERNATIVES = 3
+"""Metrics that are named as the most expensive."""
+
+
+class Assignment(click.ParamType[tuple[str, float | None]]):
+    """A metric, and perhaps a number: ``late=0.02``."""
+
+    name = "metric=number"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, float | None]:
+        """Return name and number, or fail with the text and what was expected."""
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        name, sign, text = value.partition("=")
+        try:
+            number = float(text) if sign else None
+        except ValueError:
+            number = math.nan
+        if number is not None and not 0 < number < math.inf:
+            self.fail(f"{value!r}: expected a number above 0, as in {name}=0.02", param, ctx)
+        return name, number
+
+
+@click.command()
+@click.argument("wanted", nargs=-1, type=Assignment(), metavar="[METRIC[=WITHIN]]...")
+@click.option(
+    "--devices", type=click.IntRange(1), required=True, help="How many devices report in a turn."
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(0, min_open=True),
+    help="The epsilon that a person gives away in a turn, such as a day, for all these metrics.",
+)
+@click.option(
+    "--happens",
+    type=Assignment(),
+    multiple=True,
+    metavar="METRIC=SHARE",
+    help="The share of devices that have something to report in a turn; 1 by default.",
+)
+@output_options
+@settings_options
+def plan(
+    settings: Settings,
+    wanted: Sequence[tuple[str, float | None]],
+    devices: int,
+    budget: float | None,
+    happens: Sequence[tuple[str, float]],
+    output: Output,
+) -> None:
+    """Show how wide bounds will be before anything ships, and the best use of a budget.
+
+    Each METRIC may have a wish: `late=0.02` wants 95% bounds within 0.02 of the estimate, in the
+    metric's unit. Without any METRIC all defined metrics are planned, as narrow as possible in
+    parts of their ranges.
+
+    With --budget the table compares a lottery (each device draws one metric a turn, and answers it
+    with the whole budget), the best split of the budget, and first come (each metric, in the order
+    given, takes its level while budget is left). Below it are the best tickets, to be pasted, and
+    what to change. Without --budget it shows the width at each level of each metric.
+
+    Widths come from the metrics' own code and synthetic values: numbers spread over the range,
+    equally frequent categories, strings that a tenth of the devices hold. Needs neither Kafka nor
+    Redis.
+    """
+    wishes = _wishes(defined_metrics(settings), wanted, dict(happens))
+    if budget is None:
+        _show_levels(wishes, devices, output)
+        return
+    drawn = [wish for wish in wishes if _can_be_drawn(wish.metric)]
+    if not drawn:
+        raise click.UsageError("no metric that a lottery can draw: leave --budget out")
+    for wish in wishes:
+        if wish not in drawn:
+            click.echo(
+                f"{wish.metric.name}: trusted, memoized or searched in rounds, so it needs a "
+                "ledger of its own, and is left out (without --budget it is shown)",
+                err=True,
+            )
+    from estimators.planning import make_plan
+
+    best = make_plan(drawn, devices, budget)
+    rows = _plan_rows(drawn, best)
+    names = ("metric", "wished", "drawn", "reports", "lottery", "split", "first_come")
+    output.show(
+        lambda: Frame.of(names, rows),
+        lambda: json.dumps(_document(names, rows, best, devices, budget)),
+        lambda: _as_text(names, rows, drawn, best, devices, budget),
+    )
+
+
+def _wishes(
+    defined: Mapping[str, Metric],
+    wanted: Sequence[tuple[str, float | None]],
+    happens: Mapping[str, float],
+) -> list[Wish]:
+    from estimators.planning import Wish
+
+    asked = dict(wanted) or dict.fromkeys(defined)
+    for name in (*asked, *happens):
+        if name not in defined:
+            raise click.UsageError(f"no metric {name!r}: {meant(name, defined)}")
+    for name, share in happens.items():
+        if name not in asked or not share <= 1:
+            raise click.UsageError(
+                f"--happens {name}={share:g}: expected a planned metric, and a share of at most 1"
+            )
+    return [Wish(defined[name], within, happens.get(name, 1.0)) for name, within in asked.items()]
+
+
+def _can_be_drawn(metric: Metric) -> bool:
+    return isinstance(metric, LocalMetric) and not metric.memoized
+
+
+def _show_levels(wishes: Sequence[Wish], devices: int, output: Output) -> None:
+    """Show the width at each level of each metric."""
+    rows, names = _level_rows(wishes, devices), ("metric", "epsilon", "reports", "within")
+    output.show(
+        lambda: Frame.of(names, rows),
+        lambda: json.dumps({"devices": devices, "widths": [_object(names, row) for row in rows]}),
+        lambda: table(names, [(*row[:2], f"{row[2]:,}", _text(row[3])) for row in rows]),
+    )
+
+
+def _level_rows(wishes: Sequence[Wish], devices: int) -> list[tuple[str, float, int, float]]:
+    from estimators.planning import half_width
+
+    return [
+        (
+            wish.metric.name,
+            level,
+            round(devices * wish.happens),
+            half_width(wish.metric, level, devices * wish.happens, wish.sums),
+        )
+        for wish in wishes
+        for level in wish.metric.levels
+    ]
+
+
+def _plan_rows(wishes: Sequence[Wish], best: Plan) -> list[tuple[Any, ...]]:
+    total = sum(best.tickets.values())
+    return [
+        (
+            name := wish.metric.name,
+            wish.within,
+            best.tickets[name] / total,
+            round(best.reports[name]),
+            *(_finite(way[name]) for way in (best.lottery, best.split, best.first_come)),
+        )
+        for wish in wishes
+    ]
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def _object(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(names, row, strict=True))
+
+
+def _document(
+    names: Sequence[str], rows: Sequence[Sequence[Any]], best: Plan, devices: int, budget: float
+) -> dict[str, Any]:
+    return {
+        "devices": devices,
+        "budget": budget,
+        "tickets": best.tickets,
+        "split_levels": best.split_levels,
+        "needed": _finite(best.needed),
+        "needed_split": _finite(best.needed_split),
+        "metrics": [_object(names, row) for row in rows],
+    }
+
+
+def _text(number: float | None) -> str:
+    return "never" if number is None else f"{number:.3g}"
+
+
+def _as_text(
+    names: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    wishes: Sequence[Wish],
+    best: Plan,
+    devices: int,
+    budget: float,
+) -> str:
+    cells = [
+        (
+            name,
+            "-" if wished is None else f"{wished:g}",
+            f"{drawn:.3f}",
+            f"{reports:,}",
+            *map(_text, ways),
+        )
+        for name, wished, drawn, reports, *ways in rows
+    ]
+    head = tuple(name.replace("_", " ") for name in names)
+    lines = [
+        f"{devices:,} devices, a budget of {budget:g} a turn; 95% bounds reach this far:",
+        "",
+        table(head, cells),
+        "",
+        *_verdict(wishes, best, devices, budget),
+        "",
+        f'Ledger("daily.ledger", budget={budget:g}, period="20h", turn="1d", '
+        f"tickets={json.dumps(best.tickets)})",
+    ]
+    return "\n".join(lines)
+
+
+def _verdict(wishes: Sequence[Wish], best: Plan, devices: int, budget: float) -> list[str]:
+    """Return what the plan is worth, and what to change next."""
+    lines = []
+    if all(wish.within is not None for wish in wishes):
+        lines += _met_or_missed(wishes, best, devices)
+    gain = best.needed_split / best.needed if math.isfinite(best.needed) else math.inf
+    if gain > ALIKE:
+        fewer = f"{gain:.1f} times fewer" if math.isfinite(gain) else "far fewer"
+        lines.append(f"The lottery needs {fewer} devices than the best split.")
+    elif gain >= 1 / ALIKE:
+        lines.append("The lottery and the best split need about as many devices.")
+    else:
+        lines.append(
+            f"The best split needs {1 / gain:.1f} times fewer devices than the lottery: use an "
+            "ordinary ledger, or several lotteries with budgets of 2 to 4 each."
+        )
+    lines.append(
+        "First come, in this order: answers of later metrics are also biased, because they depend "
+        "on what happened before."
+    )
+    for wish in wishes:
+        level = wish.level_for(budget) or 0.0
+        if level < budget * 0.9:
+            lines.append(
+                f"{wish.metric.name}: its largest level within the budget is {level:g}; a level of "
+                f"{budget:g} in its definition needs fewer reports. Add it before devices report: "
+                "another list of levels is another revision."
+            )
+    return lines
+
+
+def _met_or_missed(wishes: Sequence[Wish], best: Plan, devices: int) -> list[str]:
+    if all(best.lottery[wish.metric.name] <= 1.005 * wish.scale for wish in wishes):
+        spare = f"; {best.needed:,.0f} devices would do" if best.needed < devices else ""
+        return [f"Within all wishes: yes{spare}."]
+    total = sum(best.tickets.values())
+    expensive = sorted(best.tickets, key=best.tickets.__getitem__, reverse=True)[:ALTERNATIVES]
+    shares = ", ".join(f"{name} {best.tickets[name] / total:.0%}" for name in expensive)
+    if not math.isfinite(best.needed):
+        return ["Within all wishes: no, and no number of devices is enough. Widen a wish."]
+    widest = max(best.lottery[wish.metric.name] / wish.scale for wish in wishes)
+    return [
+        f"Within all wishes: no. {best.needed:,.0f} devices are needed, "
+        f"{best.needed - devices:,.0f} are missing.",
+        f"Most devices go to: {shares}. Change next: a wider wish or a longer turn for these, all "
+        f"wishes {widest:.2f} times as wide, or a larger budget.",
+    ]

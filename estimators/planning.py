@@ -1,0 +1,406 @@
+"""How wide a metric's bounds will be, and how devices best share a budget between many metrics.
+
+Widths come from the metric's own code: synthetic values are randomized, summed and estimated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.distribution import DistributionEstimate
+from estimators.estimate import Estimate
+from estimators.exact.randomness import SeededBits
+from estimators.extremes import Progress
+from estimators.metrics.categories import OPEN_VOCABULARY
+from estimators.metrics.local import LocalMetric
+from estimators.metrics.metric import Metric, ReportedMetric
+from estimators.metrics.search import SearchMetric
+from estimators.metrics.trusted import TrustedMetric
+
+SAMPLE_REPORTS = 20_000
+"""Synthetic reports; more reports have a multiple of their sums."""
+MOST_DEVICES = 200_000
+"""Synthetic reports of a distribution, and devices of a search, which no multiple stands for."""
+STRINGS = 10
+"""Strings that a tenth of the synthetic devices hold each."""
+MOST_REPORTS = 1e12
+STEPS_A_DECADE = 2
+FINEST_LEVEL = 0.0001
+MOST_TICKETS = 400
+LARGEST_LOSS = 1.03
+"""How many times the best number of devices small numbers of tickets may need."""
+
+
+def synthetic_values(metric: Metric, count: int) -> NDArray[Any]:
+    """Return `count` values: numbers uniform on the range, categories equally frequent."""
+    domain, generator = metric.domain, np.random.default_rng(20_261_129)
+    if domain.of_numbers:
+        high, low = domain.opposite
+        values: NDArray[Any] = generator.uniform(low, high, count)
+    elif metric.categories == OPEN_VOCABULARY:
+        values = np.array(strings_of(metric), dtype=object)[generator.integers(STRINGS, size=count)]
+    elif metric.dimension is not None:
+        values = generator.uniform(-1, 1, (count, metric.dimension))
+    elif metric.category_names:
+        values = generator.integers(len(metric.category_names), size=count)
+    else:  # a kind of another distribution
+        values = np.array([*domain.opposite] * -(-count // 2))[:count]
+    return values
+
+
+def strings_of(metric: Metric) -> list[str]:
+    """Return the strings that synthetic devices hold: those on watch, or invented ones."""
+    return [*metric.labels, *(f"word {number}" for number in range(STRINGS))][:STRINGS]
+
+
+def half_width(
+    metric: Metric,
+    epsilon: float,
+    reports: float,
+    sums: dict[tuple[float, int], NDArray[np.int64]] | None = None,
+) -> float:
+    """Return half of the width of the 95% bounds, the widest of several, in the metric's unit.
+
+    For a distribution it is that of its cumulative shares.
+
+    Parameters
+    ----------
+    metric : Metric
+    epsilon : float
+        The level of all reports; the definition need not have it.
+    reports : float
+        For a minimum or maximum, the number of devices.
+    sums : dict, optional
+        Keeps the sums of synthetic reports for further calls, by epsilon and their number.
+
+    Examples
+    --------
+    >>> from estimators import define
+    >>> late = define(name="late", kind="mean", mechanism="randomized_response", range=(0, 1),
+    ...               levels=[1])
+    >>> round(half_width(late, 1, 10_000), 3)
+    0.021
+    """
+    if isinstance(metric, LocalMetric):
+        metric = dataclasses.replace(metric, by=(), attributes={})
+    metric = dataclasses.replace(metric, levels=(epsilon,))
+    if isinstance(metric, SearchMetric):
+        return _width(_searched(metric, int(min(reports, MOST_DEVICES))))
+    assert isinstance(metric, ReportedMetric)  # noqa: S101
+    is_distribution = metric.domain.names == "quantiles"
+    count = int(max(1, min(reports, MOST_DEVICES if is_distribution else SAMPLE_REPORTS)))
+    copies = 1 if is_distribution else max(1, round(reports / count))  # its bands would cross
+    sums, key = {} if sums is None else sums, (epsilon, count)
+    if key not in sums:
+        sums[key] = _sums(metric, count)
+    statistic = copies * sums[key]
+    if isinstance(metric, TrustedMetric):
+        estimate = metric.release(statistic, SeededBits(1))
+    else:
+        assert isinstance(metric, LocalMetric)  # noqa: S101
+        is_open = metric.categories == OPEN_VOCABULARY
+        estimate = metric.estimate(statistic, categories=strings_of(metric) if is_open else None)
+    return _width(estimate) * math.sqrt(copies * count / max(1, reports))
+
+
+def _sums(metric: ReportedMetric, count: int) -> NDArray[np.int64]:
+    statistic, level = metric.zero(), np.zeros(count, dtype=np.uint8)
+    reports = metric.randomize(synthetic_values(metric, count), level, SeededBits(count))
+    metric.accumulate(statistic, level, reports)
+    return statistic
+
+
+def _searched(metric: SearchMetric, devices: int) -> Estimate:
+    """Return the estimate after all rounds of a search."""
+    search, progress, bits = metric.search, Progress(()), SeededBits(devices)
+    values = synthetic_values(metric, devices)
+    is_split = metric.split == "users"
+    own = search.own_round(devices, bits) if is_split else np.zeros(devices)
+    while not search.finished(progress):
+        asked = values[own == len(progress.decisions)] if is_split else values
+        level, statistic = np.zeros(asked.size, dtype=np.uint8), search.zero()
+        threshold = search.threshold(progress)
+        search.accumulate(statistic, level, search.answer(asked, level, threshold, bits))
+        progress = search.decide(progress, statistic)
+    return search.estimate(progress)
+
+
+def _width(estimate: Estimate) -> float:
+    lower, upper = estimate.lower, estimate.upper
+    if isinstance(estimate, DistributionEstimate):
+        lower, upper = estimate.cdf_lower, estimate.cdf_upper
+    return float(np.max(np.asarray(upper) - np.asarray(lower))) / 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """A metric of a plan: how wide its bounds may be, and to how many devices it happens.
+
+    Attributes
+    ----------
+    metric : Metric
+    within : float or None
+        Half of the bounds' width, in the metric's unit; None: as narrow as the others, in parts of
+        the range.
+    happens : float
+        The share of devices that have something to report in a turn, above 0 and at most 1.
+    """
+
+    metric: Metric
+    within: float | None = None
+    happens: float = 1.0
+
+    @property
+    def scale(self) -> float:
+        """What is wished, or else the whole range."""
+        if self.within is not None:
+            return self.within
+        low, high = self.metric.domain.ends
+        return 1.0 if self.metric.domain.names == "quantiles" else high - low
+
+    def level_for(self, budget: float) -> float | None:
+        """Return the largest level that a budget affords; None if there is none."""
+        return max((level for level in self.metric.levels if level <= budget), default=None)
+
+    def width(self, epsilon: float, reports: float) -> float:
+        """Return :func:`half_width`, between round numbers of reports by a power law."""
+        if reports < 1:
+            return math.inf
+        step = STEPS_A_DECADE * math.log10(reports)
+        ends = [self._width_at(epsilon, math.floor(step) + more) for more in (0, 1)]
+        part = step - math.floor(step)
+        return math.exp((1 - part) * math.log(ends[0]) + part * math.log(ends[1]))
+
+    def needed(self, epsilon: float, width: float) -> float:
+        """Return how many reports have such a width; infinity if no number has."""
+        low, high = 0.0, math.log(MOST_REPORTS)
+        if self.width(epsilon, MOST_REPORTS) > width:
+            return math.inf
+        while high - low > 0.002:
+            middle = (low + high) / 2
+            low, high = (
+                (low, middle) if self.width(epsilon, math.exp(middle)) <= width else (middle, high)
+            )
+        return math.exp(high)
+
+    @functools.cached_property
+    def sums(self) -> dict[tuple[float, int], NDArray[np.int64]]:
+        """Sums of synthetic reports, for :func:`half_width`."""
+        return {}
+
+    @functools.cached_property
+    def _widths(self) -> dict[tuple[float, int], float]:
+        return {}
+
+    def _width_at(self, epsilon: float, step: int) -> float:
+        key = (epsilon, step)
+        if key not in self._widths:
+            reports = 10 ** (step / STEPS_A_DECADE)
+            self._widths[key] = max(1e-300, half_width(self.metric, epsilon, reports, self.sums))
+        return self._widths[key]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a number of devices best share a budget between metrics.
+
+    Attributes
+    ----------
+    tickets : dict of str to int
+        The best tickets of a lottery.
+    reports : dict of str to float
+        Reports of each metric in a turn, under the lottery.
+    lottery, split, first_come : dict of str to float
+        Half of the width of each metric's bounds: under the lottery; under the best split of the
+        budget; and if each metric, in the order given, takes its level while there is budget left.
+        Infinity: no report.
+    split_levels : dict of str to float
+        The levels of that split.
+    needed : float
+        The number of devices that the lottery needs for all wishes; `devices` unless each metric
+        has one.
+    needed_split : float
+        The number that the best split needs for the same widths.
+    """
+
+    tickets: dict[str, int]
+    reports: dict[str, float]
+    lottery: dict[str, float]
+    split: dict[str, float]
+    first_come: dict[str, float]
+    split_levels: dict[str, float]
+    needed: float
+    needed_split: float
+
+
+def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
+    """Return the best plan for a lottery, and what else the budget could be spent on.
+
+    Tickets are the reports that a metric needs over how often it happens.
+
+    Parameters
+    ----------
+    wishes, devices, budget
+        Each metric has a level of at most the budget.
+
+    Raises
+    ------
+    ValueError
+        If a metric has no level that the budget affords.
+    """
+    levels = {}
+    for wish in wishes:
+        level = wish.level_for(budget)
+        if level is None:
+            raise ValueError(
+                f"budget = {budget:g}: the lowest level of {wish.metric.name!r} is "
+                f"{min(wish.metric.levels):g}; expected a budget of at least that"
+            )
+        levels[wish.metric.name] = level
+
+    def shares(times: float) -> dict[str, float]:
+        """Return how many devices must draw each metric if widths are so many times the wishes."""
+        return {
+            wish.metric.name: wish.needed(levels[wish.metric.name], times * wish.scale)
+            / wish.happens
+            for wish in wishes
+        }
+
+    times = _root(lambda times: sum(shares(times).values()), devices)
+    goal = times if any(wish.within is None for wish in wishes) else 1.0
+    tickets = small_tickets(shares(times))
+    total = sum(tickets.values())
+    reports = {
+        wish.metric.name: devices * tickets[wish.metric.name] / total * wish.happens
+        for wish in wishes
+    }
+    split_levels = best_split(wishes, devices, budget)
+    first = first_come_reports(wishes, levels, devices, budget)
+
+    def widths(epsilons: Mapping[str, float], counts: Mapping[str, float]) -> dict[str, float]:
+        return {
+            wish.metric.name: half_width(
+                wish.metric, epsilons[wish.metric.name], counts[wish.metric.name]
+            )
+            if counts[wish.metric.name] >= 1
+            else math.inf
+            for wish in wishes
+        }
+
+    everybody = {wish.metric.name: devices * wish.happens for wish in wishes}
+    return Plan(
+        tickets=tickets,
+        reports=reports,
+        lottery=widths(levels, reports),
+        split=widths(split_levels, everybody),
+        first_come=widths(levels, first),
+        split_levels=split_levels,
+        needed=sum(shares(goal).values()),
+        needed_split=_needed_split(wishes, budget, goal),
+    )
+
+
+def small_tickets(shares: Mapping[str, float]) -> dict[str, int]:
+    """Return the fewest tickets that need at most 3% more devices than these shares.
+
+    Examples
+    --------
+    >>> small_tickets({"late": 100, "country": 620.0})
+    {'late': 1, 'country': 6}
+    """
+    whole = sum(shares.values())
+    for total in range(len(shares), MOST_TICKETS + 1):
+        tickets = {name: max(1, round(total * share / whole)) for name, share in shares.items()}
+        count = sum(tickets.values())
+        if all(
+            share / whole <= LARGEST_LOSS * tickets[name] / count for name, share in shares.items()
+        ):
+            break
+    return tickets
+
+
+def best_split(wishes: Sequence[Wish], devices: float, budget: float) -> dict[str, float]:
+    """Return levels that add up to at most the budget, with widths in proportion to the wishes.
+
+    Parameters
+    ----------
+    wishes, devices, budget
+        As for :func:`make_plan`.
+    """
+    lowest = budget / len(wishes) / 16
+    grid = np.unique(np.round(np.geomspace(max(lowest, FINEST_LEVEL), budget, 13), 4)).tolist()
+
+    def curve(wish: Wish) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        ratios = [wish.width(level, devices * wish.happens) / wish.scale for level in grid]
+        # a smaller level has no narrower bounds, even where the domain cuts them off
+        return np.log(np.maximum.accumulate(ratios[::-1])[::-1]), np.log(grid)
+
+    curves = {wish.metric.name: curve(wish) for wish in wishes}
+
+    def levels(times: float) -> dict[str, float]:
+        return {
+            name: float(np.exp(np.interp(-math.log(times), -widths, epsilons)))
+            for name, (widths, epsilons) in curves.items()
+        }
+
+    times = _root(lambda times: sum(levels(times).values()), budget)
+    return {
+        name: max(FINEST_LEVEL, round(math.floor(level / FINEST_LEVEL) * FINEST_LEVEL, 4))
+        for name, level in levels(times).items()
+    }
+
+
+def _needed_split(wishes: Sequence[Wish], budget: float, times: float) -> float:
+    """Return how many devices the best split needs for widths so many times the wishes."""
+
+    def ratio(devices: float) -> float:
+        levels = best_split(wishes, devices, budget)
+        return max(
+            wish.width(levels[wish.metric.name], devices * wish.happens) / wish.scale
+            for wish in wishes
+        )
+
+    return _root(ratio, times, most=MOST_REPORTS)
+
+
+def first_come_reports(
+    wishes: Sequence[Wish], levels: Mapping[str, float], devices: int, budget: float
+) -> dict[str, float]:
+    """Return the reports of each metric if, in this order, each takes its level while it fits.
+
+    Parameters
+    ----------
+    wishes, levels, devices, budget
+        Events of different metrics are independent.
+    """
+    spent, reports = {0.0: 1.0}, {}
+    for wish in wishes:
+        name, after = wish.metric.name, dict[float, float]()
+        level, fitting = levels[name], 0.0
+        for before, chance in spent.items():
+            fits = before + level <= budget + FINEST_LEVEL / 2
+            fitting += chance * fits
+            paid = chance * wish.happens * fits
+            after[before] = after.get(before, 0.0) + chance - paid
+            then = round(before + level, 4)
+            after[then] = after.get(then, 0.0) + paid
+        reports[name], spent = devices * wish.happens * fitting, after
+    return reports
+
+
+def _root(falling: Callable[[float], float], goal: float, most: float = 1e6) -> float:
+    """Return the smallest argument, within 1%, at which a falling function is at most a goal."""
+    low, high = math.log(1e-6), math.log(most)
+    if falling(most) > goal:
+        return math.inf if most > 1e6 else most
+    while high - low > 0.01:
+        middle = (low + high) / 2
+        low, high = (low, middle) if falling(math.exp(middle)) <= goal else (middle, high)
+    return math.exp(high)

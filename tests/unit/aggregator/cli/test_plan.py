@@ -1,0 +1,97 @@
+"""`dither plan`: what a team reads before anything ships."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from aggregator.cli.main import cli
+from tests.support.rows import row
+
+METRICS = """
+[metrics.late]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 1]
+levels = [0.5, 1]
+
+[metrics.minutes]
+kind = "mean"
+mechanism = "auto"
+range = [0, 100]
+levels = [1]
+
+[metrics.country]
+kind = "frequency"
+mechanism = "auto"
+categories = 20
+levels = [0.5]
+
+[metrics.age]
+kind = "maximum"
+range = [0, 128]
+rounds = 7
+levels = [1]
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    path = tmp_path / "metrics.toml"
+    path.write_text(METRICS)
+
+    def plan(*words: str) -> Result:
+        return CliRunner().invoke(cli, ["plan", "--metrics", str(path), *words])
+
+    return plan
+
+
+def test_a_plan_says_how_wide_what_to_paste_and_what_to_change(run: Any) -> None:
+    asked = ("--devices", "20000", "--budget", "1", "late=0.02", "minutes=2", "country=0.03")
+    text = run(*asked).output
+    assert "late     0.02    0." in text
+    assert "never" in text, "what comes last is never answered first come"
+    assert "Within all wishes: no." in text
+    assert "are missing." in text
+    assert "country: its largest level within the budget is 0.5" in text
+    assert 'turn="1d", tickets={"late": ' in text
+    document = json.loads(run(*asked, "--json").output)
+    rows = {each["metric"]: each for each in document["metrics"]}
+    assert document["tickets"]["country"] > 5 * document["tickets"]["late"]
+    assert rows["minutes"]["first_come"] is None
+    assert rows["late"]["first_come"] < rows["late"]["lottery"]
+    assert document["needed"] > 20_000
+    ample = ("--devices", "3000000", *asked[2:], "--happens", "late=0.5")
+    assert "Within all wishes: yes; " in run(*ample).output
+
+
+def test_without_a_budget_it_shows_the_width_of_each_level_of_every_kind(run: Any) -> None:
+    rows = json.loads(run("--devices", "200000", "--json").output)["widths"]
+    assert [(each["metric"], each["epsilon"]) for each in rows] == [
+        ("late", 0.5), ("late", 1), ("minutes", 1), ("country", 0.5), ("age", 1)
+    ]  # fmt: skip
+    assert all(each["within"] > 0 for each in rows)
+    assert run("--devices", "9", "late", "--csv").output.startswith("metric,epsilon,reports,within")
+
+
+def test_what_cannot_be_planned_is_an_error_that_says_so(run: Any) -> None:
+    cases = [
+        (("lat=0.1",), "no metric 'lat'"),
+        (("late=0",), "expected a number above 0, as in late=0.02"),
+        (("late=x",), "expected a number above 0"),
+        (("late", "--happens", "minutes=0.5"), "expected a planned metric"),
+        (("late", "--happens", "late=2"), "a share of at most 1"),
+        (("age",), "no metric that a lottery can draw"),
+    ]
+    for words, message in cases:
+        with row(*words):
+            found = run("--devices", "100", "--budget", "1", *words)
+            assert found.exit_code == 2
+            assert message in found.output
+    assert "the lowest level of 'late' is 0.5" in str(
+        run("--devices", "100", "--budget", "0.1", "late").exception
+    )
