@@ -224,6 +224,8 @@ class RollUp:
             return
         with self._file.transaction(erasing=True) as database:
             start = self._windows.present(self._course(database), now)
+            if self._lottery is not None and start != now - now % self.window_ms:
+                return  # the clock was set back: another turn's window is open
             held = self._values(database).get(start)
             self._keep(database, start, gathered if held is None else self._joined(held, gathered))
 
@@ -238,7 +240,8 @@ class RollUp:
         Raises
         ------
         DefinitionChanged, BudgetSpent, AlreadyAnswered, LedgerError, DeliveryError, QueueError
-            As for :meth:`producers.Reporter.report`. The window is kept.
+            As for :meth:`producers.Reporter.report`. The window is kept, unless a lottery has paid
+            for its report.
         """
         return self._report_due(sys.maxsize)
 
@@ -248,33 +251,45 @@ class RollUp:
         for _ in range(limit):
             if (ended := self._claim()) is None:
                 break
+            is_paid = False
             try:
-                done += self._report(ended)
+                is_paid = self._pay(ended)
+                done += is_paid and self._report(ended)
             except Exception:
-                self._give_back(ended)
+                if self._lottery is None or not is_paid:
+                    self._give_back(ended)
                 raise
         return done
 
     def _report(self, ended: Ended) -> bool:
-        """Report a window, if it is drawn and has a value; return whether it was reported."""
-        if not self._is_drawn(ended.start, unpaid=True):
-            return False
-        epsilon, ledger = self._allowed_epsilon(), self.ledger
-        if self._lottery is not None and ledger is not None:
-            ledger = ledger.of_turn(ended.start)
+        """Report a window that has a value; return whether it was reported."""
         has_value = ended.value is not None and self._is_reportable(ended.value)
         if has_value:
             moment = (ended.start + self.window_ms - 1) / 1000
-            self.reporter.report(ended.value, epsilon, moment, ledger=ledger, **self._options)
-        if (
-            ledger is not None
-            and self._lottery is not None
-            and self._is_drawn(ended.start, unpaid=True)
-        ):
-            # else whether the next turn can be paid would depend on what happened in this one
-            level = self._metric.levels[int(self._metric.level_of(epsilon))]
-            ledger.spend(self._metric.name, level, reports=0, fingerprint=self._metric.fingerprint)
+            ledger = self.ledger if self._lottery is None else None  # which has paid for the turn
+            self.reporter.report(
+                ended.value, self._allowed_epsilon(), moment, ledger=ledger, **self._options
+            )
         return has_value
+
+    def _pay(self, ended: Ended) -> bool:
+        """Pay for a window, if it is drawn and not paid; return whether it may be reported.
+
+        It is paid for before its report is made, so nothing that happened in it decides whether the
+        next turn can be paid.
+        """
+        if self._lottery is None or self.ledger is None:
+            return True
+        if not self._is_drawn(ended.start, unpaid=True):
+            return False
+        level = self._metric.levels[int(self._metric.level_of(self._allowed_epsilon()))]
+        self.ledger.of_turn(ended.start).spend(
+            self._metric.name,
+            level,
+            reports=int(ended.value is not None),
+            fingerprint=self._metric.fingerprint,
+        )
+        return True
 
     @property
     def missed(self) -> int:
@@ -362,6 +377,8 @@ class RollUp:
             return 0
         counted = self._windows.first_counted(now)
         moved = [values[start] for start in sorted(stray) if start >= counted]
+        if self._lottery is not None:
+            moved = []  # another turn's draw decides about the present window
         for start in stray:
             self._forget(database, start)
         if moved:

@@ -151,6 +151,7 @@ class Ledger:
                 budgets.items(),
             )
             if has_lottery:
+                self._draw_present(database, tickets)
                 store_lottery(database, self.period_ms, turn, tickets)
 
     def __str__(self) -> str:
@@ -309,6 +310,18 @@ class Ledger:
         with transaction(self.path, write=True) as database:  # one at a time, so it has the time
             self._moment_ms = now + 1000 * int(clocks.monotonic() - asked)
             yield database
+
+    def _draw_present(
+        self, database: sqlite3.Connection, tickets: Mapping[str, int] | None
+    ) -> None:
+        """Draw the present turn, before other tickets replace those that it began with."""
+        lottery = read_lottery(database)
+        if lottery is None or tickets is None or lottery.tickets == tickets:
+            return
+        now = max(self._now(), _setting(database, "latest_ms"))
+        start_ms = now - now % lottery.turn_ms
+        if read_turn(database, start_ms) is None:
+            draw_turn(database, self.path, now, start_ms, None)
 
     # -- Within a transaction ---------------------------------------------------------------------
 

@@ -324,7 +324,7 @@ export class Device {
    * @param {Value[]} values
    * @param {number[]} epsilons
    * @param {ReportOptions} options
-   * @param {Ledger} [ledger]
+   * @param {Ledger | null} [ledger] Null: it is paid.
    * @returns {Promise<Put>}
    */
   async #put(transaction, definition, values, epsilons, options, ledger = this.ledger) {
@@ -341,7 +341,7 @@ export class Device {
     const mechanism = mechanismOf(definition);
     /** @type {Uint8Array[]} */
     const reports = [];
-    if (memoized) {
+    if (memoized && ledger !== null) {
       for (const [i, { value }] of reported.entries()) {
         const answer = await repeatOrDraw(
           transaction, ledger, definition, value, levels[i], Number(time),
@@ -351,7 +351,7 @@ export class Device {
       }
     } else {
       const parts = levels.map((level) => Number(unitsOf(definition.levels[level])));
-      await ledger.pay(
+      await ledger?.pay(
         transaction, name, parts.reduce((sum, each) => sum + each, 0), values.length,
       );
       reports.push(

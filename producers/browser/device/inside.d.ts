@@ -23,7 +23,7 @@ export interface Inside {
     values: Value[],
     epsilons: number[],
     options: ReportOptions,
-    ledger: Ledger,
+    ledger?: Ledger | null, // null: it is paid
   ) => Promise<Put>;
 }
 

@@ -178,7 +178,8 @@ export class Ledger {
       await transaction.put(["setting", "period"], own);
       for (const [name, epsilon] of parts) await transaction.put(["budget", name], epsilon);
       if (turn !== undefined || tickets !== undefined) {
-        await storeLottery(transaction, own, turn, tickets);
+        const now = Math.max(clock(), (await transaction.get(["setting", "latest"])) ?? 0);
+        await storeLottery(transaction, own, turn, tickets, now);
       }
       return own;
     });
@@ -192,11 +193,10 @@ export class Ledger {
    */
   accounts() {
     return this.#database.transact(async (transaction) => {
-      await this.advance(transaction);
-      const spent = (await transaction.all(["spent"])).map(({ key, value }) => ({
-        ...value,
-        time: Number(key[1]),
-      }));
+      const expired = (await this.#now(transaction)) - this.period;
+      const spent = (await transaction.all(["spent"]))
+        .map(({ key, value }) => ({ ...value, time: Number(key[1]) }))
+        .filter(({ time }) => time > expired);
       const budgets = new Map(
         (await transaction.all(["budget"])).map(({ key, value }) => [String(key[1]), value]),
       );
@@ -266,27 +266,17 @@ export class Ledger {
    * @throws {StorageError} If a turn is in the future, or more than 62 days ago.
    * @internal
    */
-  drawnTurns(starts) {
-    return this.#database.transact(async (transaction) => {
-      const { tickets } = await transaction.get(["setting", "lottery"]);
-      const now = Math.max(this.#clock(), (await transaction.get(["setting", "latest"])) ?? 0);
-      const turns = [];
-      for (const start of starts) {
-        let turn = await transaction.get(["turn", start]);
-        if (turn === undefined) {
-          if (!(start > now - KEPT_MS && start <= now)) {
-            throw new StorageError(
-              `the clock asks about ${new Date(start).toISOString()}, and the ledger's time is ` +
-                `${new Date(now).toISOString()}: expected a turn of the last 62 days`,
-            );
-          }
-          turn = { metric: drawnMetric(tickets), isPaid: false };
-          await transaction.put(["turn", start], turn);
-        }
-        turns.push(turn);
-      }
-      return turns;
-    });
+  async drawnTurns(starts) {
+    const turns = [];
+    for (const start of starts) {
+      turns.push(
+        await this.#database.transact(async (transaction) => {
+          const { tickets } = await transaction.get(["setting", "lottery"]);
+          return drawTurn(transaction, tickets, start, await this.#now(transaction));
+        }),
+      );
+    }
+    return turns;
   }
 
   /** This ledger, to pay for the turn that begins then. @param {number} start @internal */
@@ -319,6 +309,11 @@ export class Ledger {
 
   // -- Charges ------------------------------------------------------------------------------------
 
+  /** The time, never before the latest known. @param {Transaction} transaction */
+  async #now(transaction) {
+    return Math.max(this.#clock(), (await transaction.get(["setting", "latest"])) ?? 0);
+  }
+
   /**
    * The time, never before the latest known; deletes charges that have expired.
    *
@@ -327,7 +322,7 @@ export class Ledger {
    * @internal
    */
   async advance(transaction) {
-    const now = Math.max(this.#clock(), (await transaction.get(["setting", "latest"])) ?? 0);
+    const now = await this.#now(transaction);
     await transaction.put(["setting", "latest"], now);
     await transaction.deleteThrough(["spent"], ["spent", now - this.period]);
     return now;
@@ -400,9 +395,10 @@ export class Ledger {
  * @param {number} period
  * @param {string} [turn]
  * @param {Record<string, number>} [tickets]
+ * @param {number} [now]
  * @throws {TypeError | RangeError}
  */
-async function storeLottery(transaction, period, turn, tickets) {
+async function storeLottery(transaction, period, turn, tickets, now = 0) {
   const stored = await transaction.get(["setting", "lottery"]);
   const wished = turn === undefined ? stored?.turn : millisecondsOf("turn", turn);
   const given = tickets === undefined ? stored?.tickets : checkedTickets(tickets);
@@ -421,5 +417,31 @@ async function storeLottery(transaction, period, turn, tickets) {
   if ((await transaction.all(["answer"], 1)).length > 0) {
     throw outside("a lottery in a database that repeats answers", "another database");
   }
+  if (stored !== undefined && JSON.stringify(stored.tickets) !== JSON.stringify(given)) {
+    await drawTurn(transaction, stored.tickets, now - (now % wished), now); // other tickets: later
+  }
   await transaction.put(["setting", "lottery"], { turn: wished, tickets: given });
+}
+
+/**
+ * The draw of a turn; drawn and stored if it was never asked for.
+ *
+ * @param {Transaction} transaction
+ * @param {Record<string, number>} tickets
+ * @param {number} start
+ * @param {number} now
+ * @returns {Promise<Turn>}
+ */
+async function drawTurn(transaction, tickets, start, now) {
+  const stored = await transaction.get(["turn", start]);
+  if (stored !== undefined) return stored;
+  if (!(start > now - KEPT_MS && start <= now)) {
+    throw new StorageError(
+      `the clock asks about ${new Date(start).toISOString()}, and the ledger's time is ` +
+        `${new Date(now).toISOString()}: expected a turn of the last 62 days`,
+    );
+  }
+  const turn = { metric: drawnMetric(tickets), isPaid: false };
+  await transaction.put(["turn", start], turn);
+  return turn;
 }

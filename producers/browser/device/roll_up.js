@@ -19,6 +19,14 @@ import { KEPT_MS, millisecondsOf } from "./ledger.js";
 /** @import { Transaction } from "./database.js" */
 /** @import { Definition } from "../dither.js" */
 
+/**
+ * @typedef {object} Ended A window that is over.
+ * @property {number} start
+ * @property {any} value Undefined without one.
+ * @property {number} epsilon
+ * @property {() => void} [queued] What to call when its report is stored.
+ */
+
 const HOW = ["count", "sum", "last", "largest", "active", "furthest"];
 // a window without values has a result, too: zero, or the first category
 const OF_NOTHING = ["count", "sum", "active", "furthest"];
@@ -154,11 +162,13 @@ export class RollUp {
    */
   async add(value) {
     const given = this.#checked(copied(value));
-    if (!(await this.#isDrawn(this.#inside.clock()))) return;
+    const now = this.#inside.clock();
+    if (!(await this.#isDrawn(now))) return;
     await this.#inside.transact(async (transaction) => {
-      const now = this.#inside.clock();
       const { closed, open } = await this.#course(transaction, now);
-      await this.#join(transaction, afterClosed(closed, this.#opened(open, now)), given);
+      const start = afterClosed(closed, this.#opened(open, now));
+      if (this.#lottery !== null && start !== this.#start(now)) return; // the clock was set back
+      await this.#join(transaction, start, given);
     });
   }
 
@@ -167,7 +177,7 @@ export class RollUp {
    * page starts, and never because something was added.
    *
    * @returns {Promise<number>} How many reports were made.
-   * @throws As for `Device.report`. The window is kept.
+   * @throws As for `Device.report`. The window is kept, unless a lottery has paid for its report.
    */
   async reportEnded() {
     const now = this.#inside.clock();
@@ -179,10 +189,11 @@ export class RollUp {
     if (this.#lottery !== null) {
       await this.#inside.ledger.drawnTurns([this.#start(now), ...due]);
     }
-    for (let done = 0; ; done += 1) {
-      const queued = await this.#inside.transact((all) => this.#reportOne(all, now));
-      if (queued === undefined) return done;
-      queued();
+    for (let done = 0; ; ) {
+      const ended = await this.#inside.transact((all) => this.#claim(all, now));
+      if (ended === undefined) return done;
+      done += Number(ended.queued !== undefined || (await this.#reportPaid(ended)));
+      ended.queued?.();
     }
   }
 
@@ -199,13 +210,14 @@ export class RollUp {
   // -- Windows ------------------------------------------------------------------------------------
 
   /**
-   * Reports the oldest window that is over and has something to report.
+   * Reports the oldest window that is over and has something to report. In a lottery it only pays
+   * for it: a transaction of its own, so nothing that happened decides whether it is paid.
    *
    * @param {Transaction} transaction
    * @param {number} now
-   * @returns {Promise<(() => void) | undefined>} What to call then; undefined if there is none.
+   * @returns {Promise<Ended | undefined>} Undefined if there is none.
    */
-  async #reportOne(transaction, now) {
+  async #claim(transaction, now) {
     const course = await this.#course(transaction, now);
     while (course.due[0] <= now - this.window - course.delay) {
       const [start] = course.due;
@@ -217,22 +229,37 @@ export class RollUp {
       const value = (await transaction.get(this.#key(start))) ?? this.#nothing;
       await transaction.delete(this.#key(start));
       await transaction.put(this.#place, course);
-      if (isLottery && (turn.metric !== name || turn.isPaid)) continue;
+      if (isLottery ? turn.metric !== name || turn.isPaid : value === undefined) continue;
       const epsilon = await this.#allowedEpsilon(transaction);
-      const ledger = isLottery ? this.#inside.ledger.ofTurn(start) : this.#inside.ledger;
-      if (value === undefined && isLottery) {
-        // else whether the next turn can be paid would depend on what happened in this one
-        const level = levelOf(this.#definition, epsilon);
-        await ledger.pay(transaction, name, Number(unitsOf(levels[level])), 0);
-      }
-      if (value === undefined) continue;
-      const options = { ...this.#options, time: start + this.window - 1 };
-      const done = await this.#inside.put(
-        transaction, this.#definition, [value], [epsilon], options, ledger,
-      );
-      return done.queued;
+      if (!isLottery) return this.#report(transaction, { start, value, epsilon });
+      const parts = Number(unitsOf(levels[levelOf(this.#definition, epsilon)]));
+      const reports = value === undefined ? 0 : 1;
+      await this.#inside.ledger.ofTurn(start).pay(transaction, name, parts, reports);
+      return { start, value, epsilon };
     }
     return undefined;
+  }
+
+  /** Reports a window that a lottery has paid for, if it has a value. @param {Ended} ended */
+  async #reportPaid(ended) {
+    if (ended.value === undefined) return false;
+    const { queued } = await this.#inside.transact((all) => this.#report(all, ended, null));
+    queued?.();
+    return true;
+  }
+
+  /**
+   * @param {Transaction} transaction
+   * @param {Ended} ended
+   * @param {null} [ledger] Null: it is paid.
+   * @returns {Promise<Ended>}
+   */
+  async #report(transaction, ended, ledger) {
+    const options = { ...this.#options, time: ended.start + this.window - 1 };
+    const { queued } = await this.#inside.put(
+      transaction, this.#definition, [ended.value], [ended.epsilon], options, ledger,
+    );
+    return { ...ended, queued };
   }
 
   /**
@@ -275,7 +302,7 @@ export class RollUp {
       const start = /** @type {number} */ (key[2]);
       if (start === present || due.includes(start)) continue;
       await transaction.delete(key);
-      if (start >= counted) await this.#join(transaction, present, value); // of another clock
+      if (start >= counted && this.#lottery === null) await this.#join(transaction, present, value); // of another clock
       else if (!isOfNothing) late += 1;
     }
     after.missed += late;

@@ -885,6 +885,32 @@ def test_a_lottery_draws_and_pays_as_in_python(page: Page, site: Site, tmp_path:
     }  # fmt: skip
 
 
+LATE_LOOKS = """
+async (happens) => {
+  const roll = await device.rollUp("late", "last", "1d", 2);
+  if (happens) await roll.add(1);
+  const looks = [];
+  for (const hours of [50, 6, 6, 9]) {
+    now += hours * 3_600_000;
+    looks.push(await roll.reportEnded().then(() => "", (error) => error.name));
+  }
+  return [looks, (await device.ledger.accounts()).get("").everSpent];
+}
+"""
+
+
+def test_a_lottery_in_a_browser_pays_whether_something_happened_or_not(
+    page: Page, site: Site
+) -> None:
+    played = []
+    for happens in (False, True):
+        tickets = {"tickets": {"late": 1}}
+        opened(page, site, database=f"late{happens}", now=START, **LOTTERY | tickets)
+        played.append(page.evaluate(LATE_LOOKS, happens))
+    assert played[0] == played[1]
+    assert played[0][1] == 2, "both turns are paid"
+
+
 def test_a_lottery_in_a_browser_pays_for_nothing_else(page: Page, site: Site) -> None:
     opened(page, site, now=START, **LOTTERY | {"tickets": {"clicks": 1}})
     nothing = "TypeError: this ledger has a lottery, so it pays for nothing but the metric"

@@ -295,6 +295,64 @@ def test_of_other_metrics_nothing_is_stored_and_only_the_drawn_one_is_paid(
     assert {parts for _, parts in person.charges} == {10_000}
 
 
+def test_a_turn_is_paid_whether_something_happened_or_not_also_if_its_report_fails(
+    tmp_path: Path, no_delay: None
+) -> None:
+    charges, paid = [], []
+    for index, happens in enumerate((False, True)):
+        (folder := tmp_path / str(index)).mkdir()
+        person = Person(folder, SeededBits(5), words=SeededBits)
+        for day in range(1, 9):
+            if happens:
+                for name in TICKETS:
+                    person.add(name)
+            person.clock.now = BEGIN + DAY * day
+            for roll in person.rolls.values():
+                wire: Any = roll.reporter
+                wire._transport.is_closed = day % 2
+                with suppress(BudgetSpent, RuntimeError, ValueError):
+                    roll.report_ended()
+        charges.append(person.charges)
+        paid.append([turn for _, turn in sorted(person.turns().items())])
+        assert len({name for name, *_ in person.seen} - {"a"}) == (2 if happens else 0)
+    assert charges[0] == charges[1]
+    assert len(charges[0]) == 8
+    assert paid[0] == paid[1]
+
+
+def test_new_tickets_are_for_turns_that_begin_later_whatever_has_happened(
+    tmp_path: Path, no_delay: None
+) -> None:
+    for happens in (False, True):
+        (folder := tmp_path / str(happens)).mkdir()
+        person = Person(folder, SeededBits(1))
+        person.start({"a": metric("a")}, {"a": 1})
+        for later in ({"b": 1}, {"a": 1}):
+            person.clock.now += DAY
+            if happens:
+                person.add("a")
+            person.start({name: metric(name) for name in later}, later)
+        drawn = [turn.metric for _, turn in sorted(person.turns().items())]
+        assert drawn[1:] == ["a", "b"]
+
+
+def test_no_value_is_stored_in_the_window_of_a_turn_that_drew_another_metric(
+    tmp_path: Path, no_delay: None
+) -> None:
+    """A clock that was ahead, or is set back."""
+    person = Person(tmp_path, SeededBits(1))
+    for after in (1, 0, 3, 1):
+        person.clock.now = BEGIN + DAY * after + 60
+        for name in TICKETS:
+            with suppress(LedgerError):
+                person.add(name)
+        person.look(*TICKETS)
+        turns = person.turns()
+        with transaction(person.ledger.path, write=False) as database:
+            for name, start in database.execute("SELECT name, start_ms FROM gathered"):
+                assert turns[start].metric == name.split()[0]
+
+
 HOURS = st.sampled_from([0, 0.5, 1, 6, 11, 12, 13, 20, 24, 25, 49, -2, -30])
 WHO = st.sets(st.sampled_from(sorted(TICKETS)))
 STEPS = st.tuples(HOURS, WHO, WHO, WHO, st.booleans())
