@@ -44,10 +44,10 @@ class ShareAmong:
 
 
 class _Set(NamedTuple):
-    """A reading of a sum of categories: its canonical text, and the categories."""
+    """A reading of a sum of categories: its canonical text, and a bit for each category."""
 
     text: str
-    members: frozenset[int]
+    members: int
 
 
 def parse_share(text: str, metric: str, indices: dict[str, int]) -> ShareAmong:
@@ -76,15 +76,13 @@ def parse_share(text: str, metric: str, indices: dict[str, int]) -> ShareAmong:
     """
     if text.count("/") + text.count("+") > MAX_PARTS:
         raise ValueError(f"category {shortened(text)} of {metric!r}: expected fewer parts")
-    cuts = [match.span() for match in re.finditer("/", text)]
-    readings = {}
-    for cut in [None, *cuts]:
-        parts = [text] if cut is None else [text[: cut[0]], text[cut[1] :]]
-        of_parts = [_sets(part, indices) for part in parts]
-        for a in of_parts[0]:
-            for b in of_parts[-1] if cut else [_Set("", frozenset(range(len(indices))))]:
-                name = f"{a.text} / {b.text}" if cut else a.text
-                readings[a.members & b.members, b.members] = name
+    everybody = _Set("", (1 << len(indices)) - 1)
+    readings = {(a.members, everybody.members): a.text for a in _sets(text, indices)}
+    for cut in re.finditer("/", text):
+        of_a = _sets(text[: cut.start()], indices)
+        for b in _sets(text[cut.end() :], indices) if of_a else ():
+            for a in of_a:
+                readings[a.members & b.members, b.members] = f"{a.text} / {b.text}"
     problem = f"category {text!r} of {metric!r}"
     if not readings:
         raise ValueError(f"{problem}: {_expected(text, indices)}")
@@ -96,16 +94,23 @@ def parse_share(text: str, metric: str, indices: dict[str, int]) -> ShareAmong:
         raise ValueError(f"{problem}: it is 0 by definition, as no category of A is in B")
     if first == base:
         raise ValueError(f"{problem}: it is 1 by definition, as every category of B is in A")
-    sets = CategorySets(tuple(sorted(first)), tuple(sorted(base - first)), len(indices))
+    sets = CategorySets(_listed(first), _listed(base & ~first), len(indices))
     return ShareAmong(name, sets)
+
+
+def _listed(members: int) -> tuple[int, ...]:
+    """Return the categories of a set, in order."""
+    octets = members.to_bytes(members.bit_length() // 8 + 1, "little")
+    bits = np.unpackbits(np.frombuffer(octets, dtype=np.uint8), bitorder="little")
+    return tuple(np.flatnonzero(bits).tolist())
 
 
 def _sets(text: str, indices: dict[str, int]) -> list[_Set]:
     """Return readings of a sum of categories, at most MAX_READINGS that differ."""
     pieces = text.split("+")
-    readings: list[dict[frozenset[int], str]] = [{frozenset(): ""}]
+    readings: list[dict[int, str]] = [{0: ""}]
     for end in range(1, len(pieces) + 1):
-        extended: dict[frozenset[int], str] = {}
+        extended: dict[int, str] = {}
         for begin in range(end):
             item = _item("+".join(pieces[begin:end]).strip(), indices)
             for members, name in readings[begin].items():
@@ -119,10 +124,10 @@ def _sets(text: str, indices: dict[str, int]) -> list[_Set]:
 def _item(text: str, indices: dict[str, int]) -> Iterator[_Set]:
     """Yield the readings of one name, with or without those after it."""
     if text in indices:
-        yield _Set(text, frozenset([indices[text]]))
+        yield _Set(text, 1 << indices[text])
     name = text.removesuffix(AND_LATER).rstrip()
     if text.endswith(AND_LATER) and name in indices:
-        yield _Set(name + AND_LATER, frozenset(range(indices[name], len(indices))))
+        yield _Set(name + AND_LATER, (1 << len(indices)) - (1 << indices[name]))
 
 
 def _expected(text: str, indices: dict[str, int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -383,6 +384,18 @@ def test_other_mechanisms_answers_and_collections_are_refused() -> None:
     for asked in (np.array([-1]), np.array([metric_of()], dtype=object)):
         with pytest.raises(ValueError, match="expected indices or keys"):
             Question(asked=asked)
+
+
+def test_a_mistaken_or_large_share_is_read_in_little_time() -> None:
+    """Names that are long and alike, and sums of many large sets."""
+    alike = metric_of(categories=[f"{'a' * 60}{index:03}" for index in range(500)])
+    large = metric_of(categories=60_000).domain
+    sums = [f"{first}.. + " + " + ".join(f"{x}.." for x in range(40, 9, -1)) for first in range(5)]
+    start = time.process_time()
+    with pytest.raises(ValueError, match="did you mean 'aaa"):
+        alike.domain.select(["ab" * 40 + "+", "a" * 61 + "/"])
+    large.select(sums[1:])
+    assert time.process_time() - start < 0.4
 
 
 def test_shares_are_compared_by_the_limits_of_each_arm() -> None:
