@@ -386,6 +386,18 @@ def test_other_mechanisms_answers_and_collections_are_refused() -> None:
             Question(asked=asked)
 
 
+def test_subsets_of_many_categories_are_refused_before_they_take_long() -> None:
+    """With what to ask instead, which is answered."""
+    metric = metric_of("subset_selection", categories=400)
+    statistic = statistic_of(metric, *drawn(300, 3, np.full(400, 1 / 400)))
+    for name in ("200.. / 100..", "399 / 20.."):
+        with pytest.raises(ValueError, match=r"at most 63 in A .* 'projective_geometry"):
+            metric.estimate(statistic, categories=[name])
+    other = metric_of("projective_geometry_response", categories=400)
+    statistic = statistic_of(other, *drawn(300, 3, np.full(400, 1 / 400)))
+    assert asked(other, statistic, "200.. / 100..").upper[0] <= 1
+
+
 def test_a_mistaken_or_large_share_is_read_in_little_time() -> None:
     """Names that are long and alike, and sums of many large sets."""
     alike = metric_of(categories=[f"{'a' * 60}{index:03}" for index in range(500)])
