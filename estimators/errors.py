@@ -13,6 +13,8 @@ MOST_LISTED, FEW_LISTED = 40, 10
 """The longest list of known words that is shown in full, and how many of a longer one are shown."""
 MOST_COMPARED = 500
 """Known words that a mistaken one is compared with, so that a mistake costs little time."""
+MOST_PAIRS = 30_000
+"""Pairs of characters of a mistaken word and of known ones: a comparison may go through all."""
 MOST_SHOWN, MOST_LISTED_CHARACTERS = 500, 100
 """Characters of a wrong value in a message, and of each known word."""
 
@@ -145,7 +147,11 @@ def meant(word: str, allowed: Iterable[str]) -> str:
 
 
 def _closest(word: str, names: list[str]) -> list[str]:
-    """Return the nearest of sorted names; of very many, only of those that begin alike."""
-    position = bisect.bisect(names, word)
-    compared = names[max(0, position - MOST_COMPARED // 2) : position + MOST_COMPARED // 2]
+    """Return the nearest of sorted names; of very many or long ones, of those that begin alike."""
+    position, reach = bisect.bisect(names, word), MOST_COMPARED // 2
+    compared = names[max(0, position - reach) : position + reach]
+    pairs = len(word) * sum(map(len, compared))
+    if pairs > MOST_PAIRS:
+        reach = reach * MOST_PAIRS // pairs
+        compared = names[max(0, position - reach) : position + reach]
     return difflib.get_close_matches(word, compared, n=1, cutoff=0.5)

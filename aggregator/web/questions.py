@@ -188,7 +188,8 @@ async def series(service: Service, request: Request) -> Response:
         tag = conditional.etag(meaning, plan.version, query, parameters.format)
         if (not_modified := conditional.not_modified(request, tag)) is not None:
             return not_modified
-        answers = service.historian.read(plan, stop_if_abandoned)
+        with invalid_as_problem():
+            answers = service.historian.read(plan, stop_if_abandoned)
         if parameters.format == "csv":
             return conditional.respond_with_table(answers.to_frame(), tag, f"{name}-series")
         return conditional.respond(answers, tag)

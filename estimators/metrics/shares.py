@@ -44,10 +44,11 @@ class ShareAmong:
 
 
 class _Set(NamedTuple):
-    """A reading of a sum of categories: its canonical text, and the categories."""
+    """A reading of a sum of categories: its text, that with quoted names, a bit for each one."""
 
     text: str
-    members: frozenset[int]
+    quoted: str
+    members: int
 
 
 def parse_share(text: str, metric: str, indices: dict[str, int]) -> ShareAmong:
@@ -76,53 +77,67 @@ def parse_share(text: str, metric: str, indices: dict[str, int]) -> ShareAmong:
     """
     if text.count("/") + text.count("+") > MAX_PARTS:
         raise ValueError(f"category {shortened(text)} of {metric!r}: expected fewer parts")
-    cuts = [match.span() for match in re.finditer("/", text)]
-    readings = {}
-    for cut in [None, *cuts]:
-        parts = [text] if cut is None else [text[: cut[0]], text[cut[1] :]]
-        of_parts = [_sets(part, indices) for part in parts]
-        for a in of_parts[0]:
-            for b in of_parts[-1] if cut else [_Set("", frozenset(range(len(indices))))]:
-                name = f"{a.text} / {b.text}" if cut else a.text
-                readings[a.members & b.members, b.members] = name
+    everybody = _Set("", "", (1 << len(indices)) - 1)
+    readings = {(a.members, everybody.members): a for a in _sets(text, indices)}
+    for cut in re.finditer("/", text):
+        of_a = _sets(text[: cut.start()], indices)
+        for b in _sets(text[cut.end() :], indices) if of_a else ():
+            for a in of_a:
+                first, base = a.members & b.members, b.members
+                texts = f"{a.text} / {b.text}", f"{a.quoted} / {b.quoted}"
+                readings[first, base] = _Set(*texts, first)
     problem = f"category {text!r} of {metric!r}"
     if not readings:
         raise ValueError(f"{problem}: {_expected(text, indices)}")
     if len(readings) > 1:
-        several = " or ".join(map(repr, readings.values()))
+        several = " or ".join(x.quoted for x in [*readings.values()][:MAX_READINGS])
         raise ValueError(f"{problem} has two readings, {several}: expected names that differ")
-    ((first, base), name) = next(iter(readings.items()))
+    ((first, base), reading) = next(iter(readings.items()))
     if not first:
         raise ValueError(f"{problem}: it is 0 by definition, as no category of A is in B")
     if first == base:
         raise ValueError(f"{problem}: it is 1 by definition, as every category of B is in A")
-    sets = CategorySets(tuple(sorted(first)), tuple(sorted(base - first)), len(indices))
-    return ShareAmong(name, sets)
+    sets = CategorySets(_listed(first), _listed(base & ~first), len(indices))
+    return ShareAmong(reading.text, sets)
+
+
+def _listed(members: int) -> tuple[int, ...]:
+    """Return the categories of a set, in order."""
+    octets = members.to_bytes(members.bit_length() // 8 + 1, "little")
+    bits = np.unpackbits(np.frombuffer(octets, dtype=np.uint8), bitorder="little")
+    return tuple(np.flatnonzero(bits).tolist())
 
 
 def _sets(text: str, indices: dict[str, int]) -> list[_Set]:
     """Return readings of a sum of categories, at most MAX_READINGS that differ."""
     pieces = text.split("+")
-    readings: list[dict[frozenset[int], str]] = [{frozenset(): ""}]
+    readings: list[dict[int, _Set]] = [{0: _Set("", "", 0)}]
     for end in range(1, len(pieces) + 1):
-        extended: dict[frozenset[int], str] = {}
+        extended: dict[int, _Set] = {}
         for begin in range(end):
-            item = _item("+".join(pieces[begin:end]).strip(), indices)
-            for members, name in readings[begin].items():
+            item = [*_item("+".join(pieces[begin:end]).strip(), indices)]
+            for before in readings[begin].values():
                 for addition in item if len(extended) < MAX_READINGS else ():
-                    joined = f"{name} + {addition.text}" if name else addition.text
-                    extended.setdefault(members | addition.members, joined)
+                    joined = addition
+                    if before.members:
+                        joined = _Set(
+                            f"{before.text} + {addition.text}",
+                            f"{before.quoted} + {addition.quoted}",
+                            before.members | addition.members,
+                        )
+                    extended.setdefault(joined.members, joined)
         readings.append(extended)
-    return [_Set(name, members) for members, name in readings[-1].items()]
+    return [*readings[-1].values()]
 
 
 def _item(text: str, indices: dict[str, int]) -> Iterator[_Set]:
     """Yield the readings of one name, with or without those after it."""
     if text in indices:
-        yield _Set(text, frozenset([indices[text]]))
+        yield _Set(text, repr(text), 1 << indices[text])
     name = text.removesuffix(AND_LATER).rstrip()
     if text.endswith(AND_LATER) and name in indices:
-        yield _Set(name + AND_LATER, frozenset(range(indices[name], len(indices))))
+        members = (1 << len(indices)) - (1 << indices[name])
+        yield _Set(name + AND_LATER, repr(name) + AND_LATER, members)
 
 
 def _expected(text: str, indices: dict[str, int]) -> str:

@@ -28,8 +28,8 @@ def simulated_estimate(
 ) -> Estimate:
     """Return the estimate of so many simulated reports of values like these.
 
-    The widths of its bounds are those to expect. Values are repeated or left out evenly. A million
-    reports take about a second.
+    The widths of its bounds are those to expect. Values are repeated or left out evenly, whatever
+    their order: a cycle in a file misleads nobody. A million reports take about a second.
 
     Parameters
     ----------
@@ -52,7 +52,8 @@ def simulated_estimate(
     >>> bool(few.upper - few.lower > 8 * (many.upper - many.lower)), few.reports, many.reports
     (True, 1000, 100000)
     """
-    rows, statistic = np.asarray(values), metric.zero()
+    rows = np.random.default_rng(seed).permutation(np.asarray(values))
+    statistic = metric.zero()
     shares = np.ones(len(metric.levels)) if level_shares is None else np.asarray(level_shares)
     level_ends, bits = np.cumsum(shares) / np.sum(shares), SeededBits(seed)
     for start in range(0, reports, REPORTS_AT_A_TIME):

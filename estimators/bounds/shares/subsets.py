@@ -11,8 +11,11 @@ import numpy as np
 
 from estimators.estimate import Floats
 
-MOST_SUPPORTS = 2**20
-"""Pairs of supports of a report: beyond, the law of a report would take seconds."""
+MOST_SUPPORTS, MOST_OF_ONE = 2**12, 2**7
+"""Pairs of supports of a report, and supports of A or the rest of B where both are asked.
+
+With more, a share of five levels may take more than 0.3 s.
+"""
 NEWTON_STEPS = 3
 """Of the exponents: what is left is added to the price, so that a factor stays fair."""
 
@@ -77,8 +80,13 @@ def support_chances(kinds: SubsetKinds) -> Floats:
     groups = [first, 0 if covers_all else second, 0]
     groups[2] = kinds.categories - sum(groups)
     shape = [min(kinds.size, count) + 1 for count in groups[:2]]
-    if math.prod(shape) > MOST_SUPPORTS:
-        raise ValueError(f"sets of {first} and {second} categories: expected smaller ones")
+    if math.prod(shape) > MOST_SUPPORTS or (max(shape) > MOST_OF_ONE and not covers_all):
+        most = math.isqrt(MOST_SUPPORTS) - 1
+        raise ValueError(
+            f"the share of {first} categories among {first + second} of {kinds.categories}, by "
+            f"subset_selection: expected fewer, at most {most} in A and {most} others in B, or a "
+            "metric with mechanism = 'projective_geometry_response'"
+        )
     rows = []
     for user_type in filter(groups.__getitem__, range(3)):
         left = [count - (index == user_type) for index, count in enumerate(groups)]

@@ -123,6 +123,15 @@ def test_the_widths_of_all_and_of_each_slice_are_those_of_the_metric(tmp_path: P
     assert "--above" in rows[-1][0]
 
 
+@pytest.mark.parametrize("every", [2, 3])
+def test_a_cycle_of_rows_does_not_mislead(every: int) -> None:
+    """Every m-th row alone would say that all, or none, of them are 1."""
+    late = LocalMetric.require(define(name="late", kind="mean", range=(0, 1), levels=[8]))
+    values = np.resize([0.0, *[1.0] * (every - 1)], 4_000 * every)
+    found = simulated_estimate(late, values, 4_000)
+    assert found.lower < 1 - 1 / every < found.upper
+
+
 def test_expected_widths_are_those_of_reports(tmp_path: Path) -> None:
     """Of a mean, of a category and of a string, with the shares of levels that are given."""
     values = np.resize([0.0, 1.0, 1.0, 1.0], 60_000)

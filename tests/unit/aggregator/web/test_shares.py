@@ -76,3 +76,7 @@ def test_a_share_is_answered_by_every_interface(store: Store, tmp_path: Path) ->
     assert (
         "expected NAME.." in client.problem(400, f"{PATH}/estimate?category=paid/>=visit")["detail"]
     )
+    unproved = f"category={SHARE}&step=1h&weights=uniform"
+    for query in (unproved, f"{unproved}&by=version"):
+        problem = client.problem(400, f"{PATH}/series?{query}")
+        assert "expected other weights" in problem["detail"]
