@@ -224,8 +224,8 @@ class Plan:
     split_levels : dict of str to float
         The levels of that split.
     needed : float
-        The number of devices that the lottery needs for all wishes; `devices` unless each metric
-        has one.
+        The number of devices that suffices for all wishes, with whole tickets; about `devices`
+        unless each metric has one.
     needed_split : float
         The number that the best split needs for the same widths.
     """
@@ -275,7 +275,14 @@ def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
 
     times = _root(lambda times: sum(shares(times).values()), devices)
     goal = times if any(wish.within is None for wish in wishes) else 1.0
+    best = shares(goal)
+    needed = sum(best.values())
     tickets = small_tickets(shares(times))
+    if goal == 1 and math.isfinite(needed):
+        enough = small_tickets(best)
+        count = sum(enough.values())
+        needed = float(math.ceil(max(best[name] * count / enough[name] for name in best)))
+        tickets = enough if devices >= needed else tickets
     total = sum(tickets.values())
     reports = {
         wish.metric.name: devices * tickets[wish.metric.name] / total * wish.happens
@@ -286,12 +293,9 @@ def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
 
     def widths(epsilons: Mapping[str, float], counts: Mapping[str, float]) -> dict[str, float]:
         return {
-            wish.metric.name: half_width(
-                wish.metric, epsilons[wish.metric.name], counts[wish.metric.name]
-            )
-            if counts[wish.metric.name] >= 1
-            else math.inf
+            name: wish.width(epsilons[name], counts[name])
             for wish in wishes
+            for name in (wish.metric.name,)
         }
 
     everybody = {wish.metric.name: devices * wish.happens for wish in wishes}
@@ -302,7 +306,7 @@ def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
         split=widths(split_levels, everybody),
         first_come=widths(levels, first),
         split_levels=split_levels,
-        needed=sum(shares(goal).values()),
+        needed=needed,
         needed_split=_needed_split(wishes, budget, goal),
     )
 

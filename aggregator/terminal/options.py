@@ -31,6 +31,17 @@ FLAG_SETTINGS = {"kafka": "kafka.bootstrap.servers", "redis": "redis.url", "metr
 """Settings that have an option of their own."""
 
 
+class NumberRange(click.FloatRange):
+    """A range of numbers, which nan and inf are not in."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Return the number, or fail with it and the range."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{number} is not in the range {self._describe_range()}.", param, ctx)
+        return number
+
+
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for settings to a command and hand it the settings in force."""
 

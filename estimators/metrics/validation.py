@@ -17,6 +17,7 @@ from estimators.limits import MOST_LEVELS
 from estimators.mechanisms import Mechanism
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,63}")
+LARGEST_LEVEL = 64
 LEVEL_DIGITS = 4
 LONGEST_DURATION = "2922000d"
 """Today's time plus this duration still fits into Redis and int64."""
@@ -35,8 +36,8 @@ def check_levels(levels: Sequence[float]) -> None:
     if not 1 <= len(levels) <= MOST_LEVELS:
         raise ValueError(f"1 to {MOST_LEVELS} epsilons")
     for epsilon in levels:
-        if not 0 < epsilon <= 64:
-            raise ValueError(f"epsilons above 0 and at most 64, found {epsilon}")
+        if not 0 < epsilon <= LARGEST_LEVEL:
+            raise ValueError(f"epsilons above 0 and at most {LARGEST_LEVEL}, found {epsilon}")
         if round(epsilon, LEVEL_DIGITS) != epsilon:
             raise ValueError(f"at most {LEVEL_DIGITS} decimal digits, found {epsilon}")
     if any(a >= b for a, b in pairwise(levels)):

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+from estimators.metrics.validation import LARGEST_LEVEL
 from estimators.shuffling.blankets import blanket_divergence
 from estimators.shuffling.set_laws import SetLaw
 from estimators.shuffling.signs import are_signs_private, other_ones, sign_divergence
@@ -75,7 +76,8 @@ def largest_level(
     """Return the largest level whose shuffled reports are (epsilon, delta)-private.
 
     Levels are tried from above, in steps of 0.05, because a lower level may be less private than a
-    higher one where a mechanism changes its shape. The result is at least `epsilon`.
+    higher one where a mechanism changes its shape. The result is at least `epsilon`, rounded down
+    to the 4 decimals of a level, and at most the largest level; 0: there is none.
 
     Parameters
     ----------
@@ -98,7 +100,8 @@ def largest_level(
         if laws is not None and is_private(laws, reports, epsilon, delta):
             return level
         level -= LEVEL_STEP
-    return Fraction(math.floor(epsilon * 10_000), 10_000)
+    units = math.floor(Fraction(str(epsilon)) * 10_000)
+    return min(Fraction(LARGEST_LEVEL), Fraction(units, 10_000))
 
 
 def is_private(laws: Sequence[SetLaw], reports: int, epsilon: float, delta: float) -> bool:

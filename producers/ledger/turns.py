@@ -30,6 +30,7 @@ LONGEST_TURN_MS = 31 * DAY_MS
 MOST_TICKETS = 2**24
 """Up to this number, a draw takes 32 bits of a word (`estimators.exact.sampling.uniform_below`)."""
 SETTING = "turn_ms"
+_AS_IN = ', as in tickets={"late": 5, "country": 31}'
 
 _CREATE_TABLES = (
     "CREATE TABLE IF NOT EXISTS tickets (metric TEXT PRIMARY KEY, tickets INTEGER NOT NULL) "
@@ -77,15 +78,16 @@ def check_tickets(tickets: Mapping[str, int]) -> dict[str, int]:
     ValueError
         If a name or a number cannot be used.
     """
+    if not isinstance(tickets, Mapping):
+        raise ValueError(f"tickets = {tickets!r}: expected a mapping{_AS_IN}")
     for metric, count in tickets.items():
-        if NAME_PATTERN.fullmatch(metric) is None:
+        if not isinstance(metric, str) or NAME_PATTERN.fullmatch(metric) is None:
             raise ValueError(f"tickets of {metric!r}: expected the name of a metric")
         if type(count) is not int or count < 1:
             raise ValueError(f"tickets of {metric!r} = {count!r}: expected a whole number above 0")
     if not 0 < sum(tickets.values()) <= MOST_TICKETS:
         raise ValueError(
-            f"{sum(tickets.values())} tickets: expected 1 to {MOST_TICKETS} in all, as in "
-            'tickets={"late": 5, "country": 31}'
+            f"{sum(tickets.values())} tickets: expected 1 to {MOST_TICKETS} in all{_AS_IN}"
         )
     return dict(sorted(tickets.items()))
 
@@ -108,6 +110,8 @@ def store_lottery(
     ValueError
         If the ledger cannot have them.
     """
+    if not isinstance(turn, str | None):
+        raise ValueError(f"turn = {turn!r}: expected a duration, as in turn='1d'")
     stored = read_lottery(database)
     turn_ms = None if turn is None else above_zero("turn", turn)
     if stored is None and (turn_ms is None or tickets is None):

@@ -14,33 +14,42 @@ import click
 from aggregator.config.settings import Settings
 from aggregator.reading.frames.frame import Frame
 from aggregator.terminal.format import table
-from aggregator.terminal.options import chosen_metrics, metric_argument, settings_options
+from aggregator.terminal.options import (
+    NumberRange,
+    chosen_metrics,
+    metric_argument,
+    settings_options,
+)
 from aggregator.terminal.output import Output, output_options
 from estimators import Metric, SearchMetric, rounding
+from estimators.metrics.validation import LARGEST_LEVEL
 from estimators.rounding import loss
 from estimators.shuffling.crowds import largest_level, shuffled_epsilon
 from estimators.shuffling.set_laws import SetLaw
+
+LARGEST_CROWD = 10**9
+"""The largest table of binomial chances is then 200 MB, and its bound takes seconds."""
 
 
 @click.command()
 @metric_argument(required=False)
 @click.option(
     "--shuffled",
-    type=click.IntRange(1),
+    type=click.IntRange(1, LARGEST_CROWD),
     metavar="REPORTS",
     help="Also show the epsilon that a crowd of this many reports of a level would keep if a relay "
     "shuffled it. Dither has no relay.",
 )
 @click.option(
     "--delta",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=NumberRange(0, 1, min_open=True),
     default=1e-6,
     show_default=True,
     help="With --shuffled: the delta of (epsilon, delta)-differential privacy.",
 )
 @click.option(
     "--central",
-    type=click.FloatRange(0, min_open=True),
+    type=NumberRange(0, min_open=True),
     metavar="EPSILON",
     help="With --shuffled: also show the largest level that keeps this epsilon in the crowd.",
 )
@@ -173,10 +182,19 @@ def _as_text(rows: list[dict[str, Any]], crowd: _Crowd | None) -> str:
     for row in rows:
         verdict = "holds" if row["private"] else "FAILS"
         cell = [row["metric"], row["mechanism"], f"{row['epsilon']:g}", _exact_loss(row), verdict]
-        numbers = (row[name] for name in columns)
-        cell += ["not applicable" if number is None else loss(number) for number in numbers]
+        cell += [_in_words(name, row[name]) for name in columns]
         cells.append(tuple(cell))
     return table((*head, *columns.values()), cells) + ("" if crowd is None else crowd.text)
+
+
+def _in_words(name: str, number: float | None) -> str:
+    if number is None:
+        return "not applicable"
+    if name != "largest_level":
+        return loss(number)
+    if number == LARGEST_LEVEL:
+        return f"{LARGEST_LEVEL}, the largest level"
+    return f"{number:g}" if number else "none"
 
 
 def _exact_loss(row: dict[str, Any]) -> str:

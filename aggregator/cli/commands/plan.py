@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,10 +13,12 @@ import click
 from aggregator.config.settings import Settings
 from aggregator.reading.frames.frame import Frame
 from aggregator.terminal.format import table
-from aggregator.terminal.options import defined_metrics, settings_options
+from aggregator.terminal.options import NumberRange, defined_metrics, settings_options
 from aggregator.terminal.output import Output, output_options
 from estimators import LocalMetric, Metric
+from estimators.durations import milliseconds
 from estimators.errors import meant
+from estimators.metrics.validation import LARGEST_LEVEL, LEVEL_DIGITS
 
 if TYPE_CHECKING:
     from estimators.planning import Plan, Wish
@@ -24,6 +27,10 @@ ALIKE = 1.05
 """A ratio of numbers of devices that is no difference."""
 ALTERNATIVES = 3
 """Metrics that are named as the most expensive."""
+MOST_DEVICES = 10**12
+FINEST = 1e-9
+"""The smallest share of devices, and wish in parts of the range."""
+TURN = "1d"
 
 
 class Assignment(click.ParamType[tuple[str, float | None]]):
@@ -48,11 +55,14 @@ class Assignment(click.ParamType[tuple[str, float | None]]):
 @click.command()
 @click.argument("wanted", nargs=-1, type=Assignment(), metavar="[METRIC[=WITHIN]]...")
 @click.option(
-    "--devices", type=click.IntRange(1), required=True, help="How many devices report in a turn."
+    "--devices",
+    type=click.IntRange(1, MOST_DEVICES),
+    required=True,
+    help="How many devices report in a turn.",
 )
 @click.option(
     "--budget",
-    type=click.FloatRange(0, min_open=True),
+    type=NumberRange(0, LARGEST_LEVEL, min_open=True),
     help="The epsilon that a person gives away in a turn, such as a day, for all these metrics.",
 )
 @click.option(
@@ -69,7 +79,7 @@ def plan(
     wanted: Sequence[tuple[str, float | None]],
     devices: int,
     budget: float | None,
-    happens: Sequence[tuple[str, float]],
+    happens: Sequence[tuple[str, float | None]],
     output: Output,
 ) -> None:
     """Show how wide bounds will be before anything ships, and the best use of a budget.
@@ -101,6 +111,12 @@ def plan(
                 "ledger of its own, and is left out (without --budget it is shown)",
                 err=True,
             )
+    _check_budget(drawn, budget)
+    for wish in drawn:
+        for reason in _refusals(wish.metric):
+            click.echo(
+                f"{wish.metric.name}: no RollUp of a turn of {TURN} takes it: {reason}", err=True
+            )
     from estimators.planning import make_plan
 
     best = make_plan(drawn, devices, budget)
@@ -116,7 +132,7 @@ def plan(
 def _wishes(
     defined: Mapping[str, Metric],
     wanted: Sequence[tuple[str, float | None]],
-    happens: Mapping[str, float],
+    happens: Mapping[str, float | None],
 ) -> list[Wish]:
     from estimators.planning import Wish
 
@@ -124,12 +140,45 @@ def _wishes(
     for name in (*asked, *happens):
         if name not in defined:
             raise click.UsageError(f"no metric {name!r}: {meant(name, defined)}")
+    shares = dict.fromkeys(asked, 1.0)
     for name, share in happens.items():
-        if name not in asked or not share <= 1:
+        if share is None or name not in asked or not FINEST <= share <= 1:
+            given = name if share is None else f"{name}={share:g}"
             raise click.UsageError(
-                f"--happens {name}={share:g}: expected a planned metric, and a share of at most 1"
+                f"--happens {given}: expected a planned metric, and a share of at most 1 and at "
+                f"least {FINEST:g}, as in {name}=0.5"
             )
-    return [Wish(defined[name], within, happens.get(name, 1.0)) for name, within in asked.items()]
+        shares[name] = share
+    wishes = [Wish(defined[name], within, shares[name]) for name, within in asked.items()]
+    for wish in wishes:
+        whole = dataclasses.replace(wish, within=None).scale
+        if wish.scale < FINEST * whole:
+            raise click.UsageError(
+                f"{wish.metric.name}={wish.within:g}: expected at least {FINEST * whole:g}, a "
+                "billionth of its range"
+            )
+    return wishes
+
+
+def _check_budget(wishes: Sequence[Wish], budget: float) -> None:
+    if round(budget, LEVEL_DIGITS) != budget:
+        raise click.UsageError(
+            f"--budget {budget}: expected at most {LEVEL_DIGITS} decimal digits, as in a ledger"
+        )
+    for wish in wishes:
+        if wish.level_for(budget) is None:
+            raise click.UsageError(
+                f"--budget {budget:g}: the lowest level of {wish.metric.name!r} is "
+                f"{min(wish.metric.levels):g}; expected a budget of at least that"
+            )
+
+
+def _refusals(metric: Metric) -> Iterator[str]:
+    """Yield why a roll-up of a turn refuses a metric, and what to change."""
+    if not metric.lateness_ms:
+        yield 'its definition needs a lateness, as in lateness = "1d"'
+    if milliseconds(TURN) % metric.pane_ms:
+        yield f'the turn is no multiple of its pane, {metric.pane}; take one such as pane = "1h"'
 
 
 def _can_be_drawn(metric: Metric) -> bool:
@@ -227,7 +276,7 @@ def _as_text(
         "",
         *_verdict(wishes, best, devices, budget),
         "",
-        f'Ledger("daily.ledger", budget={budget:g}, period="20h", turn="1d", '
+        f'Ledger("daily.ledger", budget={budget:g}, period="20h", turn="{TURN}", '
         f"tickets={json.dumps(best.tickets)})",
     ]
     return "\n".join(lines)
@@ -238,8 +287,10 @@ def _verdict(wishes: Sequence[Wish], best: Plan, devices: int, budget: float) ->
     lines = []
     if all(wish.within is not None for wish in wishes):
         lines += _met_or_missed(wishes, best, devices)
-    gain = best.needed_split / best.needed if math.isfinite(best.needed) else math.inf
-    if gain > ALIKE:
+    gain = best.needed_split / best.needed
+    if math.isnan(gain):
+        pass  # no number of devices is enough for either
+    elif gain > ALIKE:
         fewer = f"{gain:.1f} times fewer" if math.isfinite(gain) else "far fewer"
         lines.append(f"The lottery needs {fewer} devices than the best split.")
     elif gain >= 1 / ALIKE:
@@ -265,7 +316,7 @@ def _verdict(wishes: Sequence[Wish], best: Plan, devices: int, budget: float) ->
 
 
 def _met_or_missed(wishes: Sequence[Wish], best: Plan, devices: int) -> list[str]:
-    if all(best.lottery[wish.metric.name] <= 1.005 * wish.scale for wish in wishes):
+    if best.needed <= devices:
         spare = f"; {best.needed:,.0f} devices would do" if best.needed < devices else ""
         return [f"Within all wishes: yes{spare}."]
     total = sum(best.tickets.values())

@@ -544,6 +544,10 @@ def test_what_a_lottery_cannot_have_is_refused(tmp_path: Path) -> None:
         ("expected a whole number above 0", lambda: opened("four", tickets={"a": 0})),
         ("expected a whole number above 0", lambda: opened("four", tickets={"a": 0.5})),
         ("expected the name of a metric", lambda: opened("four", tickets={"A": 1})),
+        (r"tickets = \[\]: expected a mapping", lambda: opened("four", tickets=[])),
+        ("tickets = 'abc': expected a mapping", lambda: opened("four", tickets="abc")),
+        ("tickets of 1: expected the name", lambda: opened("four", tickets={1: 1})),
+        ("turn = 5: expected a duration", lambda: opened("four", turn=5)),
         ("0 tickets: expected 1 to", lambda: opened("four", tickets={})),
         ("has turns of 86400000 ms", lambda: opened("five") and opened("five", turn="2d")),
     ]

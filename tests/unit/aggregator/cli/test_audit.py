@@ -13,6 +13,7 @@ from aggregator.cli.main import cli
 from estimators.mechanisms.laplace import Laplace
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.shuffling.crowds import shuffled_epsilon
+from tests.support.rows import row
 
 METRICS = """
 [metrics]
@@ -94,6 +95,29 @@ def test_a_crowd_has_a_second_promise_and_a_largest_level() -> None:
     refused = audit("--central", "1")
     assert refused.exit_code == 2
     assert "--shuffled REPORTS" in refused.stderr
+
+
+def test_numbers_that_no_crowd_can_have_are_refused_and_levels_are_levels() -> None:
+    sent = ("--shuffled", "10000")
+    for words, said in (
+        ((*sent, "--delta", "nan"), "nan is not in the range 0<x<=1."),
+        ((*sent, "--central", "nan"), "nan is not in the range x>0"),
+        ((*sent, "--central", "inf"), "inf is not in the range x>0"),
+        (("--shuffled", "1000000001"), "is not in the range 1<=x<=1000000000"),
+    ):
+        with row(*words):
+            refused = audit(*words)
+            assert refused.exit_code == 2
+            assert said in refused.stderr
+    for central, text, number in (
+        ("1e-5", "  none", 0),
+        ("20.0003", "  20.0003", 20.0003),
+        ("100", "  64, the largest level", 64),
+    ):
+        with row(central):
+            assert text in audit("late", *sent, "--central", central).stdout
+            told = json.loads(audit("late", *sent, "--central", central, "--json").stdout)
+            assert [one["largest_level"] for one in told["certificates"]] == [number] * 2
 
 
 def test_what_is_collected_in_trust_or_is_not_there_has_no_certificate() -> None:

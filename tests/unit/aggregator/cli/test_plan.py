@@ -18,18 +18,21 @@ kind = "mean"
 mechanism = "randomized_response"
 range = [0, 1]
 levels = [0.5, 1]
+lateness = "1d"
 
 [metrics.minutes]
 kind = "mean"
 mechanism = "auto"
 range = [0, 100]
 levels = [1]
+lateness = "1d"
 
 [metrics.country]
 kind = "frequency"
 mechanism = "auto"
 categories = 20
 levels = [0.5]
+lateness = "1d"
 
 [metrics.age]
 kind = "maximum"
@@ -83,15 +86,42 @@ def test_what_cannot_be_planned_is_an_error_that_says_so(run: Any) -> None:
         (("lat=0.1",), "no metric 'lat'"),
         (("late=0",), "expected a number above 0, as in late=0.02"),
         (("late=x",), "expected a number above 0"),
+        (("late=1e-300",), "late=1e-300: expected at least 1e-09"),
         (("late", "--happens", "minutes=0.5"), "expected a planned metric"),
         (("late", "--happens", "late=2"), "a share of at most 1"),
+        (("late", "--happens", "late=1e-300"), "at least 1e-09"),
+        (("late", "--happens", "late"), "--happens late: expected a planned metric, and a share"),
         (("age",), "no metric that a lottery can draw"),
+        (("late", "--budget", "0.3"), "the lowest level of 'late' is 0.5"),
+        (("late", "--budget", "0.55555"), "0.55555: expected at most 4 decimal digits"),
+        (("late", "--budget", "nan"), "nan is not in the range 0<x<=64"),
+        (("late", "--budget", "inf"), "inf is not in the range 0<x<=64"),
+        (("late", "--budget", "65"), "is not in the range 0<x<=64"),
+        (("late", "--devices", "1000000000001"), "is not in the range 1<=x<=1000000000000"),
     ]
     for words, message in cases:
         with row(*words):
             found = run("--devices", "100", "--budget", "1", *words)
             assert found.exit_code == 2
-            assert message in found.output
-    assert "the lowest level of 'late' is 0.5" in str(
-        run("--devices", "100", "--budget", "0.1", "late").exception
-    )
+            assert message in " ".join(found.output.split())
+
+
+def test_the_number_of_devices_that_would_do_does(run: Any) -> None:
+    asked = ("--budget", "1", "late=0.02", "minutes=1.7", "country=0.031")
+    needed = json.loads(run("--devices", "9000000", *asked, "--json").stdout)["needed"]
+    for devices, said in (
+        (needed, "wishes: yes."),
+        (needed + 1, f"wishes: yes; {needed:,.0f} devices would do."),
+        (needed - 1, f"wishes: no. {needed:,.0f} devices are needed, 1 are missing."),
+    ):
+        with row(devices):
+            assert said in run("--devices", f"{devices:.0f}", *asked).output
+
+
+def test_a_metric_that_no_roll_up_of_the_turn_takes_is_named(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    path.write_text(path.read_text().replace('lateness = "1d"', 'pane = "7d"', 1))
+    told = run("--devices", "1000", "--budget", "1", "late", "minutes").stderr
+    assert "late: no RollUp of a turn of 1d takes it: its definition needs a lateness" in told
+    assert "late: no RollUp of a turn of 1d takes it: the turn is no multiple of its pane" in told
+    assert "minutes" not in told
