@@ -7,6 +7,9 @@ error names the key. The browser's module has the same numbers (``LIMITS`` in
 
 MOST_LEVELS = 255
 """Epsilons on offer: a report names its level in a byte."""
+LARGEST_LEVEL = 64
+LEVEL_DIGITS = 4
+"""Decimals of an epsilon."""
 MOST_CATEGORIES = 2**20
 MOST_COORDINATES = 2**14
 MOST_BINS = 4096

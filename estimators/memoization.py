@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import uniform_below
 from estimators.exact.thresholds import WORD
+from estimators.limits import LEVEL_DIGITS
 from estimators.mechanisms.mechanism import Mechanism, Reports
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.shared.signs import FlippedSigns
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
-from estimators.metrics.validation import LEVEL_DIGITS
 
 
 @dataclasses.dataclass(frozen=True)

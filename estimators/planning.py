@@ -28,7 +28,7 @@ SAMPLE_REPORTS = 20_000
 """Synthetic reports; more reports have a multiple of their sums."""
 MOST_DEVICES = 200_000
 """Synthetic reports of a distribution, and devices of a search, which no multiple stands for."""
-STRINGS = 10
+MAX_STRINGS = 10
 """Strings that a tenth of the synthetic devices hold each."""
 MOST_REPORTS = 1e12
 STEPS_A_DECADE = 2
@@ -45,7 +45,9 @@ def synthetic_values(metric: Metric, count: int) -> NDArray[Any]:
         high, low = domain.opposite
         values: NDArray[Any] = generator.uniform(low, high, count)
     elif metric.categories == OPEN_VOCABULARY:
-        values = np.array(strings_of(metric), dtype=object)[generator.integers(STRINGS, size=count)]
+        values = np.array(strings_of(metric), dtype=object)[
+            generator.integers(MAX_STRINGS, size=count)
+        ]
     elif metric.dimension is not None:
         values = generator.uniform(-1, 1, (count, metric.dimension))
     elif metric.category_names:
@@ -57,7 +59,7 @@ def synthetic_values(metric: Metric, count: int) -> NDArray[Any]:
 
 def strings_of(metric: Metric) -> list[str]:
     """Return the strings that synthetic devices hold: those on watch, or invented ones."""
-    return [*metric.labels, *(f"word {number}" for number in range(STRINGS))][:STRINGS]
+    return [*metric.labels, *(f"word {number}" for number in range(MAX_STRINGS))][:MAX_STRINGS]
 
 
 def half_width(
@@ -122,9 +124,9 @@ def _searched(metric: SearchMetric, devices: int) -> Estimate:
     search, progress, bits = metric.search, Progress(()), SeededBits(devices)
     values = synthetic_values(metric, devices)
     is_split = metric.split == "users"
-    own = search.own_round(devices, bits) if is_split else np.zeros(devices)
+    own_rounds = search.own_round(devices, bits) if is_split else np.zeros(devices)
     while not search.finished(progress):
-        asked = values[own == len(progress.decisions)] if is_split else values
+        asked = values[own_rounds == len(progress.decisions)] if is_split else values
         level, statistic = np.zeros(asked.size, dtype=np.uint8), search.zero()
         threshold = search.threshold(progress)
         search.accumulate(statistic, level, search.answer(asked, level, threshold, bits))
@@ -386,16 +388,16 @@ def first_come_reports(
     """
     spent, reports = {0.0: 1.0}, {}
     for wish in wishes:
-        name, after = wish.metric.name, dict[float, float]()
+        name, chances = wish.metric.name, dict[float, float]()
         level, fitting = levels[name], 0.0
         for before, chance in spent.items():
             fits = before + level <= budget + FINEST_LEVEL / 2
             fitting += chance * fits
             paid = chance * wish.happens * fits
-            after[before] = after.get(before, 0.0) + chance - paid
-            then = round(before + level, 4)
-            after[then] = after.get(then, 0.0) + paid
-        reports[name], spent = devices * wish.happens * fitting, after
+            chances[before] = chances.get(before, 0.0) + chance - paid
+            total = round(before + level, 4)
+            chances[total] = chances.get(total, 0.0) + paid
+        reports[name], spent = devices * wish.happens * fitting, chances
     return reports
 
 

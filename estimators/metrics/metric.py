@@ -18,14 +18,13 @@ from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, shortened
 from estimators.estimate import Counts
 from estimators.exact.randomness import Bits, SystemBits
-from estimators.limits import LARGEST_REPORT
+from estimators.limits import LARGEST_REPORT, LEVEL_DIGITS
 from estimators.mechanisms import Mechanism
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.metrics.attributes import Slicing
 from estimators.metrics.domains import Domain, refuse_misread
 from estimators.metrics.kinds import Way, kind_named
 from estimators.metrics.validation import (
-    LEVEL_DIGITS,
     check_duration,
     check_lateness,
     check_levels,

@@ -13,12 +13,10 @@ import msgspec
 
 from estimators.durations import milliseconds
 from estimators.errors import meant, readable
-from estimators.limits import MOST_LEVELS
+from estimators.limits import LARGEST_LEVEL, LEVEL_DIGITS, MOST_LEVELS
 from estimators.mechanisms import Mechanism
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,63}")
-LARGEST_LEVEL = 64
-LEVEL_DIGITS = 4
 LONGEST_DURATION = "2922000d"
 """Today's time plus this duration still fits into Redis and int64."""
 _IMPLICIT_PARAMETERS = ("self", "epsilons")

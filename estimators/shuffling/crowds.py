@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from estimators.metrics.validation import LARGEST_LEVEL
+from estimators.limits import LARGEST_LEVEL
 from estimators.shuffling.blankets import blanket_divergence
 from estimators.shuffling.set_laws import SetLaw
 from estimators.shuffling.signs import are_signs_private, other_ones, sign_divergence

@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
-from estimators.metrics.validation import LEVEL_DIGITS
+from estimators.limits import LEVEL_DIGITS
 
 PARTS_PER_EPSILON = 10**LEVEL_DIGITS
 """Epsilon is counted in whole ten-thousandths, as finely as levels can be written."""

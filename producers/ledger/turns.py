@@ -29,7 +29,7 @@ KEPT_MS = 62 * DAY_MS
 LONGEST_TURN_MS = 31 * DAY_MS
 MOST_TICKETS = 2**24
 """Up to this number, a draw takes 32 bits of a word (`estimators.exact.sampling.uniform_below`)."""
-SETTING = "turn_ms"
+TURN_SETTING = "turn_ms"
 _AS_IN = ', as in tickets={"late": 5, "country": 31}'
 
 _CREATE_TABLES = (
@@ -131,7 +131,7 @@ def store_lottery(
             raise ValueError("this ledger repeats answers: expected another file for a lottery")
         for schema in _CREATE_TABLES:
             database.execute(schema)
-        database.execute("INSERT INTO settings VALUES (?, ?)", (SETTING, turn_ms))
+        database.execute("INSERT INTO settings VALUES (?, ?)", (TURN_SETTING, turn_ms))
     if tickets is not None:
         rows = check_tickets(tickets).items()
         database.execute("DELETE FROM tickets")
@@ -143,7 +143,7 @@ def read_lottery(database: sqlite3.Connection) -> Lottery | None:
     if not has_table(database, "tickets"):
         return None
     (turn_ms,) = database.execute(
-        "SELECT value FROM settings WHERE name = ?", (SETTING,)
+        "SELECT value FROM settings WHERE name = ?", (TURN_SETTING,)
     ).fetchone()
     rows = database.execute("SELECT metric, tickets FROM tickets ORDER BY metric")
     return Lottery(turn_ms, dict(rows.fetchall()))

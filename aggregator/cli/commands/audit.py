@@ -22,7 +22,7 @@ from aggregator.terminal.options import (
 )
 from aggregator.terminal.output import Output, output_options
 from estimators import Metric, SearchMetric, rounding
-from estimators.metrics.validation import LARGEST_LEVEL
+from estimators.limits import LARGEST_LEVEL
 from estimators.rounding import loss
 from estimators.shuffling.crowds import largest_level, shuffled_epsilon
 from estimators.shuffling.set_laws import SetLaw

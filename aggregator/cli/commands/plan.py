@@ -18,14 +18,14 @@ from aggregator.terminal.output import Output, output_options
 from estimators import LocalMetric, Metric
 from estimators.durations import milliseconds
 from estimators.errors import meant
-from estimators.metrics.validation import LARGEST_LEVEL, LEVEL_DIGITS
+from estimators.limits import LARGEST_LEVEL, LEVEL_DIGITS
 
 if TYPE_CHECKING:
     from estimators.planning import Plan, Wish
 
-ALIKE = 1.05
+EQUAL_RATIO = 1.05
 """A ratio of numbers of devices that is no difference."""
-ALTERNATIVES = 3
+MAX_NAMED_METRICS = 3
 """Metrics that are named as the most expensive."""
 MOST_DEVICES = 10**12
 FINEST = 1e-9
@@ -33,7 +33,7 @@ FINEST = 1e-9
 TURN = "1d"
 
 
-class Assignment(click.ParamType[tuple[str, float | None]]):
+class MetricNumber(click.ParamType[tuple[str, float | None]]):
     """A metric, and perhaps a number: ``late=0.02``."""
 
     name = "metric=number"
@@ -53,7 +53,7 @@ class Assignment(click.ParamType[tuple[str, float | None]]):
 
 
 @click.command()
-@click.argument("wanted", nargs=-1, type=Assignment(), metavar="[METRIC[=WITHIN]]...")
+@click.argument("wanted", nargs=-1, type=MetricNumber(), metavar="[METRIC[=WITHIN]]...")
 @click.option(
     "--devices",
     type=click.IntRange(1, MOST_DEVICES),
@@ -67,7 +67,7 @@ class Assignment(click.ParamType[tuple[str, float | None]]):
 )
 @click.option(
     "--happens",
-    type=Assignment(),
+    type=MetricNumber(),
     multiple=True,
     metavar="METRIC=SHARE",
     help="The share of devices that have something to report in a turn; 1 by default.",
@@ -290,10 +290,10 @@ def _verdict(wishes: Sequence[Wish], best: Plan, devices: int, budget: float) ->
     gain = best.needed_split / best.needed
     if math.isnan(gain):
         pass  # no number of devices is enough for either
-    elif gain > ALIKE:
+    elif gain > EQUAL_RATIO:
         fewer = f"{gain:.1f} times fewer" if math.isfinite(gain) else "far fewer"
         lines.append(f"The lottery needs {fewer} devices than the best split.")
-    elif gain >= 1 / ALIKE:
+    elif gain >= 1 / EQUAL_RATIO:
         lines.append("The lottery and the best split need about as many devices.")
     else:
         lines.append(
@@ -320,7 +320,7 @@ def _met_or_missed(wishes: Sequence[Wish], best: Plan, devices: int) -> list[str
         spare = f"; {best.needed:,.0f} devices would do" if best.needed < devices else ""
         return [f"Within all wishes: yes{spare}."]
     total = sum(best.tickets.values())
-    expensive = sorted(best.tickets, key=best.tickets.__getitem__, reverse=True)[:ALTERNATIVES]
+    expensive = sorted(best.tickets, key=best.tickets.__getitem__, reverse=True)[:MAX_NAMED_METRICS]
     shares = ", ".join(f"{name} {best.tickets[name] / total:.0%}" for name in expensive)
     if not math.isfinite(best.needed):
         return ["Within all wishes: no, and no number of devices is enough. Widen a wish."]
