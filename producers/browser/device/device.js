@@ -77,6 +77,7 @@ function isAddress(text) {
     return false; // a port above 65535
   }
 }
+const METRIC = /^[a-z][a-z0-9_]{0,63}$/;
 const LONGEST_FETCH_MS = 60_000;
 const LOOK_MS = 60_000; // between two looks at the windows of roll-ups
 const MOST_BATCH_BYTES = 200_000;
@@ -163,7 +164,10 @@ export class Device {
         'an address such as "https://reports.example.org", or "" for the page\'s own',
       );
     }
-    const { clock = Date.now } = options;
+    const { clock = Date.now, tickets = {} } = options;
+    if (tickets === null || !Object.keys(tickets).every((name) => METRIC.test(name))) {
+      throw wrong(`tickets = ${JSON.stringify(tickets)}`, "names of metrics, as in { late: 5 }");
+    }
     const checked = () => checkedTime(clock());
     const address = given.replace(/\/+$/, "").replace(/\/v1\/reports$/, "");
     const database = await Database.open(options.database ?? "dither");

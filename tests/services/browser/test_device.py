@@ -731,6 +731,10 @@ def test_what_cannot_be_used_is_an_error_that_says_so(page: Page, site: Site) ->
         ('dither.Device.open("", { turn: "23h", tickets: { a: 1 } })', "at least the period"),
         ('dither.Device.open("", { turn: "1d", tickets: { a: 0.5 } })', "whole numbers above 0"),
         ('dither.Device.open("", { turn: "1d", tickets: {} })', "tickets = {}: expected whole"),
+        ('dither.Device.open("", { turn: "1d", tickets: { A: 1 } })', "names of metrics, as in"),
+        ('dither.Device.open("", { turn: "1d", tickets: { "": 1 } })', "names of metrics, as in"),
+        ('dither.Device.open("", { turn: "1d", tickets: null })', "tickets = null: expected names"),
+        ('dither.Device.open("", { turn: "1d", tickets: [] })', "tickets = []: expected whole"),
     ):
         with row(script):
             assert said in call(page, script)
