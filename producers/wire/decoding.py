@@ -6,12 +6,16 @@ module raises DecodeError instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+import functools
+import threading
+from typing import Any, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+MAX_DECODERS = 1024
+_making = threading.Lock()
+"""Two threads that make the first decoders of one class at once crash the interpreter."""
 
 
 def decode_json(text: bytes | str, kind: type[T]) -> T:
@@ -32,16 +36,24 @@ def decode_json(text: bytes | str, kind: type[T]) -> T:
     Traceback (most recent call last):
     msgspec.DecodeError: maximum recursion depth exceeded while deserializing an object
     """
-    return _decode(msgspec.json.decode, text, kind)
+    value: T = _decode(msgspec.json.Decoder, kind, text)
+    return value
 
 
 def decode_msgpack(data: bytes, kind: type[T]) -> T:
     """Return the value that is in MessagePack; the errors are those of :func:`decode_json`."""
-    return _decode(msgspec.msgpack.decode, data, kind)
+    value: T = _decode(msgspec.msgpack.Decoder, kind, data)
+    return value
 
 
-def _decode(decode: Callable[..., T], data: bytes | str, kind: type[T]) -> T:
+def _decode(decoder: Any, kind: Any, data: bytes | str) -> Any:
     try:
-        return decode(data, type=kind)
+        return _made(decoder, kind).decode(data)
     except (RecursionError, UnicodeDecodeError) as error:
         raise msgspec.DecodeError(str(error)) from None
+
+
+@functools.lru_cache(MAX_DECODERS)
+def _made(decoder: Any, kind: Any) -> Any:
+    with _making:
+        return decoder(kind)

@@ -213,3 +213,27 @@ def test_the_pages_client_is_exact(units: set[int], categories: int, drawn: rand
             report = client["randomize"](definition, value, level, lambda: drawn.getrandbits(64))
             metric.randomizer.check_values(bytes([level]), report)
             assert len(report) == metric.randomizer.width
+
+
+FIRST_DECODERS = """
+import dataclasses, sys, threading
+from typing import List, Optional
+from producers.wire.decoding import decode_json
+
+sys.setswitchinterval(1e-6)
+for _ in range(100):
+    fields = [(f"f{i}", "Optional[List[int]]", None) for i in range(12)]
+    kind = dataclasses.make_dataclass("Kind", fields)
+    kind.__module__ = "__main__"
+    ready = threading.Barrier(6)
+    def decode():
+        ready.wait()
+        assert decode_json('{"f1": [1, 2]}', kind).f1 == [1, 2]
+    threads = [threading.Thread(target=decode) for _ in range(6)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+"""
+
+
+def test_threads_that_decode_a_class_for_the_first_time_do_not_crash() -> None:
+    subprocess.run([sys.executable, "-c", FIRST_DECODERS], check=True, timeout=60)
