@@ -16,7 +16,11 @@ WITHOUT = {
 }
 """Commands that need no extra."""
 OF_A_METRIC = ("compare", "discover", "estimate", "series", "watch", "weights")
-ARGUMENTS = {**{name: ["m"] for name in OF_A_METRIC}, "deadletters": ["list"]}
+ARGUMENTS = {
+    **{name: ["m"] for name in OF_A_METRIC},
+    "deadletters": ["list"],
+    "plan": ["--devices", "9"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +61,8 @@ def test_a_command_that_lacks_an_extra_says_in_one_line_what_to_install(device: 
             assert code == 0, message
             continue
         needed = EXTRA_BY_COMMAND.get(command, "server")
-        assert message.startswith(f"Error: dither {command} needs "), message
+        what = "an estimate" if command == "plan" else f"dither {command}"
+        assert message.startswith(f"Error: {what} needs "), message
         assert message.endswith(f", which is not installed: pip install 'dither[{needed}]'\n")
         assert message.count("\n") == 1
         assert code == 1
