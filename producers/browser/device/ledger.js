@@ -102,7 +102,8 @@ function checkedTickets(tickets) {
   const sum = ticketCount(tickets);
   if (!entries.every(isCounted) || !(sum > 0 && sum <= MOST_TICKETS)) {
     throw wrong(
-      `tickets = ${JSON.stringify(tickets)}`, `whole numbers above 0, at most ${MOST_TICKETS} in all`,
+      `tickets = ${JSON.stringify(tickets)}`,
+      `whole numbers above 0, at most ${MOST_TICKETS} in all`,
     );
   }
   return Object.fromEntries(entries);
