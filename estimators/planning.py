@@ -126,10 +126,10 @@ def _searched(metric: SearchMetric, devices: int) -> Estimate:
     is_split = metric.split == "users"
     own_rounds = search.own_round(devices, bits) if is_split else np.zeros(devices)
     while not search.finished(progress):
-        asked = values[own_rounds == len(progress.decisions)] if is_split else values
-        level, statistic = np.zeros(asked.size, dtype=np.uint8), search.zero()
+        answering = values[own_rounds == len(progress.decisions)] if is_split else values
+        level, statistic = np.zeros(answering.size, dtype=np.uint8), search.zero()
         threshold = search.threshold(progress)
-        search.accumulate(statistic, level, search.answer(asked, level, threshold, bits))
+        search.accumulate(statistic, level, search.answer(answering, level, threshold, bits))
         progress = search.decide(progress, statistic)
     return search.estimate(progress)
 
@@ -321,12 +321,12 @@ def small_tickets(shares: Mapping[str, float]) -> dict[str, int]:
     >>> small_tickets({"late": 100, "country": 620.0})
     {'late': 1, 'country': 6}
     """
-    whole = sum(shares.values())
+    needed = sum(shares.values())
     for total in range(len(shares), MOST_TICKETS + 1):
-        tickets = {name: max(1, round(total * share / whole)) for name, share in shares.items()}
+        tickets = {name: max(1, round(total * share / needed)) for name, share in shares.items()}
         count = sum(tickets.values())
         if all(
-            share / whole <= LARGEST_LOSS * tickets[name] / count for name, share in shares.items()
+            share / needed <= LARGEST_LOSS * tickets[name] / count for name, share in shares.items()
         ):
             break
     return tickets
@@ -373,7 +373,7 @@ def _needed_split(wishes: Sequence[Wish], budget: float, times: float) -> float:
             for wish in wishes
         )
 
-    return _root(ratio, times, most=MOST_REPORTS)
+    return _root(ratio, times, largest=MOST_REPORTS)
 
 
 def first_come_reports(
@@ -390,22 +390,22 @@ def first_come_reports(
     for wish in wishes:
         name, chances = wish.metric.name, dict[float, float]()
         level, fitting = levels[name], 0.0
-        for before, chance in spent.items():
-            fits = before + level <= budget + FINEST_LEVEL / 2
+        for amount, chance in spent.items():
+            fits = amount + level <= budget + FINEST_LEVEL / 2
             fitting += chance * fits
             paid = chance * wish.happens * fits
-            chances[before] = chances.get(before, 0.0) + chance - paid
-            total = round(before + level, 4)
+            chances[amount] = chances.get(amount, 0.0) + chance - paid
+            total = round(amount + level, 4)
             chances[total] = chances.get(total, 0.0) + paid
         reports[name], spent = devices * wish.happens * fitting, chances
     return reports
 
 
-def _root(falling: Callable[[float], float], goal: float, most: float = 1e6) -> float:
+def _root(falling: Callable[[float], float], goal: float, largest: float = 1e6) -> float:
     """Return the smallest argument, within 1%, at which a falling function is at most a goal."""
-    low, high = math.log(1e-6), math.log(most)
-    if falling(most) > goal:
-        return math.inf if most > 1e6 else most
+    low, high = math.log(1e-6), math.log(largest)
+    if falling(largest) > goal:
+        return math.inf if largest > 1e6 else largest
     while high - low > 0.01:
         middle = (low + high) / 2
         low, high = (low, middle) if falling(math.exp(middle)) <= goal else (middle, high)
