@@ -39,7 +39,8 @@ def attacked(name: str, reports: int = 40_000, fault: str = "") -> list[Finding]
 
 
 def test_the_attack_on_randomized_response_comes_within_a_tenth_and_never_above() -> None:
-    for found in attacked("late", 400_000):
+    """Its draws are the system's: the lowest level is missed by 5 deviations, once in 10^7 runs."""
+    for found in attacked("late", 700_000):
         assert 0.9 * found.epsilon < found.leak.lower <= found.epsilon
 
 

@@ -107,7 +107,7 @@ def test_what_cannot_be_planned_is_an_error_that_says_so(run: Any) -> None:
 
 
 def test_the_number_of_devices_that_would_do_does(run: Any) -> None:
-    asked = ("--budget", "1", "late=0.02", "minutes=1.7", "country=0.031")
+    asked = ("--budget", "1", "late=0.02", "minutes=1.7")
     needed = json.loads(run("--devices", "9000000", *asked, "--json").stdout)["needed"]
     for devices, said in (
         (needed, "wishes: yes."),
