@@ -149,6 +149,19 @@ METRIC_UNREADABLE = Exported(
     "dither_metric_unreadable{metric}",
     "1 if a metric has no estimate because a value in Redis is missing or cannot be read.",
 )
+SHARE_AMONG = Exported(
+    "dither_share_among{metric,share}",
+    "Share among some that the metric's definition names, clipped into its bounds; absent where "
+    "nobody is estimated to be among them, or no bounds hold at all times.",
+)
+SHARE_AMONG_LOWER = Exported(
+    "dither_share_among_lower{metric,share}",
+    "Its lower confidence bound; those of all shares of a metric hold together, at all times.",
+)
+SHARE_AMONG_UPPER = Exported(
+    "dither_share_among_upper{metric,share}",
+    "Its upper confidence bound; those of all shares of a metric hold together, at all times.",
+)
 LEVEL_LOSS = Exported(
     "dither_level_loss{metric,level}",
     "Privacy loss, in epsilon, of a report of a level in the latest release; only with trusted "

@@ -142,7 +142,20 @@ def _named_numbers(shown: Shown) -> list[str]:
             lines.append(f"`dither discover {shown.metric.name}` finds the frequent ones")
     if estimate.radius is not None:
         lines.append(f"within {at_most(estimate.radius)}{shown.unit} of the true vector (l2)")
+    if estimate.shares is not None:
+        lines += ["", *_shares(estimate.shares)]
     return lines
+
+
+def _shares(estimate: Estimate) -> list[str]:
+    """Return the definition's shares among as a table."""
+    numbered = columns(estimate)
+    places = common_decimals(*numbered[1:])
+    rows = [
+        (printable(label), *interval(numbers, places))
+        for label, *numbers in zip(estimate.labels, *numbered, strict=True)
+    ]
+    return [table(("share among", "value", "lower", "upper"), rows)]
 
 
 def _distribution(shown: Shown) -> list[str]:

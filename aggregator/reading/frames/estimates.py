@@ -73,6 +73,7 @@ def with_window(window: Window, estimate: Estimate) -> WindowEstimate:
     """Return an estimate with its window."""
     fields = {field.name: getattr(estimate, field.name) for field in dataclasses.fields(estimate)}
     kind = WindowDistribution if isinstance(estimate, DistributionEstimate) else WindowEstimate
+    fields["shares"] = estimate.shares and with_window(window, estimate.shares)
     return kind(**fields, window=window.bare())
 
 
