@@ -111,6 +111,19 @@ SHARE_BELOW_UPPER = Exported(
     "dither_share_below_upper{metric,le}",
     "Upper confidence bound of the share; it holds for all edges, at all times at once.",
 )
+SHARE_AMONG = Exported(
+    "dither_share_among{metric,share}",
+    "Share among some that the metric's definition names, clipped into its bounds; absent where "
+    "nobody is estimated to be among them, or no bounds hold at all times.",
+)
+SHARE_AMONG_LOWER = Exported(
+    "dither_share_among_lower{metric,share}",
+    "Its lower confidence bound; those of all shares of a metric hold together, at all times.",
+)
+SHARE_AMONG_UPPER = Exported(
+    "dither_share_among_upper{metric,share}",
+    "Its upper confidence bound; those of all shares of a metric hold together, at all times.",
+)
 LAST_UPDATE = Exported(
     "dither_estimate_last_update_timestamp_seconds{metric}",
     "When the last counted report of the metric reached Kafka.",
@@ -148,19 +161,6 @@ WEIGHTS_INFO = Exported(
 METRIC_UNREADABLE = Exported(
     "dither_metric_unreadable{metric}",
     "1 if a metric has no estimate because a value in Redis is missing or cannot be read.",
-)
-SHARE_AMONG = Exported(
-    "dither_share_among{metric,share}",
-    "Share among some that the metric's definition names, clipped into its bounds; absent where "
-    "nobody is estimated to be among them, or no bounds hold at all times.",
-)
-SHARE_AMONG_LOWER = Exported(
-    "dither_share_among_lower{metric,share}",
-    "Its lower confidence bound; those of all shares of a metric hold together, at all times.",
-)
-SHARE_AMONG_UPPER = Exported(
-    "dither_share_among_upper{metric,share}",
-    "Its upper confidence bound; those of all shares of a metric hold together, at all times.",
 )
 LEVEL_LOSS = Exported(
     "dither_level_loss{metric,level}",
