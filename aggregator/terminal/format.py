@@ -144,6 +144,8 @@ def _named_numbers(shown: Shown) -> list[str]:
         lines.append(f"within {at_most(estimate.radius)}{shown.unit} of the true vector (l2)")
     if estimate.shares is not None:
         lines += ["", *_shares(estimate.shares)]
+    elif shown.metric.share_names and estimate.labels == shown.metric.labels:
+        lines.append("no bounds of shares among for this question: --category names one, says why")
     return lines
 
 

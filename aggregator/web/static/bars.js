@@ -58,10 +58,10 @@ class Row {
 
 /** A radio group of bars: the arrow keys choose. */
 export class Bars {
-  /** isFunnel: the scale goes to 100 %, so that what is missing shows. */
-  constructor({label, scale, onChoose, hasIntervals = false, isFunnel = false}) {
+  /** isFunnel: the scale goes to 100 %, so that what is missing shows; hasLongNames: they stand above their bars where there is little width. */
+  constructor({label, scale, onChoose, hasIntervals = false, isFunnel = false, hasLongNames = false}) {
     Object.assign(this, {scale, onChoose, hasIntervals, isFunnel, rows: [], entries: [], chosen: null});
-    this.element = h("div", {class: isFunnel ? "bars funnel" : "bars", role: "radiogroup", "aria-label": label, onkeydown: (event) => this.#key(event)});
+    this.element = h("div", {class: ["bars", isFunnel && "funnel", hasLongNames && "long-names"].filter(Boolean).join(" "), role: "radiogroup", "aria-label": label, onkeydown: (event) => this.#key(event)});
   }
 
   /** Show entries {label, name, value, lower, upper}, all on one scale; `change`: how one has changed, see change.js. */

@@ -26,7 +26,7 @@ export class Card {
     this.empty = new EmptyState();
     this.notices = new Notices();
     this.history = this.hasChart ? new History({scale, isLogarithmic: definition.scale === "log"}) : null;
-    this.bars = barsOf(this.metric, (label) => this.metric.choose(label), this.metric.shares.isFunnel);
+    this.bars = barsOf(this.metric, (label) => this.metric.choose(label), definition.shares && {isFunnel: this.metric.shares.isFunnel, hasLongNames: true});
     this.panel = shape.panel?.(definition);
     this.found = definition.domain?.discover ? new FoundStrings(this.metric) : null;
     this.more = h("a", {href: metricAddress(name)});

@@ -19,7 +19,7 @@ export function sharesOf({shares = [], categories}) {
   const steps = Array.isArray(categories) ? shares.map((share) => stepOf(share, categories)) : [];
   const isNext = ([from, to], index) => !index || from === steps[index - 1][1] || (from === steps[0][0] && to >= steps[index - 1][1]);
   const isFunnel = steps.length > 0 && steps.every(Boolean) && steps.every(isNext);
-  const nameOf = ([from, to]) => `${from === EVERYBODY ? "everybody" : categories[from]} → ${categories[to]}`;
+  const nameOf = ([from, to]) => `${from === EVERYBODY ? "all" : categories[from]} → ${categories[to]}`;
   return {isFunnel, names: shares.map((label, index) => ({label, name: isFunnel ? nameOf(steps[index]) : label}))};
 }
 
@@ -27,7 +27,7 @@ export function sharesOf({shares = [], categories}) {
 export class Shares {
   constructor(metric) {
     const {name, scale, shares: {isFunnel}} = metric;
-    this.bars = new Bars({label: `${name}: choose which share's history is shown`, scale, onChoose: (label) => metric.choose(label), hasIntervals: true, isFunnel});
+    this.bars = new Bars({label: `${name}: choose which share's history is shown`, scale, onChoose: (label) => metric.choose(label), hasIntervals: true, isFunnel, hasLongNames: true});
     this.note = h("p", {class: "note"});
     this.element = h("section", {class: "panel"}, h("h3", {}, isFunnel ? "Funnel" : "Shares among"), this.bars.element, this.note);
     this.meaning = isFunnel ? "Of those who came as far as the first, how many came as far as the second: the rest of each bar dropped out. " : "A / B: of those in B, how many are in A. ";

@@ -238,7 +238,7 @@ def test_shares_are_a_funnel_if_they_are_steps_of_the_list(device: Modules) -> N
     steps = ["none", "visit", "cart", "paid"]
     tables: list[tuple[list[str], list[str], list[str] | None]] = [
         (["visit..", "cart.. / visit..", "paid / cart.."], steps,
-         ["everybody → visit", "visit → cart", "cart → paid"]),
+         ["all → visit", "visit → cart", "cart → paid"]),
         (["cart.. / visit..", "paid / visit.."], steps, ["visit → cart", "visit → paid"]),
         (["paid / cart..", "cart.. / visit.."], steps, None),
         (["cart / visit..", "paid / cart.."], steps, None),
