@@ -88,7 +88,7 @@ def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
         lines.append(f"levels     {evidence} on the privacy level {p}")
     if suggests_uniform_weights(estimate):
         lines.append(LEVELS_WARNING)
-    lines += ["", *shape.result(shown)]
+    lines += ["", *shape.result(shown), *_shares(shown)]
     return "\n".join([*lines, "", table(*level_table(estimate))])
 
 
@@ -142,22 +142,22 @@ def _named_numbers(shown: Shown) -> list[str]:
             lines.append(f"`dither discover {shown.metric.name}` finds the frequent ones")
     if estimate.radius is not None:
         lines.append(f"within {at_most(estimate.radius)}{shown.unit} of the true vector (l2)")
-    if estimate.shares is not None:
-        lines += ["", *_shares(estimate.shares)]
-    elif shown.metric.share_names and estimate.labels == shown.metric.labels:
-        lines.append("no bounds of shares among for this question: --category names one, says why")
     return lines
 
 
-def _shares(estimate: Estimate) -> list[str]:
-    """Return the definition's shares among as a table."""
+def _shares(shown: Shown) -> list[str]:
+    """Return the definition's shares among as a table, beside all categories."""
+    estimate = shown.estimate.shares
+    if estimate is None:
+        is_refused = shown.metric.share_names and shown.estimate.labels == shown.metric.labels
+        return ["no shares among: --category with one of them says why"] if is_refused else []
     numbered = columns(estimate)
     places = common_decimals(*numbered[1:])
     rows = [
         (printable(label), *interval(numbers, places))
         for label, *numbers in zip(estimate.labels, *numbered, strict=True)
     ]
-    return [table(("share among", "value", "lower", "upper"), rows)]
+    return ["", table(("share among", "value", "lower", "upper"), rows)]
 
 
 def _distribution(shown: Shown) -> list[str]:

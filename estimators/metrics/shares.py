@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -125,9 +124,11 @@ def defined_share(text: str, domain: Domain, mechanism: Mechanism) -> str:
     """
     if not isinstance(mechanism, SupportCounts):
         raise ValueError(refusal_of(mechanism.name))
-    (name,), keys = domain.select([text])
-    shares = [key for key in keys if isinstance(key, ShareAmong)] if keys is not None else []
-    for share, level in itertools.product(shares, range(len(mechanism.epsilons))):
+    (name, *_), keys = domain.select([text])
+    share = None if keys is None else keys[0]
+    if not isinstance(share, ShareAmong):
+        raise ValueError("it is a category, which answers have without it")
+    for level in range(len(mechanism.epsilons)):
         kinds = mechanism.report_kinds(level, share.sets)
         if isinstance(kinds, SubsetKinds):
             kinds.shape  # noqa: B018

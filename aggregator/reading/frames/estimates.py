@@ -32,6 +32,7 @@ class WindowEstimate(Pictured, Estimate):
     """An estimate with its window, without the sums."""
 
     window: Window = dataclasses.field(repr=False)
+    shares: WindowEstimate | None = None
 
     def to_frame(self) -> Frame:
         """Return a table with a row for each number."""

@@ -369,6 +369,7 @@ def test_a_bad_share_in_a_definition_is_refused_by_its_text() -> None:
         ("unknown", frequency, ["cart / pad"], r"shares = 'cart / pad'.*did you mean 'paid'"),
         ("twice", frequency, ["paid/visit..", "paid / visit.."], "'paid / visit..'.*share once"),
         ("0 or 1", frequency, ["visit / paid"], "'visit / paid'.* is 0 by definition"),
+        ("category", frequency, ["paid"], "'paid': .*it is a category"),
         ("too many", frequency, ["paid"] * 33, "at most 32, not 33"),
         ("mechanism", frequency | {"mechanism": "oue"}, ["paid / cart.."], "expected grr"),
         ("large", large, ["200.. / 100.."], r"'200.. / 100..'.*at most 63 in A"),

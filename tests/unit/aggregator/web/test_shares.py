@@ -148,3 +148,5 @@ def test_shares_of_a_definition_are_answered_beside_the_categories(
     assert "share among" in printed
     assert f"{SHARE} " in printed
     assert "shares_among" not in client.json("/v1/metrics/funnel/estimate", weights="uniform")
+    refused = CliRunner().invoke(cli, [*command, "--weights", "uniform"]).stdout
+    assert "no shares among: --category" in refused
