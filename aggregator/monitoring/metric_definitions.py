@@ -392,6 +392,7 @@ LABEL_MEANINGS = {
     "metric": "name of a metric in `metrics.toml`",
     "category": "a category of a frequency or a coordinate of a vector; at most the "
     "`serve.top_categories` largest are exported; empty for a mean",
+    "share": "a share among of the definition's `shares`, as in `paid / visit..`",
     "quantile": "a quantile of the definition, as in `0.99`",
     "le": "an edge of a distribution's bins, below which the share is, as in `250`; `+Inf`: all",
     "slice": "the values of attributes of devices, as in `country=DE,version=other`; at most the "
