@@ -35,7 +35,9 @@ READY_SCRIPT = """(whole) => {
   const charts = [...document.querySelectorAll(".history")].filter((one) =>
     one.checkVisibility() && (whole || one.getBoundingClientRect().top < innerHeight));
   const numbers = [...document.querySelectorAll("#operations dd.big")];
-  return charts.length && charts.every((one) => one.querySelector("canvas"))
+  const searches = whole ? [...document.querySelectorAll(".found")] : [];
+  return charts.length && searches.every((one) => one.querySelector(".bars").children.length)
+    && charts.every((one) => one.querySelector("canvas"))
     && numbers.every((one) => /[0-9]/.test(one.textContent));
 }"""
 
@@ -50,6 +52,9 @@ def take(browser: Browser, url: str, folder: Path) -> None:
             page.goto(url + fragment)
             page.wait_for_timeout(WATCH_MS)
             is_full_page = name.startswith("desktop")
+            for button in page.get_by_text("Find frequent strings").all() * is_full_page:
+                if button.is_visible():  # the next page has what was found
+                    button.click()
             page.wait_for_function(READY_SCRIPT, arg=is_full_page, timeout=PATIENCE_MS)
             page.screenshot(path=folder / f"{name}.png", full_page=is_full_page)
         sys.stdout.write(f"{folder / name}.png\n")

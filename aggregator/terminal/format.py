@@ -270,9 +270,14 @@ def as_line(window: Window, estimate: Estimate, top: int = MAX_LINE_CATEGORIES) 
         "  (values depend on the privacy level: consider uniform weights)"
         * suggests_uniform_weights(estimate)
     )
-    decided = window.metric.shape is Shape.SEARCH
-    noun = "answers to decided rounds" if decided else "reports"
-    return f"{moment}  {values}  {estimate.reports:,} {noun}  {estimate.status}{warning}"
+    counted = counted_text(window.metric, estimate)
+    return f"{moment}  {values}  {counted}  {estimate.status}{warning}"
+
+
+def counted_text(metric: Metric, estimate: Estimate) -> str:
+    """Return how many reports an estimate has; of a search, answers to rounds that are decided."""
+    noun = "answers to decided rounds" if metric.shape is Shape.SEARCH else "reports"
+    return f"{estimate.reports:,} {noun}"
 
 
 def release_lines(estimate: Estimate, start: int | None) -> list[str]:

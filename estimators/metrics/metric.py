@@ -122,6 +122,11 @@ class Metric(ABC):
     title: str = ""
     group: str = ""
 
+    @property
+    def heading(self) -> str:
+        """What a picture of its answers is called: the title, or the name and what it is."""
+        return self.title or f"{self.name}: {self.description or self.kind}"
+
     def __post_init__(self) -> None:
         if self.domain.metric != self.name:
             self._set("domain", dataclasses.replace(self.domain, metric=self.name))

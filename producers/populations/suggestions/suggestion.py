@@ -269,8 +269,13 @@ def suggest(
     metric = LocalMetric.require(define(name=metric_name, **keys, attributes=declared))
     if keys.get("mechanism") == ANSWERING_MECHANISM:
         notes.append(OPEN_VOCABULARY_NOTE)
-    parts = [Part("all rows", values.size, values), *pane_parts]
-    parts += slice_parts(metric, values, attributes) if by else []
+    slices = slice_parts(metric, values, attributes) if by else []
+    if slices and pane_parts and metric.slicing:  # the largest slice, as often as slices are kept
+        largest, width_ms = slices[0], metric.slicing.pane_ms
+        reports = pane_parts[0].reports * width_ms / metric.pane_ms * largest.reports / values.size
+        name = f"{keys['pane'] if width_ms == metric.pane_ms else '1h'} of {largest.name}"
+        pane_parts.append(dataclasses.replace(largest, name=name, reports=round(reports)))
+    parts = [Part("all rows", values.size, values), *pane_parts, *slices]
     notes += describe_widths(metric, parts)
     lines = [
         f"[metrics.{metric_name}]",

@@ -910,14 +910,15 @@ def test_a_lottery_in_a_browser_pays_whether_something_happened_or_not(
     played: dict[tuple[Any, ...], Any] = {}
     for name, how, options, value in (
         ("late", "last", {}, 1),
-        ("carrier", "furthest", {"nothing": "AA"}, "UA"),
+        ("steps", "furthest", {"nothing": "none"}, "paid"),
     ):
         tickets = {"tickets": {name: 1}}
         for given in (None, value):
             opened(page, site, database=f"{name} {given}", now=START, **LOTTERY | tickets)
             played[name, given] = page.evaluate(LATE_LOOKS, [name, how, options, given])
-        assert played[name, None] == played[name, value]
+        assert played[name, None][:2] == played[name, value][:2]
         assert played[name, value][1] == 2, "both turns are paid"
+    assert played["steps", None][2] == 2, "a turn without a step has the first one"
 
 
 def test_a_lottery_in_a_browser_pays_for_nothing_else(page: Page, site: Site) -> None:
