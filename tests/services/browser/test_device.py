@@ -890,8 +890,8 @@ def test_a_lottery_draws_and_pays_as_in_python(page: Page, site: Site, tmp_path:
 
 
 LATE_LOOKS = """
-async ([name, how, options, value]) => {
-  const roll = await device.rollUp(name, how, "1d", 2, options);
+async ([name, how, options, epsilon, value]) => {
+  const roll = await device.rollUp(name, how, "1d", epsilon, options);
   if (value !== null) await roll.add(value);
   const looks = [];
   for (const hours of [50, 6, 6, 9]) {
@@ -908,16 +908,16 @@ def test_a_lottery_in_a_browser_pays_whether_something_happened_or_not(
     page: Page, site: Site
 ) -> None:
     played: dict[tuple[Any, ...], Any] = {}
-    for name, how, options, value in (
-        ("late", "last", {}, 1),
-        ("steps", "furthest", {"nothing": "none"}, "paid"),
+    for name, how, options, budget, value in (
+        ("late", "last", {}, 1, 1),
+        ("steps", "furthest", {"nothing": "none"}, 16, "paid"),
     ):
-        tickets = {"tickets": {name: 1}}
+        tickets = {"tickets": {name: 1}, "budget": budget}
         for given in (None, value):
             opened(page, site, database=f"{name} {given}", now=START, **LOTTERY | tickets)
-            played[name, given] = page.evaluate(LATE_LOOKS, [name, how, options, given])
+            played[name, given] = page.evaluate(LATE_LOOKS, [name, how, options, budget, given])
         assert played[name, None][:2] == played[name, value][:2]
-        assert played[name, value][1] == 2, "both turns are paid"
+        assert played[name, value][1] == 2 * budget, "both turns are paid"
     assert played["steps", None][2] == 2, "a turn without a step has the first one"
 
 
