@@ -35,8 +35,8 @@ READY_SCRIPT = """(whole) => {
   const charts = [...document.querySelectorAll(".history")].filter((one) =>
     one.checkVisibility() && (whole || one.getBoundingClientRect().top < innerHeight));
   const numbers = [...document.querySelectorAll("#operations dd.big")];
-  const searches = whole ? [...document.querySelectorAll(".found")] : [];
-  return charts.length && searches.every((one) => one.querySelector(".bars").children.length)
+  const searches = whole ? [...document.querySelectorAll(".found .unit")] : [];
+  return charts.length && searches.every((one) => !/^(Not s|s|R)ea/.test(one.textContent))
     && charts.every((one) => one.querySelector("canvas"))
     && numbers.every((one) => /[0-9]/.test(one.textContent));
 }"""

@@ -147,8 +147,8 @@ class Categories(Domain):
         if isinstance(value, str) and value in self._indices:
             return self._indices[value]
         if isinstance(value, Integral) and not isinstance(value, bool):
-            if 0 <= value < len(self.labels):
-                return int(value)
+            if 0 <= (index := int(value)) < len(self.labels):
+                return index
             expected = f"expected 0 to {len(self.labels) - 1}"
         else:
             expected = meant(value if isinstance(value, str) else "", self.labels)
