@@ -35,10 +35,13 @@ READY_SCRIPT = """(whole) => {
   const charts = [...document.querySelectorAll(".history")].filter((one) =>
     one.checkVisibility() && (whole || one.getBoundingClientRect().top < innerHeight));
   const numbers = [...document.querySelectorAll("#operations dd.big")];
-  const searches = whole ? [...document.querySelectorAll(".found .unit")] : [];
-  return charts.length && searches.every((one) => !/^(Not s|s|R)ea/.test(one.textContent))
-    && charts.every((one) => one.querySelector("canvas"))
+  return charts.length && charts.every((one) => one.querySelector("canvas"))
     && numbers.every((one) => /[0-9]/.test(one.textContent));
+}"""
+
+SEARCHES_SCRIPT = """(unready) => {
+  const searches = [...document.querySelectorAll(".found .unit")];
+  return searches.length && !searches.some((one) => one.textContent.match(unready));
 }"""
 
 
@@ -52,9 +55,12 @@ def take(browser: Browser, url: str, folder: Path) -> None:
             page.goto(url + fragment)
             page.wait_for_timeout(WATCH_MS)
             is_full_page = name.startswith("desktop")
-            for button in page.get_by_text("Find frequent strings").all() * is_full_page:
-                if button.is_visible():  # the next page has what was found
-                    button.click()
+            if is_full_page:
+                page.wait_for_function(SEARCHES_SCRIPT, arg="Reading")
+                for button in page.get_by_text("Find frequent strings").all():
+                    if button.is_visible():  # the next page has what was found
+                        button.click()
+                page.wait_for_function(SEARCHES_SCRIPT, arg="Reading|earch")
             page.wait_for_function(READY_SCRIPT, arg=is_full_page, timeout=PATIENCE_MS)
             page.screenshot(path=folder / f"{name}.png", full_page=is_full_page)
         sys.stdout.write(f"{folder / name}.png\n")

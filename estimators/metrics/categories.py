@@ -125,6 +125,8 @@ class Categories(Domain):
 
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return indices, dtype int64."""
+        if values.dtype.kind == "O" and {*map(type, values.tolist())} == {int}:
+            values = np.asarray(values.tolist())  # many times as fast as one by one
         if values.dtype.kind in "iu":
             is_invalid = (values < 0) | (values >= len(self.labels))
             if is_invalid.any():
