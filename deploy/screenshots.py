@@ -60,6 +60,7 @@ def take(browser: Browser, url: str, folder: Path) -> None:
                 for button in page.get_by_text("Find frequent strings").all():
                     if button.is_visible():  # the next page has what was found
                         button.click()
+                page.mouse.move(0, 0)
                 page.wait_for_function(SEARCHES_SCRIPT, arg="Reading|earch")
             page.wait_for_function(READY_SCRIPT, arg=is_full_page, timeout=PATIENCE_MS)
             page.screenshot(path=folder / f"{name}.png", full_page=is_full_page)
