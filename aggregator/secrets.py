@@ -103,6 +103,8 @@ def masked(key: str, value: Any) -> Any:
     ('***', '***')
     >>> masked("redis.url", "redis://hunter2@db?pasword=hunter2")
     'redis://***@db?***'
+    >>> masked("redis.url", "redis://db/prod"), masked("redis.url", "redis+sentinel://db/main/prod")
+    ('redis://db/***', 'redis+sentinel://db/main/***')
     >>> masked("otlp.endpoint", "user:hunter2@collector:4318")
     '***'
     """
@@ -150,7 +152,7 @@ def _address(match: re.Match[str] | None) -> str:
         return HIDDEN
     database = path.removeprefix("/").partition("/")[2] if "+" in scheme else path
     if not is_path and not DATABASE_PATH.fullmatch(database):
-        return HIDDEN
+        path = f"{path.removesuffix(database).rstrip('/')}/{HIDDEN}"
     userinfo = match["userinfo"] or ""
     if userinfo:
         user = USER_AND_PASSWORD.fullmatch(userinfo)

@@ -11,10 +11,10 @@ from typing import overload
 UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """The years 1 to 9999 of ISO 8601."""
-YEAR_OR_DATE = re.compile(r"\d{4}(\d{4})?")
+YEAR_OR_DATE = re.compile(r"\d{4,8}|\d{12}")
 DIGITS_HINT = (
-    "not milliseconds; 4 or 8 digits alone could be a year or a date: write 2013-01-01, or 2013.0 "
-    "if they are seconds"
+    "not milliseconds; 4 to 8 or 12 digits alone could be a year or a date: write 2013-01-01, or "
+    "2013.0 if they are seconds"
 )
 
 
@@ -70,8 +70,8 @@ def parse_time(text: str) -> float:
     Raises
     ------
     ValueError
-        If it is no time, or beyond the years 1 to 9999 (milliseconds?), or four or eight digits,
-        which could be a year or a date.
+        If it is no time, or beyond the years 1 to 9999 (milliseconds?), or four to eight or twelve
+        digits, which could be a year, a month, a spreadsheet's day number or a date.
 
     Examples
     --------

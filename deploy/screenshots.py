@@ -39,6 +39,11 @@ READY_SCRIPT = """(whole) => {
     && numbers.every((one) => /[0-9]/.test(one.textContent));
 }"""
 
+SEARCHES_SCRIPT = """(unready) => {
+  const searches = [...document.querySelectorAll(".found .unit")];
+  return searches.length && !searches.some((one) => one.textContent.match(unready));
+}"""
+
 
 def take(browser: Browser, url: str, folder: Path) -> None:
     """Take all pictures of a server, one after the other."""
@@ -50,6 +55,13 @@ def take(browser: Browser, url: str, folder: Path) -> None:
             page.goto(url + fragment)
             page.wait_for_timeout(WATCH_MS)
             is_full_page = name.startswith("desktop")
+            if is_full_page:
+                page.wait_for_function(SEARCHES_SCRIPT, arg="Reading")
+                for button in page.get_by_text("Find frequent strings").all():
+                    if button.is_visible():  # the next page has what was found
+                        button.click()
+                page.mouse.move(0, 0)
+                page.wait_for_function(SEARCHES_SCRIPT, arg="Reading|earch")
             page.wait_for_function(READY_SCRIPT, arg=is_full_page, timeout=PATIENCE_MS)
             page.screenshot(path=folder / f"{name}.png", full_page=is_full_page)
         sys.stdout.write(f"{folder / name}.png\n")

@@ -17,6 +17,7 @@ from aggregator.reading.search_progress import search_lines, search_progress
 from aggregator.reading.window import Window
 from aggregator.terminal.format import (
     columns,
+    counted_text,
     level_table,
     printable,
     release_lines,
@@ -80,7 +81,7 @@ class LiveView:
                 (estimate.status, "green" if estimate.status == "final" else "dim"),
             ),
             Text(
-                f"{estimate.reports:,} reports{rate}, "
+                f"{counted_text(metric, estimate)}{rate}, "
                 f"worth {estimate.effective_reports:,.0f} without noise; "
                 f"{certainty(estimate.beta)} {estimate.bound} bounds, {estimate.covers}",
                 style="dim",

@@ -143,8 +143,11 @@ def connect(url: str) -> redis.Redis:
                 return _connect_to_server(host_url, host_urls)
             except redis.ConnectionError as error:
                 failure = error
-    except (_UnreadableError, TypeError):  # the client's message may have a part of the password
-        raise SettingsError("redis.url", masked("redis.url", url), URL_FORMS, "redis") from None
+    except (_UnreadableError, TypeError) as error:  # the client's may have a part of the password
+        is_ours = isinstance(error, _UnreadableError)
+        reason = f"{error if is_ours else 'rediss:// for parameters of TLS'}; that is, "
+        shown = masked("redis.url", url)
+        raise SettingsError("redis.url", shown, reason + URL_FORMS, "redis") from None
     except (redis.RedisError, RedisClusterException, ValueError, OSError) as error:
         failure = error
     shown = str(masked("redis.url", url))
@@ -165,7 +168,10 @@ def _explain_failure(url: str, failure: Exception) -> str:
 
 
 class _UnreadableError(Exception):
-    """An invalid URL."""
+    """An invalid URL; the message says what was expected, without a part of the URL."""
+
+
+ADDRESS_FORM = "HOST:PORT after ://, an IPv6 address in brackets, and a port from 1 to 65535"
 
 
 def _split_url(url: str) -> tuple[SplitResult, list[str]]:
@@ -174,25 +180,31 @@ def _split_url(url: str) -> tuple[SplitResult, list[str]]:
         parts = urlsplit(url)
         user, _, hosts = parts.netloc.rpartition("@")
         if "@" in parts.path + parts.query or "#" in url:  # the password is ambiguous
-            raise _UnreadableError
+            raise _UnreadableError("a password with %2F for /, %3F for ? and %23 for #")
+        if parts.scheme.removesuffix(SENTINEL_SUFFIX) not in ("redis", "rediss", "unix"):
+            raise _UnreadableError("redis:// or another scheme of Redis")
         if parts.scheme == "unix" and (hosts or not parts.path.strip("/")):
-            raise _UnreadableError  # the client would read it as an absolute path
+            raise _UnreadableError("three slashes and a path, as in unix:///run/redis.sock")
+        if parts.scheme != "unix" and not url.partition(":")[2].startswith("//"):
+            raise _UnreadableError("two slashes after the scheme, as in redis://HOST:PORT/0")
         query_names = [unquote(pair.partition("=")[0]) for pair in parts.query.split("&") if pair]
         if not KNOWN_PARAMETERS.issuperset(query_names) or len({*query_names}) < len(query_names):
-            raise _UnreadableError
+            raise _UnreadableError("parameters of redis-py after the ?, each once")
         host_urls = [_host_url(parts, user, host) for host in hosts.split(",")] if hosts else [url]
         for host_url in host_urls:
             protocol = parse_url(host_url).get("protocol", 3)  # type: ignore[no-untyped-call]
             host_and_port = urlsplit(host_url).netloc.rpartition("@")[2]
-            if protocol not in (2, 3) or not HOST_AND_PORT.fullmatch(host_and_port):
-                raise _UnreadableError  # the client would use its default port
+            if protocol not in (2, 3):
+                raise _UnreadableError("protocol=2 or protocol=3")
+            if not HOST_AND_PORT.fullmatch(host_and_port):
+                raise _UnreadableError(ADDRESS_FORM)  # the client would use its default port
         path = parts.path.strip("/")
         if parts.scheme.endswith(SENTINEL_SUFFIX):
             path = path.partition("/")[2]
         if parts.scheme != "unix" and path and (not path.isdecimal() or "db" in query_names):
-            raise _UnreadableError  # the client would use database 0, or that of the query
-    except ValueError:
-        raise _UnreadableError from None
+            raise _UnreadableError("the number of a database after the /, and only there, as in /0")
+    except ValueError:  # also of the client, which would use database 0
+        raise _UnreadableError(f"{ADDRESS_FORM}, and numbers for its numeric parameters") from None
     return parts, host_urls
 
 

@@ -77,7 +77,7 @@ def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
     lines = [
         f"{metric.name}: {metric.description or metric.kind}",
         f"status     {estimate.status}",
-        f"reports    {estimate.reports} (worth {estimate.effective_reports:.0f} without noise)",
+        *shape.counted(shown),
         *notes,
         f"bounds     {certainty(estimate.beta)} {estimate.bound}, {estimate.target}",
         *coverage.coverage_lines(estimate),
@@ -94,6 +94,17 @@ def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
         lines.append(LEVELS_WARNING)
     lines += ["", *shape.result(shown), *_shares(shown)]
     return "\n".join([*lines, "", table(*level_table(estimate))])
+
+
+def _reports(shown: Shown) -> list[str]:
+    """Return a line on the reports of an estimate."""
+    reports, effective = shown.estimate.reports, shown.estimate.effective_reports
+    return [f"reports    {reports} (worth {effective:.0f} without noise)"]
+
+
+def _answers(shown: Shown) -> list[str]:
+    """Return a line on the answers to a search; the line of the open round has its own."""
+    return [f"answers    {shown.estimate.reports} to rounds that are decided"]
 
 
 def level_table(estimate: Estimate, count: str = "{}") -> tuple[tuple[str, ...], list[Row]]:
@@ -252,18 +263,19 @@ def _search_in_line(shown: Shown) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ShapeText:
-    """Formats one shape of answers: lines about the answer, its own lines, and a short form."""
+    """Formats one shape of answers: what was counted, lines about it, its own, and a short form."""
 
+    counted: Callable[[Shown], list[str]]
     about: Callable[[Shown], list[str]]
     result: Callable[[Shown], list[str]]
     line: Callable[[Shown], str]
 
 
 SHAPE_TEXTS: dict[Shape, ShapeText] = {
-    Shape.NUMBER: ShapeText(_privacy, _number, _number_in_line),
-    Shape.NAMED_NUMBERS: ShapeText(_privacy, _named_numbers, _named_numbers_in_line),
-    Shape.DISTRIBUTION: ShapeText(_privacy, _distribution, _distribution_in_line),
-    Shape.SEARCH: ShapeText(_search_round, _search, _search_in_line),
+    Shape.NUMBER: ShapeText(_reports, _privacy, _number, _number_in_line),
+    Shape.NAMED_NUMBERS: ShapeText(_reports, _privacy, _named_numbers, _named_numbers_in_line),
+    Shape.DISTRIBUTION: ShapeText(_reports, _privacy, _distribution, _distribution_in_line),
+    Shape.SEARCH: ShapeText(_answers, _search_round, _search, _search_in_line),
 }
 
 
@@ -286,7 +298,14 @@ def as_line(window: Window, estimate: Estimate, top: int = MAX_LINE_CATEGORIES) 
         "  (values depend on the privacy level: consider uniform weights)"
         * suggests_uniform_weights(estimate)
     )
-    return f"{moment}  {values}  {estimate.reports:,} reports  {estimate.status}{warning}"
+    counted = counted_text(window.metric, estimate)
+    return f"{moment}  {values}  {counted}  {estimate.status}{warning}"
+
+
+def counted_text(metric: Metric, estimate: Estimate) -> str:
+    """Return how many reports an estimate has; of a search, answers to rounds that are decided."""
+    noun = "answers to decided rounds" if metric.shape is Shape.SEARCH else "reports"
+    return f"{estimate.reports:,} {noun}"
 
 
 def release_lines(estimate: Estimate, start: int | None) -> list[str]:

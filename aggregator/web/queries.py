@@ -17,14 +17,14 @@ from estimators.errors import meant, readable, shortened
 Q = TypeVar("Q", bound=msgspec.Struct)
 
 DURATION_PATTERN = r"^\d{1,9}(\.\d{1,3})?(ms|s|m|h|d|w)$"
-SECONDS_SCHEMA = {"type": "string", "pattern": r"^(?!\d{4}(\d{4})?$)\d{1,10}(\.\d{1,3})?$"}
+SECONDS_SCHEMA = {"type": "string", "pattern": r"^(?!\d{4,8}$)\d{1,10}(\.\d{1,3})?$"}
 DATE_TIME_SCHEMA = {"type": "string", "format": "date-time"}
 DATE_SCHEMA = {"type": "string", "format": "date"}
 Time = Annotated[
     str,
     Meta(
         description="An event time: ISO 8601 (UTC unless it has a time zone), or seconds since "
-        "the epoch, not as 4 or 8 digits alone, which could be a year or a date.",
+        "the epoch, not as 4 to 8 or 12 digits alone, which could be a year or a date.",
         examples=["2013-01-31T17:00:00Z", "1359651600"],
         extra_json_schema={"anyOf": [DATE_TIME_SCHEMA, DATE_SCHEMA, SECONDS_SCHEMA]},
     ),

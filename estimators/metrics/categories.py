@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from estimators.exact.randomness import Words
 from estimators.limits import MOST_CATEGORIES
 from estimators.metrics.axes import Axes
 from estimators.metrics.denial import DenyRule, without_denied
-from estimators.metrics.domains import Domain, Keys, Values, numbered
+from estimators.metrics.domains import LEAVE_OUT, Domain, Keys, Values, listing, numbered
 from estimators.metrics.shares import MAX_SHARES, ShareAmong, parse_share
 
 CODE_KEYS = ("preset", "examples", "code")
@@ -54,6 +55,7 @@ class Categories(Domain):
     """
 
     names: ClassVar[str] = "categories"
+    lossy_kinds: ClassVar[str] = "USiu"
 
     categories: int | str | Sequence[str] | Mapping[str, Sequence[str]] = dataclasses.field(
         metadata={"expected": EXPECTED_CATEGORIES}
@@ -136,18 +138,15 @@ class Categories(Domain):
         return {"categories": len(self.labels)}
 
     def as_array(self, values: Values) -> NDArray[Any]:
-        """Return names as objects: numpy's own strings lose NULs at their end.
-
-        With axes, a mapping of each to its value is a name, too.
-        """
+        """Return categories; with axes, a mapping of each to its value is a name, too."""
         if self.axes is not None:
             values = self.axes.labelled(values, self.metric)
-        held = super().as_array(values)
-        is_new = held.dtype.kind == "U" and not isinstance(values, np.ndarray)
-        return np.asarray(values, dtype=object) if is_new else held
+        return super().as_array(values)
 
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return indices, dtype int64."""
+        if values.dtype.kind == "O" and {*map(type, values.tolist())} == {int}:
+            values = np.asarray(values.tolist())  # many times as fast as one by one
         if values.dtype.kind in "iu":
             is_invalid = (values < 0) | (values >= len(self.labels))
             if is_invalid.any():
@@ -159,11 +158,24 @@ class Categories(Domain):
         names = values.tolist()
         try:
             indices = [self._indices[name] for name in names]
-        except (KeyError, TypeError):  # a list can be no key, and pandas' NA is equal to nothing
-            name = next(x for x in names if not isinstance(x, str) or x not in self.labels)
-            expected = meant(name if isinstance(name, str) else "", self.labels)
-            raise ValueError(f"category {shortened(name)} of {self.metric!r}: {expected}") from None
+        except (KeyError, TypeError):  # a list can be no key
+            if values.dtype.kind == "f":  # what is missing has made floats of indices
+                names = values[np.isnan(values)].tolist() or names
+            indices = [self._index(name) for name in names]
         return np.asarray(indices, dtype=np.int64)
+
+    def _index(self, value: object) -> int:
+        """Return the index of a category, given by its name or its index."""
+        if isinstance(value, str) and value in self._indices:
+            return self._indices[value]
+        if isinstance(value, Integral) and not isinstance(value, bool):
+            if 0 <= (index := int(value)) < len(self.labels):
+                return index
+            expected = f"expected 0 to {len(self.labels) - 1}"
+        else:
+            expected = meant(value if isinstance(value, str) else "", self.labels)
+        remedy = "" if isinstance(value, str | Integral) else listing(value) + LEAVE_OUT
+        raise ValueError(f"category {shortened(value)} of {self.metric!r}: {expected}{remedy}")
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
         """Return categories by name or index: their names and their indices.
@@ -268,14 +280,13 @@ class Vocabulary(Categories):
 
     def _checked(self, values: Sequence[Any]) -> Sequence[str]:
         """Return strings; raise ValueError for a value that is not a string of Unicode text."""
-        strange, expected = [value for value in values if not isinstance(value, str)], "a string"
-        if not strange:
-            strange, expected = [*filter(SURROGATE_PATTERN.search, values)], "Unicode text"
-        if strange:
-            raise ValueError(
-                f"value {shortened(strange[0])} of {self.metric!r}: expected {expected}"
-            )
-        return values
+        if strange := [value for value in values if not isinstance(value, str)]:
+            expected = f"a string{listing(strange[0])}{LEAVE_OUT}"
+        elif strange := [*filter(SURROGATE_PATTERN.search, values)]:
+            expected = "Unicode text"
+        else:
+            return values
+        raise ValueError(f"value {shortened(strange[0])} of {self.metric!r}: expected {expected}")
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
         """Return strings and their keys."""

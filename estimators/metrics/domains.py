@@ -6,6 +6,7 @@ The fields of a domain's class are its keys in a definition.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from abc import ABC, abstractmethod
@@ -30,6 +31,8 @@ MOST_DIMENSIONS = 64
 """Of numpy's arrays: sequences that are nested deeper are objects."""
 PLAIN_TYPES = frozenset({float, int, bool, str, bytes, type(None)})
 """Types of single values, which numpy reads as they are."""
+TRUTH_TYPES = (bool, np.bool_)
+LEAVE_OUT = "; leave out what was not measured"
 
 
 def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
@@ -54,19 +57,38 @@ def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
             invalid = numbers[np.isnan(numbers)].tolist()
     if invalid:
         message = f"value {shortened(invalid[0])} of {metric!r}: expected a number"
-        raise ValueError(f"{message}{_remedy(invalid[0])}; leave out what was not measured")
+        raise ValueError(f"{message}{conversion(invalid[0])}{LEAVE_OUT}")
     return numbers
 
 
-def _remedy(value: object) -> str:
-    """Return advice on how to convert a value to a number, or to a list of numbers."""
+def conversion(value: object) -> str:
+    """Return how to convert what is no number to one, or to a list; "" if nothing converts it."""
+    if isinstance(value, str | bytes):
+        with contextlib.suppress(ValueError):
+            return ", as float() makes" * math.isfinite(float(value))
     if isinstance(value, Real | Decimal) and not isinstance(value, float | int):
         return ", as float() makes"
-    is_many = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+    return listing(value)
+
+
+def listing(value: object) -> str:
+    """Return how to make a list of what has several values, or ""."""
+    is_many = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | list)
     return " or a list of them, as list() makes" if is_many else ""
 
 
-def refuse_misread(values: object, label: str, depth: int = 0) -> None:
+def as_given(values: object, lossy: str = "US") -> NDArray[Any]:
+    """Return an application's values as an array, of objects where numpy would convert some.
+
+    >>> as_given([1, "x"]), as_given([1, True], lossy="iu")
+    (array([1, 'x'], dtype=object), array([1, True], dtype=object))
+    """
+    array = np.asarray(values)
+    is_converted = array.dtype.kind in lossy and not hasattr(values, "__array__")
+    return np.asarray(values, dtype=object) if is_converted else array
+
+
+def refuse_misread(values: object, label: str, depth: int = 0, *, truths: bool = True) -> None:
     """Raise ValueError for what numpy would misread: masked values, and bytes as numbers.
 
     Parameters
@@ -77,6 +99,8 @@ def refuse_misread(values: object, label: str, depth: int = 0) -> None:
         What they are, for the message.
     depth : int
         How many sequences these are in.
+    truths : bool
+        Whether a list may have True and False, which numpy reads as 1 and 0.
     """
     is_array = hasattr(values, "__array__")
     array = np.asanyarray(values) if is_array and not isinstance(values, np.generic) else values
@@ -90,9 +114,12 @@ def refuse_misread(values: object, label: str, depth: int = 0) -> None:
     is_sequence = hasattr(values, "__len__") and hasattr(values, "__getitem__")
     if not is_sequence or is_array or depth == MOST_DIMENSIONS or isinstance(values, str | bytes):
         return
-    if isinstance(values, Iterable) and not PLAIN_TYPES.issuperset(map(type, values)):
-        for part in values:
-            refuse_misread(part, label, depth + 1)
+    types = {*map(type, values)} if isinstance(values, Iterable) else set()
+    if not (truths or types.isdisjoint(TRUTH_TYPES)):
+        raise ValueError(f"{label}: True or False is among them: expected no truth value")
+    if not PLAIN_TYPES.issuperset(types):
+        for part in values:  # type: ignore[attr-defined]
+            refuse_misread(part, label, depth + 1, truths=truths)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,6 +135,8 @@ class Domain(ABC):
     names: ClassVar[str] = ""
     of_numbers: ClassVar[bool] = False
     """Whether a value is one number."""
+    lossy_kinds: ClassVar[str] = "US"
+    """Kinds of numpy's arrays in which a list's values would have lost what they are."""
 
     metric: str = ""
     labels: tuple[str, ...] = dataclasses.field(default=(), init=False)
@@ -164,7 +193,7 @@ class Domain(ABC):
         """
         refuse_misread(values, f"values of {self.metric!r}")
         try:
-            return np.asarray(values)
+            return as_given(values, self.lossy_kinds)
         except ValueError:
             self._refuse_shape(f"values {shortened(values)} of")
 
@@ -187,7 +216,14 @@ class Domain(ABC):
         dimension = getattr(self, "dimension", None)
         is_fitting = values.ndim < 2 if dimension is None else values.shape[-1:] == (dimension,)
         if not is_fitting or values.ndim > 2:
-            self._refuse_shape(f"values of shape {values.shape} for")
+            shape = f"values of shape {values.shape} for"
+            self._refuse_shape(shape if values.ndim else f"value {shortened(value)} of")
+        titles = [*map(str, getattr(value, "columns", ()))]  # of a table
+        if dimension is not None and titles != [*self.labels] and {*titles} == {*self.labels}:
+            raise ValueError(
+                f"columns {shortened(titles)} for {self.metric!r}: expected the order of its "
+                f"coordinates, {shortened([*self.labels])}"
+            )
         if self.of_numbers or dimension is not None:
             values = as_numbers(values, self.metric)
         return values.reshape(-1 if dimension is None else (-1, dimension))
@@ -372,8 +408,7 @@ class Ball(Domain):
         vectors = as_numbers(values, self.metric)
         if not np.isfinite(vectors).all():
             odd = vectors[~np.isfinite(vectors)][0]
-            message = f"value {odd} of {self.metric!r}: expected finite numbers"
-            raise ValueError(f"{message}; leave out what was not measured")
+            raise ValueError(f"value {odd} of {self.metric!r}: expected finite numbers{LEAVE_OUT}")
         if vectors.ndim != 2 or not vectors.size:
             return vectors
         # by its largest coordinate first: squares must not overflow

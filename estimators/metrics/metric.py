@@ -23,7 +23,7 @@ from estimators.mechanisms import Mechanism
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.metrics.attributes import Slicing
 from estimators.metrics.axes import Axes
-from estimators.metrics.domains import Domain, refuse_misread
+from estimators.metrics.domains import Domain, as_given, conversion, refuse_misread
 from estimators.metrics.kinds import Way, kind_named
 from estimators.metrics.validation import (
     check_duration,
@@ -122,6 +122,11 @@ class Metric(ABC):
     description: str = ""
     title: str = ""
     group: str = ""
+
+    @property
+    def heading(self) -> str:
+        """What a picture of its answers is called: the title, or the name and what it is."""
+        return self.title or f"{self.name}: {self.description or self.kind}"
 
     def __post_init__(self) -> None:
         if self.domain.metric != self.name:
@@ -354,15 +359,18 @@ class Metric(ABC):
         ...        levels=[0.5, 1, 2]).level_of([0.5, 1.9, 64.0])
         array([0, 1, 2], dtype=uint8)
         """
-        refuse_misread(epsilons, "epsilons")
+        refuse_misread(epsilons, "epsilons", truths=False)
         try:
-            array = np.asarray(epsilons)
+            array = as_given(epsilons)
             if array.dtype.kind == "O" and all(type(number) is int for number in array.flat):
                 array = array.astype(np.float64)  # numpy has no integer that is so large
         except (ValueError, OverflowError):  # lists of different lengths
-            array = np.asarray(None)
+            array = np.empty(0, dtype=object)
         if array.dtype.kind not in "iuf":  # a truth value or a text is no demand
-            raise ValueError(f"epsilon = {shortened(epsilons)}: expected {A_DEMAND}")
+            odd = [x for x in array.ravel().tolist() if type(x) not in (int, float)] or [epsilons]
+            raise ValueError(
+                f"epsilon = {shortened(odd[0])}: expected {A_DEMAND}{conversion(odd[0])}"
+            )
         demanded = array.astype(np.float64)
         if not (is_demand := demanded > 0).all():  # not a number is not above 0 either
             odd = demanded[~is_demand].ravel()[0]

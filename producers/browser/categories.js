@@ -5,7 +5,9 @@
  */
 
 import { labelled } from "./axes.js";
-import { LARGEST_TABLE, outside, wholeOptions, wrong, wrongOptions } from "./checks.js";
+import {
+  LARGEST_TABLE, LEAVE_OUT, conversion, listing, outside, shown, wholeOptions, wrong, wrongOptions,
+} from "./checks.js";
 import { categoryGeometry, respond } from "./geometry.js";
 import {
   atExp, bernoulli, bitLength, blockCount, ceilDiv, fairCoin, isOdd, littleEndian, missThreshold,
@@ -37,9 +39,12 @@ export function categoryIndex(definition, given) {
   const index = typeof value === "string" ? names.indexOf(value) : /** @type {number} */ (value);
   if (Number.isInteger(index) && index >= 0 && index < count) return index;
   const listed = [...names].sort().slice(0, 10).join(", ") + (count > 10 ? ` and ${count - 10} more` : "");
+  const isIndex = Number.isInteger(value) || typeof value === "bigint";
+  const isName = ["string", "boolean"].includes(typeof value);
   throw outside(
-    `category ${String(value)} of ${definition.name}`,
-    Number.isSafeInteger(value) ? `0 to ${count - 1}` : `one of ${listed}`,
+    `category ${shown(value)} of ${definition.name}`,
+    isIndex ? `0 to ${count - 1}${conversion(value)}`
+      : `one of ${listed}${isName ? "" : listing(value) + LEAVE_OUT}`,
   );
 }
 

@@ -25,6 +25,9 @@ export const LARGEST_DEFINITION = 2 ** 22;
 /** Bytes of what it answers besides: to a batch, or about a round. @internal */
 export const LARGEST_ANSWER = 2 ** 20;
 
+/** Characters of a wrong value in a message. */
+const MOST_SHOWN = 500;
+
 /** Lists and plain objects as they are now. @param {any} value @returns {any} @internal */
 export function copied(value) {
   if (Array.isArray(value)) return value.map(copied);
@@ -72,9 +75,23 @@ export function outside(given, expected) {
   return new RangeError(`${String(given)}: expected ${expected}`);
 }
 
+/** A value as a message shows it: texts in quotes, and not all of what is long. @internal */
+export function shown(/** @type {unknown} */ value) {
+  /** @type {string} */
+  let text = typeof value;
+  try {
+    if (typeof value === "string") text = JSON.stringify(value);
+    else if (Array.isArray(value)) text = `[${Array.from(value.slice(0, 100), shown).join(", ")}]`;
+    else text = typeof value === "bigint" ? `${value}n` : String(value);
+  } catch {
+    // an object without a text
+  }
+  return text.length > MOST_SHOWN ? `${text.slice(0, MOST_SHOWN)} ...` : text;
+}
+
 /** @param {unknown} value @param {string} name @param {string} expected @internal */
 export function wrongValue(value, name, expected) {
-  return wrong(`value ${String(value)} of ${name}`, expected);
+  return wrong(`value ${shown(value)} of ${name}`, expected);
 }
 
 /** @param {Definition} definition @param {unknown} expected @internal */
@@ -85,17 +102,29 @@ export function wrongOptions({ name }, expected) {
 /** @internal */
 export const LEAVE_OUT = "; leave out what was not measured";
 
+/** How to make a number of what is none, or a list; "" if nothing does. @internal */
+export function conversion(/** @type {unknown} */ value) {
+  const isText = typeof value === "bigint" || (typeof value === "string" && value.trim() !== "");
+  return isText && Number.isFinite(Number(value)) ? ", as Number() makes" : listing(value);
+}
+
+/** How to make a list of what has several values, or "". @internal */
+export function listing(/** @type {unknown} */ value, which = " or a list of them") {
+  const isMany = typeof value === "object" && value !== null && Symbol.iterator in value;
+  return isMany && !Array.isArray(value) ? `${which}, as Array.from() makes` : "";
+}
+
 /** @param {unknown} value @param {string} name The metric's. @returns {number} @internal */
 export function numberOf(value, name) {
   const found = typeof value === "boolean" ? Number(value) : value;
   if (typeof found === "number" && !Number.isNaN(found)) return found;
-  throw wrongValue(value, name, `a number${LEAVE_OUT}`);
+  throw wrongValue(value, name, `a number${conversion(value)}${LEAVE_OUT}`);
 }
 
 /** @param {unknown} value @param {string} name The metric's. @returns {string} @internal */
 export function textOf(value, name) {
   if (typeof value === "string") return value;
-  throw wrongValue(value, name, "a string");
+  throw wrongValue(value, name, `a string${listing(value)}${LEAVE_OUT}`);
 }
 
 /** Throws if a metric's values are no strings. @param {Definition} definition @internal */

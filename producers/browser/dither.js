@@ -21,7 +21,7 @@ import { outside, wrong } from "./checks.js";
 import { coarsen } from "./definition.js";
 import { withoutDenied } from "./deny.js";
 import { levelOf, mechanismOf } from "./mechanisms.js";
-import { encodeBatch, post } from "./posting.js";
+import { encodeBatch, post, refuseSeconds } from "./posting.js";
 import { systemBits } from "./sampling.js";
 
 export { canonicalForm, fingerprintOf, revisionOf } from "./definition.js";
@@ -142,7 +142,8 @@ export function randomize(definition, value, epsilon, bits = systemBits, deny = 
  * @internal
  */
 export function listsOf({ name, coordinates }, values, epsilons) {
-  const isOne = !Array.isArray(values) || (coordinates && !Array.isArray(values[0]));
+  const isRow = (/** @type {unknown} */ value) => Array.isArray(value) || ArrayBuffer.isView(value);
+  const isOne = !Array.isArray(values) || (coordinates && !isRow(values[0]));
   const all = /** @type {Value[]} */ (isOne ? [values] : Array.from(values));
   const each = Array.isArray(epsilons) ? Array.from(epsilons) : all.map(() => epsilons);
   if (all.length === 0) throw new RangeError(`no values of ${name}`);
@@ -173,7 +174,8 @@ export function listsOf({ name, coordinates }, values, epsilons) {
 export async function report(url, definition, values, epsilons, options = {}) {
   const { time, attributes = {}, deny, ...posting } = options;
   const [all, each] = listsOf(definition, values, epsilons);
-  coarsen(definition, attributes); // what cannot be sent is not randomized
+  refuseSeconds(time); // what cannot be sent is not randomized
+  coarsen(definition, attributes);
   const randomized = all.map((value, i) => randomize(definition, value, each[i], systemBits, deny));
   const body = encodeBatch(
     definition,

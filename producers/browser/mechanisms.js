@@ -13,7 +13,7 @@ import {
 import { countSketch } from "./count_sketch.js";
 import { checkLevels } from "./definition.js";
 import { dyadicHadamard } from "./dyadic_hadamard.js";
-import { LARGEST_REPORT, checkLimits, outside, wrong } from "./checks.js";
+import { LARGEST_REPORT, checkLimits, conversion, outside, shown, wrong } from "./checks.js";
 import { laplace, randomizedResponse, roundAnswers } from "./means.js";
 import { prefixTree } from "./prefix_tree.js";
 import { projectiveSketch } from "./projective_sketch.js";
@@ -122,8 +122,8 @@ export function mechanismOf(definition) {
 export function levelOf(definition, epsilon) {
   if (typeof epsilon !== "number" || !(epsilon > 0)) {
     throw outside(
-      `epsilon = ${String(epsilon)}`,
-      "a number above 0, the privacy that the value's owner demands",
+      `epsilon = ${shown(epsilon)}`,
+      `a number above 0, the privacy that the value's owner demands${conversion(epsilon)}`,
     );
   }
   const level = definition.levels.findLastIndex((offered) => offered <= epsilon);

@@ -5,7 +5,7 @@
  */
 
 import { checkRevision, coarsen } from "./definition.js";
-import { LARGEST_ANSWER, outside } from "./checks.js";
+import { LARGEST_ANSWER, outside, shown } from "./checks.js";
 import { mechanismOf } from "./mechanisms.js";
 
 /** @import { Definition } from "./dither.js" */
@@ -13,6 +13,8 @@ import { mechanismOf } from "./mechanisms.js";
 const BATCH_ID_BYTES = 16;
 /** In milliseconds; a gateway takes no later times. @internal */
 export const YEAR_10000 = 253_402_300_800_000;
+const EXPECTED_TIME = "milliseconds since the epoch, not seconds, before the year 10000";
+const LEAST_MS = 10_000_000_000;
 
 /** @type {WeakSet<Definition>} Those that call themselves by their own revision. */
 const checked = new WeakSet();
@@ -24,6 +26,18 @@ const checked = new WeakSet();
  */
 export function newBatchId() {
   return crypto.getRandomValues(new Uint8Array(BATCH_ID_BYTES));
+}
+
+/**
+ * Throws if an application's time is before April 1970: then it is in seconds. A clock may say so.
+ *
+ * @param {unknown} time
+ * @throws {RangeError}
+ * @internal
+ */
+export function refuseSeconds(time) {
+  const isSeconds = typeof time === "number" && time > 0 && time < LEAST_MS;
+  if (isSeconds) throw outside(`time = ${time}`, EXPECTED_TIME);
 }
 
 /**
@@ -60,7 +74,7 @@ export function encodeBatch(definition, levels, reports, options = {}) {
   }
   const milliseconds = typeof time === "number" || time instanceof Date ? Number(time) : NaN;
   if (!Number.isInteger(milliseconds) || milliseconds < 0 || milliseconds >= YEAR_10000) {
-    throw outside(`time = ${String(time)}`, "milliseconds since the epoch, before the year 10000");
+    throw outside(`time = ${shown(time)}`, EXPECTED_TIME);
   }
   const sent = coarsen(definition, attributes);
   const values = new Uint8Array(width * reports.length);

@@ -9,7 +9,9 @@
  * @module vectors
  */
 
-import { LEAVE_OUT, numberOf, wholeOptions, wrong, wrongOptions, wrongValue } from "./checks.js";
+import {
+  LEAVE_OUT, listing, numberOf, wholeOptions, wrong, wrongOptions, wrongValue,
+} from "./checks.js";
 import { bernoulli, missThreshold, roundUp, roundsUp, uniformBelow } from "./sampling.js";
 
 /** @import { Definition } from "./dither.js" */
@@ -42,11 +44,12 @@ function ballOf({ name, coordinates, radius = NaN }) {
   }
   return (value) => {
     if (!Array.isArray(value) || value.length !== size || value.some(Array.isArray)) {
-      throw wrongValue(value, name, `one vector of ${size} numbers or rows of them`);
+      const expected = `one vector of ${size} numbers or rows of them`;
+      throw wrongValue(value, name, expected + listing(value, ""));
     }
     const given = Array.from(value, (each) => numberOf(each, name));
     const scale = Math.max(radius, ...given.map(Math.abs)); // squares must not overflow
-    if (scale === Infinity) throw wrongValue(value, name, `finite numbers${LEAVE_OUT}`);
+    if (scale === Infinity) throw wrongValue(scale, name, `finite numbers${LEAVE_OUT}`);
     const vector = given.map((each) => each / scale);
     const length = lengthOf(vector);
     const isLong = scale > radius || length > 1;

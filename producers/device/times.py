@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.metrics.domains import refuse_misread
+from estimators.errors import shortened
+from estimators.metrics.domains import as_given, conversion, refuse_misread
 
 Time: TypeAlias = float | datetime.datetime | np.datetime64 | Sequence[Any] | NDArray[Any]
 Times: TypeAlias = Time | None
@@ -50,8 +51,16 @@ def event_times(time: Time, count: int) -> NDArray[np.int64]:
     >>> event_times(np.array(["2013-01-01T10:00"], dtype="M8[s]"), 1)
     array([1357034400000])
     """
-    refuse_misread(time, "times")
-    times_array = np.asarray(time)
+    refuse_misread(time, "times", truths=False)
+    try:
+        times_array = as_given(time)
+    except ValueError:
+        raise ValueError(f"times {shortened(time)}: expected one time or a flat array") from None
+    if times_array.dtype.kind == "f" and times_array.dtype.itemsize < 8:
+        raise ValueError(
+            f"times of {times_array.dtype}, in which they are rounded to minutes or hours: "
+            "expected float64"
+        )
     if times_array.dtype.kind == "M":
         if np.isnat(times_array).any():
             raise ValueError(f"time NaT: {_EXPECTED_TIME}")
@@ -59,14 +68,14 @@ def event_times(time: Time, count: int) -> NDArray[np.int64]:
     elif times_array.dtype.kind in "iuf":
         times = _from_seconds(times_array)
     elif times_array.dtype.kind == "O":
-        times = np.array([_from_datetime(time) for time in times_array.ravel()], dtype=np.int64)
+        times = np.array([_from_object(time) for time in times_array.ravel()], dtype=np.int64)
         times = times.reshape(times_array.shape)
     else:
         raise ValueError(f"time {times_array.ravel()[:1].tolist()}: {_EXPECTED_TIME}")
     if times.size and (times.min() <= 0 or times.max() >= END_OF_TIME * 1000):
         wrong = times_array[(times <= 0) | (times >= END_OF_TIME * 1000)].ravel()[0]
         raise ValueError(
-            f"time {wrong}: expected a time after 1970 and before the year 10000, "
+            f"time {wrong!s:.100}: expected a time after 1970 and before the year 10000, "
             "in seconds since the epoch (not milliseconds)"
         )
     if times.ndim == 0:
@@ -84,10 +93,14 @@ def _from_seconds(seconds: NDArray[Any]) -> NDArray[np.int64]:
     return np.rint(clipped * 1000).astype(np.int64)
 
 
-def _from_datetime(time: Any) -> int:
+def _from_object(time: Any) -> int:
+    if isinstance(time, int | float) and not isinstance(time, bool):
+        return int(_from_seconds(np.array(float(min(max(time, -1), END_OF_TIME)))))
+    if isinstance(time, np.datetime64):
+        return int(event_times(time, 1)[0])
     if not isinstance(time, datetime.datetime) or str(time) == "NaT":  # of pandas
-        mixed = " beside times of other types" * isinstance(time, int | float)
-        raise ValueError(f"time {time!r}{mixed}: {_EXPECTED_TIME}")
+        reader = "; datetime.fromisoformat() reads texts" * isinstance(time, str)
+        raise ValueError(f"time {shortened(time)}: {_EXPECTED_TIME}{conversion(time)}{reader}")
     if time.tzinfo is None:
         raise ValueError(
             f"time {time!r} has no time zone: {_EXPECTED_TIME}; "

@@ -45,6 +45,9 @@ _QUOTES_REMEDY = (
     'Write "" for a quote that belongs to such a cell; `tr -d \'"\' < FILE | dither define - ...` '
     "reads the file without quotes"
 )
+_BACKSLASH_REMEDY = (
+    """`sed 's/\\\\"/""/g' FILE | dither define - ...` writes quotes in cells as CSV files do"""
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,8 +222,8 @@ class _Rows:
         self._text.seek(0)
         line = next(itertools.islice(self._text, first - 1, None))
         return ValueError(
-            f"{self.path}, line {first}: a cell begins with a quote, {wrong}: "
-            f"{shortened(line)}. {_QUOTES_REMEDY}"
+            f"{self.path}, line {first}: a cell begins with a quote, {wrong}: {shortened(line)}. "
+            + (_BACKSLASH_REMEDY if '\\"' in line else _QUOTES_REMEDY)
         )
 
     def _check_long_cells(self, block: list[list[str]], line: int) -> None:

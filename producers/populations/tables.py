@@ -36,6 +36,8 @@ NUMBER_LIKE = re.compile(
 """Text that people read as numbers: with separators, a currency, units of 12 letters, < or ()."""
 MAX_NUMBER_CHARACTERS = 64
 """The maximum length of a number; the time of a match grows with the square."""
+MAX_UNITS = 30
+"""The most different words behind numbers, with which these are still numbers with units."""
 MAX_SHOWN_CELLS = 5
 TRUTH_PAIRS = (("true", "false"), ("yes", "no"), ("t", "f"), ("y", "n"))
 """Words for 1 and 0, in a column without others."""
@@ -385,7 +387,16 @@ def parse_number(text: str, decimal: str = "") -> float:
 
 
 def count_numeric(values: Collection[str]) -> int:
-    """Return how many texts people read as numbers, whatever their width or hidden characters."""
+    """Return how many texts people read as numbers, whatever their width or hidden characters.
+
+    >>> roads = [f"1 {first}{second} Road" for first in "abcdef" for second in "abcdef"]
+    >>> count_numeric(["12 ms", "3 s"]), count_numeric(roads)
+    (2, 0)
+    """
     short = (value for value in values if len(value) <= MAX_NUMBER_CHARACTERS)
     texts = (unicodedata.normalize("NFKC", visible(value)) for value in short)
-    return sum(NUMBER_LIKE.fullmatch(text) is not None for text in texts)
+    words = Counter(
+        " ".join(re.findall(r"[^\W\d_]+", text)) for text in texts if NUMBER_LIKE.fullmatch(text)
+    )
+    without_words = words.pop("", 0)
+    return without_words + (words.total() if len(words) <= MAX_UNITS else 0)

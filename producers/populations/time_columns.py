@@ -124,7 +124,7 @@ class TimeFormat:
                         f"{' or '.join('%' + letter for letter in companions)}: expected one of "
                         "them, too"
                     )
-        if self.zone != UTC and re.search(r"(?<!%)(Z|UTC|GMT)$", self.form):
+        if self.zone != UTC and re.search(r"(?<!%)([Zz]|UTC|GMT)$", self.form):
             raise ValueError(
                 f"time format {self.form!r}: its end says UTC: expected %z in place of Z, or no "
                 f"other time zone, and not {self.zone}"

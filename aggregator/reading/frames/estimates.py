@@ -43,9 +43,8 @@ class WindowEstimate(Pictured, Estimate):
     def picture(self) -> Picture:
         """The intervals of its numbers."""
         shown, metric = self.numbers, self.window.metric
-        title = f"{metric.name}: {metric.description or metric.kind}"
         return Intervals(
-            title,
+            metric.heading,
             picture_lines(self.window, self),
             tuple(_intervals(shown)),
             metric.unit,

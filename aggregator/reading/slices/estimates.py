@@ -120,7 +120,7 @@ class Slices(Pictured):
             f"{certainty(self.query.beta)} {self.bound} bounds, {self.query.target}; "
             f"covers {self.covers}",
         )
-        title = f"{metric.name}: {metric.description or metric.kind}"
+        title = metric.heading
         return Intervals(title, facts, rows, metric.unit)
 
     @property

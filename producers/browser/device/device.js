@@ -13,7 +13,9 @@ import { withoutDenied } from "../deny.js";
 import { listsOf } from "../dither.js";
 import { LARGEST_ANSWER, LARGEST_DEFINITION, copied, outside, wrong } from "../checks.js";
 import { levelOf, mechanismOf } from "../mechanisms.js";
-import { ANONYMOUS, YEAR_10000, encodeBatch, jsonOf, newBatchId } from "../posting.js";
+import {
+  ANONYMOUS, YEAR_10000, encodeBatch, jsonOf, newBatchId, refuseSeconds,
+} from "../posting.js";
 import { randomizeAnswer } from "../rounds.js";
 import { systemBits, uniformBelow, unitsOf } from "../sampling.js";
 import { Database } from "./database.js";
@@ -218,6 +220,7 @@ export class Device {
   async report(metric, values, epsilons, options = {}) {
     const held = copied(values); // the caller may change its own meanwhile
     const wanted = copied(epsilons);
+    refuseSeconds(options.time);
     const definition = await this.definition(metric);
     const [all, each] = listsOf(definition, held, wanted);
     const { queued, denied } = await this.#database.transact((transaction) =>

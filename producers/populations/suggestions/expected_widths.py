@@ -85,7 +85,7 @@ def describe_widths(metric: LocalMetric, parts: Sequence[Part]) -> list[str]:
     elif metric.kind == "frequency":
         ((most_frequent, _),) = Counter(values.tolist()).most_common(1)
         heads = [f"share of {shortened(most_frequent)}"]
-    shown = parts[: 2 + MAX_SHOWN_SLICES]
+    shown = parts[: 3 + MAX_SHOWN_SLICES]  # all, a pane, and the largest slice in one
     name_width = max(len(part.name) for part in shown)
     lines, wide_parts = [], []
     for part in shown:

@@ -67,7 +67,8 @@ MAX_NUMBER_SHARE = 0.1
 CODE_PATTERN = re.compile(r"0\d+")
 VERSION_PATTERN = re.compile(r"(?!\d{1,3}(\.\d{3})+$)v?\d+(\.\d+){2,}([-+.]?\w+)*", re.IGNORECASE)
 """A version such as 1.2.3, which is no number; 1.234.567 may be one."""
-MAX_ATTRIBUTE_VALUES = 50
+MAX_ATTRIBUTE_VALUES, MIN_ATTRIBUTE_ROWS = 50, 5
+"""Values of an attribute that are written into a definition, and rows that each has at least."""
 SHARE_RANGE = (0.0, 1.0)
 """Of numbers that are all one of its two ends, the mean is a share."""
 
@@ -268,8 +269,13 @@ def suggest(
     metric = LocalMetric.require(define(name=metric_name, **keys, attributes=declared))
     if keys.get("mechanism") == ANSWERING_MECHANISM:
         notes.append(OPEN_VOCABULARY_NOTE)
-    parts = [Part("all rows", values.size, values), *pane_parts]
-    parts += slice_parts(metric, values, attributes) if by else []
+    slices = slice_parts(metric, values, attributes) if by else []
+    if slices and pane_parts and metric.slicing:  # the largest slice, as often as slices are kept
+        largest, width_ms = slices[0], metric.slicing.pane_ms
+        reports = pane_parts[0].reports * width_ms / metric.pane_ms * largest.reports / values.size
+        name = f"{keys['pane'] if width_ms == metric.pane_ms else '1h'} of {largest.name}"
+        pane_parts.append(dataclasses.replace(largest, name=name, reports=round(reports)))
+    parts = [Part("all rows", values.size, values), *pane_parts, *slices]
     notes += describe_widths(metric, parts)
     lines = [
         f"[metrics.{metric_name}]",
@@ -294,14 +300,19 @@ def _attributes(
         counts = Counter(cells[name].tolist())
         for undeclared in ("", OTHER_VALUE, NO_VALUE):
             counts.pop(undeclared, None)
-        frequent = counts.most_common(MAX_ATTRIBUTE_VALUES)
+        frequent = [
+            (value, rows)
+            for value, rows in counts.most_common(MAX_ATTRIBUTE_VALUES)
+            if rows >= MIN_ATTRIBUTE_ROWS
+        ]
         declared[name] = sorted(value for value, _ in frequent)
         note = (
             f"attribute: {name!r}, with {len(frequent)} values of column {shortened(column)}, "
             "which everybody can read in the definition; a device sends its own without noise"
         )
         hidden = len(counts) - len(frequent)
-        notes.append(note + f". {hidden:,} rarer values count as 'other'" * (hidden > 0))
+        rarer = f". {hidden:,} rarer values count as 'other': they could name a person"
+        notes.append(note + rarer * (hidden > 0))
     return cells, declared, notes
 
 

@@ -224,7 +224,7 @@ def test_a_report_is_charged_stored_and_sent_once(
     )
     assert call(page, 'device.report("clicks", 1, 1)')["reports"] == 1
     assert "is left of the budget of clicks, 1;" in call(page, 'device.report("clicks", 1, 0.3)')
-    assert call(page, 'device.report("late", 2, "x")').startswith("RangeError: epsilon = x")
+    assert call(page, 'device.report("late", 2, "x")').startswith('RangeError: epsilon = "x"')
     assert call(page, 'device.report("late", null, 0.5)').startswith("TypeError: value null")
     found = call(page, "[...(await device.ledger.accounts()).values()]")
     assert [(each["metric"], each["spent"], each["left"], each["reports"]) for each in found] == [
@@ -767,7 +767,7 @@ def test_what_cannot_be_used_is_an_error_that_says_so(page: Page, site: Site) ->
         ('device.rollUp("slowest", "last", "1d", 1)', "is asked in rounds"),
         ('(await device.rollUp("clicks", "sum", "1d", 1)).add(Infinity)', "a finite number"),
         ('device.report("clicks", 1, 1, { permanent: 2 })', "expected a metric that is memoized"),
-        ('device.report("late", 1, 1, { time: "2026-01-01" })', "time = 2026-01-01: expected"),
+        ('device.report("late", 1, 1, { time: "2026-01-01" })', 'time = "2026-01-01": expected'),
         ('device.report("late", 1, 1, { time: 253402300800000 })', "before the year 10000"),
         ('dither.Device.open("", { budget: 0.00001 })', "at most 4 decimal digits"),
         ('dither.Device.open("", { turn: "1d" })', "expected both, or neither"),
@@ -933,15 +933,16 @@ def test_a_lottery_draws_and_pays_as_in_python(page: Page, site: Site, tmp_path:
 
 
 LATE_LOOKS = """
-async (happens) => {
-  const roll = await device.rollUp("late", "last", "1d", 2);
-  if (happens) await roll.add(1);
+async ([name, how, options, epsilon, value]) => {
+  const roll = await device.rollUp(name, how, "1d", epsilon, options);
+  if (value !== null) await roll.add(value);
   const looks = [];
   for (const hours of [50, 6, 6, 9]) {
     now += hours * 3_600_000;
     looks.push(await roll.reportEnded().then(() => "", (error) => error.name));
   }
-  return [looks, (await device.ledger.accounts()).get("").everSpent];
+  const {everSpent, everReports} = (await device.ledger.accounts()).get("");
+  return [looks, everSpent, everReports];
 }
 """
 
@@ -949,13 +950,18 @@ async (happens) => {
 def test_a_lottery_in_a_browser_pays_whether_something_happened_or_not(
     page: Page, site: Site
 ) -> None:
-    played = []
-    for happens in (False, True):
-        tickets = {"tickets": {"late": 1}}
-        opened(page, site, database=f"late{happens}", now=START, **LOTTERY | tickets)
-        played.append(page.evaluate(LATE_LOOKS, happens))
-    assert played[0] == played[1]
-    assert played[0][1] == 2, "both turns are paid"
+    played: dict[tuple[Any, ...], Any] = {}
+    for name, how, options, budget, value in (
+        ("late", "last", {}, 1, 1),
+        ("steps", "furthest", {"nothing": "none"}, 16, "paid"),
+    ):
+        tickets = {"tickets": {name: 1}, "budget": budget}
+        for given in (None, value):
+            opened(page, site, database=f"{name} {given}", now=START, **LOTTERY | tickets)
+            played[name, given] = page.evaluate(LATE_LOOKS, [name, how, options, budget, given])
+        assert played[name, None][:2] == played[name, value][:2]
+        assert played[name, value][1] == 2 * budget, "both turns are paid"
+    assert played["steps", None][2] == 2, "a turn without a step has the first one"
 
 
 def test_a_lottery_in_a_browser_pays_for_nothing_else(page: Page, site: Site) -> None:

@@ -339,6 +339,7 @@ async ([definition, inputs]) => {
   const hole = [1, , 1];
   const special = {
     NaN, Infinity, "-Infinity": -Infinity, "2^64": 2 ** 64, "10^400": 10n ** 400n, hole,
+    set: new Set([1, 2]),
   };
   const read = (x) => Array.isArray(x) ? x.map(read) : x?.special ? special[x.special] : x;
   const told = [];
@@ -356,11 +357,35 @@ def test_the_browser_refuses_what_python_refuses_in_the_same_words(device: Modul
     refusals = json.loads((ROOT / "tests/vectors/refusals.json").read_text())
     for entry in refusals["inputs"]:
         name, expected = entry["metric"], entry["expected"]
+        words = expected and expected.format(number="Number()", list="Array.from()")
         metric = LocalMetric.require(define(name=name, **refusals["metrics"][name]))
         told = device.evaluate(REPORT, [definition(metric), entry["given"]])
         for given, message in zip(entry["given"], told, strict=True):
             with row(name, given, message):
-                assert message is None if expected is None else message.endswith(expected)
+                assert message is None if words is None else message.endswith(words)
+
+
+ODD_VALUES = [
+    ("10n", "value 10n of late: expected a number, as Number() makes; leave"),
+    (
+        "new Float64Array(2)",
+        "value 0,0 of late: expected a number or a list of them, as Array.from",
+    ),
+    ("Object.create(null)", "value object of late: expected a number; leave"),
+    ("'x'.repeat(2000)", 'value "' + "x" * 499 + " ... of late"),
+]
+TOLD = "(d) => {{ try {{ {}; }} catch (error) {{ return error.message; }} }}"
+
+
+def test_what_only_browsers_have_is_shown_with_what_converts_it(device: Modules) -> None:
+    for value, said in ODD_VALUES:
+        with row(value):
+            told = device.evaluate(
+                TOLD.format(f"dither.randomize(d, {value}, 1)"), definition(binary())
+            )
+            assert said in told
+    seconds = "(d) => dither.report('', d, 1, 1, { time: 1767618307 }).catch((e) => e.message)"
+    assert "expected milliseconds" in device.evaluate(seconds, definition(binary()))
 
 
 HOLES = """

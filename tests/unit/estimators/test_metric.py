@@ -72,7 +72,7 @@ def test_a_bad_definition_is_refused_with_its_key_and_a_remedy() -> None:
         (FREQUENCY, {"categories": ["a"]}, "categories", "the names of 2 to"),
         (FREQUENCY, {"categories": ["a", "a"]}, "categories", "each category once"),
         (FREQUENCY, {"categories": "open"}, "mechanism", "one for an open vocabulary"),
-        (FREQUENCY, {"categories": "opne"}, "categories", "their number, or 'open'"),
+        (FREQUENCY, {"categories": "opne"}, "categories", "or 'open'"),
         (FREQUENCY, {"watch": ["a"]}, "watch", "no watch unless"),
         (FREQUENCY, SUBSETS | {"options": {"size": "3"}}, "options", "expected int, got str"),
         (FREQUENCY, SUBSETS | {"options": {"size": 3}}, "options", "expected 1 to 2"),
@@ -99,8 +99,11 @@ def test_a_demand_is_rounded_down_to_a_level_and_a_stricter_one_refused() -> Non
     with pytest.raises(ValueError, match=r"epsilon = 0.4999: .* stricter demand"):
         metric.level_of([1.0, 0.4999])
     demands: list[Any] = [float("nan"), 0, -1.0, None, "much", 10**400, [1, [2]]]
-    for demand in demands:
-        with row(demand), pytest.raises(ValueError, match="expected a number above 0"):
+    told: list[tuple[Any, str]] = [(demand, "expected a number above 0") for demand in demands]
+    told += [([1, True], "True or False is among them"), ([1, None], "epsilon = None: ")]
+    told += [(["1"], r"epsilon = '1': .* as float\(\) makes")]
+    for demand, said in told:
+        with row(demand), pytest.raises(ValueError, match=said):
             metric.level_of(demand)
 
 
@@ -136,7 +139,7 @@ def test_values_are_clipped_and_categories_go_by_name_or_by_index() -> None:
     assert metric.randomize(memoryview(array("d", [-60, 180])), [0] * 2).tolist() == [0, 1]
     assert metric.randomize([-1e9, -60, 180, float("inf")], [0] * 4).tolist() == [0, 0, 1, 1]
     named = define(**{**FREQUENCY, "mechanism": "rappor", "levels": [64]})
-    for values in (["B6", "UA"], np.array([1, 0])):
+    for values in (["B6", "UA"], np.array([1, 0]), ["B6", 0], np.array([1, 0], dtype=object)):
         assert named.randomize(values, [0, 0]).tolist() == [[2], [1]]
 
 
@@ -149,6 +152,12 @@ def test_what_cannot_be_randomized_is_refused() -> None:
         (GOOD, [1.0], [-1], "expected 0 to 2"),
         (FREQUENCY, ["B7", "UA"], [0, 0], "did you mean 'B6'"),
         (FREQUENCY, [3, 0], [0, 0], "expected 0 to 2"),
+        (FREQUENCY, [2**70], [0], "expected 0 to 2"),
+        (FREQUENCY, [1, True], [0, 0], "category True of"),
+        (FREQUENCY, np.array([1, np.nan]), [0, 0], "category nan of .*; leave out what was not"),
+        (FREQUENCY, [{"UA"}], [0], r"or a list of them, as list\(\) makes; leave out"),
+        (GOOD, [1, "x"], [0, 0], "value 'x' of .* a number; leave out"),
+        (VECTOR, [[1, "6"]], [0], r"value '6' of .* a number, as float\(\) makes"),
         (VECTOR, [[float("nan"), 0.0]], [0], "value nan of"),
         (VECTOR, [[float("inf"), 0.0]], [0], "value inf of .* expected finite numbers"),
         (VECTOR, [bytearray(b"12")], [0], "a bytearray of bytes: expected numbers"),

@@ -96,28 +96,40 @@ def sliced(folder: Path) -> Path:
     """Return latencies of two countries with many rows, one with few, and one without a name."""
     cells = zip(itertools.cycle(long_tails()[1:]), ["US", "DE", "US", "US"] * 5_000, strict=False)
     rows = [f"{latency},{country}" for latency, country in cells]
-    return table(folder, "Latency (ms),Land", *rows, *["140,FR"] * 5, "140,NA", "140,other")
+    few = [*["140,FR"] * 5, *["140,VA"] * 4, "140,NA", "140,other"]
+    return table(folder, "Latency (ms),Land", *rows, *few)
 
 
 def test_the_widths_of_all_and_of_each_slice_are_those_of_the_metric(tmp_path: Path) -> None:
     found = suggest(sliced(tmp_path), "Latency (ms)", by=["Land"], users_per_day=500)
     metric = LocalMetric.require(defined(tmp_path, found.text))
-    assert metric.title == "Latency (ms)"
+    assert metric.title == metric.heading == "Latency (ms)"
     assert (list(metric.by), metric.attributes) == (["land"], {"land": ["DE", "FR", "US"]})
     assert found.attributes == {"land": "Land"}
     start = next(i for i, note in enumerate(found.notes) if note.startswith("widths:"))
     rows = [re.split(" {2,}", line.strip()) for line in found.notes[start + 2 :]]
     names = ["all rows", f"a pane of {metric.pane}"]
-    names += [f"land={country}" for country in ("US", "DE", "FR", "none", "other")]
+    assert "VA" not in found.text
+    names += [f"{metric.pane} of land=US"]
+    names += [f"land={country}" for country in ("US", "DE", "FR", "other", "none")]
     assert [cells[0] for cells in rows[:-1]] == names
-    assert [cells[1] for cells in rows[:-1]] == ["20,007", "125", "15,000", "5,000", "5", "1", "1"]
-    assert rows[4][2] == "too few: 100 are needed"
+    assert [cells[1] for cells in rows[:-1]] == [
+        "20,011",
+        "125",
+        "94",
+        "15,000",
+        "5,000",
+        "5",
+        "5",
+        "1",
+    ]
+    assert rows[5][2] == "too few: 100 are needed"
     values = [float(cell) for cell in itertools.islice(itertools.cycle(long_tails()[1:]), 20_000)]
     us = [value for i, value in enumerate(values) if i % 4 != 1]
     expected = simulated_estimate(metric, us, 15_000, beta=0.05 / 2, quantiles=[0.5, 0.95])
     assert isinstance(expected, DistributionEstimate)
     bounds = [interval(row)[1:] for row in expected.quantiles[:, 1:].tolist()]
-    assert [re.findall(r"\[(.*), (.*)\]", cell)[0] for cell in rows[2][2:]] == bounds
+    assert [re.findall(r"\[(.*), (.*)\]", cell)[0] for cell in rows[3][2:]] == bounds
     assert rows[1][3].endswith("(!)")
     assert not rows[0][2].endswith("(!)")
     assert "--above" in rows[-1][0]
@@ -268,8 +280,11 @@ def test_many_strings_become_an_open_vocabulary_that_names_none(tmp_path: Path) 
     metric = defined(tmp_path, found.text)
     assert (metric.categories, metric.mechanism) == ("open", "projective_sketch")
     assert "N7" not in found.text
+    streets = (f"{house} {chr(97 + house % 26)}{chr(97 + house % 7)} St" for house in range(1_500))
+    addresses = suggest(table(tmp_path, "home", *streets), "home")
+    assert defined(tmp_path, addresses.text).categories == "open"
     with pytest.raises(ValueError, match="expected at most 1,000 to list them"):
-        suggest(file, "tail", list_categories=True)
+        suggest(table(tmp_path, "tail", *names), "tail", list_categories=True)
     hours = (f"N{hour % 9},{BEGIN + hour * 3600}" for hour in range(2000))
     timed = suggest(table(tmp_path, "tail,time", *hours), "tail", is_open=True, time=["time"])
     assert 0 < defined(tmp_path, timed.text).options["rows"] < 1024

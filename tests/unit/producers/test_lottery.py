@@ -505,6 +505,41 @@ def test_an_adversary_neither_exceeds_the_budget_nor_influences_or_foresees_a_dr
     assert all(abs(e) < 4.9 * math.sqrt(v) for e, v in zip(excess, variance, strict=True))
 
 
+def test_the_furthest_step_of_a_drawn_turn_is_reported_or_the_first_one(
+    no_delay: None, tmp_path: Path
+) -> None:
+    """Of each turn one step, which is paid alike; a step of another metric's turn is no answer."""
+    steps = define(
+        name="steps", kind="frequency", mechanism="grr", categories=["none", "visit", "paid"],
+        levels=[1], pane="1d", lateness="2d",
+    )  # fmt: skip
+    seen: list[Any] = []
+
+    class Seen(HttpReporter):
+        def report(self, value: Any, *more: Any, **options: Any) -> None:
+            super().report(value, *more, **options)
+            seen.append(value)
+
+    class Drawn(Ledger):
+        def drawn_turn(self, start_ms: int, bits: Any = None) -> Turn:
+            day = (start_ms - int(1000 * BEGIN)) // DAY_MS
+            word = np.array([day == 2], dtype=np.uint64)
+            return super().drawn_turn(start_ms, PreparedWords(word))
+
+    clock = Clock(BEGIN)
+    options: dict[str, Any] = {"turn": "1d", "tickets": {"steps": 1, "t": 1}, "clock": clock}
+    ledger = Drawn(tmp_path / "ledger", 1, "20h", **options)
+    with Seen(steps, "http://127.0.0.1:9", queue=tmp_path / "q", clock=clock) as reporter:
+        gathered = RollUp(reporter, "furthest", "1d", 1, nothing="none", ledger=ledger, clock=clock)
+        for happened in (["paid", "visit"], [], ["paid"], ["none", 1]):
+            for step in happened:
+                gathered.add(step)
+            clock.now += DAY
+            gathered.report_ended()
+    assert seen == ["paid", "none", "visit"]
+    assert ledger.accounts()["steps"].ever_spent == 3
+
+
 def test_a_ledger_with_a_lottery_pays_for_nothing_else(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger", 9, "20h", turn="1d", tickets={"a": 1})
     other = metric("a", memoized=True, mechanism="randomized_response", range=(0, 1))

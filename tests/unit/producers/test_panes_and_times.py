@@ -106,6 +106,8 @@ def test_every_way_to_write_a_time_means_the_same() -> None:
         np.array([MOMENT_MS / 1000] * 2),
         np.array(["2013-01-01T10:15:00.250"] * 2, dtype="M8[us]"),
         np.array([MOMENT_MS] * 2).view("M8[ms]"),
+        [MOMENT, np.datetime64(MOMENT_MS, "ms")],
+        [MOMENT_MS / 1000, MOMENT],
     ]
     for time in times:
         with row(repr(time)):
@@ -121,8 +123,13 @@ def test_what_is_no_event_time_is_named() -> None:
         (memoryview(b"12"), "times: a memoryview of bytes"),
         (datetime.datetime(2013, 1, 1), "has no time zone"),
         ([datetime.date(2013, 1, 1)], "expected a datetime with a time zone"),
-        ("yesterday", "time .'yesterday'.: expected"),
-        ([5.0, None], "time 5.0 beside times of other types"),
+        ("yesterday", r"time 'yesterday': .* datetime.fromisoformat\(\) reads texts"),
+        ([5.0, None], "time None: expected"),
+        ([MOMENT, 2**64], "time 18446744073709551616: expected a time after 1970"),
+        ([5.0, True], "times: True or False is among them"),
+        ([5.0, "5"], r"time '5': .* epoch, as float\(\) makes"),
+        ([[5.0], [5.0, 6.0]], r"times \[\[5.0\], .*: expected one time or a flat array"),
+        (np.float32(MOMENT_MS / 1000), "times of float32.*expected float64"),
         ([1.0, 2.0, 3.0], r"times of shape \(3,\) for 2 reports"),
     ]
     for time, said in cases:

@@ -169,6 +169,8 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     ('t,v\n1,999\n2,"1.250"\n', "row 2: '1.250' may have .*--decimal , reads 1250", {}),
     ("t,v\n2026115,1\n", "7 digits in .2026115.: expected 8", {"time_format": "%Y%m%d"}),
     ("t,v\n1Z,1\n", "says UTC: expected %z", {"time_format": "%YZ", "time_zone": "Asia/Tokyo"}),
+    ("t,v\n1z,1\n", "says UTC: expected %z", {"time_format": "%Yz", "time_zone": "Asia/Tokyo"}),
+    ('t,v,s\n1,1,"a \\"b\\", c"\n', "writes quotes in cells as CSV files do", {}),
     (f't,v,s\n1,1,"a\nb"\n{"1" * 9**5},x,"a\nb"\n', "row 1: '1' is no event time|row 2", {}),
 ]
 

@@ -157,6 +157,8 @@ NO_ANSWERS = {
     "estimate delay --from inf": "expected",
     "estimate delay --from nan": "expected",
     "estimate delay --from 1767571200000": "not milliseconds",
+    "estimate delay --from 202601": "could be a year or a date",
+    "estimate delay --from 202601051030": "could be a year or a date",
     "estimate delay --from 2013-02-01 --to 2013-01-01": "expected an end",
     "weights delay unifrom": "no policy 'unifrom': did you mean 'uniform'?",
     "watch delay --interval soon": "a duration such as 30s",

@@ -161,6 +161,8 @@ def test_the_headline_of_a_search_is_what_is_certain(kind: str, side: str) -> No
         assert statement in text
         assert f"{found.value:g}" not in text, "the middle of what is left is a guess"
     assert texts(seen, found)[0].splitlines().count(statement) == 1
+    assert "answers    20000 to rounds that are decided" in texts(seen, found)[0]
+    assert not re.search("^reports|\\d reports", "\n".join(texts(seen, found)), re.MULTILINE)
     for top in np.linspace(1e6, 2**26, 30).tolist():
         domain = ValueRange(range=(0.0, top / 3))
         seen = searching(dataclasses.replace(metric, domain=domain, unit=""))

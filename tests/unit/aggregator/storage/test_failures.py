@@ -79,13 +79,28 @@ TROUBLES: dict[str, Trouble] = {
 }
 
 
-UNREADABLE = (
-    *("redis://db#1", "redis://db?decode_responses=1", "unix://run/redis.sock", "unix:/"),
-    *("redis://app:pa/secret@db:6379/0", "redis://app:secret@db:port/0", "http://app:secret@db"),
-    *("redis://app:secret@db/prod", "redis://app:secret@db:0", "rediss://app:secret@db/?ssl_x=1"),
-    *("redis://app:secret@db/0?ssl_ca_certs=/ca.pem", "redis://db/-1", "redis://db/1?db=2"),
-    *("redis://db/1_0", "redis://db?protocol=9"),
-)
+ENCODED, DATABASE, PARAMETERS = "password with %2F", "number of a database", "parameters of redis-"
+UNREADABLE = {
+    "redis://db#1": ENCODED,
+    "redis://app:pa/secret@db:6379/0": ENCODED,
+    "unix://run/redis.sock": "three slashes",
+    "unix:/": "three slashes",
+    "redis:/db": "two slashes",
+    "http://app:secret@db": "redis:// or another scheme",
+    "localhost:6379": "redis:// or another scheme",
+    "redis://app:secret@db:port/0": "HOST:PORT after",
+    "redis://app:secret@db:0": "HOST:PORT after",
+    "redis://::1:6379": "HOST:PORT after",
+    "redis://app:secret@db/prod": DATABASE,
+    "redis+sentinel://db/main/prod": DATABASE,
+    "redis://db/-1": DATABASE,
+    "redis://db/1?db=2": DATABASE,
+    "redis://db/1_0": DATABASE,
+    "redis://db?decode_responses=1": PARAMETERS,
+    "rediss://app:secret@db/?ssl_x=1": PARAMETERS,
+    "redis://app:secret@db/0?ssl_ca_certs=/ca.pem": "rediss:// for parameters of TLS",
+    "redis://db?protocol=9": "protocol=2 or",
+}
 
 
 @pytest.fixture
@@ -183,11 +198,9 @@ def test_another_kind_of_server_is_named(node: RedisNode, monkeypatch: pytest.Mo
         with row(url), pytest.raises(StoreUnreachable, match=told) as refused:
             connect(url)
         assert "secret" not in str(refused.value)
-    for url in UNREADABLE:
-        with (
-            row(url),
-            pytest.raises(SettingsError, match=r"percent-encoded.*unix:///PATH") as wrong,
-        ):
+    for url, reason in UNREADABLE.items():
+        said = rf"expected .*{re.escape(reason)}.*percent-encoded.*unix:///PATH"
+        with row(url), pytest.raises(SettingsError, match=said) as wrong:
             connect(url)
         assert "secret" not in str(wrong.value)
 
