@@ -186,17 +186,17 @@ def test_flags_are_one_category_of_a_window_whatever_becomes_of_processes_and_cl
         own = [each for each in reported if each[1] >= 0]
         assert own[:5] == [*zip(expected, range(5), strict=True)], queue
         assert len({hour for _, hour in reported}) == len(reported)
-    for metric, how, words in (
-        (CRASH, "flags", "expected 'used_x=no, crashed=no'"),
-        (SONG, "flags", "expected axes with two values each"),
+    for metric, words in (
+        (CRASH, "expected 'used_x=no, crashed=no'"),
+        (SONG, "expected axes with two values each"),
     ):
-        with HttpReporter(metric, NOWHERE) as reporter, pytest.raises(ValueError, match=words):
-            RollUp(reporter, how, "1d", 16)  # type: ignore[arg-type]
+        with HttpReporter(metric, NOWHERE) as unused, pytest.raises(ValueError, match=words):
+            RollUp(unused, "flags", "1d", 16)
     with (
-        HttpReporter(CRASH, NOWHERE, queue=tmp_path / "queue") as reporter,
+        HttpReporter(CRASH, NOWHERE, queue=tmp_path / "queue") as again,
         pytest.raises(ValueError, match="flag crash of crash: expected one of used_x, crashed"),
     ):
-        RollUp(reporter, "flags", "1h", 16, nothing=neither).add("crash")
+        RollUp(again, "flags", "1h", 16, nothing=neither).add("crash")
 
 
 def test_what_is_gathered_survives_a_restart_and_is_charged_once(tmp_path: Path) -> None:

@@ -194,8 +194,8 @@ def test_a_two_way_table_is_answered_by_every_interface(store: Store, tmp_path: 
         ends = f"in [{down(cells['lower'][index], 3)}, {up(cells['upper'][index], 3)}]"
         assert ends in row_text
     assert "95% for all cells together" in text[4]
-    text = CliRunner().invoke(cli, [*command, "--category", "crashed / used_x"]).stdout
-    assert "used_x \\ crashed" in text
+    of_rows = CliRunner().invoke(cli, [*command, "--category", "crashed / used_x"]).stdout
+    assert "used_x \\ crashed" in of_rows
     table = CliRunner().invoke(cli, [*command, "--csv"]).stdout.splitlines()
     assert table[0].endswith(",axis_used_x,axis_crashed")
     assert [line.rsplit(",", 2)[1:] for line in table[1:]] == [
