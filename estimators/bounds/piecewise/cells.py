@@ -11,14 +11,14 @@ import numpy as np
 from estimators.bounds.mixtures import RowIndices
 from estimators.bounds.normal import log_wealth_remainder
 from estimators.bounds.piecewise.bets import SymbolBets, solve_lower_limits
-from estimators.bounds.piecewise.knot_gains import log_fourier_remainders
+from estimators.bounds.piecewise.knot_gains import LAST_NODE, coarseness_of, log_fourier_remainders
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.estimate import Floats
 
 CELL_VARIANCE_RATIO = 1.15  # between neighbouring cells
 MEAN_BINS = 8  # of the mean: the third moment of Berry and Esseen is small near it
-FIRST_CELLS = 1  # of a window, whose integrals are computed first; then thrice as many at a time
+CELLS_GROWTH = 3  # of a window: of one cell first the integral is computed, then of 3, 9, ...
 VARIANCE_PARTS = 32  # of the range of the users' own variance, if their means are free
 _BIN_EDGES = np.linspace(-1, 1, MEAN_BINS + 1)
 
@@ -149,6 +149,7 @@ class FourierRemainders:
     def __init__(self, cells: CellBets) -> None:
         self.cells, self.log_remainders = cells, np.zeros(cells.window.shape)
         self.is_refined = np.zeros(cells.window.shape, dtype=np.bool_)
+        self.coarseness = coarseness_of(cells.law)
         law, tilt = cells.law, cells.tilt[:, None]
         rows = np.concatenate([law.counts, law.coefficient, tilt], axis=-1)
         self._first = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))
@@ -157,9 +158,17 @@ class FourierRemainders:
         """Compute the bounds of some cells, and of those with the same law and tilt."""
         game = np.unique(np.searchsorted(self._first, chosen, side="right") - 1)
         first, sizes = self._first[game], np.diff(self._first, append=self.is_refined.size)[game]
-        remainders = log_fourier_remainders(self.cells.law.rows(first), self.cells.tilt[first])
+        law, tilt = self.cells.law.rows(first), self.cells.tilt[first]
+        remainders = log_fourier_remainders(law, tilt, self.coarseness[first], LAST_NODE)
         same = np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
         self.log_remainders[same], self.is_refined[same] = np.repeat(remainders, sizes), True
+
+    def estimate(self, chosen: RowIndices) -> RowIndices:
+        """Compute larger bounds with fewer nodes for cells whose bounds are dear; return these."""
+        dear = chosen[self.coarseness[chosen] == 1]
+        law, tilt = self.cells.law.rows(dear), self.cells.tilt[dear]
+        self.log_remainders[dear] = log_fourier_remainders(law, tilt)
+        return dear
 
 
 # Theorem 7 of docs/proofs/bets.md
@@ -200,17 +209,21 @@ def limits_in_all_cells(
     every = np.arange(window.size)
     cell_limits[:] = limits(every)
     common_limits = np.ones(mean_low.shape)
-    number = FIRST_CELLS
+    turn = 0
     while True:
         # a cell whose limits are above another's cannot decide, though a better bound raised them
         is_open = ~fourier.is_refined & (cell_limits < common_limits[:, window]).any(axis=0)
+        if turn == 1:
+            dear = fourier.estimate(every[is_open])
+            cell_limits[:, dear] = limits(dear)
+            is_open &= (cell_limits < common_limits[:, window]).any(axis=0)
         if not is_open.any():
             break
         order = np.lexsort((np.where(is_open, cell_limits.sum(axis=0), np.inf), window))
         rank = every - np.searchsorted(window, window)  # in `order`, among those of its window
         before = fourier.is_refined.copy()
-        fourier.refine(order[is_open[order] & (rank < number)])
-        number *= 3
+        fourier.refine(order[is_open[order] & (rank < CELLS_GROWTH**turn)])
+        turn += 1
         refined = every[fourier.is_refined & ~before]
         cell_limits[:, refined] = limits(refined)
         for side, side_limits in zip(common_limits, cell_limits, strict=True):

@@ -19,6 +19,8 @@ from estimators.exact.thresholds import WORD
 
 NODE_STEP, LAST_NODE, MAX_NODES = 0.15, 600.0, 400
 """Of integrals over frequencies: the first step and the last node, in standard deviations of W."""
+COARSE_LAST_NODE = 60.0
+"""With it R is up to 5% of a width larger."""
 MAX_FREQUENCY = 200.0
 """Of W: what is beyond gains less than 1% of R."""
 DIVIDED_END, NODE_PARTS = 4.5, 8
@@ -30,15 +32,30 @@ LARGEST_TABLE = 2**16
 
 
 # Theorem 4 (2) of docs/proofs/bets.md
-def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats) -> Floats:
-    """Return ln R for all data, shape (k,), for laws and tilts in rows."""
+def log_fourier_remainders(
+    law: PiecewiseLaw,
+    tilts: Floats,
+    coarseness: Floats | float = MAX_COARSENESS,
+    last_node: float = COARSE_LAST_NODE,
+) -> Floats:
+    """Return ln R for all data, shape (k,): by default coarsely.
+
+    Parameters
+    ----------
+    law : PiecewiseLaw
+        In rows.
+    tilts : ndarray of float64, shape (k,)
+    coarseness : float or ndarray of float64, shape (k,)
+        How much longer steps are than the shortest, 1 or more; any is valid.
+    last_node : float
+        In standard deviations of W, at most.
+    """
     gains = _KnotGains(law, tilts)
     sd = np.sqrt(np.vecdot(gains.variance, law.counts))
     breadth = np.floor(4 * np.log2(sd / np.sqrt(gains.variance.max(axis=-1))) + 1e-9)
-    coarseness = np.clip(law.counts @ gains.knots.missed // MISSES_PER_STEP, 1.0, MAX_COARSENESS)
     log_remainders = np.empty(tilts.shape)
-    reach = np.minimum(2.0 ** np.ceil(np.log2(MAX_FREQUENCY * sd)), LAST_NODE)
-    grids = np.stack([breadth, coarseness, reach], axis=-1)
+    reach = np.minimum(2.0 ** np.ceil(np.log2(MAX_FREQUENCY * sd)), last_node)
+    grids = np.stack([breadth, np.broadcast_to(coarseness, sd.shape), reach], axis=-1)
     for grid in {*map(tuple, grids.tolist())}:
         phases, cutoffs = _phases(*grid), CUTOFF_CANDIDATES if grid[1] == 1 else 1
         rows = np.flatnonzero((grids == grid).all(axis=1))
@@ -47,6 +64,12 @@ def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats) -> Floats:
             part = rows[begin : begin + number]
             log_remainders[part] = gains.log_remainders(part, phases, sd[part], cutoffs)
     return log_remainders
+
+
+def coarseness_of(law: PiecewiseLaw) -> Floats:
+    """Return the coarseness that hardly raises a remainder, by the reports outside of windows."""
+    misses = law.counts @ _knots_of(law.shapes).missed
+    return np.clip(misses // MISSES_PER_STEP, 1.0, MAX_COARSENESS)
 
 
 @functools.lru_cache(maxsize=256)
