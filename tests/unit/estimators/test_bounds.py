@@ -271,7 +271,8 @@ def test_planes_for_all_times_are_hardly_below_the_limit_of_each_sum() -> None:
     rng = np.random.default_rng(3)
     for levels, k in ((1, 2000), (5, 2000), (5, 30)):
         n = rng.uniform(50, 4000, levels)
-        law = Law(n, np.full(levels, 1 / n.sum()), rng.uniform(0.1, 0.9, levels))
+        contrast = rng.uniform(0.1, 0.9, levels)
+        law = Law(n, 1 / (n.sum() * contrast), contrast)
         sums = np.sort(rng.uniform(-0.9, 0.9, k))
         every = np.arange(k)
         pivots = every // max(2, k // 20)
