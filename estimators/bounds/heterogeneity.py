@@ -328,7 +328,7 @@ def _least_p_value(
     """
     levels, k = means.shape
     lowest_means = means if least_means is None else least_means
-    if k == 1:
+    if k == 1 and least_means is None:
         statistic, is_close = _least_statistics_near(scores, means, precision, lowest)
         if is_close[0]:
             return min(1.0, tail(levels, float(statistic[0])))

@@ -156,8 +156,8 @@ class FourierRemainders:
 
     def refine(self, chosen: RowIndices) -> None:
         """Compute the bounds of some cells, and of those with the same law and tilt."""
-        game = np.unique(np.searchsorted(self._first, chosen, side="right") - 1)
-        first, sizes = self._first[game], np.diff(self._first, append=self.is_refined.size)[game]
+        group = np.unique(np.searchsorted(self._first, chosen, side="right") - 1)
+        first, sizes = self._first[group], np.diff(self._first, append=self.is_refined.size)[group]
         law, tilt = self.cells.law.rows(first), self.cells.tilt[first]
         remainders = log_fourier_remainders(law, tilt, self.coarseness[first], LAST_NODE)
         same = np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
@@ -213,7 +213,7 @@ def limits_in_all_cells(
     while True:
         # a cell whose limits are above another's cannot decide, though a better bound raised them
         is_open = ~fourier.is_refined & (cell_limits < common_limits[:, window]).any(axis=0)
-        if turn == 1:
+        if turn == 1 and (fourier.coarseness[is_open] == 1).any():
             dear = fourier.estimate(every[is_open])
             cell_limits[:, dear] = limits(dear)
             is_open &= (cell_limits < common_limits[:, window]).any(axis=0)

@@ -165,7 +165,7 @@ class _KnotGains:
         square = (sums[..., ::2] + sums[..., 1::2]) / (self.fair[rows] ** 2)[..., None]
         modulus = np.sqrt(np.maximum.reduceat(square, self.knots.first, axis=1))
         nodes, variance = phases.nodes / unit[:, None], self.variance[rows]
-        count = int(np.searchsorted(phases.nodes, DIVIDED_END))
+        count = int(np.searchsorted(phases.nodes[:-1], DIVIDED_END))
         nodes, modulus = divide_cells(nodes, modulus, variance, count, NODE_PARTS)
         with np.errstate(divide="ignore"):
             log_modulus = np.minimum(np.log(modulus), 0.0)
