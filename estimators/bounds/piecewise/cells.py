@@ -11,7 +11,13 @@ import numpy as np
 from estimators.bounds.mixtures import RowIndices
 from estimators.bounds.normal import log_wealth_remainder
 from estimators.bounds.piecewise.bets import SymbolBets, solve_lower_limits
-from estimators.bounds.piecewise.knot_gains import LAST_NODE, coarseness_of, log_fourier_remainders
+from estimators.bounds.piecewise.knot_gains import (
+    COARSE_LAST_NODE,
+    LAST_NODE,
+    MAX_COARSENESS,
+    coarseness_of,
+    log_fourier_remainders,
+)
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.estimate import Floats
@@ -142,8 +148,8 @@ class CellBets:
 class FourierRemainders:
     """Bounds of Graham and Vaaler on ln R for all means: at most 0, until they are computed.
 
-    `log_remainders`, shape (cells,), has the present bounds. Neighbours with the same law and tilt
-    have the same one.
+    `log_remainders`, shape (cells,), has the present bounds, which are computed for all cells with
+    the same law and tilt at once.
     """
 
     def __init__(self, cells: CellBets) -> None:
@@ -152,23 +158,27 @@ class FourierRemainders:
         self.coarseness = coarseness_of(cells.law)
         law, tilt = cells.law, cells.tilt[:, None]
         rows = np.concatenate([law.counts, law.coefficient, tilt], axis=-1)
-        self._first = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))
+        _, self._first, self._game = np.unique(rows, axis=0, return_index=True, return_inverse=True)
 
-    def refine(self, chosen: RowIndices) -> None:
-        """Compute the bounds of some cells, and of those with the same law and tilt."""
-        group = np.unique(np.searchsorted(self._first, chosen, side="right") - 1)
-        first, sizes = self._first[group], np.diff(self._first, append=self.is_refined.size)[group]
-        law, tilt = self.cells.law.rows(first), self.cells.tilt[first]
-        remainders = log_fourier_remainders(law, tilt, self.coarseness[first], LAST_NODE)
-        same = np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-        self.log_remainders[same], self.is_refined[same] = np.repeat(remainders, sizes), True
+    def refine(self, chosen: RowIndices) -> RowIndices:
+        """Compute the bounds of some cells; return all whose bounds are new."""
+        changed = self._compute(chosen, self.coarseness, LAST_NODE)
+        self.is_refined[changed] = True
+        return changed
 
     def estimate(self, chosen: RowIndices) -> RowIndices:
-        """Compute larger bounds with fewer nodes for cells whose bounds are dear; return these."""
-        dear = chosen[self.coarseness[chosen] == 1]
-        law, tilt = self.cells.law.rows(dear), self.cells.tilt[dear]
-        self.log_remainders[dear] = log_fourier_remainders(law, tilt)
-        return dear
+        """Compute larger bounds, with fewer nodes; return all cells whose bounds are new."""
+        coarseness = np.full_like(self.coarseness, MAX_COARSENESS)
+        return self._compute(chosen, coarseness, COARSE_LAST_NODE)
+
+    def _compute(self, chosen: RowIndices, coarseness: Floats, last_node: float) -> RowIndices:
+        games = np.unique(self._game[chosen])
+        first = self._first[games]
+        law, tilt = self.cells.law.rows(first), self.cells.tilt[first]
+        remainders = log_fourier_remainders(law, tilt, coarseness[first], last_node)
+        changed = np.flatnonzero(np.isin(self._game, games))
+        self.log_remainders[changed] = remainders[np.searchsorted(games, self._game[changed])]
+        return changed
 
 
 # Theorem 7 of docs/proofs/bets.md
@@ -213,18 +223,17 @@ def limits_in_all_cells(
     while True:
         # a cell whose limits are above another's cannot decide, though a better bound raised them
         is_open = ~fourier.is_refined & (cell_limits < common_limits[:, window]).any(axis=0)
-        if turn == 1 and (fourier.coarseness[is_open] == 1).any():
-            dear = fourier.estimate(every[is_open])
-            cell_limits[:, dear] = limits(dear)
+        dear = every[is_open & (fourier.coarseness == 1)]
+        if turn == 1 and dear.size:
+            estimated = fourier.estimate(dear)
+            cell_limits[:, estimated] = limits(estimated)
             is_open &= (cell_limits < common_limits[:, window]).any(axis=0)
         if not is_open.any():
             break
         order = np.lexsort((np.where(is_open, cell_limits.sum(axis=0), np.inf), window))
         rank = every - np.searchsorted(window, window)  # in `order`, among those of its window
-        before = fourier.is_refined.copy()
-        fourier.refine(order[is_open[order] & (rank < CELLS_GROWTH**turn)])
+        refined = fourier.refine(order[is_open[order] & (rank < CELLS_GROWTH**turn)])
         turn += 1
-        refined = every[fourier.is_refined & ~before]
         cell_limits[:, refined] = limits(refined)
         for side, side_limits in zip(common_limits, cell_limits, strict=True):
             np.minimum.at(side, window[refined], side_limits[refined])

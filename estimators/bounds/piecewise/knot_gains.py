@@ -33,19 +33,16 @@ LARGEST_TABLE = 2**16
 
 # Theorem 4 (2) of docs/proofs/bets.md
 def log_fourier_remainders(
-    law: PiecewiseLaw,
-    tilts: Floats,
-    coarseness: Floats | float = MAX_COARSENESS,
-    last_node: float = COARSE_LAST_NODE,
+    law: PiecewiseLaw, tilts: Floats, coarseness: Floats, last_node: float
 ) -> Floats:
-    """Return ln R for all data, shape (k,): by default coarsely.
+    """Return ln R for all data, shape (k,).
 
     Parameters
     ----------
     law : PiecewiseLaw
         In rows.
     tilts : ndarray of float64, shape (k,)
-    coarseness : float or ndarray of float64, shape (k,)
+    coarseness : ndarray of float64, shape (k,)
         How much longer steps are than the shortest, 1 or more; any is valid.
     last_node : float
         In standard deviations of W, at most.
@@ -55,7 +52,7 @@ def log_fourier_remainders(
     breadth = np.floor(4 * np.log2(sd / np.sqrt(gains.variance.max(axis=-1))) + 1e-9)
     log_remainders = np.empty(tilts.shape)
     reach = np.minimum(2.0 ** np.ceil(np.log2(MAX_FREQUENCY * sd)), last_node)
-    grids = np.stack([breadth, np.broadcast_to(coarseness, sd.shape), reach], axis=-1)
+    grids = np.stack([breadth, coarseness, reach], axis=-1)
     for grid in {*map(tuple, grids.tolist())}:
         phases, cutoffs = _phases(*grid), CUTOFF_CANDIDATES if grid[1] == 1 else 1
         rows = np.flatnonzero((grids == grid).all(axis=1))
