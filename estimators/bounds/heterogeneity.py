@@ -373,8 +373,8 @@ def _least_statistics_near(
     highest = np.maximum(left, right)
     is_close = is_inside & (centre <= np.minimum(left, right))
     is_close &= highest - centre <= Q_TOLERANCE * (1 + centre)
-    least = np.minimum(np.maximum(2 * centre - highest, 0.0), statistic[-1])
-    return least, is_close
+    lower_bounds = np.minimum(np.maximum(2 * centre - highest, 0.0), statistic[-1])
+    return lower_bounds, is_close
 
 
 # Theorem 11 of docs/proofs/laws.md
