@@ -171,8 +171,8 @@ def _cell_tilts(bets: ShareBets, log_p: float) -> Iterator[_Tilts]:
     ends = np.searchsorted(cells.block, np.arange(SHARE_BLOCKS), side="right")
     number, begin = ROWS_AT_A_TIME // (1 + len(bets.subsets)), 0
     while begin < cells.block.size:
-        end = int(ends[min(np.searchsorted(ends, begin + number), SHARE_BLOCKS - 1)])
-        part = _Cells(*(column[begin:end] for column in cells))
+        end = int(ends[min(int(np.searchsorted(ends, begin + number)), SHARE_BLOCKS - 1)])
+        part = _Cells(cells.block[begin:end], cells.low[begin:end], cells.high[begin:end])
         yield _tilts_of_cells(bets, part, scores, of_subsets[part.block], log_p)
         begin = end
 

@@ -175,8 +175,8 @@ def _lower_limits(law: Law, observed: Floats, log_p: float, total: float | None)
         limit = inversion.lower_limit(law, ascending[first_members], log_p)[group]
     else:
         spacing = max(PIVOT_SPACING, float(positions[-1]) / MAX_PIVOTS)
-        groups = (_group_positions(positions, width)[1] for width in (spacing, POINT_SPACING))
-        limit = anytime.lower_limit(law, ascending, *groups, log_p, total)
+        pivot, point = (_group_positions(positions, width)[1] for width in (spacing, POINT_SPACING))
+        limit = anytime.lower_limit(law, ascending, pivot, point, log_p, total)
     limits = np.empty_like(observed)
     limits[order] = limit
     return limits

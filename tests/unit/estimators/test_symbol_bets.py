@@ -148,7 +148,7 @@ def test_limits_are_in_order_around_the_estimate_within_the_range() -> None:
 def test_limits_are_hardly_wider_than_with_all_nodes() -> None:
     """By less than 0.1% of a half-width; they may be narrower, and are by 1% here at most."""
     for levels, n, power, beta, lower, upper in RECORDED:
-        metric = define(name="m", kind="mean", range=(0, 1), levels=levels)
+        metric: Any = define(name="m", kind="mean", range=(0, 1), levels=levels)
         values = np.random.default_rng(1).random(n) ** power
         estimate = metric.estimate(summed(metric, values, np.arange(n) % len(levels)), beta)
         wider = np.array([lower - estimate.lower, estimate.upper - upper]) * 2 / (upper - lower)
