@@ -33,6 +33,8 @@ COLLISION_P_VALUE = 1e-7
 GRID_POINTS, MAX_ZOOMS, MAX_SHARED_ZOOM = 9, 30, 16
 """Of a search for the least Q: each grid has a quarter of the steps of the one before. Up to how
 many categories two grids are evaluated together."""
+NEAR_STEPS = np.linspace(-1, 1, 21)[:, None]
+"""In standard deviations of the pooled mean: where the least Q mostly is."""
 Q_TOLERANCE = 0.01
 """The search ends when the least Q is known to this, or to this share of it."""
 Tail = Callable[[int, float], float]
@@ -88,14 +90,14 @@ def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
         return None
     n, means = law.counts.T[levels], means[levels]
     scores, precision = _scores(law, levels, n, means), _precision(law).T[levels]
-    pooled = _pooled(means, precision, -1.0)
-    statistics = np.zeros(means.shape[1])
-    pooled_statistic = _statistic(scores, pooled[None], np.arange(pooled.size))[0]
-    tails = [chi_square_tail(levels.size, x) for x in pooled_statistic.tolist()]
-    open_windows = np.flatnonzero(np.array(tails) < 1)
-    extremes = means[:, open_windows].min(axis=0), means[:, open_windows].max(axis=0)
-    low, high = np.clip(extremes, -1.0, 1.0)
-    statistics[open_windows] = _search_least_statistics(scores, low, high, open_windows, each=True)
+    statistics, is_close = _least_statistics_near(scores, means, precision, -1.0)
+    open_windows = np.flatnonzero(~is_close)
+    if open_windows.size:
+        extremes = means[:, open_windows].min(axis=0), means[:, open_windows].max(axis=0)
+        low, high = np.clip(extremes, -1.0, 1.0)
+        statistics[open_windows] = _search_least_statistics(
+            scores, low, high, open_windows, each=True
+        )
     return np.array([min(1.0, chi_square_tail(levels.size, x)) for x in statistics.tolist()])
 
 
@@ -326,6 +328,10 @@ def _least_p_value(
     """
     levels, k = means.shape
     lowest_means = means if least_means is None else least_means
+    if k == 1 and least_means is None:
+        statistic, is_close = _least_statistics_near(scores, means, precision, lowest)
+        if is_close[0]:
+            return min(1.0, tail(levels, float(statistic[0])))
     pooled = _pooled(means, precision, lowest)
     pooled_statistic = _statistic(scores, pooled[None, :], np.arange(k))[0]
     order, least_statistic = np.argsort(-pooled_statistic, kind="stable"), 0.0
@@ -346,6 +352,29 @@ def _pooled(means: Floats, precision: Floats, lowest: float) -> Floats:
     total = np.maximum(precision.sum(axis=0), 1e-300)
     pooled: Floats = np.clip((precision * means).sum(axis=0) / total, lowest, 1.0)
     return pooled
+
+
+# Theorem 11 of docs/proofs/laws.md
+def _least_statistics_near(
+    scores: Scores, means: Floats, precision: Floats, lowest: float
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return lower bounds on the least Q of each category, and which of them are close.
+
+    They rest on common means near the pooled one; parameters are as for :func:`_least_p_value`.
+    """
+    column = np.arange(means.shape[1])
+    sd = 1 / np.sqrt(np.maximum(precision.sum(axis=0), 1e-300))
+    theta = _pooled(means, precision, lowest) + NEAR_STEPS * sd
+    is_inside = (theta[0] >= lowest) & (theta[-1] <= 1)
+    theta = np.concatenate([np.clip(theta, lowest, 1.0), np.zeros((1, column.size))])
+    statistic = _statistic(scores, theta, column)
+    middle = np.clip(statistic[:-1].argmin(axis=0), 1, len(NEAR_STEPS) - 2)
+    left, centre, right = statistic[middle + np.array([[-1], [0], [1]]), column]
+    highest = np.maximum(left, right)
+    is_close = is_inside & (centre <= np.minimum(left, right))
+    is_close &= highest - centre <= Q_TOLERANCE * (1 + centre)
+    lower_bounds = np.minimum(np.maximum(2 * centre - highest, 0.0), statistic[-1])
+    return lower_bounds, is_close
 
 
 # Theorem 11 of docs/proofs/laws.md

@@ -43,23 +43,34 @@ class LinearMixture(NamedTuple):
         """Return the lines of these rows."""
         return LinearMixture(*(part[rows] for part in self))
 
-    def log_mixture(self, theta: Floats, observed: Floats) -> tuple[Floats, Floats]:
-        """Return the logarithm of the mixture and how fast it falls with theta, each (rows,)."""
+    def log_mixture(self, theta: Floats, observed: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the logarithm of the mixture, its fall with theta, and its rise with the sum.
+
+        Each has the shape (rows,).
+        """
         moved = self.value + self.slope * (theta - self.theta)[:, None]
         terms = self.log_weights + self.tilts * observed[:, None] - moved
         largest = terms.max(axis=1)
         # all terms are too steep only if there is hardly a report: nothing is rejected then
         shifted = np.exp(terms - np.where(np.isfinite(largest), largest, 0.0)[:, None])
         mass = np.maximum(shifted.sum(axis=1), 1e-300)
-        falls = (shifted * self.slope).sum(axis=1) / mass
-        return largest + np.log(mass), np.maximum(falls, 1e-300)
+        fall, rise = (np.vecdot(shifted, x) / mass for x in (self.slope, self.tilts))
+        return largest + np.log(mass), np.maximum(fall, 1e-300), rise
+
+    def plane(self, theta: Floats, observed: Floats, goal: float) -> tuple[Floats, Floats]:
+        """Return where the plane that touches at theta and a sum has the value `goal`.
+
+        It is a theta for this sum, and how fast it rises with the sum. Up to there, not clipped to
+        [-1, 1], the mixture has reached `goal`, as it is convex in both.
+        """
+        value, fall, rise = self.log_mixture(theta, observed)
+        return theta + (value - goal) / fall, rise / fall
 
     def solve(self, observed: Floats, goal: float) -> Floats:
         """Return thetas in [-1, 1] at which the mixture has reached `goal`, or -1."""
         theta = self.theta
         for _ in range(LINE_NEWTON_STEPS):
-            value, falls = self.log_mixture(theta, observed)
-            theta = theta + (value - goal) / falls
+            theta, _ = self.plane(theta, observed, goal)
         return np.clip(theta, -1.0, 1.0)
 
 

@@ -11,14 +11,20 @@ import numpy as np
 from estimators.bounds.mixtures import RowIndices
 from estimators.bounds.normal import log_wealth_remainder
 from estimators.bounds.piecewise.bets import SymbolBets, solve_lower_limits
-from estimators.bounds.piecewise.knot_gains import log_coarse_remainders, log_fourier_remainder
+from estimators.bounds.piecewise.knot_gains import (
+    COARSE_LAST_NODE,
+    LAST_NODE,
+    MAX_COARSENESS,
+    coarseness_of,
+    log_fourier_remainders,
+)
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.estimate import Floats
 
 CELL_VARIANCE_RATIO = 1.15  # between neighbouring cells
 MEAN_BINS = 8  # of the mean: the third moment of Berry and Esseen is small near it
-MIN_COARSE_CELLS = 3  # of a window, from which on coarse integrals are computed first
+CELLS_GROWTH = 3  # of a window: of one cell first the integral is computed, then of 3, 9, ...
 VARIANCE_PARTS = 32  # of the range of the users' own variance, if their means are free
 _BIN_EDGES = np.linspace(-1, 1, MEAN_BINS + 1)
 
@@ -142,28 +148,37 @@ class CellBets:
 class FourierRemainders:
     """Bounds of Graham and Vaaler on ln R for all means: at most 0, until they are computed.
 
-    `log_remainders`, shape (cells,), has the present bounds.
+    `log_remainders`, shape (cells,), has the present bounds, which are computed for all cells with
+    the same law and tilt at once.
     """
 
     def __init__(self, cells: CellBets) -> None:
         self.cells, self.log_remainders = cells, np.zeros(cells.window.shape)
         self.is_refined = np.zeros(cells.window.shape, dtype=np.bool_)
+        self.coarseness = coarseness_of(cells.law)
+        law, tilt = cells.law, cells.tilt[:, None]
+        rows = np.concatenate([law.counts, law.coefficient, tilt], axis=-1)
+        _, self._first, self._game = np.unique(rows, axis=0, return_index=True, return_inverse=True)
 
-    def refine(self, chosen: RowIndices) -> None:
-        """Compute the bounds of some cells, and of those with the same law and tilt."""
-        law, tilt = self.cells.law, self.cells.tilt
-        for cell in chosen.tolist():
-            if not self.is_refined[cell]:
-                of_cell = law.rows(cell)
-                is_same = (law.counts == of_cell.counts) & (law.coefficient == of_cell.coefficient)
-                is_same_cell = is_same.all(axis=1) & (tilt == tilt[cell])
-                self.log_remainders[is_same_cell] = log_fourier_remainder(of_cell, tilt[cell])
-                self.is_refined |= is_same_cell
+    def refine(self, chosen: RowIndices) -> RowIndices:
+        """Compute the bounds of some cells; return all whose bounds are new."""
+        changed = self._compute(chosen, self.coarseness, LAST_NODE)
+        self.is_refined[changed] = True
+        return changed
 
-    def estimate(self, chosen: RowIndices) -> None:
-        """Compute coarse bounds of some cells together."""
-        coarse = log_coarse_remainders(self.cells.law.rows(chosen), self.cells.tilt[chosen])
-        self.log_remainders[chosen] = np.minimum(self.log_remainders[chosen], coarse)
+    def estimate(self, chosen: RowIndices) -> RowIndices:
+        """Compute larger bounds, with fewer nodes; return all cells whose bounds are new."""
+        coarseness = np.full_like(self.coarseness, MAX_COARSENESS)
+        return self._compute(chosen, coarseness, COARSE_LAST_NODE)
+
+    def _compute(self, chosen: RowIndices, coarseness: Floats, last_node: float) -> RowIndices:
+        games = np.unique(self._game[chosen])
+        first = self._first[games]
+        law, tilt = self.cells.law.rows(first), self.cells.tilt[first]
+        remainders = log_fourier_remainders(law, tilt, coarseness[first], last_node)
+        changed = np.flatnonzero(np.isin(self._game, games))
+        self.log_remainders[changed] = remainders[np.searchsorted(games, self._game[changed])]
+        return changed
 
 
 # Theorem 7 of docs/proofs/bets.md
@@ -204,24 +219,21 @@ def limits_in_all_cells(
     every = np.arange(window.size)
     cell_limits[:] = limits(every)
     common_limits = np.ones(mean_low.shape)
-    is_estimated = False  # a coarse integral of few cells costs more than it spares
+    turn = 0
     while True:
         # a cell whose limits are above another's cannot decide, though a better bound raised them
         is_open = ~fourier.is_refined & (cell_limits < common_limits[:, window]).any(axis=0)
+        dear = every[is_open & (fourier.coarseness == 1)]
+        if turn == 1 and dear.size:
+            estimated = fourier.estimate(dear)
+            cell_limits[:, estimated] = limits(estimated)
+            is_open &= (cell_limits < common_limits[:, window]).any(axis=0)
         if not is_open.any():
             break
-        is_many = is_open.sum() > MIN_COARSE_CELLS * len(bets.counts)
-        if fourier.is_refined.any() and is_many and not is_estimated:
-            fourier.estimate(every[is_open])
-            cell_limits[:, is_open] = limits(every[is_open])
-            is_estimated = True
-            continue
-        total = np.where(is_open, cell_limits.sum(axis=0), np.inf)
-        order = np.lexsort((total, window))
-        first = order[np.searchsorted(window[order], np.unique(window[is_open]))]
-        before = fourier.is_refined.copy()
-        fourier.refine(first)
-        refined = every[fourier.is_refined & ~before]
+        order = np.lexsort((np.where(is_open, cell_limits.sum(axis=0), np.inf), window))
+        rank = every - np.searchsorted(window, window)  # in `order`, among those of its window
+        refined = fourier.refine(order[is_open[order] & (rank < CELLS_GROWTH**turn)])
+        turn += 1
         cell_limits[:, refined] = limits(refined)
         for side, side_limits in zip(common_limits, cell_limits, strict=True):
             np.minimum.at(side, window[refined], side_limits[refined])
@@ -275,18 +287,12 @@ def log_berry_esseen_remainder(
     report_variance = np.minimum(symbols.squares.max(axis=1), largest_variance[:, None] / weight)
     growth_at_low, growth_at_high = 1 + stake * mean_interval[0], 1 + stake * mean_interval[1]
     highest_growth = growth_at_high + stake**2 * report_variance[:, None] / growth_at_low
-    # 1 where there is no symbol, which only lowers `variance_factor`
-    growth = 1 + stake[..., None] * symbols.values
-    log_growth, log_highest = np.log(growth), np.log(highest_growth)
-    log_ratio = log_growth - log_highest[..., None]
-    is_near = np.abs(log_ratio) < 1e-4
-    difference = growth - highest_growth[..., None]
-    log_mean = difference / np.where(is_near, 1.0, log_ratio)
-    log_mean[is_near] = np.maximum(growth, highest_growth[..., None])[is_near]
-    variance_factor = (growth / log_mean**2).min(axis=-1) / growth_at_high
-    gap_below = log_highest - log_growth.min(axis=-1)
-    gap_above = log_growth.max(axis=-1) - np.log(growth_at_low)
-    max_deviation = np.maximum(gap_above, gap_below).max(axis=-1)
+    # p / L(p, q)^2 is least for the symbol whose ln p is farthest from ln q: the first or last one
+    log_first, log_last = (np.log1p(sign * stake * symbols.largest) for sign in (-1, 1))
+    log_highest, log_lowest = np.log(highest_growth), np.log(growth_at_low)
+    farthest = np.maximum(log_highest - log_first, log_last - log_highest) / 2
+    variance_factor = (farthest / np.sinh(farthest)) ** 2 / (highest_growth * growth_at_high)
+    max_deviation = np.maximum(log_last - log_lowest, log_highest - log_first).max(axis=-1)
     sd = np.sqrt(variance_factor.min(axis=-1)[..., None] * least_variance[:, None])
     sd *= tilt[:, None, None]
     return log_wealth_remainder(sd, max_deviation[..., None])

@@ -3,37 +3,86 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.fourier.phases import Phases
-from estimators.bounds.fourier.remainder import frequency_nodes, log_remainder
+from estimators.bounds.fourier.remainder import CUTOFF_CANDIDATES, divide_cells, log_remainder
+from estimators.bounds.mixtures import RowIndices
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.estimate import Floats
 from estimators.exact.piecewise_shapes import WindowShape
+from estimators.exact.thresholds import WORD
 
-MAX_RELATIVE_FREQUENCY = 200.0  # of tau: what is beyond gains less than 1% of R
-COARSE_NODES = np.array([*range(13), 18, 27, 40])
-"""In halves of a standard deviation of W; the bound is up to 5% of a width above that of all."""
+NODE_STEP, LAST_NODE, MAX_NODES = 0.15, 600.0, 400
+"""Of integrals over frequencies: the first step and the last node, in standard deviations of W."""
+COARSE_LAST_NODE = 60.0
+"""With it R is up to 5% of a width larger."""
+MAX_FREQUENCY = 200.0
+"""Of W: what is beyond gains less than 1% of R."""
+DIVIDED_END, NODE_PARTS = 4.5, 8
+"""Where most of the integral is, and into how many parts its cells are divided."""
+MISSES_PER_STEP, MAX_COARSENESS = 8.0, 5.0
+"""Steps are longer by the number of reports outside their window, over the first of these."""
+LARGEST_TABLE = 2**16
+"""Phases that are computed at a time, which a cache holds."""
 
 
-def log_fourier_remainder(law: PiecewiseLaw, tilt: float) -> float:
-    """Return ln R for all data at tilt t: Theorem 4 (2) of docs/proofs/bets.md."""
-    gains = _KnotGains(law, np.array([tilt]))
-    frequencies = frequency_nodes(law.counts, gains.variance[0])
-    frequencies = frequencies[: max(64, int(np.searchsorted(frequencies, MAX_RELATIVE_FREQUENCY)))]
-    return float(gains.log_remainders(Phases.near_nodes(frequencies), np.ones(1))[0])
+# Theorem 4 (2) of docs/proofs/bets.md
+def log_fourier_remainders(
+    law: PiecewiseLaw, tilts: Floats, coarseness: Floats, last_node: float
+) -> Floats:
+    """Return ln R for all data, shape (k,).
 
-
-def log_coarse_remainders(law: PiecewiseLaw, tilts: Floats) -> Floats:
-    """Return larger bounds on ln R that cost less, shape (k,), for laws and tilts in rows."""
+    Parameters
+    ----------
+    law : PiecewiseLaw
+        In rows.
+    tilts : ndarray of float64, shape (k,)
+    coarseness : ndarray of float64, shape (k,)
+        How much longer steps are than the shortest, 1 or more; any is valid.
+    last_node : float
+        In standard deviations of W, at most.
+    """
     gains = _KnotGains(law, tilts)
     sd = np.sqrt(np.vecdot(gains.variance, law.counts))
-    step = int((sd / np.sqrt(gains.variance.max(axis=-1))).min())  # half a report's
-    nodes = np.union1d(COARSE_NODES, np.arange(0, COARSE_NODES[-1], max(step, 1)))
-    return gains.log_remainders(Phases(0.5, nodes), sd)
+    breadth = np.floor(4 * np.log2(sd / np.sqrt(gains.variance.max(axis=-1))) + 1e-9)
+    log_remainders = np.empty(tilts.shape)
+    reach = np.minimum(2.0 ** np.ceil(np.log2(MAX_FREQUENCY * sd)), last_node)
+    grids = np.stack([breadth, coarseness, reach], axis=-1)
+    for grid in {*map(tuple, grids.tolist())}:
+        phases, cutoffs = _phases(*grid), CUTOFF_CANDIDATES if grid[1] == 1 else 1
+        rows = np.flatnonzero((grids == grid).all(axis=1))
+        number = max(1, LARGEST_TABLE // (phases.multiples.size * gains.knots.values.size))
+        for begin in range(0, rows.size, number):
+            part = rows[begin : begin + number]
+            log_remainders[part] = gains.log_remainders(part, phases, sd[part], cutoffs)
+    return log_remainders
+
+
+def coarseness_of(law: PiecewiseLaw) -> Floats:
+    """Return the coarseness that hardly raises a remainder, by the reports outside of windows."""
+    misses = law.counts @ _knots_of(law.shapes).missed
+    return np.clip(misses // MISSES_PER_STEP, 1.0, MAX_COARSENESS)
+
+
+@functools.lru_cache(maxsize=256)
+def _phases(log_breadth: float, coarseness: float, last: float) -> Phases:
+    """Return the nodes of W, in its standard deviations.
+
+    `log_breadth`: 4 log2 of its standard deviation, in those of one report; `coarseness`: how much
+    longer steps are than for few reports; `last`: the last node.
+    """
+    breadth = 2 ** (log_breadth / 4)
+    growth, widest = 0.04 * coarseness, min(0.3 * coarseness, 0.6) * breadth
+    multiples = [0]
+    while len(multiples) < MAX_NODES and (x := multiples[-1] * NODE_STEP) < last:
+        step = min(NODE_STEP * math.exp(min(x * x / 6, 99.0)), growth * x, widest)
+        multiples.append(multiples[-1] + max(1, round(step / NODE_STEP)))
+    return Phases(NODE_STEP, np.array(multiples))
 
 
 class _Knots(NamedTuple):
@@ -49,6 +98,8 @@ class _Knots(NamedTuple):
         The first knot of each level.
     levels : list of triples of a slice, a slice and an ndarray of float64
         The symbols of each level, its knots, and the probabilities of its symbols given each knot.
+    missed : ndarray of float64, shape (levels,)
+        The probability of a symbol outside the window.
     """
 
     values: Floats
@@ -57,6 +108,7 @@ class _Knots(NamedTuple):
     level_of_knot: NDArray[np.intp]
     first: NDArray[np.intp]
     levels: list[tuple[slice, slice, Floats]]
+    missed: Floats
 
 
 @functools.lru_cache(maxsize=64)
@@ -75,6 +127,7 @@ def _knots_of(shapes: tuple[WindowShape, ...]) -> _Knots:
         np.repeat(np.arange(len(shapes)), knots),
         np.cumsum(knots, dtype=np.intp) - np.array(knots),
         levels,
+        np.array([shape.threshold / WORD for shape in shapes]),
     )
 
 
@@ -99,14 +152,18 @@ class _KnotGains:
             np.matmul(chances, terms[:, symbols], out=sums[:, knots])
         return sums
 
-    def log_remainders(self, phases: Phases, unit: Floats) -> Floats:
-        """Return ln R of each law, shape (laws,), with nodes that are divided by its `unit`."""
-        terms = phases.factors_of(self.gain / unit[:, None], self.growth)
+    def log_remainders(
+        self, rows: RowIndices, phases: Phases, unit: Floats, cutoffs: int
+    ) -> Floats:
+        """Return ln R of these rows, with nodes that are divided by the `unit` of each."""
+        terms = phases.factors_of(self.gain[rows] / unit[:, None], self.growth[rows])
         sums = self._sums(terms.view(np.float64))
         np.square(sums, out=sums)
-        square = (sums[..., ::2] + sums[..., 1::2]) / (self.fair**2)[..., None]
-        square = np.maximum.reduceat(square, self.knots.first, axis=1)
+        square = (sums[..., ::2] + sums[..., 1::2]) / (self.fair[rows] ** 2)[..., None]
+        modulus = np.sqrt(np.maximum.reduceat(square, self.knots.first, axis=1))
+        nodes, variance = phases.nodes / unit[:, None], self.variance[rows]
+        count = int(np.searchsorted(phases.nodes[:-1], DIVIDED_END))
+        nodes, modulus = divide_cells(nodes, modulus, variance, count, NODE_PARTS)
         with np.errstate(divide="ignore"):
-            log_moduli = np.minimum(np.log(square) / 2, 0.0)
-        nodes = phases.nodes / unit[:, None]
-        return log_remainder(1.0, nodes, log_moduli, self.counts, self.variance)
+            log_modulus = np.minimum(np.log(modulus), 0.0)
+        return log_remainder(1.0, nodes, log_modulus, self.counts[rows], variance, cutoffs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ MEAN_PARTS = 16
 """Of the range of the part of the variance that is the users' own means."""
 TILT_BAND = 10.0
 """Tilts of the mixture beyond this ratio to the best one are left out."""
+ROWS_AT_A_TIME = 256
+"""Tilts of whole blocks, from the share 0 on; fewer where a level has subsets."""
 MAX_REFINEMENTS, REFINEMENT_PARTS = 3, 32
 """How often, and into how many parts, the block of a limit is divided."""
 
@@ -76,9 +79,15 @@ def share_limits(bets: ShareBets, log_p: float, anytime_total: float | None) -> 
 def _lower_limit(bets: ShareBets, log_p: float, anytime_total: float | None) -> float:
     """Return the end of the shares from 0 on that are all rejected as too small."""
     if anytime_total is None:
-        rows = _cell_tilts(bets, log_p)
+        parts = _cell_tilts(bets, log_p)
     else:
-        rows = _mixture_tilts(bets, log_p, anytime_total)
+        parts = iter([_mixture_tilts(bets, log_p, anytime_total)])
+    limits = (_first_unrejected(bets, rows) for rows in parts)
+    return next((limit for limit in limits if limit is not None), 1.0)
+
+
+def _first_unrejected(bets: ShareBets, rows: _Tilts) -> float | None:
+    """Return the end of the shares that are rejected in these blocks; None: all of them are."""
     first, last = BLOCK_EDGES[rows.block], BLOCK_EDGES[rows.block + 1]
     of_subsets = np.zeros((first.size, 2))
     for subset, ends in zip(bets.subsets, rows.factors, strict=True):
@@ -93,9 +102,9 @@ def _lower_limit(bets: ShareBets, log_p: float, anytime_total: float | None) -> 
         smaller: Floats = np.minimum(gains[:, :-1], gains[:, 1:])
         return smaller
 
-    starts = np.searchsorted(rows.block, np.arange(SHARE_BLOCKS))
+    blocks, starts = np.unique(rows.block, return_index=True)
     block_surplus = surplus(np.arange(first.size), np.stack([first, last], axis=-1))[:, 0]
-    for block in np.flatnonzero(rows.combine.reduceat(block_surplus, starts) < 0).tolist():
+    for block in blocks[rows.combine.reduceat(block_surplus, starts) < 0].tolist():
         checkpoint()
         low, high = BLOCK_EDGES[block], BLOCK_EDGES[block + 1]
         chosen = np.flatnonzero(rows.block == block)
@@ -109,7 +118,7 @@ def _lower_limit(bets: ShareBets, log_p: float, anytime_total: float | None) -> 
             low, high = ratio[index], ratio[index + 1]
         else:
             return float(low)
-    return 1.0
+    return None
 
 
 def _block_factors(bets: ShareBets, block: NDArray[np.intp], tilt: Floats) -> list[SubsetFactors]:
@@ -148,16 +157,44 @@ def _mixture_tilts(bets: ShareBets, log_p: float, total: float) -> _Tilts:
 
 
 # Theorems 4 and 5 of docs/proofs/shares.md
-def _cell_tilts(bets: ShareBets, log_p: float) -> _Tilts:
-    """Return a tilt for each cell that the interval for the variance meets, in each block."""
-    from scipy.special import erfcx
+def _cell_tilts(bets: ShareBets, log_p: float) -> Iterator[_Tilts]:
+    """Yield a tilt for each cell that the interval for the variance meets, some blocks at a time.
 
+    No share beyond the first that is not rejected matters, so few are computed for few reports.
+    """
     counted, scores = bets.counted, bets.counted.scores(BLOCK_EDGES)
     cells = _Cells(np.arange(SHARE_BLOCKS), np.zeros(SHARE_BLOCKS), np.zeros(SHARE_BLOCKS))
     if counted.reports:
         cells = _met_cells(counted.counts, scores, log_p + math.log(CELL_CHOICE_SHARE))
         log_p += math.log1p(-2 * CELL_CHOICE_SHARE)
-    block, of_subsets = cells.block, _subset_variances(bets)[cells.block]
+    of_subsets = _subset_variances(bets)
+    ends = np.searchsorted(cells.block, np.arange(SHARE_BLOCKS), side="right")
+    number, begin = ROWS_AT_A_TIME // (1 + len(bets.subsets)), 0
+    while begin < cells.block.size:
+        end = int(ends[min(int(np.searchsorted(ends, begin + number)), SHARE_BLOCKS - 1)])
+        part = _Cells(cells.block[begin:end], cells.low[begin:end], cells.high[begin:end])
+        yield _tilts_of_cells(bets, part, scores, of_subsets[part.block], log_p)
+        begin = end
+
+
+def _tilts_of_cells(
+    bets: ShareBets, cells: _Cells, scores: Floats, of_subsets: Floats, log_p: float
+) -> _Tilts:
+    """Return the tilts of some cells, and their goals.
+
+    Parameters
+    ----------
+    bets : ShareBets
+    cells : _Cells
+    scores : ndarray of float64, shape (edges, kinds)
+        Of counted reports.
+    of_subsets : ndarray of float64, shape (rows,)
+        The least variance of the subsets' part.
+    log_p : float
+    """
+    from scipy.special import erfcx
+
+    block = cells.block
     expected = np.sqrt(np.maximum(cells.low, cells.high / CELL_RATIO) * cells.high)
     cost, largest = np.full(block.size, -log_p), bets.max_tilts(BLOCK_EDGES)[block]
     for _ in range(3):
@@ -170,7 +207,7 @@ def _cell_tilts(bets: ShareBets, log_p: float) -> _Tilts:
         of_subset, of_report = subset.moments(ends)
         variance, spread = variance + of_subset, np.maximum(spread, of_report)
     log_remainder = log_wealth_remainder(np.sqrt(variance), spread)
-    if counted.reports:
+    if bets.counted.reports:
         stakes = tilt[:, None, None] * np.stack([scores[block], scores[block + 1]], axis=1)
         stakes = stakes.reshape(block.size, -1)
         log_remainder = _log_remainder(bets, cells, tilt, stakes, (variance, spread))

@@ -23,11 +23,16 @@ from estimators.interruption import checkpoint
 MIXTURE_TERMS, TERMS_BELOW_BEST = 6, 3
 """Terms that are summed, and how many of them are below the best; measured."""
 MAX_TANGENT_ROUNDS = 6  # three are enough
-CATEGORIES_PER_BLOCK = 2**13  # categories at a time, which a cache holds
+POINTS_PER_BLOCK = 2**13  # sums at a time, which a cache holds
 
 
 def lower_limit(
-    law: Law, observed: Floats, pivots: Floats, pivot_of_sum: RowIndices, log_p: float, total: float
+    law: Law,
+    observed: Floats,
+    pivot_of_sum: RowIndices,
+    point_of_sum: RowIndices,
+    log_p: float,
+    total: float,
 ) -> Floats:
     """Return a theta that the mixture rejects as too small, now or before, or -1; shape (k,).
 
@@ -36,13 +41,14 @@ def lower_limit(
     law : Law
         Its coefficients are c_l / N.
     observed : ndarray of float64, shape (k,)
-        The sums S, one a category; the law is the same for all.
-    pivots, pivot_of_sum : ndarray, shapes (m,) and (k,)
-        Sums at whose limits tangents touch, and which of them is for each S. Any are valid.
+        The sums S, one a category, ascending; the law is the same for all.
+    pivot_of_sum, point_of_sum : ndarray of intp, shape (k,)
+        Groups of sums, from 0 on: those with one tangent of the cumulants, and those with one plane
+        that touches the mixture. Any are valid.
     log_p, total : float
         ln p over all times, and N from :func:`estimators.weights.total_weight`.
     """
-    goal = LOG_P_SAFETY - log_p
+    goal, pivots = LOG_P_SAFETY - log_p, _middles(observed, pivot_of_sum)
     terms = _terms(law, pivots, goal, total)
     centre = np.clip(pivots, -1.0, 1.0)
     theta = np.maximum(centre - terms.width, (centre - 1) / 2)
@@ -54,11 +60,22 @@ def lower_limit(
         theta = next_theta
         if converged.all():
             break
-    limits = np.empty_like(observed)
-    for begin in range(0, observed.size, CATEGORIES_PER_BLOCK):
-        block = slice(begin, begin + CATEGORIES_PER_BLOCK)
-        limits[block] = lines.of_rows(pivot_of_sum[block]).solve(observed[block], goal)
-    return np.maximum(limits - (THETA_ROUNDING + law.offset_rounding), -1.0)
+    points = _middles(observed, point_of_sum)
+    touched, rise = np.empty((2, points.size))
+    pivot_of_point = pivot_of_sum[np.searchsorted(point_of_sum, np.arange(points.size))]
+    for begin in range(0, points.size, POINTS_PER_BLOCK):
+        block = slice(begin, begin + POINTS_PER_BLOCK)
+        mixtures, sums = lines.of_rows(pivot_of_point[block]), points[block]
+        touched[block], rise[block] = mixtures.plane(mixtures.solve(sums, goal), sums, goal)
+    limits = touched[point_of_sum] + rise[point_of_sum] * (observed - points[point_of_sum])
+    return np.clip(limits - (THETA_ROUNDING + law.offset_rounding), -1.0, 1.0)
+
+
+def _middles(ascending: Floats, group: RowIndices) -> Floats:
+    """Return the middle of the sums of each group."""
+    ends = [np.searchsorted(group, np.arange(group[-1] + 1), side) for side in ("left", "right")]
+    middles: Floats = (ascending[ends[0]] + ascending[ends[1] - 1]) / 2
+    return middles
 
 
 class _Terms(NamedTuple):

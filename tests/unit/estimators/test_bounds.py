@@ -15,6 +15,7 @@ from scipy.special import betaincinv
 from scipy.stats import binom
 
 from estimators.bounds import FlipNoise, LaplaceNoise, Law, flip_noise_deviation, interval, mixtures
+from estimators.bounds.signs import anytime
 from estimators.bounds.signs.inversion import lower_limit
 from estimators.bounds.signs.law import laws_in_rows
 from estimators.bounds.signs.limits import intervals_of_categories
@@ -25,10 +26,10 @@ from tests.support.rows import row
 
 RECORDED = {  # of 400 reports, for four questions: the limits of all numbers, in one sum
     "randomized_response": (-0.26808381353, -0.28524699705, -0.36106911637, -0.32186010020),
-    "windows": (-0.54187455776, -0.50746467777, -0.57659959276, -0.57319443919),
+    "windows": (-0.54172227807, -0.50723291601, -0.57659959276, -0.57319443919),
     "laplace": (-0.55197354230, -1.04362478814, -0.59916149608, -0.61069666365),
     "repetition_mean": (-0.55835155047, -0.41738300009, -0.62891586513, -0.59485715363),
-    "rappor": (0.08499725626, 0.39016257368, 0.06419477420, 0.06650199404),
+    "rappor": (0.08499725626, 0.39016257368, 0.06419477420, 0.06650199194),
     "grr": (0.02686533674, 0.34535384353, 0.02966770208, -0.02422803968),
     "dyadic_hadamard": (-0.26461490596, 0.28947045032, 0.18953832070, -0.07590429945),
 }
@@ -264,3 +265,20 @@ def test_a_report_weighs_the_same_whatever_the_others_are() -> None:
 def test_noise_that_falls_short_of_every_tilt_is_not_bounded() -> None:
     noise = FlipNoise(np.array([1.0]), np.array([1e12]), np.array([0.25]))
     assert mixtures.deviation_bound(noise.cumulant, noise.max_tilt, -3.0, 1.0) == np.inf
+
+
+def test_planes_for_all_times_are_hardly_below_the_limit_of_each_sum() -> None:
+    rng = np.random.default_rng(3)
+    for levels, k in ((1, 2000), (5, 2000), (5, 30)):
+        n = rng.uniform(50, 4000, levels)
+        contrast = rng.uniform(0.1, 0.9, levels)
+        law = Law(n, 1 / (n.sum() * contrast), contrast)
+        sums = np.sort(rng.uniform(-0.9, 0.9, k))
+        every = np.arange(k)
+        pivots = every // max(2, k // 20)
+        at_each = anytime.lower_limit(law, sums, pivots, every, -3.7, float(n.sum()))
+        of_pairs = anytime.lower_limit(law, sums, pivots, every // 2, -3.7, float(n.sum()))
+        lower, _ = interval(law, sums, -3.7, float(n.sum()))
+        with row(levels, k):
+            assert np.all(of_pairs <= at_each + 1e-9)
+            assert np.all(lower >= at_each - 1e-3 * (sums - at_each))

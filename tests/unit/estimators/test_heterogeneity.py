@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from estimators import define
+from estimators.bounds import heterogeneity
 from estimators.bounds.scores import binomial_scores, difference_scores
 from tests.support.reports.cases import summed
+from tests.support.rows import row
 
 
 @pytest.mark.parametrize(
@@ -34,3 +38,21 @@ def test_scores_are_finite_where_a_chance_is_zero_or_one() -> None:
     found = difference_scores(sums, np.array(300.0), np.array(1.0), np.array(1.0))
     assert np.isfinite(found).all()
     assert found[2] == 0
+
+
+def test_the_least_q_near_the_pooled_mean_is_the_least_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the tolerance of the search, of Q + 1."""
+    for seed, mechanism in itertools.product(range(4), ("windows", "randomized_response")):
+        metric = define(
+            name="m", kind="mean", range=(0, 1), mechanism=mechanism, levels=[0.5, 1, 2]
+        )
+        values, level = np.random.default_rng(seed).random(900) ** (seed + 1), np.arange(900) % 3
+        statistic = summed(metric, values + 0.1 * seed * (level == 1), level)
+        near = metric.estimate(statistic).heterogeneity
+        with monkeypatch.context() as patch:
+            patch.setattr(heterogeneity, "NEAR_STEPS", np.array([[7.0], [8.0], [9.0]]))
+            searched = metric.estimate(statistic).heterogeneity
+        with row(seed, mechanism):
+            assert near is not None
+            assert near != searched
+            assert near == pytest.approx(searched, rel=0.2)

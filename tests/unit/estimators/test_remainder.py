@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy import integrate
 
-from estimators.bounds.fourier.remainder import _majorant_weights, frequency_nodes, log_remainder
+from estimators.bounds.fourier.remainder import (
+    _majorant_weights,
+    divide_cells,
+    frequency_nodes,
+    log_remainder,
+)
 from estimators.estimate import Floats
 
 
@@ -96,3 +103,15 @@ def test_the_majorant_is_one_and_its_transform_is_below_the_weight(decay: float)
         phases = np.exp(2j * np.pi * y * x)
         height = 2 * integrate.simpson((transform * phases).real, x=y)
         assert height >= (np.exp(-decay * x) if x >= 0 else 0) - 1e-6
+
+
+def test_moduli_are_below_their_bounds_at_nodes_between_others() -> None:
+    law = Atoms(np.array([-3.0, 0.0, 1.0, 4.0]), np.array([0.1, 0.4, 0.3, 0.2]))
+    for tilt, last in itertools.product((0.1, 1.0), (0.4, 2.0, 9.0)):
+        nodes, variance = np.linspace(0, last, 7), np.array([law.variance(tilt)])
+        modulus = np.exp(law.log_modulus(tilt, nodes))[None]
+        between, bounds = divide_cells(nodes, modulus, variance, 5, 4)
+        exact = np.exp(law.log_modulus(tilt, between))
+        assert between.size == 5 * 4 + 2
+        assert np.all(bounds >= exact - 1e-12)
+        assert np.all(bounds[0, [0, 4, -1]] == modulus[0, [0, 1, -1]])

@@ -13,6 +13,7 @@ from scipy.signal import convolve2d
 
 from estimators import LocalMetric, define
 from estimators.bounds.manipulation import largest_ratio_shift
+from estimators.bounds.shares import limits
 from estimators.bounds.shares.bets import CategorySets, CountedReports, ShareBets
 from estimators.bounds.shares.limits import BLOCK_EDGES, share_limits
 from estimators.bounds.shares.subsets import SetSizes, SubsetKinds, SubsetReports, support_chances
@@ -445,3 +446,16 @@ def test_shares_are_compared_by_the_limits_of_each_arm() -> None:
     assert answer.decided.all()
     with pytest.raises(ValueError, match="expected independent arms"):
         compare(metric, arms[0], arms[1], categories=["paid / visit.."], weights="standard")
+
+
+def test_blocks_of_shares_that_are_computed_in_parts_have_the_same_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for mechanism, n in itertools.product(("grr", "subset_selection"), (30, 3000)):
+        metric = metric_of(mechanism)
+        statistic = statistic_of(metric, *drawn(n, 3, [0.2, 0.3, 0.3, 0.2]))
+        in_parts = asked(metric, statistic, "paid / visit..")
+        with monkeypatch.context() as patch:
+            patch.setattr(limits, "ROWS_AT_A_TIME", 10**9)
+            at_once = asked(metric, statistic, "paid / visit..")
+        assert (in_parts.lower, in_parts.upper) == (at_once.lower, at_once.upper), (mechanism, n)
