@@ -115,10 +115,15 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def unconfigured_logs() -> Iterator[None]:
-    """No test sees the level and the stream of logs that a command configured in another."""
-    yield
+def unconfigured_logs() -> None:
+    """No test sees the level and the stream of logs that a command configured in another.
+
+    Tracebacks are plain: by default `rich` draws each, which takes most of a second.
+    """
     structlog.reset_defaults()
+    *processors, _ = structlog.get_config()["processors"]
+    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*processors, plain])
 
 
 @pytest.fixture(scope="session")
