@@ -19,7 +19,7 @@ WEB = ("tests/services/browser/", "tests/unit/aggregator/web/")
 SHARED = (".venv", "deploy/kafka/jars")
 """What a copy takes from the repository as it is."""
 NEAREST = 16
-"""How many files run first, by themselves: collecting the others takes longer than these."""
+"""How many files run first: collecting the others takes longer than these."""
 MINUTES = 40
 """After so long a run has found a mutation that does not end."""
 
@@ -121,9 +121,11 @@ class Copy:
 def tests_by_distance(
     mutation: Mutation, graph: ImportGraph, seconds: Mapping[str, float]
 ) -> list[str]:
-    """Return the files of tests that a mutation can reach: nearest first, then fastest.
+    """Return the files of tests that a mutation can reach, likely finders first.
 
-    Mutations of JavaScript reach the tests of browsers and of the web application.
+    The tests of its package come first, then tests of others, then examples of others; of each,
+    the nearest, then the fastest. Mutations of JavaScript reach the tests of browsers and of the
+    web application.
 
     Parameters
     ----------
@@ -137,7 +139,15 @@ def tests_by_distance(
     else:
         files = (str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
         distances = {name: 0 for name in files if name.startswith(WEB)}
-    return sorted(distances, key=lambda name: (distances[name], seconds.get(name, 1e9), name))
+    packages = [f"tests/unit/{folder}" for folder in Path(mutation.path).parents]
+    package = next(folder for folder in packages if (ROOT / folder).is_dir())
+
+    def rank(name: str) -> tuple[bool, bool, int, float, str]:
+        is_of_package = name == mutation.path or name.startswith(f"{package}/")
+        is_example = not name.startswith("tests/")
+        return not is_of_package, is_example, distances[name], seconds.get(name, 1e9), name
+
+    return sorted(distances, key=rank)
 
 
 def _output(command: Sequence[str], folder: Path) -> str:
