@@ -40,7 +40,7 @@ def main() -> int:
     found = [outcome for outcome in outcomes if outcome.found_by]
     quick = sum(outcome.tier == "test" for outcome in found)
     print(f"{len(found)} of {len(outcomes)} found, {quick} of them by `make test`")
-    return int(len(found) < len(outcomes))
+    return int(len(found) < len(mutations))
 
 
 def run(mutations: list[Mutation], lanes: int, tests: list[str] | None) -> list[Outcome]:

@@ -20,8 +20,9 @@ SHARED = (".venv", "deploy/kafka/jars")
 """What a copy takes from the repository as it is."""
 NEAREST = 16
 """How many files run first: collecting the others takes longer than these."""
+TEST_SECONDS = 300
 MINUTES = 40
-"""After so long a run has found a mutation that does not end."""
+"""After so long, a test or a run has found a mutation that does not end."""
 
 QUICK, MORE = "not slow and not more", "more and not slow"
 """The tests of `make test`, and those of `make test-more`."""
@@ -73,13 +74,15 @@ class Copy:
             Of which tests, as a marker expression.
         """
         try:
-            run = self._pytest(["-x", "--timeout=120", "-n", "0", "-m", tier, *tests])
+            run = self._pytest(["-x", f"--timeout={TEST_SECONDS}", "-n", "0", "-m", tier, *tests])
         except subprocess.TimeoutExpired:
             return f"no test: they did not end within {MINUTES} minutes"
         if run.returncode in {0, 5}:  # 5: nothing was collected
             return ""
         if run.returncode < 0:
             return f"no test: pytest was ended by signal {-run.returncode}"
+        if "+ Timeout +" in run.stdout + run.stderr:
+            return f"no test: one did not end within {TEST_SECONDS} seconds"
         failed = [line for line in run.stdout.splitlines() if line.startswith("FAILED ")]
         if not failed:
             raise RuntimeError(f"pytest ended with {run.returncode}: {run.stdout}{run.stderr}")

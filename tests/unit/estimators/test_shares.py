@@ -113,10 +113,10 @@ def test_factors_of_subsets_are_fair_at_every_share_of_a_block(covers_all: bool)
 
 def law_of_sums(law: Any, kernel: Any) -> Any:
     """Return the law of sums of pairs to which another report adds its pair."""
-    rows, columns = law.shape
+    height, width = law.shape
     added = np.zeros(np.add(law.shape, kernel.shape) - 1)
-    for (row, column), chance in np.ndenumerate(kernel):
-        added[row : row + rows, column : column + columns] += chance * law
+    for (first, second), chance in np.ndenumerate(kernel):
+        added[first : first + height, second : second + width] += chance * law
     return added
 
 
