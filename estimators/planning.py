@@ -90,9 +90,7 @@ def half_width(
     >>> round(half_width(late, 1, 10_000), 3)
     0.021
     """
-    if isinstance(metric, LocalMetric):
-        metric = dataclasses.replace(metric, by=(), attributes={})
-    metric = dataclasses.replace(metric, levels=(epsilon,))
+    metric = _with_level(metric, epsilon)
     if isinstance(metric, SearchMetric):
         return _width(_searched(metric, int(min(reports, MOST_DEVICES))))
     assert isinstance(metric, ReportedMetric)  # noqa: S101
@@ -110,6 +108,13 @@ def half_width(
         is_open = metric.categories == OPEN_VOCABULARY
         estimate = metric.estimate(statistic, categories=strings_of(metric) if is_open else None)
     return _width(estimate) * math.sqrt(copies * count / max(1, reports))
+
+
+def _with_level(metric: Metric, epsilon: float) -> Metric:
+    """Return a metric that has only this level, and no slices."""
+    if isinstance(metric, LocalMetric) and (metric.by or metric.attributes):
+        metric = dataclasses.replace(metric, by=(), attributes={})
+    return metric if metric.levels == (epsilon,) else dataclasses.replace(metric, levels=(epsilon,))
 
 
 def _sums(metric: ReportedMetric, count: int) -> NDArray[np.int64]:
@@ -198,6 +203,10 @@ class Wish:
         return {}
 
     @functools.cached_property
+    def _metrics(self) -> dict[float, Metric]:
+        return {}
+
+    @functools.cached_property
     def _widths(self) -> dict[tuple[float, int], float]:
         return {}
 
@@ -205,7 +214,10 @@ class Wish:
         key = (epsilon, step)
         if key not in self._widths:
             reports = 10 ** (step / STEPS_A_DECADE)
-            self._widths[key] = max(1e-300, half_width(self.metric, epsilon, reports, self.sums))
+            if epsilon not in self._metrics:
+                self._metrics[epsilon] = _with_level(self.metric, epsilon)
+            width = half_width(self._metrics[epsilon], epsilon, reports, self.sums)
+            self._widths[key] = max(1e-300, width)
         return self._widths[key]
 
 

@@ -20,7 +20,8 @@ from tests.support.running.shared_kafka import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
+    from pathlib import Path
 
 #: Folders whose files share servers that no others use.
 TOGETHER = ("tests/services/security/",)
@@ -32,6 +33,7 @@ RAN_AGAINST = pytest.StashKey[dict[str, str]]()
 @pytest.hookimpl(trylast=True)  # after pytest-xdist, which registers its session
 def pytest_configure(config: pytest.Config) -> None:
     ran_against = config.stash[RAN_AGAINST] = {}
+    config.pluginmanager.register(Examples())  # a hook of this file would see only its folder
     if hasattr(config, "workerinput"):
         return
     if config.pluginmanager.has_plugin("dsession"):
@@ -39,6 +41,19 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.verbose <= 0 and not config.option.collectonly:
         config.pluginmanager.unregister(name="terminaldistreporter")
         config.pluginmanager.register(RunOutput(config, ran_against))
+
+
+class Examples:
+    """Looks for examples only in files that have some: most modules need not be imported."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(
+        self, file_path: Path
+    ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+        collectors = yield
+        if collectors and b">>> " not in file_path.read_bytes():
+            return [collector for collector in collectors if type(collector) is pytest.Module]
+        return collectors
 
 
 class ByFile(LoadFileScheduling):
@@ -100,10 +115,15 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def unconfigured_logs() -> Iterator[None]:
-    """No test sees the level and the stream of logs that a command configured in another."""
-    yield
+def unconfigured_logs() -> None:
+    """No test sees the level and the stream of logs that a command configured in another.
+
+    Tracebacks are plain: by default `rich` draws each, which takes most of a second.
+    """
     structlog.reset_defaults()
+    *processors, _ = structlog.get_config()["processors"]
+    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*processors, plain])
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,9 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from tests.mutations.drawn import PRODUCT, draw
+from tests.mutations.import_graph import ImportGraph
 from tests.mutations.mutation import Mutation
-from tests.mutations.runs import ROOT, Copy, Outcome, fastest_first
+from tests.mutations.runs import ROOT, Copy, Outcome, tests_by_distance
 from tests.mutations.written import EQUIVALENT, written
 
 
@@ -39,7 +40,7 @@ def main() -> int:
     found = [outcome for outcome in outcomes if outcome.found_by]
     quick = sum(outcome.tier == "test" for outcome in found)
     print(f"{len(found)} of {len(outcomes)} found, {quick} of them by `make test`")
-    return int(len(found) < len(outcomes))
+    return int(len(found) < len(mutations))
 
 
 def run(mutations: list[Mutation], lanes: int, tests: list[str] | None) -> list[Outcome]:
@@ -49,14 +50,10 @@ def run(mutations: list[Mutation], lanes: int, tests: list[str] | None) -> list[
     seconds = json.loads(seconds_file.read_text()) if seconds_file.exists() else {}
     with tempfile.TemporaryDirectory(prefix="dither-mutations-") as folder:
         copies = [Copy(Path(folder) / str(lane)) for lane in range(lanes)]
-        if tests is None:
-            print("all tests run once, to learn which of them reach which mutation", flush=True)
-            reached = [fastest_first(files, seconds) for files in copies[0].reached(mutations)]
-        else:
-            reached = [tests] * len(mutations)
+        graph = ImportGraph(ROOT)
         waiting: SimpleQueue[tuple[Mutation, list[str]]] = SimpleQueue()
-        for job in zip(mutations, reached, strict=True):
-            waiting.put(job)
+        for mutation in mutations:
+            waiting.put((mutation, tests or tests_by_distance(mutation, graph, seconds)))
 
         def work(copy: Copy) -> None:
             while True:
@@ -69,7 +66,7 @@ def run(mutations: list[Mutation], lanes: int, tests: list[str] | None) -> list[
                 found_by = f"found by {outcome.found_by}" if outcome.found_by else "NOT FOUND"
                 print(
                     f"[{len(outcomes)}/{len(mutations)}] {outcome.seconds:.0f} s, "
-                    f"{len(files)} files reach {mutation}: {found_by}",
+                    f"{len(files)} files import {mutation}: {found_by}",
                     flush=True,
                 )
 

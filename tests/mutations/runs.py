@@ -8,19 +8,21 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.mutations import reach
+from tests.mutations.import_graph import ImportGraph
 from tests.mutations.mutation import Mutation
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("estimators", "producers", "aggregator", "dither", "reproduction")
 WEB = ("tests/services/browser/", "tests/unit/aggregator/web/")
 SHARED = (".venv", "deploy/kafka/jars")
 """What a copy takes from the repository as it is."""
+NEAREST = 16
+"""How many files run first: collecting the others takes longer than these."""
+TEST_SECONDS = 300
 MINUTES = 40
-"""After so long a run has found a mutation that does not end."""
+"""After so long, a test or a run has found a mutation that does not end."""
 
 QUICK, MORE = "not slow and not more", "more and not slow"
 """The tests of `make test`, and those of `make test-more`."""
@@ -72,22 +74,22 @@ class Copy:
             Of which tests, as a marker expression.
         """
         try:
-            run = self._pytest(["-x", "--timeout=120", "-n", "0", "-m", tier, *tests])
+            run = self._pytest(["-x", f"--timeout={TEST_SECONDS}", "-n", "0", "-m", tier, *tests])
         except subprocess.TimeoutExpired:
             return f"no test: they did not end within {MINUTES} minutes"
         if run.returncode in {0, 5}:  # 5: nothing was collected
             return ""
         if run.returncode < 0:
             return f"no test: pytest was ended by signal {-run.returncode}"
+        if "+ Timeout +" in run.stdout + run.stderr:
+            return f"no test: one did not end within {TEST_SECONDS} seconds"
         failed = [line for line in run.stdout.splitlines() if line.startswith("FAILED ")]
         if not failed:
             raise RuntimeError(f"pytest ended with {run.returncode}: {run.stdout}{run.stderr}")
         return failed[0].split(" ", 1)[1]
 
-    def _pytest(
-        self, arguments: Sequence[str], more: Mapping[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        environment = {"PYTHONPATH": str(self.root), "OPENBLAS_NUM_THREADS": "1", **(more or {})}
+    def _pytest(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        environment = {"PYTHONPATH": str(self.root), "OPENBLAS_NUM_THREADS": "1"}
         return subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", *arguments],
             cwd=self.root,
@@ -97,36 +99,6 @@ class Copy:
             timeout=60 * MINUTES,
             check=False,
         )
-
-    def reached(self, mutations: Sequence[Mutation]) -> list[list[str]]:
-        """Return the files of tests that execute each mutation, after one run of all tests.
-
-        Mutations of JavaScript are reached by the tests of browsers and of the web application.
-        """
-        places: dict[str, list[tuple[int, int, str]]] = {}
-        for number, mutation in enumerate(mutations):
-            if mutation.path.endswith(".py"):
-                place = number, mutation.offset, mutation.before
-                places.setdefault(mutation.path, []).append(place)
-        everywhere = set[int]()
-        for path, inside in places.items():
-            everywhere |= reach.instrument(self.root / path, inside)
-        folder = self.root / "reached"
-        folder.mkdir()
-        self._pytest(
-            ["-n", "4", "--dist", "loadfile", "-m", "not slow"], {reach.FOLDER: str(folder)}
-        )
-        tests = []
-        for number, files in enumerate(reach.reached(folder, len(mutations))):
-            if not mutations[number].path.endswith(".py"):
-                tests.append([name for name in test_files() if name.startswith(WEB)])
-            elif files is None or number in everywhere:
-                tests.append(test_files())
-            else:
-                tests.append(sorted(files))
-        for path in places:
-            shutil.copy2(ROOT / path, self.root / path)
-        return tests
 
     def try_mutation(self, mutation: Mutation, tests: Sequence[str]) -> Outcome:
         """Return what becomes of a mutation.
@@ -141,22 +113,44 @@ class Copy:
         began = time.monotonic()
         try:
             for tier, name in ((QUICK, "test"), (MORE, "test-more")):
-                if tests and (found_by := self.first_failure(tests, tier)):
-                    return Outcome(mutation, found_by, name, time.monotonic() - began)
+                for part in filter(None, (tests[:NEAREST], tests[NEAREST:])):
+                    if found_by := self.first_failure(part, tier):
+                        return Outcome(mutation, found_by, name, time.monotonic() - began)
         finally:
             shutil.copy2(ROOT / mutation.path, self.root / mutation.path)
         return Outcome(mutation, "", "", time.monotonic() - began)
 
 
-def test_files() -> list[str]:
-    """Return all files with tests, and the packages with examples that run."""
-    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
-    return [*files, *PACKAGES]
+def tests_by_distance(
+    mutation: Mutation, graph: ImportGraph, seconds: Mapping[str, float]
+) -> list[str]:
+    """Return the files of tests that a mutation can reach, likely finders first.
 
+    The tests of its package come first, then tests of others, then examples of others; of each,
+    the nearest, then the fastest. Mutations of JavaScript reach the tests of browsers and of the
+    web application.
 
-def fastest_first(tests: Iterable[str], seconds: Mapping[str, float]) -> list[str]:
-    """Return files by their seconds in an earlier run; unknown ones last."""
-    return sorted(tests, key=lambda name: (seconds.get(name, 1e9), name))
+    Parameters
+    ----------
+    mutation : Mutation
+    graph : ImportGraph
+    seconds : mapping
+        How long files took in an earlier run; those that are missing come last.
+    """
+    if mutation.path.endswith(".py"):
+        distances = graph.tests(mutation.path)
+    else:
+        files = (str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
+        distances = {name: 0 for name in files if name.startswith(WEB)}
+    packages = [f"tests/unit/{folder}" for folder in Path(mutation.path).parents]
+    package = next(folder for folder in packages if (ROOT / folder).is_dir())
+
+    def rank(name: str) -> tuple[bool, bool, int, float, str]:
+        is_of_package = name == mutation.path or name.startswith(f"{package}/")
+        is_example = not name.startswith("tests/")
+        return not is_of_package, is_example, distances[name], seconds.get(name, 1e9), name
+
+    return sorted(distances, key=rank)
 
 
 def _output(command: Sequence[str], folder: Path) -> str:

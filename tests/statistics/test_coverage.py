@@ -181,21 +181,21 @@ HARDEST = [
     ),
 ]
 DRAWN_WIDTHS = {
-    "windows_mean": (0.1075, 0.211, 0.2976, 0.0624),
-    "laplace_mean": (0.1205, 0.2777, 0.4125, 0.1047),
-    "auto_mean": (0.1075, 0.211, 0.2976, 0.0624),
-    "repetition_mean": (0.1805, 0.2602, 0.4342, 0.0994),
-    "hadamard_response_frequency": (0.1193, 0.3904, 0.4474, 0.1239),
-    "projective_geometry_response_frequency": (0.062, 0.4202, 0.4016, 0.0889),
-    "recursive_hadamard_frequency": (0.0963, 0.386, 0.4382, 0.1177),
-    "projection_frequency": (0.1552, 0.4161, 0.403, 0.1399),
-    "count_sketch_frequency": (0.3753, 0.6171, 0.6675, 0.371),
-    "projective_sketch_frequency": (0.1229, 0.4608, 0.5175, 0.1436),
-    "prefix_tree_frequency": (0.2033, 0.7175, 0.794, 0.2174),
-    "auto_frequency": (0.0622, 0.3987, 0.3873, 0.0781),
-    "repetition_frequency": (0.1732, 0.4288, 0.4141, 0.138),
+    "windows_mean": (0.126, 0.242, 0.3368, 0.0788),
+    "laplace_mean": (0.1284, 0.3061, 0.4588, 0.1067),
+    "auto_mean": (0.126, 0.242, 0.3368, 0.0788),
+    "repetition_mean": (0.1937, 0.2598, 0.4217, 0.1022),
+    "hadamard_response_frequency": (0.1191, 0.4016, 0.4591, 0.1245),
+    "projective_geometry_response_frequency": (0.0677, 0.3962, 0.3779, 0.092),
+    "recursive_hadamard_frequency": (0.09, 0.3802, 0.4322, 0.1127),
+    "projection_frequency": (0.1611, 0.4102, 0.3972, 0.1455),
+    "count_sketch_frequency": (0.3696, 0.6067, 0.6583, 0.3609),
+    "projective_sketch_frequency": (0.134, 0.4258, 0.4817, 0.1497),
+    "prefix_tree_frequency": (0.2051, 0.7511, 0.8231, 0.2268),
+    "auto_frequency": (0.0634, 0.3817, 0.3701, 0.0767),
+    "repetition_frequency": (0.1684, 0.4241, 0.4098, 0.1333),
 }
-"""By mechanism and kind, for each question: the mean width of 12 runs."""
+"""By mechanism and kind, for each question: the mean width of 3 runs."""
 
 
 def name_of(population: Population) -> str:
@@ -217,11 +217,11 @@ def drawn(population: Population, runs: int) -> tuple[list[int], Floats]:
 
 
 def test_a_few_runs_are_covered_with_bounds_as_wide_as_ever() -> None:
-    """Twelve runs of fixed seeds: a bound that is 1% narrower or wider than it was is found."""
+    """Three runs of fixed seeds: a bound that is 1% narrower or wider than it was is found."""
     for population in HARDEST:
-        misses, widths = drawn(population, 12)
+        misses, widths = drawn(population, 3)
         with row(name_of(population), misses):
-            assert few_misses(misses, 12, ASKED)
+            assert few_misses(misses, 3, ASKED)
             assert widths == pytest.approx(DRAWN_WIDTHS[name_of(population)], rel=0.01)
 
 

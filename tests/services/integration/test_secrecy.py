@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import subprocess
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -89,15 +90,20 @@ def encoded(raw: bytes) -> list[bytes]:
 
 def leaks(emitted: dict[str, bytes], sums: dict[str, list[bytes]]) -> list[str]:
     """Return which sums are anywhere; digits only where they are a whole number."""
-    found = []
-    for place, data in emitted.items():
-        numbers = set(re.findall(rb"[0-9a-fA-F][0-9a-fA-F.,]*", data))
-        for what, forms in sums.items():
-            for form in forms:
-                is_number = re.fullmatch(rb"[0-9a-f.,]+", form) is not None
-                if form in (numbers if is_number else data):
-                    found.append(f"{what} as {form!r} in {place}")
-    return found
+    sums_of: defaultdict[bytes, list[str]] = defaultdict(list)
+    for what, forms in sums.items():
+        for form in forms:
+            sums_of[form].append(what)
+    numeric = {form for form in sums_of if re.fullmatch(rb"[0-9a-f.,]+", form)}
+    return [
+        f"{what} as {form!r} in {place}"
+        for place, data in emitted.items()
+        for form in (
+            *numeric.intersection(re.findall(rb"[0-9a-fA-F][0-9a-fA-F.,]*", data)),
+            *(form for form in sums_of.keys() - numeric if form in data),
+        )
+        for what in sums_of[form]
+    ]
 
 
 def asked(address: str) -> dict[str, bytes]:

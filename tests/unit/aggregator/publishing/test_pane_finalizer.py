@@ -222,7 +222,7 @@ def test_a_pane_that_was_deleted_is_no_part_of_a_final_event(
     assert [event.key.partition("@")[0] for event in found] == ["carrier"], "others go on"
 
 
-@pytest.mark.parametrize("seeds", [range(20), range(20, 40)])
+@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 40), marks=pytest.mark.more)])
 def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_about(
     redis_server: Redis,
     metrics: dict[str, Metric],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 from estimators import LocalMetric, define
+from estimators.discovery.discoveries import Discovery
 from estimators.discovery.own_points import RowPopulations, TailBound
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms import PrefixTree
@@ -42,11 +44,19 @@ def noise_floor(metric: LocalMetric, statistic: Counts) -> float:
     return float((metric.counts(statistic) / best).sum() ** -0.5)
 
 
+class Search(NamedTuple):
+    metric: LocalMetric
+    held: Counts
+    statistic: Counts
+    found: Discovery
+
+
 @functools.lru_cache
-def many_words(level: int) -> tuple[LocalMetric, Counts, Counts]:
+def search_of_words(level: int) -> Search:
     metric = discovering(1, preset="text")
     held = zipf(300_000, 3000, 1.0, 5)
-    return metric, held, collected(metric, held, WORDS, 6, level)
+    statistic = collected(metric, held, WORDS, 6, level)
+    return Search(metric, held, statistic, metric.discover(statistic))
 
 
 @pytest.mark.parametrize("level", [0, 1])
@@ -55,9 +65,8 @@ def test_the_intervals_of_found_strings_hold_the_truth(level: int) -> None:
 
     At 10 times the noise floor a word is found with 95%: more are missed once in 300 seeds.
     """
-    metric, held, statistic = many_words(level)
+    metric, held, statistic, found = search_of_words(level)
     truth = dict(zip(WORDS, (held / held.sum()).tolist(), strict=True))
-    found = metric.discover(statistic)
     for one in found:
         assert one.lower <= truth[one.string] <= one.upper
         assert one.lower <= one.value <= one.upper
@@ -81,9 +90,9 @@ def test_levels_are_combined() -> None:
 
 
 def test_nobodys_strings_are_not_found() -> None:
-    """Each of 8 runs is wrong with probability 5% at most: 3 wrong ones happen once in 170."""
+    """Each of 4 runs is wrong with probability 5% at most: 2 wrong ones happen once in 70."""
     wrong = 0
-    for seed in range(8):
+    for seed in range(4):
         held = zipf(20_000, 200, 0.3, seed)
         if seed % 2:  # one string is held by more than half of all
             held[0] += 30_000
@@ -91,7 +100,7 @@ def test_nobodys_strings_are_not_found() -> None:
         found = metric.discover(collected(metric, held, CODES, seed))
         wrong += bool(set(found.strings) - set(CODES))
         assert not seed % 2 or found.strings[0] == CODES[0]
-    assert wrong <= 2
+    assert wrong <= 1
 
 
 def test_a_few_reports_list_nothing() -> None:
@@ -129,8 +138,7 @@ def test_the_work_can_be_watched_and_ended() -> None:
 
 
 def test_look_ups_and_discovery_agree() -> None:
-    metric, held, statistic = many_words(1)
-    found = metric.discover(statistic)
+    metric, held, statistic, found = search_of_words(1)
     asked = found.strings[:5]
     estimate = metric.estimate(statistic, categories=asked)
     assert np.allclose(estimate.value, found.value[:5], atol=4 * noise_floor(metric, statistic))
@@ -172,10 +180,11 @@ def test_the_tail_bound_is_above_the_exact_tail(seed: int) -> None:
 
 
 def test_p_values_of_absent_strings_are_at_most_nominal() -> None:
-    """Of 10^5 strings that nobody holds, a share of at most p has a p-value of p or less.
+    """Of 20,000 strings that nobody holds, a share of at most p has a p-value of p or less.
 
-    The share may be above it by 5 standard errors: once in 10^6 seeds. Two levels, half of the
-    people with one string; liars repeat one report, for 5% of all.
+    The share may be above it by 5 standard errors: once in 10^6 seeds. For p = 0.001, twice as
+    many as there may be are found. Two levels, half of the people with one string; liars repeat
+    one report, for 5% of all.
     """
     metric = small(7)
     held = zipf(50_000, 300, 0.7, 1)
@@ -191,10 +200,10 @@ def test_p_values_of_absent_strings_are_at_most_nominal() -> None:
     rows.peel(rows.points(peeled), np.array([0.5, 0.02]))
     assert sum(t.mean(1).sum() for t in rows.tables) == pytest.approx(-0.52 * rows.peeling_bias)
     tail = TailBound(rows.tables, rows.information)
-    keys = np.random.default_rng(5).integers(0, 2**64, 100_000, dtype=np.uint64)
-    parts = [rows.values(rows.points(part)).sum(axis=1) for part in np.split(keys, 50)]
+    keys = np.random.default_rng(5).integers(0, 2**64, 20_000, dtype=np.uint64)
+    parts = [rows.values(rows.points(part)).sum(axis=1) for part in np.split(keys, 10)]
     p = np.exp(tail.log_p(np.concatenate(parts)))
-    for nominal in (0.1, 0.01, 0.001, 0.0001):
+    for nominal in (0.1, 0.01, 0.001):
         expected = nominal * p.size
         assert (p <= nominal).sum() <= expected + 5 * np.sqrt(expected)
     assert (p <= 0.1).mean() > 0.005  # and not without power
