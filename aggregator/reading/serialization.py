@@ -137,6 +137,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     coverage: Number | UnsetType = UNSET
 
 
+class CrowdDefinition(msgspec.Struct, frozen=True):
+    """The crowd in which each report hides: a relay waits for so many, so long."""
+
+    minimum: int
+    wait_seconds: float
+    delta: float
+    dishonest: float
+
+
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """A metric as a device needs it to randomize, and the policy of weights in force.
 
@@ -153,7 +162,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     `shape` says what answers look like: "number", "named numbers", "distribution" or
     "search". `by` are the
     attributes of devices by which reports are also summed; a device sends them with each batch, one
-    of the values in `attributes` each, and any other value as "other".
+    of the values in `attributes` each, and any other value as "other". A device seals reports of a
+    metric with a `crowd`, and posts them to a relay.
     """
 
     name: str
@@ -194,6 +204,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     domain: dict[str, Any] | UnsetType = UNSET
     by: list[str] | UnsetType = UNSET
     attributes: dict[str, list[str]] | UnsetType = UNSET
+    crowd: CrowdDefinition | UnsetType = UNSET
 
 
 ESTIMATE_FIELDS = (
@@ -367,6 +378,11 @@ def as_dict(
 def definition(metric: Metric, policy: str | None = None) -> Definition:
     """Return a metric's definition as plain values, with the weight policy in force."""
     facts = {"trust": metric.trust, "memoized": False, **metric.domain.meaning, **metric.meaning}
+    if metric.crowd is not None:
+        crowd = metric.crowd
+        facts["crowd"] = CrowdDefinition(
+            crowd.minimum, crowd.wait_ms / 1000, crowd.delta, crowd.dishonest
+        )
     field_names = facts.keys() & set(Definition.__struct_fields__)
     domain = {key: value for key, value in facts.items() if key not in field_names}
     attributes = {} if metric.slicing is None else metric.slicing.attributes

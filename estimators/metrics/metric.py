@@ -22,6 +22,7 @@ from estimators.limits import LARGEST_REPORT, LEVEL_DIGITS
 from estimators.mechanisms import Mechanism
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.metrics.attributes import Slicing
+from estimators.metrics.crowd import Crowd
 from estimators.metrics.domains import Domain, refuse_misread
 from estimators.metrics.kinds import Way, kind_named
 from estimators.metrics.validation import (
@@ -271,6 +272,11 @@ class Metric(ABC):
     @property
     def slicing(self) -> Slicing | None:
         """How reports are also divided into slices; None if they are not."""
+        return None
+
+    @property
+    def crowd(self) -> Crowd | None:
+        """The crowd in which reports hide, which a relay shuffles; None if there is none."""
         return None
 
     @property

@@ -65,6 +65,17 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * @property {number} [max_batch_reports]
  * @property {string[]} [by] The attributes of devices by which reports are also summed.
  * @property {Record<string, string[]>} [attributes] Their declared values.
+ * @property {Crowd} [crowd] The crowd in which each report hides: see `Device`.
+ */
+
+/**
+ * A relay shuffles at least `minimum` reports, `wait_seconds` after a pane's end.
+ *
+ * @typedef {object} Crowd
+ * @property {number} minimum
+ * @property {number} wait_seconds
+ * @property {number} delta
+ * @property {number} dishonest
  */
 
 /**

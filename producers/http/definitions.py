@@ -70,6 +70,9 @@ def read_served(body: bytes, name: str) -> Metric:
         keys |= domain.items()
         pane = _duration(document["pane_seconds"])
         keys |= {"pane": pane, "lateness": _duration(document["lateness_seconds"])}
+        if (crowd := document.get("crowd")) is not None:
+            keys["crowd"] = crowd
+            crowd["wait"] = _duration(crowd.pop("wait_seconds"))
         if keys.get("by"):  # which stretches the service keeps is not for devices to know
             keys |= {"by_pane": pane, "max_slices": MOST_SLICES}
         if (code := document.get("code")) is not None:
