@@ -120,6 +120,7 @@ class Gateway:
     ['/v1/reports', '/v1/reports/batches']
     """
 
+    post_path, media_types = POST_PATH, MEDIA_TYPES
     _receiver: Receiver
 
     def __init__(
@@ -286,7 +287,7 @@ class Gateway:
         head: Head,
         body: bytes,
         client: Client,
-        answer: Callable[[PostedBatch, Problem | None], None],
+        answer: Callable[[bytes, Problem | None], None],
         *,
         is_secret: bool,
     ) -> None:
@@ -302,7 +303,8 @@ class Gateway:
             At most `CHECKED_AT_ONCE`.
         client : Client
         answer : callable
-            Called later, once, with None when Kafka has acknowledged the batch, or with why not.
+            Called later, once, with the body of the answer, and None when Kafka has acknowledged
+            the batch, or why not.
         is_secret : bool
             Whether it came over TLS.
 
@@ -316,7 +318,7 @@ class Gateway:
             hold.reserve(len(body))
             batch = self._read(head.media_type, body, is_secret=is_secret)
             self._clients.count("reports", client, batch.reports)
-            self._send(batch, functools.partial(answer, batch), hold.release)
+            self._send(batch, functools.partial(answer, acknowledgement(batch)), hold.release)
         except BaseException:
             hold.release()
             raise
