@@ -120,7 +120,8 @@ class Gateway:
     ['/v1/reports', '/v1/reports/batches']
     """
 
-    post_path, media_types = POST_PATH, MEDIA_TYPES
+    post_path = POST_PATH
+    media_types: tuple[str, ...] = MEDIA_TYPES
     _receiver: Receiver
 
     def __init__(

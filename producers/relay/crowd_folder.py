@@ -247,10 +247,11 @@ class CrowdFolder:
         path = self.path(folder, name)
         new = path.with_name(f"{name}.new")
         try:
-            with new.open("wb", opener=_open_private) as file:
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(descriptor)
         except OSError:
             new.unlink(missing_ok=True)
             raise
@@ -299,11 +300,8 @@ class CrowdFolder:
         if first_rows.size >= terms.minimum:
             order = first_rows[random_order(first_rows.size)]
             for number, rows in enumerate(_cut(order, terms.report_bytes)):
-                body = encode_crowd(
-                    os.urandom(CROWD_ID_BYTES),
-                    terms.label,
-                    [row.tobytes() for row in reports[rows]],
-                )
+                shuffled = [report.tobytes() for report in reports[rows]]
+                body = encode_crowd(os.urandom(CROWD_ID_BYTES), terms.label, shuffled)
                 part_name = f"{name}.{number}"
                 self.write("out", part_name, body)
                 parts.append(self._part(part_name, terms.label.metric, rows.size))
@@ -401,7 +399,3 @@ def _cut(order: NDArray[np.intp], report_bytes: int) -> list[NDArray[np.intp]]:
     """Cut an order into as few parts of nearly equal size as posts allow."""
     max_reports = MAX_CROWD_BYTES // report_bytes
     return np.array_split(order, -(-order.size // max_reports))
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

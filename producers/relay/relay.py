@@ -102,7 +102,8 @@ class Relay:
         Why no post is taken now; empty if they are.
     """
 
-    post_path, media_types, max_body = SEALED_PATH, (SEALED_TYPE,), MAX_BODY
+    post_path, max_body = SEALED_PATH, MAX_BODY
+    media_types: tuple[str, ...] = (SEALED_TYPE,)
     _loop: asyncio.AbstractEventLoop
     _tick: asyncio.TimerHandle
     _receiver: Receiver
@@ -185,9 +186,7 @@ class Relay:
     def trouble(self) -> str:
         """The reason to restart the process; empty if there is none."""
         seconds = time.monotonic() - self._looked_at
-        return (
-            f"no crowd was looked at for {seconds:.0f} seconds" if seconds > STUCK_SECONDS else ""
-        )
+        return f"nothing has run for {seconds:.0f} seconds" if seconds > STUCK_SECONDS else ""
 
     # -- Posts ----------------------------------------------------------------------------------
 
@@ -207,8 +206,8 @@ class Relay:
         except Problem as problem:
             self._count_refusal(problem)
             raise
-        if (problem := await answered) is not None:
-            raise problem
+        if (refusal := await answered) is not None:
+            raise refusal
         return Response(ACKNOWLEDGEMENT, HTTPStatus.ACCEPTED, media_type="application/json")
 
     def post_whole(

@@ -23,23 +23,8 @@ if TYPE_CHECKING:
 NEEDED_OPTIONS = ("to", "token_file", "key", "folder")
 
 
-class Address(click.ParamType):
-    """HOST:PORT."""
-
-    name = "HOST:PORT"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        """Return the host and the port."""
-        host, colon, port = value.rpartition(":")
-        if not colon or not (port.isascii() and port.isdigit() and int(port) < 2**16):
-            self.fail(f"{value!r}: expected HOST:PORT, such as 0.0.0.0:8443", param, ctx)
-        return host.removeprefix("[").removesuffix("]"), int(port)
-
-
 @click.group(invoke_without_command=True)
-@click.option("--listen", type=Address(), help="Where devices post [default: 127.0.0.1:8080].")
+@click.option("--listen", metavar="HOST:PORT", help="Where devices post [default: 127.0.0.1:8080].")
 @click.option("--to", metavar="URL", help="The analyst's `dither serve`.")
 @click.option("--token-file", metavar="FILE", help="The analyst's token, of scope relay.")
 @click.option("--metrics", metavar="FILE", help="Metric definitions [default: metrics.toml].")
@@ -63,7 +48,7 @@ class Address(click.ParamType):
 @click.pass_context
 def relay(
     context: click.Context,
-    listen: tuple[str, int] | None,
+    listen: str | None,
     to: str,
     token_file: str,
     metrics: str | None,
@@ -83,10 +68,12 @@ def relay(
     for name in NEEDED_OPTIONS:
         if context.params[name] is None:
             raise click.UsageError(f"Missing option '--{name.replace('_', '-')}'.")
-    flags = dict(assignment.partition("=")[::2] for assignment in assignments)
-    settings = load_settings(config, {**flags, "metrics": metrics})
+    flags: dict[str, str | None] = {"metrics": metrics}
+    flags |= dict(assignment.partition("=")[::2] for assignment in assignments)
     if listen is not None:
-        settings.serve.host, settings.serve.port = listen
+        host, _, flags["serve.port"] = listen.rpartition(":")
+        flags["serve.host"] = host.removeprefix("[").removesuffix("]")
+    settings = load_settings(config, flags)
     _run(settings, to, token_file, key, folder, health_port)
 
 
