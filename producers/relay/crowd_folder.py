@@ -384,7 +384,7 @@ def _intact_reports(
 
 
 def _first_of_retries(reports: NDArray[np.uint8]) -> NDArray[np.intp]:
-    """Return the rows of the different reports."""
+    """Return the rows of the different reports, in order."""
     words = np.ascontiguousarray(reports[:, :PREFIX_BYTES]).view(np.uint64)
     order = np.lexsort((words[:, 0], words[:, 1]))  # stable: of equal ones, the first is first
     is_first = np.ones(order.size, dtype=np.bool_)
@@ -392,7 +392,7 @@ def _first_of_retries(reports: NDArray[np.uint8]) -> NDArray[np.intp]:
     for column in range(words.shape[1]):
         ordered = words[order, column]
         is_first[1:] |= ordered[1:] != ordered[:-1]
-    return order[is_first]
+    return np.sort(order[is_first])
 
 
 def _cut(order: NDArray[np.intp], report_bytes: int) -> list[NDArray[np.intp]]:
