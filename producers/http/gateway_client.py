@@ -153,24 +153,17 @@ class GatewayClient:
         except ValueError:
             return self.host == "localhost"
 
-    def post(
-        self, payload: bytes, path: str = REPORTS_PATH, media_type: str = PROTOBUF_TYPE
-    ) -> GatewayAnswer:
-        """Post a batch, or what another path takes.
-
-        Parameters
-        ----------
-        payload : bytes
-        path, media_type : str
+    def post(self, payload: bytes) -> GatewayAnswer:
+        """Post a batch.
 
         Raises
         ------
         GatewayError
             If there is no answer: the gateway may or may not have it.
         """
-        headers = {"Content-Type": media_type}
+        headers = {"Content-Type": PROTOBUF_TYPE}
         with self._lock:
-            return self._request("POST", path, payload, headers, LARGEST_ANSWER)
+            return self._request("POST", REPORTS_PATH, payload, headers, LARGEST_ANSWER)
 
     def get(self, *path: str) -> bytes:
         """Return the gateway's answer about a metric.
