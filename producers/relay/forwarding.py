@@ -14,11 +14,18 @@ from producers.relay.crowd_folder import Part
 
 logger = logging.getLogger("producers")
 
-CROWDS_PATH = "/v1/crowds"
 SEALED_TYPE = "application/octet-stream"
 ACCEPTED_STATUS, REFUSED_STATUS = 202, 400
 ANSWER_SECONDS = 300.0
 """For each step of a post: the analyst opens a part's reports before it answers."""
+
+
+class AnalystClient(GatewayClient):
+    """Requests to the analyst's server."""
+
+    server = "analyst"
+    posts_path = "/v1/crowds"
+    media_type = SEALED_TYPE
 
 
 class Forwarder:
@@ -32,7 +39,7 @@ class Forwarder:
         Why the last post was not acknowledged; empty if it was.
     """
 
-    def __init__(self, client: GatewayClient, parts: Iterable[Part] = ()) -> None:
+    def __init__(self, client: AnalystClient, parts: Iterable[Part] = ()) -> None:
         self._client, self._parts = client, {part.path: part for part in parts}
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.failure = ""
@@ -79,7 +86,7 @@ class Forwarder:
         """Post a part, and forget it if the analyst has it; return the pause until the next."""
         asked = None
         try:
-            answer = self._client.post(part.path.read_bytes(), CROWDS_PATH, SEALED_TYPE)
+            answer = self._client.post(part.path.read_bytes())
             self.failure, asked = explain(answer), asked_pause(answer.retry_after, time.time())
             if answer.status == ACCEPTED_STATUS:
                 return self._settle(part, "delivered")

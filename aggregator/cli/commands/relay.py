@@ -88,9 +88,8 @@ def _run(
     from aggregator.web.http.traffic import Traffic
     from aggregator.web.relay import relay_application, relay_pages
     from estimators.durations import milliseconds
-    from producers.http.gateway_client import GatewayClient
     from producers.relay.crowd_folder import CrowdFolder
-    from producers.relay.forwarding import ANSWER_SECONDS, Forwarder
+    from producers.relay.forwarding import ANSWER_SECONDS, AnalystClient, Forwarder
     from producers.relay.relay import Relay
     from producers.sealing import read_public_key
 
@@ -105,7 +104,7 @@ def _run(
     with _explained():
         public_key = read_public_key(key)
         token = Path(token_file).read_text(encoding="utf-8").strip()
-        client = GatewayClient(to, token, timeout=ANSWER_SECONDS)
+        client = AnalystClient(to, token, timeout=ANSWER_SECONDS)
         crowd_folder = CrowdFolder(Path(folder))
         relay = Relay(
             defined,

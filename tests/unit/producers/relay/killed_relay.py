@@ -10,11 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from producers.http.gateway_client import GatewayClient
 from producers.relay import crowd_folder, forwarding
 from producers.relay import relay as relays
 from producers.relay.crowd_folder import CrowdFolder
-from producers.relay.forwarding import Forwarder
+from producers.relay.forwarding import AnalystClient, Forwarder
 from producers.relay.relay import Relay
 from tests.unit.producers.relay.crowds import KEY, LATE, REPORT_BYTES, files
 
@@ -46,7 +45,7 @@ def relay_of(path: Path, analyst_port: int, clock: Path, kill_at: int) -> Relay:
     for name in CHANGES:
         setattr(os, name, killed_at(getattr(os, name)))
     folder = CrowdFolder(path)
-    client = GatewayClient(f"http://127.0.0.1:{analyst_port}", "dither_relay")
+    client = AnalystClient(f"http://127.0.0.1:{analyst_port}", "dither_relay")
     forwarder = Forwarder(client, folder.parts())
     return Relay({"late": LATE}, KEY, folder, forwarder, clock=lambda: float(clock.read_text()))
 

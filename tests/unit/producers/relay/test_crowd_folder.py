@@ -155,6 +155,27 @@ def test_a_large_crowd_is_cut_into_parts_that_are_crowds_themselves(
     assert sorted(numbers(bodies[0][2])) != list(range(150))
 
 
+def test_parts_of_an_unfinished_run_are_not_posted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run may cut the crowd in another way."""
+    reports = sealed(450)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(crowd_folder, "MAX_CROWD_BYTES", 220 * REPORT_BYTES)
+        patch.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            closed(tmp_path, reports)
+    with closing(CrowdFolder(tmp_path)) as folder:
+        assert len(files(tmp_path)) == 4
+        assert folder.parts() == []
+        assert sorted(sent(folder.shuffle(TERMS.name))) == sorted(reports)
+        assert [part.reports for part in folder.parts()] == [450]
+
+
 def test_a_torn_record_is_not_a_report(tmp_path: Path) -> None:
     """After a loss of power: a half record at the end, or a whole one of zeros or of other bytes.
 

@@ -14,11 +14,10 @@ from aggregator.config.settings import Settings
 from aggregator.health_port import Page
 from aggregator.web.http.traffic import Traffic
 from aggregator.web.relay import relay_application, relay_pages
-from producers.http.gateway_client import GatewayClient
 from producers.relay import forwarding
 from producers.relay import relay as relays
 from producers.relay.crowd_folder import CrowdFolder
-from producers.relay.forwarding import Forwarder
+from producers.relay.forwarding import AnalystClient, Forwarder
 from producers.relay.relay import Relay
 from producers.sealing import decode_crowd
 from tests.support.rows import row
@@ -49,7 +48,7 @@ class Served:
     def __init__(self, path: Path, analyst_port: int, **limits: Any) -> None:
         self.path, self.now_ms = path, CLOSES_MS - 1
         folder = CrowdFolder(path)
-        client = GatewayClient(f"http://127.0.0.1:{analyst_port}", "dither_relay")
+        client = AnalystClient(f"http://127.0.0.1:{analyst_port}", "dither_relay")
         self.relay = Relay(
             {"late": LATE},
             KEY,
