@@ -23,7 +23,7 @@ ANSWER_SECONDS = 300.0
 class AnalystClient(GatewayClient):
     """Requests to the analyst's server."""
 
-    server = "analyst"
+    server = "service"
     posts_path = "/v1/crowds"
     media_type = SEALED_TYPE
 

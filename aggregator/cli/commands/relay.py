@@ -71,7 +71,9 @@ def relay(
     flags: dict[str, str | None] = {"metrics": metrics}
     flags |= dict(assignment.partition("=")[::2] for assignment in assignments)
     if listen is not None:
-        host, _, flags["serve.port"] = listen.rpartition(":")
+        host, colon, flags["serve.port"] = listen.rpartition(":")
+        if not (host and colon):
+            raise click.UsageError(f"--listen {listen!r}: expected HOST:PORT, such as 0.0.0.0:8443")
         flags["serve.host"] = host.removeprefix("[").removesuffix("]")
     settings = load_settings(config, flags)
     _run(settings, to, token_file, key, folder, health_port)
