@@ -23,7 +23,7 @@ RELAY_CROWDS = Exported(
 )
 RELAY_PARTS = Exported(
     "dither_relay_parts{metric}",
-    "Parts of closed crowds that the analyst has not acknowledged; absent without one.",
+    "Parts of closed crowds that the service has not acknowledged; absent without one.",
 )
 RELAY_OVERDUE_PARTS = Exported(
     "dither_relay_overdue_parts",

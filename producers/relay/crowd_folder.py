@@ -35,11 +35,11 @@ from producers.sealing import (
     encode_crowd,
 )
 
-FOLDERS = ("open", "closing", "closed", "out")
-_HEAD = struct.Struct(">16sqqIHH")
-_MAGIC = b"dither crowd 1\n\0"
-_CHECKSUM = struct.Struct(">I")
-_TIMES = struct.Struct(">qq")
+CROWD_FOLDERS = ("open", "closing", "closed", "out")
+HEAD_FORMAT = struct.Struct(">16sqqIHH")
+FILE_MAGIC = b"dither crowd 1\n\0"
+CHECKSUM_FORMAT = struct.Struct(">I")
+MARK_FORMAT = struct.Struct(">qq")
 ROWS_AT_ONCE = 1 << 14
 PREFIX_BYTES = 16
 """Of a sealed report, drawn at random by its device: two posts with the same ones are a retry."""
@@ -57,7 +57,7 @@ class CrowdTerms:
     minimum : int
         A crowd with fewer reports is dropped.
     closes_ms, late_ms : int
-        When it closes, and when the analyst no longer counts its reports; since the epoch.
+        When it closes, and when the service no longer counts its reports; since the epoch.
     """
 
     label: CrowdLabel
@@ -75,8 +75,8 @@ class CrowdTerms:
         """Return the head of the crowd's file."""
         label = self.label.encode()
         numbers = (self.closes_ms, self.late_ms, self.minimum, self.report_bytes, len(label))
-        head = _HEAD.pack(_MAGIC, *numbers) + label
-        return head + _CHECKSUM.pack(zlib.crc32(head))
+        head = HEAD_FORMAT.pack(FILE_MAGIC, *numbers) + label
+        return head + CHECKSUM_FORMAT.pack(zlib.crc32(head))
 
     @classmethod
     def read(cls, path: Path) -> tuple[CrowdTerms, int]:
@@ -88,11 +88,13 @@ class CrowdTerms:
             If the file has been damaged.
         """
         with path.open("rb") as file:
-            head = file.read(_HEAD.size)
-            if len(head) == _HEAD.size and head.startswith(_MAGIC):
-                _, closes_ms, late_ms, minimum, report_bytes, label_bytes = _HEAD.unpack(head)
+            head = file.read(HEAD_FORMAT.size)
+            if len(head) == HEAD_FORMAT.size and head.startswith(FILE_MAGIC):
+                _, closes_ms, late_ms, minimum, report_bytes, label_bytes = HEAD_FORMAT.unpack(head)
                 label = file.read(label_bytes)
-                if file.read(_CHECKSUM.size) == _CHECKSUM.pack(zlib.crc32(head + label)):
+                if file.read(CHECKSUM_FORMAT.size) == CHECKSUM_FORMAT.pack(
+                    zlib.crc32(head + label)
+                ):
                     decoded = CrowdLabel.decode(label)
                     return cls(decoded, report_bytes, minimum, closes_ms, late_ms), file.tell()
         raise ValueError(
@@ -117,7 +119,7 @@ class OpenCrowd:
         self._file: int | None = None
         head = terms.encode()
         self._seed, self._end = zlib.crc32(head), len(head)
-        self._record_bytes = terms.report_bytes + _CHECKSUM.size
+        self._record_bytes = terms.report_bytes + CHECKSUM_FORMAT.size
         if self._path.exists():
             records = (self._path.stat().st_size - self._end) // self._record_bytes
             self._end += records * self._record_bytes
@@ -145,7 +147,7 @@ class OpenCrowd:
             b"".join(
                 part
                 for report in reports
-                for part in (report, _CHECKSUM.pack(zlib.crc32(report, self._seed)))
+                for part in (report, CHECKSUM_FORMAT.pack(zlib.crc32(report, self._seed)))
             )
         )
         try:
@@ -168,8 +170,8 @@ class OpenCrowd:
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """A part of a closed crowd, which the analyst has not acknowledged.
+class CrowdPart:
+    """A part of a closed crowd, which the service has not acknowledged.
 
     Attributes
     ----------
@@ -203,7 +205,7 @@ class ClosedCrowd:
     reports: int
     repeated: int
     damaged: int
-    parts: list[Part]
+    parts: list[CrowdPart]
 
 
 class CrowdFolder:
@@ -222,7 +224,7 @@ class CrowdFolder:
 
     def __init__(self, path: Path) -> None:
         self._root = path
-        for folder in (path, *(path / name for name in FOLDERS)):
+        for folder in (path, *(path / name for name in CROWD_FOLDERS)):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = os.open(path / "lock", os.O_CREAT | os.O_RDWR, 0o600)
         try:
@@ -230,7 +232,7 @@ class CrowdFolder:
         except OSError:
             os.close(self._lock)
             raise
-        for name in FOLDERS:
+        for name in CROWD_FOLDERS:
             for unfinished in (path / name).glob("*.new"):
                 unfinished.unlink()
 
@@ -275,7 +277,7 @@ class CrowdFolder:
     def end_intake(self, terms: CrowdTerms) -> None:
         """Close a crowd: its file waits in closing/."""
         if not self.is_closed(terms):
-            self.write("closed", terms.name, _TIMES.pack(terms.closes_ms, terms.late_ms))
+            self.write("closed", terms.name, MARK_FORMAT.pack(terms.closes_ms, terms.late_ms))
         source = self.path("open", terms.name)
         if source.exists():
             source.rename(self.path("closing", terms.name))
@@ -302,7 +304,7 @@ class CrowdFolder:
         reports, damaged = _intact_reports(path, terms, head_bytes)
         first_rows = _first_of_retries(reports)
         repeated = reports.shape[0] - first_rows.size
-        parts = list[Part]()
+        parts = list[CrowdPart]()
         if first_rows.size >= terms.minimum:
             order = first_rows[random_order(first_rows.size)]
             for number, rows in enumerate(_cut(order, terms.report_bytes)):
@@ -315,24 +317,24 @@ class CrowdFolder:
         self._sync("closing")
         return ClosedCrowd(terms.label.metric, first_rows.size, repeated, damaged, parts)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[CrowdPart]:
         """Return the parts of a last run that may be posted."""
-        parts = list[Part]()
+        parts = list[CrowdPart]()
         for path in self._files("out"):
             if not self.path("closing", path.stem).exists():
                 _, label, reports = decode_crowd(path.read_bytes())
                 parts.append(self._part(path.name, label.metric, len(reports)))
         return parts
 
-    def _part(self, file_name: str, metric: str, reports: int) -> Part:
+    def _part(self, file_name: str, metric: str, reports: int) -> CrowdPart:
         path = self.path("out", file_name)
-        times = _TIMES.unpack(self.path("closed", path.stem).read_bytes())
-        return Part(path, metric, reports, *times)
+        times = MARK_FORMAT.unpack(self.path("closed", path.stem).read_bytes())
+        return CrowdPart(path, metric, reports, *times)
 
     def forget(self, now_ms: int) -> None:
         """Remove the marks of crowds that are gone, and whose reports would be late."""
         for mark in self._files("closed"):
-            _, late_ms = _TIMES.unpack(mark.read_bytes())
+            _, late_ms = MARK_FORMAT.unpack(mark.read_bytes())
             is_here = any(  # in the order of its way
                 self.path(folder, mark.name).exists() for folder in ("open", "closing")
             ) or any(self._root.glob(f"out/{mark.name}.*"))
@@ -370,7 +372,7 @@ def _intact_reports(
 
     A crash may leave damaged ones at the end, which nobody was told of.
     """
-    record_bytes = terms.report_bytes + _CHECKSUM.size
+    record_bytes = terms.report_bytes + CHECKSUM_FORMAT.size
     count = (path.stat().st_size - head_bytes) // record_bytes
     if not count:
         return np.empty((0, terms.report_bytes), dtype=np.uint8), 0

@@ -1,4 +1,4 @@
-"""Posts the parts of closed crowds to the analyst until each is acknowledged."""
+"""Posts the parts of closed crowds to the service until each is acknowledged."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Iterable
 
 from producers.http.answers import asked_pause, explain, pause, problem_of
 from producers.http.gateway_client import GatewayClient
-from producers.relay.crowd_folder import Part
+from producers.relay.crowd_folder import CrowdPart
 
 logger = logging.getLogger("producers")
 
 SEALED_TYPE = "application/octet-stream"
 ACCEPTED_STATUS, REFUSED_STATUS = 202, 400
 ANSWER_SECONDS = 300.0
-"""For each step of a post: the analyst opens a part's reports before it answers."""
+"""For each step of a post: the service opens a part's reports before it answers."""
 
 
-class AnalystClient(GatewayClient):
-    """Requests to the analyst's server."""
+class ServiceClient(GatewayClient):
+    """Requests to the service's server."""
 
     server = "service"
     posts_path = "/v1/crowds"
@@ -39,7 +39,7 @@ class Forwarder:
         Why the last post was not acknowledged; empty if it was.
     """
 
-    def __init__(self, client: AnalystClient, parts: Iterable[Part] = ()) -> None:
+    def __init__(self, client: ServiceClient, parts: Iterable[CrowdPart] = ()) -> None:
         self._client, self._parts = client, {part.path: part for part in parts}
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.failure = ""
@@ -48,7 +48,7 @@ class Forwarder:
         self._thread = threading.Thread(target=self._run, name="dither-crowds", daemon=True)
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[CrowdPart]:
         """The parts that are not acknowledged."""
         with self._changed:
             return list(self._parts.values())
@@ -57,7 +57,7 @@ class Forwarder:
         """Begin to post."""
         self._thread.start()
 
-    def add(self, parts: Iterable[Part]) -> None:
+    def add(self, parts: Iterable[CrowdPart]) -> None:
         """Add parts; they are posted soon."""
         with self._changed:
             self._parts |= {part.path: part for part in parts}
@@ -82,8 +82,8 @@ class Forwarder:
             with self._changed:
                 self._changed.wait_for(lambda: self._parts or self._is_stopping)
 
-    def _post(self, part: Part) -> float:
-        """Post a part, and forget it if the analyst has it; return the pause until the next."""
+    def _post(self, part: CrowdPart) -> float:
+        """Post a part, and forget it if the service has it; return the pause until the next."""
         asked = None
         try:
             answer = self._client.post(part.path.read_bytes())
@@ -92,7 +92,7 @@ class Forwarder:
                 return self._settle(part, "delivered")
             if answer.status == REFUSED_STATUS and problem_of(answer):
                 logger.error(
-                    "the analyst refused %d reports of %s for good, and they are dropped: %s",
+                    "the service refused %d reports of %s for good, and they are dropped: %s",
                     part.reports,
                     part.metric,
                     self.failure,
@@ -105,7 +105,7 @@ class Forwarder:
         self._failures += 1
         return pause(self._failures, asked)
 
-    def _settle(self, part: Part, outcome: str) -> float:
+    def _settle(self, part: CrowdPart, outcome: str) -> float:
         part.path.unlink()
         with self._changed:
             del self._parts[part.path]

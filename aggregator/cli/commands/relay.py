@@ -25,10 +25,10 @@ NEEDED_OPTIONS = ("to", "token_file", "key", "folder")
 
 @click.group(invoke_without_command=True)
 @click.option("--listen", metavar="HOST:PORT", help="Where devices post [default: 127.0.0.1:8080].")
-@click.option("--to", metavar="URL", help="The analyst's `dither serve`.")
-@click.option("--token-file", metavar="FILE", help="The analyst's token, of scope relay.")
+@click.option("--to", metavar="URL", help="The service's `dither serve`.")
+@click.option("--token-file", metavar="FILE", help="The service's token, of scope relay.")
 @click.option("--metrics", metavar="FILE", help="Metric definitions [default: metrics.toml].")
-@click.option("--key", metavar="HEX", help="The analyst's public key.")
+@click.option("--key", metavar="HEX", help="The service's public key.")
 @click.option("--folder", metavar="DIR", help="Keeps the reports; of this relay alone.")
 @click.option(
     "--health-port",
@@ -58,7 +58,7 @@ def relay(
     config: str | None,
     assignments: tuple[str, ...],
 ) -> None:
-    """Take sealed reports from devices, shuffle each crowd, and post it to the analyst.
+    """Take sealed reports from devices, shuffle each crowd, and post it to the service.
 
     It cannot open a report. Neither does it log or store who sent one. It needs no Kafka and no
     Redis. Run it for another organisation: docs/crowds.md.
@@ -88,11 +88,11 @@ def _run(
     from aggregator.web.http import tls
     from aggregator.web.http.listening import run_server
     from aggregator.web.http.traffic import Traffic
-    from aggregator.web.relay import relay_application, relay_pages
+    from aggregator.web.relay_application import relay_application, relay_pages
     from estimators.durations import milliseconds
     from producers.relay.crowd_folder import CrowdFolder
-    from producers.relay.forwarding import ANSWER_SECONDS, AnalystClient, Forwarder
-    from producers.relay.relay import Relay
+    from producers.relay.forwarding import ANSWER_SECONDS, Forwarder, ServiceClient
+    from producers.relay.intake import CrowdRelay
     from producers.sealing import read_public_key
 
     defined = live_metrics(settings)
@@ -106,9 +106,9 @@ def _run(
     with _explained():
         public_key = read_public_key(key)
         token = Path(token_file).read_text(encoding="utf-8").strip()
-        client = AnalystClient(to, token, timeout=ANSWER_SECONDS)
+        client = ServiceClient(to, token, timeout=ANSWER_SECONDS)
         crowd_folder = CrowdFolder(Path(folder))
-        relay = Relay(
+        relay = CrowdRelay(
             defined,
             public_key,
             crowd_folder,
@@ -145,7 +145,7 @@ def _explained() -> Iterator[None]:
 @relay.command()
 @click.argument("file")
 def keygen(file: str) -> None:
-    """Make the analyst's key: write the private one to FILE, and print the public one.
+    """Make the service's key: write the private one to FILE, and print the public one.
 
     `dither serve` opens crowds with the private key. Devices and the relay get the public one.
     """

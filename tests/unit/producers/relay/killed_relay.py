@@ -10,22 +10,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from producers.relay import crowd_folder, forwarding
-from producers.relay import relay as relays
+from producers.relay import crowd_folder, forwarding, intake
 from producers.relay.crowd_folder import CrowdFolder
-from producers.relay.forwarding import AnalystClient, Forwarder
-from producers.relay.relay import Relay
+from producers.relay.forwarding import Forwarder, ServiceClient
+from producers.relay.intake import CrowdRelay
 from tests.unit.producers.relay.crowds import KEY, LATE, REPORT_BYTES, files
 
 CHANGES = ("pwrite", "fdatasync", "fsync", "rename", "unlink")
 NEVER = 10**9
 
 
-def relay_of(path: Path, analyst_port: int, clock: Path, kill_at: int) -> Relay:
+def relay_of(path: Path, analyst_port: int, clock: Path, kill_at: int) -> CrowdRelay:
     """Return a relay that looks at its crowds often, and posts them in small parts."""
-    relays.TICK_SECONDS = 0.01
-    crowd_folder.MAX_CROWD_BYTES = 220 * REPORT_BYTES
-    forwarding.pause = lambda *_: 0.005  # type: ignore[assignment]
+    intake.TICK_SECONDS = 0.01
+    setattr(crowd_folder, "MAX_CROWD_BYTES", 220 * REPORT_BYTES)  # noqa: B010
+    setattr(forwarding, "pause", lambda *_: 0.005)  # noqa: B010
     left = kill_at
 
     def killed_at(change: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,9 +44,11 @@ def relay_of(path: Path, analyst_port: int, clock: Path, kill_at: int) -> Relay:
     for name in CHANGES:
         setattr(os, name, killed_at(getattr(os, name)))
     folder = CrowdFolder(path)
-    client = AnalystClient(f"http://127.0.0.1:{analyst_port}", "dither_relay")
+    client = ServiceClient(f"http://127.0.0.1:{analyst_port}", "dither_relay")
     forwarder = Forwarder(client, folder.parts())
-    return Relay({"late": LATE}, KEY, folder, forwarder, clock=lambda: float(clock.read_text()))
+    return CrowdRelay(
+        {"late": LATE}, KEY, folder, forwarder, clock=lambda: float(clock.read_text())
+    )
 
 
 def close_crowds(path: Path, analyst_port: int, clock: Path, kill_at: int) -> None:
@@ -66,7 +67,7 @@ def serve(path: Path, analyst_port: int, clock: Path, listening: socket.socket) 
     from aggregator.config.settings import Settings
     from aggregator.web.http.listening import run_server
     from aggregator.web.http.traffic import Traffic
-    from aggregator.web.relay import relay_application
+    from aggregator.web.relay_application import relay_application
 
     settings = Settings()
     app = relay_application(relay_of(path, analyst_port, clock, NEVER), settings, Traffic())

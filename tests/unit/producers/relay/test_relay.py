@@ -13,12 +13,11 @@ import pytest
 from aggregator.config.settings import Settings
 from aggregator.health_port import Page
 from aggregator.web.http.traffic import Traffic
-from aggregator.web.relay import relay_application, relay_pages
-from producers.relay import forwarding
-from producers.relay import relay as relays
+from aggregator.web.relay_application import relay_application, relay_pages
+from producers.relay import forwarding, intake
 from producers.relay.crowd_folder import CrowdFolder
-from producers.relay.forwarding import AnalystClient, Forwarder
-from producers.relay.relay import Relay
+from producers.relay.forwarding import Forwarder, ServiceClient
+from producers.relay.intake import CrowdRelay
 from producers.sealing import decode_crowd
 from tests.support.rows import row
 from tests.support.running.deployment import wait_until
@@ -48,8 +47,8 @@ class Served:
     def __init__(self, path: Path, analyst_port: int, **limits: Any) -> None:
         self.path, self.now_ms = path, CLOSES_MS - 1
         folder = CrowdFolder(path)
-        client = AnalystClient(f"http://127.0.0.1:{analyst_port}", "dither_relay")
-        self.relay = Relay(
+        client = ServiceClient(f"http://127.0.0.1:{analyst_port}", "dither_relay")
+        self.relay = CrowdRelay(
             {"late": LATE},
             KEY,
             folder,
@@ -85,7 +84,7 @@ def served(path: Path, analyst_port: int = 1, **limits: Any) -> Iterator[Served]
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relays, "TICK_SECONDS", 0.02)
+    monkeypatch.setattr(intake, "TICK_SECONDS", 0.02)
     monkeypatch.setattr(forwarding, "pause", lambda *_: 0.01)
 
 
@@ -155,7 +154,7 @@ def test_a_crowd_is_posted_when_it_closes_and_others_leave_nothing(tmp_path: Pat
         assert server.post(body(reports[3])).status == 202
         assert not receiver.bodies
         server.now_ms += 1
-        wait_until(lambda: receiver.bodies and not server.relay.forwarder.parts, "it has closed")
+        wait_until(lambda: receiver.posts > 0 and not server.relay.forwarder.parts, "it has closed")
         assert server.post(body(reports[3])).status == 410
         assert sorted(receiver.reports) == sorted(reports)
         assert receiver.reports != reports
@@ -215,7 +214,7 @@ def test_a_part_that_is_refused_for_good_holds_nothing_back(tmp_path: Path) -> N
     with analyst() as receiver, served(tmp_path, receiver.port) as server:
         receiver.statuses = [400]
         closed_crowd(server)
-        wait_until(lambda: receiver.posts and not server.relay.forwarder.parts, "it is refused")
+        wait_until(lambda: receiver.posts > 0 and not server.relay.forwarder.parts, "it is refused")
         assert server.metrics()['reports_total{metric="late",outcome="refused"}'] == 100
         assert not files(tmp_path)
 
@@ -229,7 +228,7 @@ def test_no_address_is_in_files_and_logs(tmp_path: Path, caplog: pytest.LogCaptu
         written = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
         assert len(written) > 100 * REPORT_BYTES
         server.now_ms = CLOSES_MS
-        wait_until(lambda: receiver.bodies and not server.relay.forwarder.parts, "it has closed")
+        wait_until(lambda: receiver.posts > 0 and not server.relay.forwarder.parts, "it has closed")
     told = caplog.text.encode() + written + b"".join(receiver.bodies.values())
     assert address.encode() not in told
     assert bytes(map(int, address.split("."))) not in told
@@ -240,8 +239,8 @@ def test_a_full_disk_is_told_and_the_posts_come_again(
 ) -> None:
     (report,) = sealed(1)
     with served(tmp_path) as server:
-        monkeypatch.setattr(relays, "FREE_BYTES", 2**62)
-        wait_until(lambda: server.relay.obstacle, "the disk is full")
+        monkeypatch.setattr(intake, "FREE_BYTES", 2**62)
+        wait_until(lambda: server.relay.obstacle != "", "the disk is full")
         assert server.pages["/readyz"]().status == 503
         answer = server.post(body(report))
         assert (answer.status, answer.headers["retry-after"]) == (503, "2")

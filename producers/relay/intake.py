@@ -45,9 +45,9 @@ FREE_BYTES = 2**26
 """That must be free on the disk, beside the size of the largest crowd, which is copied when it
 closes."""
 DISK_FAILS = "the relay's disk takes no reports now"
-ACKNOWLEDGEMENT = b'{"status":"accepted"}'
-DROP = "drop the report, and count it as dropped: it must not be randomized or sealed again"
-REASONS = {
+ACCEPTED_BODY = b'{"status":"accepted"}'
+DROP_REMEDY = "drop the report, and count it as dropped: it must not be randomized or sealed again"
+REFUSAL_REASONS = {
     HTTPStatus.BAD_REQUEST: "malformed",
     HTTPStatus.CONFLICT: "not_in_force",
     HTTPStatus.GONE: "closed",
@@ -69,7 +69,7 @@ class _Post(NamedTuple):
     answer: Callable[[bytes, Problem | None], None]
 
 
-class Relay:
+class CrowdRelay:
     """Takes sealed reports, keeps them until their crowd closes, and shuffles the crowd.
 
     A post is answered 202 once its report is durable. All methods run in the event loop, unless
@@ -79,7 +79,7 @@ class Relay:
     ----------
     metrics : mapping of str to Metric
     public_key : bytes
-        The analyst's; reports for another one are refused.
+        The service's; reports for another one are refused.
     folder : CrowdFolder
     forwarder : Forwarder
         Gets the parts of closed crowds; started and stopped with the relay.
@@ -208,7 +208,7 @@ class Relay:
             raise
         if (refusal := await answered) is not None:
             raise refusal
-        return Response(ACKNOWLEDGEMENT, HTTPStatus.ACCEPTED, media_type="application/json")
+        return Response(ACCEPTED_BODY, HTTPStatus.ACCEPTED, media_type="application/json")
 
     def post_whole(
         self,
@@ -266,14 +266,16 @@ class Relay:
         try:
             label, sealed = decode_post(body)
         except ValueError as error:
-            raise Problem(HTTPStatus.BAD_REQUEST, f"not a sealed report: {error}", DROP) from None
+            raise Problem(
+                HTTPStatus.BAD_REQUEST, f"not a sealed report: {error}", DROP_REMEDY
+            ) from None
         crowd = self._crowd(label)
         if len(sealed) != crowd.terms.report_bytes:
             raise Problem(
                 HTTPStatus.BAD_REQUEST,
                 f"a sealed report of {len(sealed)} bytes: expected {crowd.terms.report_bytes}, as "
                 f"all of metric {label.metric!r}",
-                DROP,
+                DROP_REMEDY,
             )
         self._waiting.append(_Post(crowd, sealed, hold, answer))
         if not self._is_write_due:
@@ -320,7 +322,7 @@ class Relay:
         )
 
     def _count_refusal(self, problem: Problem) -> None:
-        self.refused[REASONS.get(HTTPStatus(problem.status), "malformed")] += 1
+        self.refused[REFUSAL_REASONS.get(HTTPStatus(problem.status), "malformed")] += 1
 
     # -- The disk -------------------------------------------------------------------------------
 
@@ -344,7 +346,7 @@ class Relay:
         for post in posts:
             post.hold.release()
             try:
-                post.answer(ACKNOWLEDGEMENT, problem)
+                post.answer(ACCEPTED_BODY, problem)
             except Exception:  # it must not keep the others from their answers
                 logger.exception("a post could not be answered")
         if problem is None:
@@ -417,12 +419,12 @@ def _closed(label: CrowdLabel) -> Problem:
         HTTPStatus.GONE,
         f"the crowd of metric {label.metric!r} and the pane that begins at {label.pane_start_ms} "
         "ms has closed",
-        DROP,
+        DROP_REMEDY,
     )
 
 
 def _not_in_force(detail: str) -> Problem:
-    return Problem(HTTPStatus.CONFLICT, detail, DROP)
+    return Problem(HTTPStatus.CONFLICT, detail, DROP_REMEDY)
 
 
 def _set(answered: asyncio.Future[Problem | None], _: bytes, problem: Problem | None) -> None:

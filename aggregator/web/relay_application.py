@@ -32,15 +32,15 @@ from aggregator.web.http.problem_responses import EXCEPTION_HANDLERS
 from aggregator.web.http.small_posts import SmallPosts
 from aggregator.web.http.traffic import CountTraffic, Traffic
 from estimators.errors import meant
-from producers.relay.relay import MAX_BODY, Relay
+from producers.relay.intake import MAX_BODY, CrowdRelay
 
 
-def relay_application(relay: Relay, settings: Settings, traffic: Traffic) -> Starlette:
+def relay_application(relay: CrowdRelay, settings: Settings, traffic: Traffic) -> Starlette:
     """Return the application that devices reach; it needs no token.
 
     Parameters
     ----------
-    relay : Relay
+    relay : CrowdRelay
         Started and closed with the application.
     settings : Settings
     traffic : Traffic
@@ -88,7 +88,7 @@ def relay_application(relay: Relay, settings: Settings, traffic: Traffic) -> Sta
     return app
 
 
-def relay_pages(relay: Relay, traffic: Traffic) -> Mapping[str, Callable[[], Page]]:
+def relay_pages(relay: CrowdRelay, traffic: Traffic) -> Mapping[str, Callable[[], Page]]:
     """Return the pages of a relay's health port, by path."""
     collector = RelayCollector(relay, traffic)
 
@@ -98,20 +98,20 @@ def relay_pages(relay: Relay, traffic: Traffic) -> Mapping[str, Callable[[], Pag
     return {"/readyz": lambda: readiness(relay), "/metrics": metrics}
 
 
-def readiness(relay: Relay) -> Page:
+def readiness(relay: CrowdRelay) -> Page:
     """Return whether the relay takes reports, with what else is wrong."""
     if relay.obstacle:
         return Page(503, f"{relay.obstacle}: posts are refused\n".encode())
     warnings = [relay.forwarder.failure, relay.unshuffled, unusable(relay.metrics)]
     if overdue := relay.overdue_parts:
-        warnings.append(f"{overdue} parts of crowds will soon be too late for the analyst")
+        warnings.append(f"{overdue} parts of crowds will soon be too late for the service")
     return Page(200, "\n".join(["ready", *filter(None, warnings), ""]).encode())
 
 
 class RelayCollector(Collector):
     """Collects the metrics of a relay at each scrape."""
 
-    def __init__(self, relay: Relay, traffic: Traffic) -> None:
+    def __init__(self, relay: CrowdRelay, traffic: Traffic) -> None:
         self._relay, self._traffic = relay, traffic
 
     def collect(self) -> Iterable[Family]:
