@@ -16,8 +16,8 @@ from producers.sealing import read_private_key
 from tests.support.rows import row
 from tests.support.running import fleet, http_client
 from tests.support.running.deployment import wait_until
-from tests.unit.producers.relay.crowds import KEY
 
+KEY = bytes(range(32))
 DEFINITION = """
 [metrics.late]
 kind = "mean"
