@@ -348,6 +348,12 @@ REQUEST_DURATION = Exported(
     type="histogram",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
+CROWD_REPORTS = Exported(
+    "dither_crowd_reports{metric,fate}",
+    "Sealed reports that relays have posted to this server: accepted, unopened (of another key or "
+    "label), invalid, or refused with their crowd. Those of a repeated post count again.",
+    type="counter",
+)
 OTLP_EXPORTS = Exported(
     "dither_otlp_exports{result}",
     "Exports of this server's metrics by OTLP; absent if none is configured.",
@@ -386,6 +392,7 @@ LABEL_MEANINGS = {
     "by": "the attributes of a grouping in `serve.slices`, as in `country,version`",
     "level": "the epsilon of a privacy level",
     "outcome": "`accepted`, `duplicate`, or the reason of a dead letter",
+    "fate": "`accepted`, `unopened`, `invalid` or `refused`",
     "reason": "why a message could not be counted; docs/data-model.md lists the reasons",
     "partition": "number of a partition of the reports topic",
     "worker": "host and process of a worker; at any time at most as many as partitions",

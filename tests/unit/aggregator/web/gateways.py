@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from starlette.routing import Route
 
 
@@ -9,6 +11,7 @@ class StubGateway:
     """Has some routes, and a Kafka that answers or does not."""
 
     stalled = ""
+    crowds = SimpleNamespace(counts={})
 
     def __init__(self, *routes: Route, kafka: str = "") -> None:
         self.routes, self._kafka = routes, kafka
