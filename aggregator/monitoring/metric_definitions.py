@@ -381,6 +381,7 @@ SECTION_TITLES = {
 """Titles of the reference's sections, by the first metric of each."""
 
 LABEL_MEANINGS = {
+    "fate": "`accepted`, `unopened`, `invalid` or `refused`",
     "side": "`at_least` of a maximum, `at_most` of a minimum",
     "metric": "name of a metric in `metrics.toml`",
     "category": "a category of a frequency or a coordinate of a vector; at most the "
@@ -392,7 +393,6 @@ LABEL_MEANINGS = {
     "by": "the attributes of a grouping in `serve.slices`, as in `country,version`",
     "level": "the epsilon of a privacy level",
     "outcome": "`accepted`, `duplicate`, or the reason of a dead letter",
-    "fate": "`accepted`, `unopened`, `invalid` or `refused`",
     "reason": "why a message could not be counted; docs/data-model.md lists the reasons",
     "partition": "number of a partition of the reports topic",
     "worker": "host and process of a worker; at any time at most as many as partitions",

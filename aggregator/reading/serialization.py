@@ -17,6 +17,7 @@ from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric
 from estimators.estimate import Floats
 from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
+from estimators.metrics.crowd_epsilon import crowd_epsilon
 from estimators.shapes import Shape
 from producers.wire.decoding import decode_json
 
@@ -54,6 +55,31 @@ class ManipulationBound(msgspec.Struct, frozen=True, kw_only=True):
     shift: Number
     without_privacy: Number
     l2: Number | UnsetType = UNSET
+
+
+class CentralPrivacy(msgspec.Struct, frozen=True, kw_only=True):
+    """The privacy of a report that a relay has shuffled, towards who sees no more than the crowd.
+
+    It is (`epsilon`, `delta`)-differentially private in one pane, beside `crowd` honest reports: a
+    person who reports in w panes has w times both. A crowd has `minimum` reports or more, of which
+    at most a share of `dishonest` is made up, and the relay does not collude.
+    """
+
+    epsilon: float
+    delta: float
+    crowd: int
+    minimum: int
+    dishonest: float
+
+
+class Privacy(msgspec.Struct, frozen=True):
+    """What each report of a metric with a crowd keeps in a pane.
+
+    `local`: its epsilon, whoever colludes. `central`: null if nothing below `local` is proved.
+    """
+
+    local: float
+    central: CentralPrivacy | None
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +121,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     without `influence`.
     Of a distribution the numbers are `quantiles`, and `distribution` has all of it; `unbiased` is
     there, not beside the quantiles; `influence` is that on a share below an edge.
+    `privacy` is there for a metric with a crowd.
     `where`: it is of the reports of devices with these attributes alone ("other" for a value that
     is not declared, null for devices that did not say); `coverage` is the share of the window's
     reports that tables of such slices have.
@@ -133,6 +160,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     simplex: list[Number] | UnsetType = UNSET
     quantiles: list[str] | UnsetType = UNSET
     distribution: Distribution | UnsetType = UNSET
+    privacy: Privacy | UnsetType = UNSET
     where: dict[str, str | None] | UnsetType = UNSET
     coverage: Number | UnsetType = UNSET
 
@@ -259,11 +287,28 @@ def answer(
         ],
         left_out=UNSET if top is None else len(estimate.labels) - len(shown.labels),
         simplex=UNSET if nearest is None else plain(nearest),  # type: ignore[arg-type]
+        privacy=privacy_of(metric) or UNSET,
         **{name: getattr(estimate, name) for name in ESTIMATE_FIELDS},
         where=UNSET if window.grouping is None else dict(window.grouping.conditions),
         coverage=UNSET if window.grouping is None else window.coverage,
         **FIELDS_BY_SHAPE[metric.shape](window, estimate, shown),
     )
+
+
+def privacy_of(metric: Metric) -> Privacy | None:
+    """Return what a metric's reports keep in a pane; None without a crowd."""
+    if (crowd := metric.crowd) is None:
+        return None
+    epsilon, central = crowd_epsilon(metric), None
+    if epsilon is not None:
+        central = CentralPrivacy(
+            epsilon=epsilon,
+            delta=crowd.delta,
+            crowd=crowd.others,
+            minimum=crowd.minimum,
+            dishonest=crowd.dishonest,
+        )
+    return Privacy(float(metric.levels[0]), central)
 
 
 def _numbers(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:

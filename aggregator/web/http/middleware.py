@@ -87,12 +87,14 @@ class BodyLimit:
     app : ASGI application
     max_bytes : int
         Bytes.
-    by_path : mapping of str to int
+    by_path : mapping of str to int, optional
         Other limits, of some paths.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, by_path: Mapping[str, int]) -> None:
-        self.app, self.max_bytes, self._by_path = app, max_bytes, by_path
+    def __init__(
+        self, app: ASGIApp, max_bytes: int, by_path: Mapping[str, int] | None = None
+    ) -> None:
+        self.app, self.max_bytes, self._by_path = app, max_bytes, by_path or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and limit its body."""

@@ -43,6 +43,7 @@ export class Detail {
     this.policy = new PolicyChoice(this.metric);
     this.policyMeaning = h("p", {class: "note"});
     this.saturation = h("p", {class: "note"});
+    this.crowd = h("p", {class: "note"});
     this.change = new Change();
     this.readout = h("p", {class: "hidden", id: "readout"});
     this.history = new History({scale, large: true, isLogarithmic: definition.scale === "log", onZoom: (from, to) => this.#zoom(from, to)});
@@ -74,7 +75,7 @@ export class Detail {
       this.distribution?.element, this.heatMap?.element,
       this.tables,
       h("details", {class: "panel rests"}, h("summary", {}, "What this rests on"), h("div", {class: "columns-3"},
-        h("section", {}, h("h3", {}, "Privacy levels"), this.mix.element, this.levels.element, this.saturation, this.policy.element, this.policyMeaning),
+        h("section", {}, h("h3", {}, "Privacy levels"), this.mix.element, this.crowd, this.levels.element, this.saturation, this.policy.element, this.policyMeaning),
         h("section", {}, h("h3", {}, "Reports"), this.outcomes.element),
         h("section", {}, h("h3", {}, "Definition"), this.about))),
       new Downloads(this.metric).element);
@@ -128,6 +129,7 @@ export class Detail {
     const total = answer.levels.reduce((sum, level) => sum + level.reports, 0);
     const swatch = (index) => h("i", {class: `swatch ${levelClass(index, answer.levels.length)}`, "aria-hidden": "true"});
     this.levels.fill(answer.levels.map((level, index) => [[swatch(index), String(level.epsilon)], whole(level.reports), total ? share(level.reports / total) : "–", level.weight === null ? "–" : share(level.weight), ...(level.loss === undefined ? [] : [loss(level.loss)])]));
+    setText(this.crowd, answer.privacy ? crowdText(answer.privacy) : "");
     setText(this.saturation, typeof answer.saturation === "number" ? `Saturation: levels above ε = ${loss(answer.saturation)} do not improve the release; their loss is no larger.` : "");
     const entries = metric.changedEntries();
     if (this.quantile && document.activeElement !== this.quantile) this.quantile.value = metric.leading()?.label;
@@ -269,6 +271,13 @@ function addressOf(from, to) {
 }
 
 const labelName = ({coordinates, quantiles}) => (coordinates ? "Coordinate" : quantiles ? "Quantile" : "Category");
+
+/** What each report of a metric with a crowd keeps. */
+function crowdText({local, central}) {
+  const kept = `Each report keeps ε = ${local}, whoever colludes; `;
+  if (!central) return `${kept}nothing smaller is proved for its crowd.`;
+  return `${kept}among ${whole(central.crowd)} others whom a relay shuffled, ε = ${central.epsilon} with δ = ${probability(central.delta)}, in one pane: times the panes for one person.`;
+}
 
 function heading({coordinates, categories, quantiles}) {
   if (quantiles) return "Quantiles";
