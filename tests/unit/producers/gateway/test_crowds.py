@@ -20,16 +20,11 @@ from producers import Reporter
 from producers.gateway import Gateway
 from producers.gateway.bodies import JSON_TYPE, PROTOBUF_TYPE, Times
 from producers.gateway.crowds import CROWD_TYPE, MAX_CROWD_BODY, read_keys
-from producers.sealing import (
-    CrowdLabel,
-    decode_crowd,
-    encode_crowd,
-    key_hash,
-    read_private_key,
-    seal,
-)
+from producers.sealing import CrowdLabel, decode_crowd, key_hash
 from producers.wire.batch import encode_batch
 from producers.wire.report_batches_pb2 import ReportBatches
+from tests.support.reports import crowds
+from tests.support.reports.crowds import KEY, OTHER_KEY, key_file, label_of, mixed, public
 from tests.support.rows import row
 from tests.support.running import http_client
 from tests.support.running.broker import LATE, Broker, count
@@ -37,7 +32,6 @@ from tests.support.running.gateway_server import serving
 
 DAY = 86_400_000
 PANE = 19_700 * DAY
-KEY, OTHER_KEY = ("11" * 32, "22" * 32)
 CROWD = {"minimum": 100, "wait": "12h"}
 HIDDEN = define(
     name="hidden",
@@ -54,39 +48,21 @@ ALL = {metric.name: metric for metric in (HIDDEN, LATE)}
 INVALID = b"\x07"
 
 
-def public(private: str) -> bytes:
-    return read_private_key(private).public_key().public_bytes_raw()
-
-
 def label(**changes: Any) -> CrowdLabel:
-    usual = {
-        "key_hash": key_hash(public(KEY)),
-        "fingerprint": HIDDEN.fingerprint,
-        "pane_start_ms": PANE,
-        "metric": "hidden",
-    }
-    return CrowdLabel(**{**usual, **changes})
+    return label_of(HIDDEN, PANE, **changes)
 
 
 def sealed(values: bytes, under: CrowdLabel | None = None, private: str = KEY) -> list[bytes]:
-    return [seal(bytes([value]), under or label(), public(private)) for value in values]
+    return crowds.sealed(values, under or label(), private)
 
 
-def crowd(reports: list[bytes], under: CrowdLabel | None = None, number: int = 1) -> bytes:
-    return encode_crowd(number.to_bytes(16), under or label(), reports)
-
-
-def values(zeros: int, ones: int) -> bytes:
-    """Return reports in an order that is not sorted."""
-    return bytes(ones // 2) + b"\1" * ones + bytes(zeros - ones // 2)
+def crowd(reports: list[bytes], under: CrowdLabel | None = None) -> bytes:
+    return crowds.crowd(reports, under or label())
 
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    file = tmp_path / "keys"
-    file.touch(0o600)
-    file.write_text(f"{OTHER_KEY}\n{KEY}\n")
-    return file
+    return key_file(tmp_path)
 
 
 @contextlib.contextmanager
@@ -108,7 +84,7 @@ def test_a_crowd_becomes_ordinary_batches_in_order_and_the_same_ones_each_time(
     broker: Broker, topic: str, keys: Path
 ) -> None:
     """Mutants: a random batch id; reports in the relay's order; the time of the pane's start."""
-    sent = values(zeros=110, ones=90)
+    sent = mixed(zeros=110, ones=90)
     body = crowd(sealed(sent))
     with relaying(broker, topic, keys) as (gateway, post):
         for _ in range(2):
@@ -145,7 +121,7 @@ def test_a_few_bad_reports_are_counted_and_void_no_others(
     broker: Broker, topic: str, keys: Path
 ) -> None:
     """Mutant: the check of a whole batch, without a look at each report."""
-    good, bad = values(50, 40), INVALID * 4
+    good, bad = mixed(50, 40), INVALID * 4
     unopened = [
         *sealed(b"\0\1", label(pane_start_ms=PANE + DAY)),
         *sealed(b"\0\1", private=OTHER_KEY),
@@ -170,7 +146,7 @@ def test_a_few_bad_reports_are_counted_and_void_no_others(
 def test_what_is_no_crowd_is_refused_for_good_and_not_written(
     broker: Broker, topic: str, keys: Path
 ) -> None:
-    good = sealed(values(60, 40))
+    good = sealed(mixed(60, 40))
     whole = crowd(good)
     head = len(whole) - 100 * 49
     changed = dataclasses.replace(HIDDEN, crowd={**CROWD, "minimum": 200})
@@ -246,7 +222,7 @@ def test_a_post_that_claims_many_reports_takes_no_memory() -> None:
 def test_a_server_without_a_usable_key_keeps_a_crowd_waiting(
     broker: Broker, topic: str, keys: Path
 ) -> None:
-    body = crowd(sealed(values(60, 40)))
+    body = crowd(sealed(mixed(60, 40)))
     with relaying(broker, topic, None) as (_, post):
         answer = post(body)
         assert answer.status_code == 503
