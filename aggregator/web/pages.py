@@ -43,6 +43,7 @@ RANDOMIZER_FILES = (
     "repetition.js",
     "rounds.js",
     "sampling.js",
+    "sealing.js",
     "string_code.js",
     "vectors.js",
     "windows.js",

@@ -17,7 +17,7 @@
  * @module dither
  */
 
-import { outside, wrong } from "./checks.js";
+import { outside, refuseCrowd, wrong } from "./checks.js";
 import { coarsen } from "./definition.js";
 import { withoutDenied } from "./deny.js";
 import { levelOf, mechanismOf } from "./mechanisms.js";
@@ -182,6 +182,7 @@ export function listsOf({ name, coordinates }, values, epsilons) {
  */
 export async function report(url, definition, values, epsilons, options = {}) {
   const { time, attributes = {}, deny, ...posting } = options;
+  refuseCrowd(definition);
   const [all, each] = listsOf(definition, values, epsilons);
   coarsen(definition, attributes); // what cannot be sent is not randomized
   const randomized = all.map((value, i) => randomize(definition, value, each[i], systemBits, deny));

@@ -5,7 +5,7 @@
  */
 
 import { checkRevision, coarsen } from "./definition.js";
-import { LARGEST_ANSWER, outside } from "./checks.js";
+import { LARGEST_ANSWER, outside, refuseCrowd } from "./checks.js";
 import { mechanismOf } from "./mechanisms.js";
 
 /** @import { Definition } from "./dither.js" */
@@ -43,6 +43,7 @@ export function newBatchId() {
  */
 export function encodeBatch(definition, levels, reports, options = {}) {
   const { time = Date.now(), batchId = newBatchId(), round = 0, attributes = {} } = options;
+  refuseCrowd(definition);
   const { width } = mechanismOf(definition);
   if (!checked.has(definition)) checkRevision(definition);
   checked.add(definition);

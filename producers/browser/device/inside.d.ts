@@ -7,7 +7,7 @@ import type { Failure } from "./queue.js";
 
 /** What is left to do when a transaction is done. */
 export interface Put {
-  queued: () => void;
+  queued: () => void | Promise<void>; // what has a crowd is sealed and stored then
   denied: number;
 }
 

@@ -14,9 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
 
 from aggregator.reading.serialization import definition
 from estimators import define
@@ -39,18 +37,15 @@ from producers import (
 from producers.device import roll_up
 from producers.gateway.problems import Problem
 from producers.http import answers
-from producers.sealing import decode_post, open_sealed, read_private_key
-from producers.wire.reports_pb2 import ReportBatch
+from producers.sealing import decode_post
 from tests.support.clocks import Clock, wait_until
 from tests.support.rows import row
 from tests.support.running.broker import Broker
+from tests.support.running.scripted_server import KEY, OTHER_KEY, ScriptedServer
 from tests.support.running.served_application import served_plainly
 
 DAY = 86_400.0
 BEGIN = 20_000 * DAY
-PRIVATE = read_private_key("07" * 32)
-KEY = PRIVATE.public_key().public_bytes_raw().hex()
-OTHER_KEY = read_private_key("08" * 32).public_key().public_bytes_raw().hex()
 CROWD = {"minimum": 1000, "wait": "12h"}
 TIMES: dict[str, Any] = {"pane": "1d", "lateness": "1d"}
 NOWHERE = "http://127.0.0.1:9"
@@ -65,55 +60,19 @@ PAGES = define(
 OPEN = define(name="open", kind="mean", mechanism="laplace", range=(0, 1), levels=[1], pane="1d")
 
 
-class Server:
-    """A gateway or a relay that records what reaches it, and answers as it is told."""
-
-    def __init__(self, *metrics: LocalMetric) -> None:
-        self.definitions = {each.name: msgspec.json.encode(definition(each)) for each in metrics}
-        self.key, self.url = KEY, ""
-        self.asked: list[str] = []
-        self.posted: list[bytes] = []
-        self.headers: list[dict[str, str]] = []
-        self.answers: list[Response] = []
-
-    async def take(self, request: Request) -> Response:
-        self.asked.append(request.url.path)
-        if request.url.path == "/v1/key":
-            return JSONResponse({"key": self.key})
-        if request.method == "GET":
-            body = self.definitions.get(request.url.path.rpartition("/")[2])
-            return Response(body, 404 if body is None else 200)
-        self.posted.append(await request.body())
-        self.headers.append(dict(request.headers))
-        if self.answers:
-            return self.answers.pop(0)
-        if request.url.path == "/v1/sealed":
-            return JSONResponse({"status": "accepted"}, 202)
-        return JSONResponse(
-            {"batch_id": ReportBatch.FromString(self.posted[-1]).batch_id.hex()}, 202
-        )
-
-    @property
-    def opened(self) -> list[bytes]:
-        """The reports that were posted."""
-        posts = map(decode_post, self.posted)
-        return [open_sealed(sealed, label, PRIVATE) for label, sealed in posts]
-
-
-def _serving(server: Server) -> Iterator[Server]:
-    routes = [Route("/{path:path}", server.take, methods=["GET", "POST"])]
-    with served_plainly(Starlette(routes=routes)) as server.url:
+def _serving(server: ScriptedServer) -> Iterator[ScriptedServer]:
+    with served_plainly(Starlette(routes=[server.route()])) as server.url:
         yield server
 
 
 @pytest.fixture
-def relay() -> Iterator[Server]:
-    yield from _serving(Server(LATE, PAGES, OPEN))
+def relay() -> Iterator[ScriptedServer]:
+    yield from _serving(ScriptedServer(LATE, PAGES, OPEN))
 
 
 @pytest.fixture
-def gateway() -> Iterator[Server]:
-    yield from _serving(Server(LATE, PAGES, OPEN))
+def gateway() -> Iterator[ScriptedServer]:
+    yield from _serving(ScriptedServer(LATE, PAGES, OPEN))
 
 
 @pytest.fixture
@@ -126,12 +85,14 @@ def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "FIRST_PAUSE", 0.01)
 
 
-def opened_reporter(metric: LocalMetric | str, relay: Server, **options: Any) -> HttpReporter:
+def opened_reporter(
+    metric: LocalMetric | str, relay: ScriptedServer, **options: Any
+) -> HttpReporter:
     return HttpReporter(metric, NOWHERE, relay=relay.url, key=KEY, **options)
 
 
 def test_a_report_is_stored_and_posted_sealed_and_all_bodies_have_one_length(
-    relay: Server, ledger: Ledger, tmp_path: Path
+    relay: ScriptedServer, ledger: Ledger, tmp_path: Path
 ) -> None:
     times = (BEGIN + DAY * np.arange(8)).tolist()
     for metric, values in ((LATE, [0.0, 1.0] * 4), (PAGES, [*range(0, 999, 125)])):
@@ -159,7 +120,7 @@ def test_a_report_is_stored_and_posted_sealed_and_all_bodies_have_one_length(
 
 
 def test_a_retry_is_the_same_bytes_and_only_the_relay_hears_of_it(
-    relay: Server, gateway: Server, ledger: Ledger
+    relay: ScriptedServer, gateway: ScriptedServer, ledger: Ledger
 ) -> None:
     relay.answers = [
         Response(status_code=503, headers={"Retry-After": "0"}),
@@ -180,12 +141,12 @@ def test_a_retry_is_the_same_bytes_and_only_the_relay_hears_of_it(
     assert len(relay.posted) == 5
     assert len(set(relay.posted)) == 1
     assert not any("authorization" in headers for headers in relay.headers)
-    assert set(gateway.asked) == {"/v1/reports"}
-    assert set(relay.asked) == {"/v1/key", "/v1/metrics/late", "/v1/sealed"}
+    assert set(gateway.asked) == {"reports"}
+    assert set(relay.asked) == {"key", "metrics/late", "sealed"}
 
 
 def test_what_can_not_be_accepted_any_more_is_dropped_counted_and_told_once(
-    relay: Server, ledger: Ledger, caplog: pytest.LogCaptureFixture
+    relay: ScriptedServer, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[Failure] = []
     statuses = [400, 409, 410, 413, 415]
@@ -204,7 +165,7 @@ def test_what_can_not_be_accepted_any_more_is_dropped_counted_and_told_once(
 
 
 def test_a_metric_with_a_crowd_never_leaves_unsealed(
-    relay: Server, gateway: Server, broker: Broker, ledger: Ledger, tmp_path: Path
+    relay: ScriptedServer, gateway: ScriptedServer, broker: Broker, ledger: Ledger, tmp_path: Path
 ) -> None:
     asked = "expected HttpReporter.*relay=URL, key=DIGITS"
     with pytest.raises(ValueError, match=asked):
@@ -242,7 +203,9 @@ def test_a_metric_with_a_crowd_never_leaves_unsealed(
     assert not gateway.posted
 
 
-def test_a_relay_with_another_key_or_definition_gets_nothing(relay: Server, ledger: Ledger) -> None:
+def test_a_relay_with_another_key_or_definition_gets_nothing(
+    relay: ScriptedServer, ledger: Ledger
+) -> None:
     def is_refused(reporter: HttpReporter) -> bool:
         return bool(reporter.connection.relay and reporter.connection.relay.background.changed)
 
@@ -262,7 +225,7 @@ def test_a_relay_with_another_key_or_definition_gets_nothing(relay: Server, ledg
 
 
 def test_a_roll_up_waits_for_up_to_half_of_the_crowds_time_and_is_missed_after_it(
-    relay: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    relay: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(roll_up, "_random", random.Random(1))
     clock, delays = Clock(BEGIN), list[int]()
@@ -287,7 +250,7 @@ def test_a_roll_up_waits_for_up_to_half_of_the_crowds_time_and_is_missed_after_i
     assert 0 <= min(delays) < hour < 5 * hour < max(delays) <= 6 * hour
 
 
-def test_coroutines_seal_too(relay: Server, ledger: Ledger) -> None:
+def test_coroutines_seal_too(relay: ScriptedServer, ledger: Ledger) -> None:
     async def main() -> int:
         options: dict[str, Any] = {"relay": relay.url, "key": KEY}
         async with AsyncHttpReporter("late", NOWHERE, **options) as reporter:
