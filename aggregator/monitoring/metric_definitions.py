@@ -363,6 +363,35 @@ COLLECTION_DURATION = Exported(
     "dither_collection_duration_seconds", "Time to read and estimate for this scrape."
 )
 BUILD_INFO = Exported("dither_build{version}", "The version of this server.", type="info")
+RELAY_REPORTS = Exported(
+    "dither_relay_reports{metric,outcome}",
+    "Sealed reports of a relay, by what became of them since its start.",
+    type="counter",
+)
+RELAY_REFUSED = Exported(
+    "dither_relay_refused_posts{reason}", "Posts that a relay refused.", type="counter"
+)
+RELAY_WAITING = Exported(
+    "dither_relay_waiting_reports{metric}",
+    "Reports in open crowds of a relay, repeated ones included.",
+)
+RELAY_CROWDS = Exported(
+    "dither_relay_crowds{metric,outcome}",
+    "Crowds that a relay has closed: `shuffled`, or `too_few` and dropped.",
+    type="counter",
+)
+RELAY_PARTS = Exported(
+    "dither_relay_parts{metric}",
+    "Parts of closed crowds that the analyst has not acknowledged; absent without one.",
+)
+RELAY_OVERDUE_PARTS = Exported(
+    "dither_relay_overdue_parts",
+    "Those that have waited for more than half of the time until their reports are late.",
+)
+RELAY_PART_AGE = Exported(
+    "dither_relay_oldest_part_seconds{metric}",
+    "Time since the crowd closed whose part has waited longest; absent without one.",
+)
 
 CORE_METRICS = tuple(
     constant for constant in list(globals().values()) if isinstance(constant, Exported)
@@ -377,6 +406,7 @@ SECTION_TITLES = {
     CONSUMER_LAG: "Counting",
     PUBLISHED_EVENTS: "Publishing",
     HTTP_REQUESTS: "Serving",
+    RELAY_REPORTS: "Relays",
 }
 """Titles of the reference's sections, by the first metric of each."""
 
@@ -392,8 +422,12 @@ LABEL_MEANINGS = {
     "`serve.top_slices` with most reports",
     "by": "the attributes of a grouping in `serve.slices`, as in `country,version`",
     "level": "the epsilon of a privacy level",
-    "outcome": "`accepted`, `duplicate`, or the reason of a dead letter",
-    "reason": "why a message could not be counted; docs/data-model.md lists the reasons",
+    "outcome": "`accepted`, `duplicate`, or the reason of a dead letter. At a relay: `taken`, "
+    "`repeated` (a retry, which counts once), `damaged` (by a crash), `too_few` (dropped with its "
+    "crowd), `delivered`, or `refused` by the analyst for good",
+    "reason": "why a message could not be counted; docs/data-model.md lists the reasons. At a "
+    "relay: `malformed`, `not_in_force`, `closed`, `too_slow`, `too_large`, `unsupported`, "
+    "`too_many` or `unavailable`",
     "partition": "number of a partition of the reports topic",
     "worker": "host and process of a worker; at any time at most as many as partitions",
     "step": "what a worker does: consuming, counting, committing, sending dead letters, taking "

@@ -17,8 +17,9 @@ PAGE_HEAD = """\
 # Exported metrics
 
 For people who write queries, dashboards and alerts: every metric that `dither serve` exports at
-`/metrics`, in Prometheus' text format or OpenMetrics. [monitoring.md](monitoring.md) shows how to
-scrape them, and [operations.md](operations.md) what the alerts mean.
+`/metrics`, in Prometheus' text format or OpenMetrics, and [those of a relay](#relays).
+[monitoring.md](monitoring.md) shows how to scrape them, and [operations.md](operations.md) what the
+alerts mean.
 
 Estimates, reports and progress are read from Redis at each scrape, so all servers of a deployment
 export the same values: take the maximum over instances before you sum. Counters of reports,

@@ -124,6 +124,8 @@ class Gateway:
     ['/v1/reports', '/v1/reports/batches', '/v1/crowds']
     """
 
+    post_path = POST_PATH
+    media_types: tuple[str, ...] = MEDIA_TYPES
     _receiver: Receiver
 
     def __init__(
@@ -295,7 +297,7 @@ class Gateway:
         head: Head,
         body: bytes,
         client: Client,
-        answer: Callable[[PostedBatch, Problem | None], None],
+        answer: Callable[[bytes, Problem | None], None],
         *,
         is_secret: bool,
     ) -> None:
@@ -311,7 +313,8 @@ class Gateway:
             At most `CHECKED_AT_ONCE`.
         client : Client
         answer : callable
-            Called later, once, with None when Kafka has acknowledged the batch, or with why not.
+            Called later, once, with the body of the answer, and None when Kafka has acknowledged
+            the batch, or why not.
         is_secret : bool
             Whether it came over TLS.
 
@@ -325,7 +328,7 @@ class Gateway:
             hold.reserve(len(body))
             batch = self._read(head.media_type, body, is_secret=is_secret)
             self._clients.count("reports", client, batch.reports)
-            self._send(batch, functools.partial(answer, batch), hold.release)
+            self._send(batch, functools.partial(answer, acknowledgement(batch)), hold.release)
         except BaseException:
             hold.release()
             raise
