@@ -164,8 +164,8 @@ class Crowds:
             unopened = crowd.reports - len(opened) // crowd.metric.randomizer.width
             batches, invalid = await self._run(self._batches, crowd, opened, unopened)
             problems = await asyncio.gather(*map(self._send, batches))
-        for problem in filter(None, problems):
-            raise _as_unavailable(problem)
+        for obstacle in filter(None, problems):
+            raise _as_unavailable(obstacle)
         reports = sum(batch.reports for batch in batches)
         for outcome, count in (("accepted", reports), ("unopened", unopened), ("invalid", invalid)):
             self.counts[crowd.metric.name, outcome] += count

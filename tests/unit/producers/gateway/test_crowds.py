@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from estimators import define
+from estimators.metrics.crowd import Crowd
 from producers import Reporter
 from producers.gateway import Gateway
 from producers.gateway.bodies import JSON_TYPE, PROTOBUF_TYPE, Times
@@ -149,7 +150,7 @@ def test_what_is_no_crowd_is_refused_for_good_and_not_written(
     good = sealed(mixed(60, 40))
     whole = crowd(good)
     head = len(whole) - 100 * 49
-    changed = dataclasses.replace(HIDDEN, crowd={**CROWD, "minimum": 200})
+    changed = dataclasses.replace(HIDDEN, crowd=Crowd(minimum=200, wait="12h"))
     refusals: dict[str, tuple[bytes, str]] = {
         "99 reports": (crowd(good[1:]), "99 reports: expected 100 or more"),
         "too many unopened": (
