@@ -259,9 +259,9 @@ def decode_crowd(body: bytes) -> tuple[bytes, CrowdLabel, list[bytes]]:
     first = offset + 4
     count = int.from_bytes(body[offset:first], "big")
     sealed_bytes = len(body) - first
-    if not count or sealed_bytes <= count * SEAL_BYTES or sealed_bytes % count:
+    if not count or sealed_bytes < count * SEAL_BYTES or sealed_bytes % count:
         raise ValueError(
-            f"{count} reports in {max(0, sealed_bytes)} bytes: expected equal lengths of more than "
+            f"{count} reports in {max(0, sealed_bytes)} bytes: expected equal lengths of at least "
             f"{SEAL_BYTES} bytes"
         )
     length = sealed_bytes // count

@@ -213,7 +213,7 @@ def test_a_post_that_claims_many_reports_takes_no_memory() -> None:
         tracemalloc.start()
         with (
             row(reports),
-            pytest.raises(ValueError, match="expected equal lengths of more than 48"),
+            pytest.raises(ValueError, match="expected equal lengths of at least 48"),
         ):
             decode_crowd(body)
         assert tracemalloc.get_traced_memory()[1] < 2**16
