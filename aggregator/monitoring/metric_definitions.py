@@ -363,35 +363,6 @@ COLLECTION_DURATION = Exported(
     "dither_collection_duration_seconds", "Time to read and estimate for this scrape."
 )
 BUILD_INFO = Exported("dither_build{version}", "The version of this server.", type="info")
-RELAY_REPORTS = Exported(
-    "dither_relay_reports{metric,outcome}",
-    "Sealed reports of a relay, by what became of them since its start.",
-    type="counter",
-)
-RELAY_REFUSED = Exported(
-    "dither_relay_refused_posts{reason}", "Posts that a relay refused.", type="counter"
-)
-RELAY_WAITING = Exported(
-    "dither_relay_waiting_reports{metric}",
-    "Reports in open crowds of a relay, repeated ones included.",
-)
-RELAY_CROWDS = Exported(
-    "dither_relay_crowds{metric,outcome}",
-    "Crowds that a relay has closed: `shuffled`, or `too_few` and dropped.",
-    type="counter",
-)
-RELAY_PARTS = Exported(
-    "dither_relay_parts{metric}",
-    "Parts of closed crowds that the analyst has not acknowledged; absent without one.",
-)
-RELAY_OVERDUE_PARTS = Exported(
-    "dither_relay_overdue_parts",
-    "Those that have waited for more than half of the time until their reports are late.",
-)
-RELAY_PART_AGE = Exported(
-    "dither_relay_oldest_part_seconds{metric}",
-    "Time since the crowd closed whose part has waited longest; absent without one.",
-)
 
 CORE_METRICS = tuple(
     constant for constant in list(globals().values()) if isinstance(constant, Exported)
@@ -406,7 +377,6 @@ SECTION_TITLES = {
     CONSUMER_LAG: "Counting",
     PUBLISHED_EVENTS: "Publishing",
     HTTP_REQUESTS: "Serving",
-    RELAY_REPORTS: "Relays",
 }
 """Titles of the reference's sections, by the first metric of each."""
 

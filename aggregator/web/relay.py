@@ -20,7 +20,7 @@ from aggregator.config.live_metrics import unusable
 from aggregator.config.settings import Settings
 from aggregator.errors import UnknownMetric
 from aggregator.health_port import Page
-from aggregator.monitoring import metric_definitions
+from aggregator.monitoring import metric_definitions, relay_metrics
 from aggregator.monitoring.collector import DITHER_VERSION, Families
 from aggregator.reading import serialization
 from aggregator.web import conditional
@@ -117,18 +117,18 @@ class RelayCollector(Collector):
     def collect(self) -> Iterable[Family]:
         """Return all metric families."""
         relay, forwarder, families = self._relay, self._relay.forwarder, Families()
-        _put_all(families, metric_definitions.RELAY_REPORTS, relay.reports + forwarder.outcomes)
-        _put_all(families, metric_definitions.RELAY_REFUSED, relay.refused)
-        _put_all(families, metric_definitions.RELAY_WAITING, relay.waiting)
-        _put_all(families, metric_definitions.RELAY_CROWDS, relay.crowds)
+        _put_all(families, relay_metrics.RELAY_REPORTS, relay.reports + forwarder.outcomes)
+        _put_all(families, relay_metrics.RELAY_REFUSED, relay.refused)
+        _put_all(families, relay_metrics.RELAY_WAITING, relay.waiting)
+        _put_all(families, relay_metrics.RELAY_CROWDS, relay.crowds)
         parts = forwarder.parts
         parts_by_metric = Counter(part.metric for part in parts)
-        _put_all(families, metric_definitions.RELAY_PARTS, parts_by_metric)
-        families.put(metric_definitions.RELAY_OVERDUE_PARTS, relay.overdue_parts)
+        _put_all(families, relay_metrics.RELAY_PARTS, parts_by_metric)
+        families.put(relay_metrics.RELAY_OVERDUE_PARTS, relay.overdue_parts)
         for name in parts_by_metric:
             oldest_ms = min(part.closed_ms for part in parts if part.metric == name)
             age = (relay.now_ms() - oldest_ms) / 1000
-            families.put(metric_definitions.RELAY_PART_AGE, age, name)
+            families.put(relay_metrics.RELAY_PART_AGE, age, name)
         is_unusable = bool(unusable(relay.metrics))
         families.put(metric_definitions.DEFINITIONS_UNUSABLE, int(is_unusable))
         families.put(metric_definitions.BUILD_INFO, 1, DITHER_VERSION)

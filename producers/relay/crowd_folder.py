@@ -243,7 +243,13 @@ class CrowdFolder:
         return self._root / folder / name
 
     def write(self, folder: str, name: str, data: bytes) -> None:
-        """Write a whole file: after a crash all of it is there, or nothing."""
+        """Write a whole file: after a crash all of it is there, or nothing.
+
+        Parameters
+        ----------
+        folder, name : str
+        data : bytes
+        """
         path = self.path(folder, name)
         new = path.with_name(f"{name}.new")
         try:

@@ -62,7 +62,13 @@ class PostReceiver(Protocol):
         *,
         is_secret: bool,
     ) -> None:
-        """Take a small post: see :meth:`producers.gateway.Gateway.post_whole`."""
+        """Take a small post.
+
+        Parameters
+        ----------
+        head, body, client, answer, is_secret
+            As of :meth:`producers.gateway.Gateway.post_whole`.
+        """
 
 
 class PostAdmission(NamedTuple):

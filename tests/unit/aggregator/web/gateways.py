@@ -10,7 +10,7 @@ from starlette.routing import Route
 class StubGateway:
     """Has some routes, and a Kafka that answers or does not."""
 
-    stalled = ""
+    stalled, post_path = "", "/v1/reports"
     crowds = SimpleNamespace(counts={})
 
     def __init__(self, *routes: Route, kafka: str = "") -> None:
