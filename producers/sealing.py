@@ -8,6 +8,7 @@ protocol.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import re
 import struct

@@ -211,10 +211,7 @@ def test_a_post_that_claims_many_reports_takes_no_memory() -> None:
     for reports in (2**32 - 1, 2**24, 2**23):
         body = claimed + reports.to_bytes(4) + bytes(2**24)
         tracemalloc.start()
-        with (
-            row(reports),
-            pytest.raises(ValueError, match="expected equal lengths of at least 48"),
-        ):
+        with row(reports), pytest.raises(ValueError, match="expected equal lengths of at least 48"):
             decode_crowd(body)
         assert tracemalloc.get_traced_memory()[1] < 2**16
         tracemalloc.stop()
