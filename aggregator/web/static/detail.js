@@ -11,7 +11,7 @@ import {HeatMap, ROWS} from "./heatmap.js";
 import {columns, History} from "./history.js";
 import {Metric} from "./metric.js";
 import {levelClass, Mix} from "./mix.js";
-import {EmptyState, Headline, historyLabel, Notices, isTrusted, POLICIES, PolicyChoice, StatusChip, windowText} from "./parts.js";
+import {crowdText, EmptyState, Headline, historyLabel, Notices, isTrusted, POLICIES, PolicyChoice, StatusChip, windowText} from "./parts.js";
 import {address, metricAddress} from "./place.js";
 import {barsOf, shapeOf} from "./shapes.js";
 import {Slices} from "./slices.js";
@@ -271,13 +271,6 @@ function addressOf(from, to) {
 }
 
 const labelName = ({coordinates, quantiles}) => (coordinates ? "Coordinate" : quantiles ? "Quantile" : "Category");
-
-/** What each report of a metric with a crowd keeps. */
-function crowdText({local, central}) {
-  const kept = `Each report keeps ε = ${local}, whoever colludes; `;
-  if (!central) return `${kept}nothing smaller is proved for its crowd.`;
-  return `${kept}among ${whole(central.crowd)} others whom a relay shuffled, ε = ${central.epsilon} with δ = ${probability(central.delta)}, in one pane: times the panes for one person.`;
-}
 
 function heading({coordinates, categories, quantiles}) {
   if (quantiles) return "Quantiles";

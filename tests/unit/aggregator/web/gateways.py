@@ -11,10 +11,10 @@ class StubGateway:
     """Has some routes, and a Kafka that answers or does not."""
 
     stalled, post_path = "", "/v1/reports"
-    crowds = SimpleNamespace(counts={})
 
     def __init__(self, *routes: Route, kafka: str = "") -> None:
         self.routes, self._kafka = routes, kafka
+        self.crowds = SimpleNamespace(counts={})
 
     async def check_kafka(self) -> str:
         return self._kafka
