@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.hpke import Suite
 
 KEY_BYTES = 32
-NICENESS = 5
+LOWER_PRIORITY = 5
 """By how much the gateway's own work goes first."""
 
 
@@ -70,7 +70,7 @@ def main() -> None:
 
     They are written in the order of their bytes, so that nothing of the crowd's order is left.
     """
-    os.nice(NICENESS)
+    os.nice(LOWER_PRIORITY)
     read = sys.stdin.buffer.read
     private_key, size, info_bytes = read(KEY_BYTES), int.from_bytes(read(4)), read(4)
     info = read(int.from_bytes(info_bytes))

@@ -91,7 +91,7 @@ class View:
     def privacy(self) -> dict[str, Any]:
         """What each report keeps, by metric with a crowd, as plain values."""
         privacy = {name: privacy_of(window.metric) for name, window in self.windows.items()}
-        return {name: msgspec.to_builtins(kept) for name, kept in privacy.items() if kept}
+        return {name: msgspec.to_builtins(stated) for name, stated in privacy.items() if stated}
 
     def labels(self, name: str) -> tuple[str, ...]:
         """Return the names of a metric's numbers; one empty name if it has one number."""

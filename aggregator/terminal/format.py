@@ -264,12 +264,12 @@ def crowd_lines(metric: Metric) -> list[str]:
     """Return lines on the privacy of reports that a relay has shuffled; none without a crowd."""
     if (privacy := privacy_of(metric)) is None:
         return []
-    kept = f"privacy    epsilon {privacy.local:g} whoever colludes; "
+    local = f"privacy    epsilon {privacy.local:g} whoever colludes; "
     if privacy.central is None:
-        return [f"{kept}nothing smaller is proved for its crowd"]
+        return [f"{local}nothing smaller is proved for its crowd"]
     epsilon, delta, crowd = privacy.central.epsilon, privacy.central.delta, privacy.central.crowd
     return [
-        f"{kept}among {crowd:,} others whom a relay shuffled,",
+        f"{local}among {crowd:,} others whom a relay shuffled,",
         f"           {epsilon:g} with delta {delta:g}, in one pane: times the panes for one person",
     ]
 

@@ -107,7 +107,7 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
     if keys := settings.gateway.crowd_keys:
         try:
             read_keys(Path(keys))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ImportError) as error:
             source = settings.sources.get("gateway.crowd_keys", "default")
             expected = f"a file that `dither relay keygen` wrote ({error})"
             raise SettingsError("gateway.crowd_keys", masked_path(keys), expected, source) from None

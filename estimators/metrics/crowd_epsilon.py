@@ -11,7 +11,7 @@ from estimators.rounding import loss
 from estimators.shuffling.crowds import shuffled_epsilon
 from estimators.shuffling.set_laws import SetLaw
 
-DIGITS = 3
+EPSILON_DIGITS = 3
 
 
 @explain_missing_scipy("the epsilon of a crowd")
@@ -43,4 +43,4 @@ def crowd_epsilon(metric: Metric) -> float | None:
 
 @functools.lru_cache(maxsize=1024)
 def _epsilon(laws: Sequence[SetLaw], reports: int, delta: float) -> float:
-    return float(loss(shuffled_epsilon(laws, reports, delta), DIGITS))
+    return float(loss(shuffled_epsilon(laws, reports, delta), EPSILON_DIGITS))

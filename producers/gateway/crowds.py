@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -50,9 +49,7 @@ MAX_CROWD_BODY = MAX_CROWD_BYTES + 4096
 MAX_BATCH_BYTES = 200_000
 """Of the reports of one message."""
 UNREADABLE_BY_OTHERS = stat.S_IRWXO | stat.S_IWGRP
-DROP = "drop this crowd: it can never be taken"
-P = ParamSpec("P")
-T = TypeVar("T")
+DROP_CROWD = "drop this crowd: it can never be taken"
 Send = Callable[[PostedBatch], Awaitable[Problem | None]]
 
 
@@ -159,10 +156,11 @@ class Crowds:
             hold = Hold(Memory(2 * MAX_CROWD_BODY))
             receiver = Receiver(MAX_CROWD_BODY, self._thread)
             body = await receiver.receive(receive, head.encoding, hold, lambda _: None)
-            crowd = await self._run(self._read, body)
+            run = asyncio.get_running_loop().run_in_executor
+            crowd = await run(self._thread, self._read, body)
             opened = await _opened(crowd)
             unopened = crowd.reports - len(opened) // crowd.metric.randomizer.width
-            batches, invalid = await self._run(self._batches, crowd, opened, unopened)
+            batches, invalid = await run(self._thread, self._batches, crowd, opened, unopened)
             problems = await asyncio.gather(*map(self._send, batches))
         for obstacle in filter(None, problems):
             raise _as_unavailable(obstacle)
@@ -171,10 +169,6 @@ class Crowds:
             self.counts[crowd.metric.name, outcome] += count
         answer = CrowdAnswer(crowd.crowd_id.hex(), reports, unopened, invalid)
         return Response(msgspec.json.encode(answer), 202, media_type="application/json")
-
-    async def _run(self, call: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
-        """Run a call in the thread of crowds."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *args)
 
     def _read(self, body: bytes) -> PostedCrowd:
         """Return the crowd of a post, or raise Problem."""
@@ -276,8 +270,8 @@ def valid_runs(metric: Metric, values: bytes) -> Iterator[bytes]:
 def batches_of(crowd: PostedCrowd, values: bytes) -> Iterator[PostedBatch]:
     """Yield a crowd's valid reports as batches, whose bytes follow from the post alone."""
     metric, width = crowd.metric, crowd.metric.randomizer.width
-    most = max(1, MAX_BATCH_BYTES // (width + 1))
-    size = min(most, metric.max_batch_reports or most) * width
+    fitting = max(1, MAX_BATCH_BYTES // (width + 1))
+    size = min(fitting, metric.max_batch_reports or fitting) * width
     for index, start in enumerate(range(0, len(values), size)):
         rows = values[start : start + size]
         part = b"dither crowd part\0" + crowd.crowd_id + index.to_bytes(4)
@@ -317,7 +311,7 @@ async def _opened(crowd: PostedCrowd) -> bytes:
 
 
 def _refused(detail: str) -> Problem:
-    return Problem(HTTPStatus.BAD_REQUEST, detail, DROP)
+    return Problem(HTTPStatus.BAD_REQUEST, detail, DROP_CROWD)
 
 
 def _as_unavailable(problem: Problem) -> Problem:
