@@ -13,6 +13,7 @@ import hashlib
 import re
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from estimators.metrics.crowd import MAX_CROWD_BYTES as MAX_CROWD_BYTES
@@ -231,7 +232,7 @@ def decode_post(body: bytes) -> tuple[CrowdLabel, bytes]:
     return label, sealed
 
 
-@functools.lru_cache(maxsize=256)
+@lru_cache(maxsize=256)
 def _decoded_label(encoded: bytes) -> CrowdLabel:
     """Return a label; most posts to a relay have one of a few."""
     return CrowdLabel.decode(encoded)

@@ -123,6 +123,8 @@ def analyst() -> Iterator[Analyst]:
         receiver.port = server.server_port
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield receiver
-        server.shutdown()
-        thread.join()
+        try:
+            yield receiver
+        finally:
+            server.shutdown()
+            thread.join()
