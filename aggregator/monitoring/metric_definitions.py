@@ -111,6 +111,19 @@ SHARE_BELOW_UPPER = Exported(
     "dither_share_below_upper{metric,le}",
     "Upper confidence bound of the share; it holds for all edges, at all times at once.",
 )
+SHARE_AMONG = Exported(
+    "dither_share_among{metric,share}",
+    "Share among some that the metric's definition names, clipped into its bounds; absent where "
+    "nobody is estimated to be among them, or no bounds hold at all times.",
+)
+SHARE_AMONG_LOWER = Exported(
+    "dither_share_among_lower{metric,share}",
+    "Its lower confidence bound; those of all shares of a metric hold together, at all times.",
+)
+SHARE_AMONG_UPPER = Exported(
+    "dither_share_among_upper{metric,share}",
+    "Its upper confidence bound; those of all shares of a metric hold together, at all times.",
+)
 LAST_UPDATE = Exported(
     "dither_estimate_last_update_timestamp_seconds{metric}",
     "When the last counted report of the metric reached Kafka.",
@@ -386,6 +399,7 @@ LABEL_MEANINGS = {
     "metric": "name of a metric in `metrics.toml`",
     "category": "a category of a frequency or a coordinate of a vector; at most the "
     "`serve.top_categories` largest are exported; empty for a mean",
+    "share": "a share among of the definition's `shares`, as in `paid / visit..`",
     "quantile": "a quantile of the definition, as in `0.99`",
     "le": "an edge of a distribution's bins, below which the share is, as in `250`; `+Inf`: all",
     "slice": "the values of attributes of devices, as in `country=DE,version=other`; at most the "

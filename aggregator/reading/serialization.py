@@ -99,6 +99,20 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     crossed: Literal[True] | UnsetType = UNSET
 
 
+class SharesAmong(msgspec.Struct, frozen=True, kw_only=True):
+    """The shares among that a definition names: of the users in some categories, those in others.
+
+    All `lower` and `upper` hold together with probability 1 - beta, beside those of the categories.
+    `value` and `unbiased` are null where nobody is estimated to be in B.
+    """
+
+    shares: list[str]
+    value: list[Number]
+    lower: list[Number]
+    upper: list[Number]
+    unbiased: list[Number]
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer about a metric over a window of event time.
 
@@ -125,6 +139,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     `where`: it is of the reports of devices with these attributes alone ("other" for a value that
     is not declared, null for devices that did not say); `coverage` is the share of the window's
     reports that tables of such slices have.
+    `shares_among` belongs to answers for all categories of a metric whose definition has `shares`;
+    it is absent where they have no bounds: at all times for weights "uniform" or another target
+    than the population, and for "normal" bounds.
     """
 
     metric: str
@@ -163,6 +180,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     privacy: Privacy | UnsetType = UNSET
     where: dict[str, str | None] | UnsetType = UNSET
     coverage: Number | UnsetType = UNSET
+    shares_among: SharesAmong | UnsetType = UNSET
 
 
 class CrowdDefinition(msgspec.Struct, frozen=True):
@@ -190,8 +208,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     `shape` says what answers look like: "number", "named numbers", "distribution" or
     "search". `by` are the
     attributes of devices by which reports are also summed; a device sends them with each batch, one
-    of the values in `attributes` each, and any other value as "other". A device seals reports of a
-    metric with a `crowd`, and posts them to a relay.
+    of the values in `attributes` each, and any other value as "other". `shares` are the shares
+    among that answers have; devices ignore them. A device seals reports of a metric with a `crowd`,
+    and posts them to a relay.
     """
 
     name: str
@@ -219,6 +238,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     beta: float | UnsetType = UNSET
     critical: str | UnsetType = UNSET
     categories: list[str] | Literal["open"] | UnsetType = UNSET
+    shares: list[str] | UnsetType = UNSET
     watch: list[str] | UnsetType = UNSET
     deny: dict[str, Any] | UnsetType = UNSET
     code: dict[str, Any] | UnsetType = UNSET
@@ -291,6 +311,7 @@ def answer(
         **{name: getattr(estimate, name) for name in ESTIMATE_FIELDS},
         where=UNSET if window.grouping is None else dict(window.grouping.conditions),
         coverage=UNSET if window.grouping is None else window.coverage,
+        shares_among=UNSET if estimate.shares is None else _shares(estimate.shares),
         **FIELDS_BY_SHAPE[metric.shape](window, estimate, shown),
     )
 
@@ -309,6 +330,13 @@ def privacy_of(metric: Metric) -> Privacy | None:
             dishonest=crowd.dishonest,
         )
     return Privacy(float(metric.levels[0]), central)
+
+
+def _shares(estimate: Estimate) -> SharesAmong:
+    columns = (estimate.shown, estimate.lower, estimate.upper, estimate.value)
+    names = ("value", "lower", "upper", "unbiased")
+    numbers: dict[str, Any] = {name: plain(x) for name, x in zip(names, columns, strict=True)}
+    return SharesAmong(shares=list(estimate.labels), **numbers)
 
 
 def _numbers(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:
@@ -441,6 +469,7 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
         policy=policy or metric.policies[0],
         policies=list(metric.policies),
         max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,
+        shares=list(metric.share_names) or UNSET,
         watch=list(metric.labels) if metric.categories == OPEN_VOCABULARY else UNSET,
         quantiles=[*map(float, metric.labels)] if metric.domain.names == "quantiles" else UNSET,
         constants=metric.randomizer.public_constants or UNSET,

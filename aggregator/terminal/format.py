@@ -89,7 +89,7 @@ def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
         lines.append(f"levels     {evidence} on the privacy level {p}")
     if suggests_uniform_weights(estimate):
         lines.append(LEVELS_WARNING)
-    lines += ["", *shape.result(shown)]
+    lines += ["", *shape.result(shown), *_shares(shown)]
     return "\n".join([*lines, "", table(*level_table(estimate))])
 
 
@@ -144,6 +144,21 @@ def _named_numbers(shown: Shown) -> list[str]:
     if estimate.radius is not None:
         lines.append(f"within {at_most(estimate.radius)}{shown.unit} of the true vector (l2)")
     return lines
+
+
+def _shares(shown: Shown) -> list[str]:
+    """Return the definition's shares among as a table, beside all categories."""
+    estimate = shown.estimate.shares
+    if estimate is None:
+        is_refused = shown.metric.share_names and shown.estimate.labels == shown.metric.labels
+        return ["no shares among: --category with one of them says why"] if is_refused else []
+    numbered = columns(estimate)
+    places = common_decimals(*numbered[1:])
+    rows = [
+        (printable(label), *interval(numbers, places))
+        for label, *numbers in zip(estimate.labels, *numbered, strict=True)
+    ]
+    return ["", table(("share among", "value", "lower", "upper"), rows)]
 
 
 def _distribution(shown: Shown) -> list[str]:

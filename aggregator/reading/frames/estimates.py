@@ -33,6 +33,7 @@ class WindowEstimate(Pictured, Estimate):
     """An estimate with its window, without the sums."""
 
     window: Window = dataclasses.field(repr=False)
+    shares: WindowEstimate | None = None
 
     def to_frame(self) -> Frame:
         """Return a table with a row for each number."""
@@ -79,6 +80,7 @@ def with_window(window: Window, estimate: Estimate) -> WindowEstimate:
     """Return an estimate with its window."""
     fields = {field.name: getattr(estimate, field.name) for field in dataclasses.fields(estimate)}
     kind = WindowDistribution if isinstance(estimate, DistributionEstimate) else WindowEstimate
+    fields["shares"] = estimate.shares and with_window(window, estimate.shares)
     return kind(**fields, window=window.bare())
 
 

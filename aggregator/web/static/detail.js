@@ -14,6 +14,7 @@ import {levelClass, Mix} from "./mix.js";
 import {crowdText, EmptyState, Headline, historyLabel, Notices, isTrusted, POLICIES, PolicyChoice, StatusChip, windowText} from "./parts.js";
 import {address, metricAddress} from "./place.js";
 import {barsOf, shapeOf} from "./shapes.js";
+import {Shares} from "./shares.js";
 import {Slices} from "./slices.js";
 
 const TOP = 20;
@@ -33,6 +34,7 @@ export class Detail {
     this.empty = new EmptyState();
     this.notices = new Notices({explain: true});
     this.panel = shape.panel?.(definition);
+    this.shares = definition.shares && new Shares(this.metric);
     this.slices = definition.by && new Slices(this.metric);
     this.discoveries = definition.domain?.discover && new Discoveries(this.metric, (label) => this.#follow(label));
     this.distribution = shape.hasShares && new Distribution(this.metric);
@@ -69,7 +71,7 @@ export class Detail {
       this.notices.element, this.only,
       h("div", {class: "over"}, h("div", {class: "lede"}, this.headline.element, this.change.element), definition.quantiles && this.#quantiles()),
       this.empty.element, this.panel?.element, this.chart, this.readout,
-      this.discoveries?.element,
+      this.discoveries?.element, this.shares?.element,
       this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
       this.slices?.element, [...this.panels.values()].map(({element}) => element),
       this.distribution?.element, this.heatMap?.element,
@@ -111,7 +113,7 @@ export class Detail {
     if (!this.element) return; // not built yet
     const {metric} = this;
     const {answer} = metric;
-    for (const part of [this.headline, this.change, this.empty, this.notices, this.policy, this.panel, this.slices, this.distribution, this.heatMap, this.discoveries]) part?.show(metric);
+    for (const part of [this.headline, this.change, this.empty, this.notices, this.policy, this.panel, this.shares, this.slices, this.distribution, this.heatMap, this.discoveries]) part?.show(metric);
     if (metric.isReady) this.empty.element.hidden = true; // what can be asked is below
     this.chip.show(answer?.status);
     const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for all readers at once; no report is read again.";
@@ -208,7 +210,7 @@ export class Detail {
       } else {
         shown.caption(`${metric.name}, ${windowText(metric.answer)}`);
         const hidden = {value: null, lower: null, upper: null}; // below the number of reports from which it is shown
-        shown.fill(metric.entries().map((entry) => [entry.name, ...cells(metric.isReady ? entry : hidden)]));
+        shown.fill([...metric.shareEntries(), ...metric.entries()].map((entry) => [entry.name, ...cells(metric.isReady ? entry : hidden)]));
       }
     };
     fold.addEventListener("toggle", () => { if (fold.open) fold.render(); });

@@ -79,8 +79,9 @@ WAGE = define(name="wage", kind="mean", trust="central", range=(0, 10), levels=[
 LATE = define(
     name="late",
     kind="frequency",
-    mechanism="rappor",
+    mechanism="grr",
     categories=["no", "yes", "much"],
+    shares=["much / yes.."],
     levels=[8],
     by=["country", "version"],
     attributes={"country": ["DE", "FR"], "version": ["1"]},
