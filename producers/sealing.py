@@ -8,7 +8,6 @@ protocol.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import re
 import struct
