@@ -23,6 +23,8 @@ PICTURES: dict[str, tuple[int, int, Literal["light", "dark"], str]] = {
     "desktop-dark": (1440, 1300, "dark", ""),
     "phone-light": (390, 844, "light", ""),
     "metric-light": (1600, 1000, "light", "#metric=late"),
+    "funnel-light": (1100, 860, "light", "#metric=journey"),
+    "table-light": (1100, 860, "light", "#metric=caught_up"),
 }
 REPLAY_SECONDS = 500.0
 LOOK_AFTER = 200.0

@@ -68,6 +68,9 @@ class Estimate:
         The reports per level that the numbers are computed from, where these are not all.
     denominators : ndarray of float64, shape (categories,), or None
         For shares among: the estimated share of users in B; 1 for a category.
+    shares : Estimate or None
+        Of a reader's answer for all categories: the shares among that the definition names, with a
+        beta of their own.
     """
 
     value: float | Floats
@@ -93,6 +96,7 @@ class Estimate:
     weights_fixed: bool = False
     basis: Counts | None = None
     denominators: Floats | None = None
+    shares: Estimate | None = None
 
     @property
     def shown(self) -> float | Floats:

@@ -8,7 +8,6 @@ protocol.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import re
 import struct
@@ -19,10 +18,10 @@ from typing import TYPE_CHECKING
 from estimators.metrics.crowd import MAX_CROWD_BYTES as MAX_CROWD_BYTES
 from estimators.metrics.crowd import MAX_SEALED_REPORT, SEAL_BYTES
 from estimators.metrics.validation import check_name
+from producers.opening import suite
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-    from cryptography.hazmat.primitives.hpke import Suite
 
 HASH_BYTES, CROWD_ID_BYTES = 32, 16
 POST_MULTIPLE = 128
@@ -111,6 +110,11 @@ def sealed_size(width: int) -> int:
     return width + SEAL_BYTES
 
 
+def label_info(label: CrowdLabel) -> bytes:
+    """Return HPKE's `info`, by which a label is bound to a sealed report."""
+    return _PURPOSE + label.encode()
+
+
 def seal(report: bytes, label: CrowdLabel, public_key: bytes) -> bytes:
     """Return a sealed report, which only the private key opens, under this label alone.
 
@@ -129,11 +133,10 @@ def seal(report: bytes, label: CrowdLabel, public_key: bytes) -> bytes:
     ModuleNotFoundError
         If the extra `crowds` is not installed.
     """
-    suite = _suite()
+    encrypt = suite().encrypt
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
-    key = X25519PublicKey.from_public_bytes(public_key)
-    return suite.encrypt(report, key, _PURPOSE + label.encode())
+    return encrypt(report, X25519PublicKey.from_public_bytes(public_key), label_info(label))
 
 
 def open_sealed(sealed: bytes, label: CrowdLabel, private_key: X25519PrivateKey) -> bytes:
@@ -151,11 +154,11 @@ def open_sealed(sealed: bytes, label: CrowdLabel, private_key: X25519PrivateKey)
     ValueError
         If it does not open: it was sealed for another key or label, or was changed.
     """
-    suite = _suite()
+    decrypt = suite().decrypt
     from cryptography.exceptions import InvalidTag
 
     try:
-        return suite.decrypt(sealed, private_key, _PURPOSE + label.encode())
+        return decrypt(sealed, private_key, label_info(label))
     except (InvalidTag, ValueError):
         problem = f"a sealed report of {len(sealed)} bytes does not open"
         raise ValueError(f"{problem}: expected one for this key and label, unchanged") from None
@@ -163,7 +166,7 @@ def open_sealed(sealed: bytes, label: CrowdLabel, private_key: X25519PrivateKey)
 
 def read_private_key(hex_digits: str) -> X25519PrivateKey:
     """Return the private key that 64 hexadecimal digits describe; ValueError for others."""
-    _suite()
+    suite()
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     return X25519PrivateKey.from_private_bytes(_key_bytes(hex_digits, "private key"))
@@ -192,19 +195,6 @@ def _key_bytes(hex_digits: str, name: str) -> bytes:
         length = len(str(hex_digits))  # it may be a private key
         raise ValueError(f"{name} of {length} characters: expected 64 hexadecimal digits")
     return bytes.fromhex(hex_digits)
-
-
-@functools.cache
-def _suite() -> Suite:
-    try:
-        from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "reports for a crowd are sealed with cryptography 47 or later, which is not installed: "
-            "pip install 'dither[crowds]'",
-            name=error.name,
-        ) from None
-    return Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
 
 
 # -- Posts ----------------------------------------------------------------------------------------
@@ -276,8 +266,11 @@ def decode_crowd(body: bytes) -> tuple[bytes, CrowdLabel, list[bytes]]:
     first = offset + 4
     count = int.from_bytes(body[offset:first], "big")
     sealed_bytes = len(body) - first
-    if sealed_bytes <= 0 or not count or sealed_bytes % count:
-        raise ValueError(f"{count} reports in {max(0, sealed_bytes)} bytes: expected equal lengths")
+    if not count or sealed_bytes < count * SEAL_BYTES or sealed_bytes % count:
+        raise ValueError(
+            f"{count} reports in {max(0, sealed_bytes)} bytes: expected equal lengths of at least "
+            f"{SEAL_BYTES} bytes"
+        )
     length = sealed_bytes // count
     reports = [body[i : i + length] for i in range(first, len(body), length)]
     return body[:CROWD_ID_BYTES], label, reports

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -59,9 +60,23 @@ def _numbers(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
         yield Sample(metric_definitions.UNBIASED_ESTIMATE, unbiased, (name, category))
     if estimate.radius is not None:
         yield Sample(metric_definitions.ESTIMATE_RADIUS, estimate.radius, (name,))
+    if estimate.shares is not None:
+        yield from _shares(name, estimate.shares)
     if estimate.labels:
         left_out = len(estimate.labels) - len(shown.labels)
         yield Sample(metric_definitions.CATEGORIES_LEFT_OUT, left_out, (name,))
+
+
+def _shares(name: str, shares: Estimate) -> Iterable[Sample]:
+    """Yield the definition's shares among; of one whose B may be empty, the bounds alone."""
+    for exported, numbers in (
+        (metric_definitions.SHARE_AMONG, shares.shown),
+        (metric_definitions.SHARE_AMONG_LOWER, shares.lower),
+        (metric_definitions.SHARE_AMONG_UPPER, shares.upper),
+    ):
+        for share, number in zip(shares.labels, np.asarray(numbers).tolist(), strict=True):
+            if not math.isnan(number):
+                yield Sample(exported, number, (name, share))
 
 
 def _bounds(name: str, shown: Estimate) -> Iterable[Sample]:

@@ -111,6 +111,19 @@ SHARE_BELOW_UPPER = Exported(
     "dither_share_below_upper{metric,le}",
     "Upper confidence bound of the share; it holds for all edges, at all times at once.",
 )
+SHARE_AMONG = Exported(
+    "dither_share_among{metric,share}",
+    "Share among some that the metric's definition names, clipped into its bounds; absent where "
+    "nobody is estimated to be among them, or no bounds hold at all times.",
+)
+SHARE_AMONG_LOWER = Exported(
+    "dither_share_among_lower{metric,share}",
+    "Its lower confidence bound; those of all shares of a metric hold together, at all times.",
+)
+SHARE_AMONG_UPPER = Exported(
+    "dither_share_among_upper{metric,share}",
+    "Its upper confidence bound; those of all shares of a metric hold together, at all times.",
+)
 LAST_UPDATE = Exported(
     "dither_estimate_last_update_timestamp_seconds{metric}",
     "When the last counted report of the metric reached Kafka.",
@@ -348,6 +361,12 @@ REQUEST_DURATION = Exported(
     type="histogram",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
+CROWD_REPORTS = Exported(
+    "dither_crowd_reports{metric,fate}",
+    "Sealed reports that relays have posted to this server: accepted, unopened (of another key or "
+    "label), invalid, or refused with their crowd. Those of a repeated post count again.",
+    type="counter",
+)
 OTLP_EXPORTS = Exported(
     "dither_otlp_exports{result}",
     "Exports of this server's metrics by OTLP; absent if none is configured.",
@@ -375,10 +394,12 @@ SECTION_TITLES = {
 """Titles of the reference's sections, by the first metric of each."""
 
 LABEL_MEANINGS = {
+    "fate": "`accepted`, `unopened`, `invalid` or `refused`",
     "side": "`at_least` of a maximum, `at_most` of a minimum",
     "metric": "name of a metric in `metrics.toml`",
     "category": "a category of a frequency or a coordinate of a vector; at most the "
     "`serve.top_categories` largest are exported; empty for a mean",
+    "share": "a share among of the definition's `shares`, as in `paid / visit..`",
     "quantile": "a quantile of the definition, as in `0.99`",
     "le": "an edge of a distribution's bins, below which the share is, as in `250`; `+Inf`: all",
     "slice": "the values of attributes of devices, as in `country=DE,version=other`; at most the "

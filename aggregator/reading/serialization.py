@@ -17,6 +17,7 @@ from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric
 from estimators.estimate import Floats
 from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
+from estimators.metrics.crowd_epsilon import crowd_epsilon
 from estimators.shapes import Shape
 from producers.wire.decoding import decode_json
 
@@ -56,6 +57,31 @@ class ManipulationBound(msgspec.Struct, frozen=True, kw_only=True):
     l2: Number | UnsetType = UNSET
 
 
+class CentralPrivacy(msgspec.Struct, frozen=True, kw_only=True):
+    """The privacy of a report that a relay has shuffled, towards who sees no more than the crowd.
+
+    It is (`epsilon`, `delta`)-differentially private in one pane, beside `crowd` honest reports: a
+    person who reports in w panes has w times both. A crowd has `minimum` reports or more, of which
+    at most a share of `dishonest` is made up, and the relay does not collude.
+    """
+
+    epsilon: float
+    delta: float
+    crowd: int
+    minimum: int
+    dishonest: float
+
+
+class Privacy(msgspec.Struct, frozen=True):
+    """What each report of a metric with a crowd keeps in a pane.
+
+    `local`: its epsilon, whoever colludes. `central`: null if nothing below `local` is proved.
+    """
+
+    local: float
+    central: CentralPrivacy | None
+
+
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     """The share of the users below each edge, in the metric's unit.
 
@@ -71,6 +97,20 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     upper: list[Number]
     unbiased: list[Number]
     crossed: Literal[True] | UnsetType = UNSET
+
+
+class SharesAmong(msgspec.Struct, frozen=True, kw_only=True):
+    """The shares among that a definition names: of the users in some categories, those in others.
+
+    All `lower` and `upper` hold together with probability 1 - beta, beside those of the categories.
+    `value` and `unbiased` are null where nobody is estimated to be in B.
+    """
+
+    shares: list[str]
+    value: list[Number]
+    lower: list[Number]
+    upper: list[Number]
+    unbiased: list[Number]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,9 +135,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     without `influence`.
     Of a distribution the numbers are `quantiles`, and `distribution` has all of it; `unbiased` is
     there, not beside the quantiles; `influence` is that on a share below an edge.
+    `privacy` is there for a metric with a crowd.
     `where`: it is of the reports of devices with these attributes alone ("other" for a value that
     is not declared, null for devices that did not say); `coverage` is the share of the window's
     reports that tables of such slices have.
+    `shares_among` belongs to answers for all categories of a metric whose definition has `shares`;
+    it is absent where they have no bounds: at all times for weights "uniform" or another target
+    than the population, and for "normal" bounds.
     """
 
     metric: str
@@ -133,8 +177,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     simplex: list[Number] | UnsetType = UNSET
     quantiles: list[str] | UnsetType = UNSET
     distribution: Distribution | UnsetType = UNSET
+    privacy: Privacy | UnsetType = UNSET
     where: dict[str, str | None] | UnsetType = UNSET
     coverage: Number | UnsetType = UNSET
+    shares_among: SharesAmong | UnsetType = UNSET
 
 
 class CrowdDefinition(msgspec.Struct, frozen=True):
@@ -162,8 +208,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     `shape` says what answers look like: "number", "named numbers", "distribution" or
     "search". `by` are the
     attributes of devices by which reports are also summed; a device sends them with each batch, one
-    of the values in `attributes` each, and any other value as "other". A device seals reports of a
-    metric with a `crowd`, and posts them to a relay.
+    of the values in `attributes` each, and any other value as "other". `shares` are the shares
+    among that answers have; devices ignore them. A device seals reports of a metric with a `crowd`,
+    and posts them to a relay.
     """
 
     name: str
@@ -191,6 +238,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     beta: float | UnsetType = UNSET
     critical: str | UnsetType = UNSET
     categories: list[str] | Literal["open"] | UnsetType = UNSET
+    shares: list[str] | UnsetType = UNSET
     watch: list[str] | UnsetType = UNSET
     deny: dict[str, Any] | UnsetType = UNSET
     code: dict[str, Any] | UnsetType = UNSET
@@ -259,11 +307,36 @@ def answer(
         ],
         left_out=UNSET if top is None else len(estimate.labels) - len(shown.labels),
         simplex=UNSET if nearest is None else plain(nearest),  # type: ignore[arg-type]
+        privacy=privacy_of(metric) or UNSET,
         **{name: getattr(estimate, name) for name in ESTIMATE_FIELDS},
         where=UNSET if window.grouping is None else dict(window.grouping.conditions),
         coverage=UNSET if window.grouping is None else window.coverage,
+        shares_among=UNSET if estimate.shares is None else _shares(estimate.shares),
         **FIELDS_BY_SHAPE[metric.shape](window, estimate, shown),
     )
+
+
+def privacy_of(metric: Metric) -> Privacy | None:
+    """Return what a metric's reports keep in a pane; None without a crowd."""
+    if (crowd := metric.crowd) is None:
+        return None
+    epsilon, central = crowd_epsilon(metric), None
+    if epsilon is not None:
+        central = CentralPrivacy(
+            epsilon=epsilon,
+            delta=crowd.delta,
+            crowd=crowd.others,
+            minimum=crowd.minimum,
+            dishonest=crowd.dishonest,
+        )
+    return Privacy(float(metric.levels[0]), central)
+
+
+def _shares(estimate: Estimate) -> SharesAmong:
+    columns = (estimate.shown, estimate.lower, estimate.upper, estimate.value)
+    names = ("value", "lower", "upper", "unbiased")
+    numbers: dict[str, Any] = {name: plain(x) for name, x in zip(names, columns, strict=True)}
+    return SharesAmong(shares=list(estimate.labels), **numbers)
 
 
 def _numbers(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:
@@ -396,6 +469,7 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
         policy=policy or metric.policies[0],
         policies=list(metric.policies),
         max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,
+        shares=list(metric.share_names) or UNSET,
         watch=list(metric.labels) if metric.categories == OPEN_VOCABULARY else UNSET,
         quantiles=[*map(float, metric.labels)] if metric.domain.names == "quantiles" else UNSET,
         constants=metric.randomizer.public_constants or UNSET,

@@ -277,7 +277,7 @@ class SeriesReader:
             groups = [group for _, group, _ in sums.read_steps(plan.windows, plan.step_ms)]
             steps = (step for group in groups for step in group if step is not None)
             statistic = sum(steps, last.metric.zero())
-        return self.reader.cached_answer(last.with_sums(statistic), query)
+        return self.reader.cached_answers([last.with_sums(statistic)], query)[0]
 
     def _estimates(self, plan: SeriesPlan, query: Query, progress: Progress) -> list[Estimate]:
         """Return the estimate of each step; those of final steps are cached by their question."""

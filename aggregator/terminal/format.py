@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from aggregator.reading import coverage
 from aggregator.reading.search_progress import search_lines, search_progress, threshold_text
-from aggregator.reading.serialization import manipulation_bound
+from aggregator.reading.serialization import manipulation_bound, privacy_of
 from aggregator.reading.window import Release, Window
 from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric, SearchMetric, rounding
@@ -79,6 +79,7 @@ def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
         *coverage.coverage_lines(estimate),
         f"weights    {estimate.policy}",
         *shape.about(shown),
+        *crowd_lines(metric),
     ]
     if estimate.heterogeneity is not None:
         evidence = (
@@ -88,7 +89,7 @@ def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
         lines.append(f"levels     {evidence} on the privacy level {p}")
     if suggests_uniform_weights(estimate):
         lines.append(LEVELS_WARNING)
-    lines += ["", *shape.result(shown)]
+    lines += ["", *shape.result(shown), *_shares(shown)]
     return "\n".join([*lines, "", table(*level_table(estimate))])
 
 
@@ -143,6 +144,21 @@ def _named_numbers(shown: Shown) -> list[str]:
     if estimate.radius is not None:
         lines.append(f"within {at_most(estimate.radius)}{shown.unit} of the true vector (l2)")
     return lines
+
+
+def _shares(shown: Shown) -> list[str]:
+    """Return the definition's shares among as a table, beside all categories."""
+    estimate = shown.estimate.shares
+    if estimate is None:
+        is_refused = shown.metric.share_names and shown.estimate.labels == shown.metric.labels
+        return ["no shares among: --category with one of them says why"] if is_refused else []
+    numbered = columns(estimate)
+    places = common_decimals(*numbered[1:])
+    rows = [
+        (printable(label), *interval(numbers, places))
+        for label, *numbers in zip(estimate.labels, *numbered, strict=True)
+    ]
+    return ["", table(("share among", "value", "lower", "upper"), rows)]
 
 
 def _distribution(shown: Shown) -> list[str]:
@@ -257,6 +273,20 @@ def release_lines(estimate: Estimate, start: int | None) -> list[str]:
             "release"
         )
     return lines
+
+
+def crowd_lines(metric: Metric) -> list[str]:
+    """Return lines on the privacy of reports that a relay has shuffled; none without a crowd."""
+    if (privacy := privacy_of(metric)) is None:
+        return []
+    local = f"privacy    epsilon {privacy.local:g} whoever colludes; "
+    if privacy.central is None:
+        return [f"{local}nothing smaller is proved for its crowd"]
+    epsilon, delta, crowd = privacy.central.epsilon, privacy.central.delta, privacy.central.crowd
+    return [
+        f"{local}among {crowd:,} others whom a relay shuffled,",
+        f"           {epsilon:g} with delta {delta:g}, in one pane: times the panes for one person",
+    ]
 
 
 def _manipulation_lines(shown: Shown) -> list[str]:

@@ -26,8 +26,9 @@ from aggregator.web.http.request_tracing import TraceRequests
 from aggregator.web.http.small_posts import SmallPosts
 from aggregator.web.http.traffic import CountTraffic
 from aggregator.web.operations import Operation
-from aggregator.web.reports import POST_BATCHES, POST_REPORTS
+from aggregator.web.reports import GATEWAY_OPERATIONS, POST_REPORTS, CrowdCounts
 from aggregator.web.service_context import Service
+from producers.gateway.crowds import CROWDS_PATH, MAX_CROWD_BODY
 
 if TYPE_CHECKING:
     from starlette.types import Lifespan
@@ -72,11 +73,12 @@ def application(
     tracing : Tracing, optional
         Sends spans of requests; stopped with the application.
     """
-    operations = [*core_and_features(), *([] if gateway is None else [POST_REPORTS, POST_BATCHES])]
+    operations = [*core_and_features(), *(() if gateway is None else GATEWAY_OPERATIONS)]
     posts = None if gateway is None else gateway.check_kafka
     stalled = None if gateway is None else lambda: gateway.stalled
     unpublished = None if publisher is None else publisher.obstacles
-    service = Service(reader, settings, ends, posts, stalled, unpublished)
+    counts = () if gateway is None else (CrowdCounts(gateway.crowds.counts),)
+    service = Service(reader, settings, ends, posts, stalled, unpublished, counts)
     routes: list[BaseRoute] = [] if gateway is None else [*gateway.routes]  # the busiest first
     routes += [o.route(service) for o in operations if o.handler is not None]
     routes += pages.routes()
@@ -101,7 +103,7 @@ def application(
             origins=settings.serve.cors_origins,
         ),
         Middleware(UnreadLimit),
-        Middleware(BodyLimit, max_bytes=max_bytes),
+        Middleware(BodyLimit, max_bytes=max_bytes, by_path={CROWDS_PATH: MAX_CROWD_BODY}),
     ]
     app = Starlette(
         routes=routes,
@@ -140,7 +142,7 @@ def _tracing_middleware(tracing: Tracing | None) -> list[Middleware]:
         Middleware(
             TraceRequests,
             tracing=tracing,
-            untraced=frozenset({POST_REPORTS.path, POST_BATCHES.path}),
+            untraced=frozenset(operation.path for operation in GATEWAY_OPERATIONS),
         )
     ]
 

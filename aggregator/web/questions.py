@@ -130,7 +130,8 @@ async def estimate(service: Service, request: Request) -> Response:
         parameters = parse(request, EstimateParameters)
         query = Query(**parameters.fields())
         metric = reader.metric(name)
-        work = metric.domain.work_of(metric.domain.select(query.categories)[0])
+        shares = metric.share_names if query.categories is None and not query.by else ()
+        work = metric.domain.work_of((*metric.domain.select(query.categories)[0], *shares))
         if query.by and (grouping := Grouping.of(metric, query)) is not None:
             slices = min(grouping.size, query.top or grouping.size)
             check_slices(metric, slices, work)

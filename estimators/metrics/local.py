@@ -22,7 +22,14 @@ from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
 from estimators.metrics.crowd import Crowd
 from estimators.metrics.kinds import KINDS, Way
 from estimators.metrics.metric import ReportedMetric
-from estimators.metrics.shares import ShareAmong, estimate_shares, joined, share_shifts
+from estimators.metrics.shares import (
+    MAX_SHARES,
+    ShareAmong,
+    defined_share,
+    estimate_shares,
+    joined,
+    share_shifts,
+)
 from estimators.metrics.validation import check_duration
 from estimators.question import Question
 
@@ -46,6 +53,9 @@ class LocalMetric(ReportedMetric):
         Whether devices may draw an answer once for each value and repeat it, at most once a pane.
         Reports in different panes are then not independent, and bounds over several panes are
         wider. Only for ``memoizable`` mechanisms.
+    shares : sequence of str
+        Shares among, as in ``"paid / visit.."``, that readers show beside all categories: see
+        :func:`estimators.metrics.shares.parse_share`. They do not change the metric's revision.
     by : sequence of str
         The attributes of devices by which reports are also summed: see
         :class:`estimators.metrics.attributes.Slicing`. None of the keys for slices changes the
@@ -86,6 +96,7 @@ class LocalMetric(ReportedMetric):
         metadata={"expected": lambda kind: f"one of {', '.join(mechanisms_for(kind))}"}
     )
     memoized: bool = False
+    shares: Sequence[str] = ()
     by: Sequence[str] = ()
     attributes: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     by_pane: str | None = None
@@ -197,12 +208,34 @@ class LocalMetric(ReportedMetric):
                 self.refuse("by", expected)
         if self.crowd is not None and (expected := self.crowd.size_fault(self.randomizer.width)):
             self.refuse("crowd", expected)
+        self.share_names  # noqa: B018
         if self.mechanism in MECHANISMS.built_in:
             return
         for level, epsilon in enumerate(self.levels):
             if not self.randomizer.is_private(level):
                 expected = f"one that proves epsilon = {epsilon:g}: see `privacy_ratio`"
                 self.refuse("mechanism", expected)
+
+    @functools.cached_property
+    def share_names(self) -> tuple[str, ...]:
+        """The canonical names of the definition's shares among, checked."""
+        if self.shares and self.domain.names != "categories":
+            self.refuse("shares", f"none for kind {self.kind!r}: only a frequency has categories")
+        if self.shares and self.memoized:
+            self.refuse("shares", "none for a memoized metric: its answers repeat across panes")
+        if len(self.shares) > MAX_SHARES:
+            self.refuse("shares", f"at most {MAX_SHARES}, not {len(self.shares)}")
+        names: list[str] = []
+        for text in self.shares:
+            try:
+                names.append(defined_share(text, self.domain, self.randomizer))
+            except ValueError as error:
+                reason = str(error).removeprefix(f"category {text!r} of {self.name!r}: ")
+                expected = f"a share among categories: {reason.removeprefix('expected ')}"
+                raise DefinitionError(f"{self.name}.shares", text, expected) from None
+            if names[-1] in names[:-1]:
+                raise DefinitionError(f"{self.name}.shares", text, "each share once")
+        return tuple(names)
 
     def _with(self, ability: str) -> str:
         """Return the names of the mechanisms for this kind that have an ability."""

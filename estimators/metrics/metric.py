@@ -270,6 +270,11 @@ class Metric(ABC):
         return None if self.retention is None else milliseconds(self.retention)
 
     @property
+    def share_names(self) -> tuple[str, ...]:
+        """The canonical names of the definition's shares among."""
+        return ()
+
+    @property
     def slicing(self) -> Slicing | None:
         """How reports are also divided into slices; None if they are not."""
         return None

@@ -12,10 +12,12 @@ import numpy as np
 from estimators.bounds.manipulation import largest_ratio_shift
 from estimators.bounds.shares.bets import CategorySets
 from estimators.bounds.shares.limits import share_limits
+from estimators.bounds.shares.subsets import SubsetKinds
 from estimators.errors import meant, shortened
 from estimators.estimate import Counts, Estimate
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.shared.frequencies import SupportCounts, refusal_of
+from estimators.metrics.domains import Domain
 from estimators.question import Question
 
 AND_LATER = ".."
@@ -24,6 +26,10 @@ MAX_SHARES, MAX_PARTS = 32, 32
 """Shares of a question, and signs in one of them: each is a search, and has many readings."""
 MAX_READINGS = 2
 """Of a text: more than one are too many."""
+
+
+class ShareBoundsError(ValueError):
+    """Raised for a question for which shares among have no proved bounds."""
 
 
 class ShareEstimate(NamedTuple):
@@ -101,6 +107,34 @@ def parse_share(text: str, metric: str, indices: dict[str, int]) -> ShareAmong:
     return ShareAmong(reading.text, sets)
 
 
+def defined_share(text: str, domain: Domain, mechanism: Mechanism) -> str:
+    """Return the canonical name of a share among of a definition.
+
+    Parameters
+    ----------
+    text : str
+    domain : Domain
+        Of categories.
+    mechanism : Mechanism
+
+    Raises
+    ------
+    ValueError
+        If the text names no share, or the mechanism has no bounds for it.
+    """
+    if not isinstance(mechanism, SupportCounts):
+        raise ValueError(refusal_of(mechanism.name))
+    (name, *_), keys = domain.select([text])
+    share = None if keys is None else keys[0]
+    if not isinstance(share, ShareAmong):
+        raise ValueError("it is a category, which answers have without it")
+    for level in range(len(mechanism.epsilons)):
+        kinds = mechanism.report_kinds(level, share.sets)
+        if isinstance(kinds, SubsetKinds):
+            kinds.shape  # noqa: B018
+    return name
+
+
 def _listed(members: int) -> tuple[int, ...]:
     """Return the categories of a set, in order."""
     octets = members.to_bytes(members.bit_length() // 8 + 1, "little")
@@ -164,7 +198,8 @@ def estimate_shares(
     Raises
     ------
     ValueError
-        If there are no bounds for this question, with what to ask instead.
+        If there are no bounds by this mechanism or, as ShareBoundsError, for this question; with
+        what to ask instead.
     """
     name = shares[0].text
     if not isinstance(mechanism, SupportCounts):
@@ -172,9 +207,9 @@ def estimate_shares(
     if question.panes != 1:
         raise ValueError(f"category {name!r}: answers repeat across panes: expected one pane")
     if question.bound == "normal":
-        raise ValueError(f"bound = 'normal' of {name!r}: expected 'fixed' or 'anytime'")
+        raise ShareBoundsError(f"bound = 'normal' of {name!r}: expected 'fixed' or 'anytime'")
     if question.may_move:
-        raise ValueError(
+        raise ShareBoundsError(
             f"category {name!r} has no bounds at all times for weights = 'uniform' or target = "
             "'sample': expected other weights and target = 'population', or bound = 'fixed'"
         )

@@ -149,7 +149,7 @@ class GatewayClient:
         self._carrier: socket.socket | None = None  # a connection forgets it before a last answer
         self._used, self._deadline, self._lock = 0.0, 0.0, threading.Lock()
         self._silent_server: ServerKind | None = None
-        self._is_known = False  # whether it has answered, or it was looked up what answers there
+        self._is_known = False  # whether it speaks HTTP, or it was looked up what answers there
 
     @property
     def is_on_this_machine(self) -> bool:
@@ -236,6 +236,7 @@ class GatewayClient:
                     raise
                 self.close()  # the other side closed it while it was idle
                 response = self._sent(method, path, body, headers)
+            self._is_known = True
             answer = GatewayAnswer(
                 response.status,
                 response.headers.get_content_type(),
@@ -258,7 +259,7 @@ class GatewayClient:
         finally:
             for timer in timers:
                 timer.cancel()
-        self._used, self._is_known = time.monotonic(), True
+        self._used = time.monotonic()
         if len(answer.body) > max_bytes:
             problem = f"{method} {path}: an answer of more than {max_bytes} bytes"
             raise self.error(problem, answer.status)

@@ -42,12 +42,12 @@ _TABLE_COLUMNS = (
 
 
 def flight_metrics(*, searches: bool = False) -> dict[str, Metric]:
-    """Return the metrics of ``flights.toml``."""
+    """Return the metrics of ``flights.toml``, without the one that goes through a relay."""
     metrics = load_metrics(Path(__file__).with_name("flights.toml"))
     return {
         name: metric
         for name, metric in metrics.items()
-        if isinstance(metric, SearchMetric) == searches
+        if isinstance(metric, SearchMetric) == searches and metric.crowd is None
     }
 
 
@@ -76,8 +76,9 @@ def flights() -> Population:
 
     A flight reports at its scheduled hour (UTC). An aircraft reports each week whether it flew.
     Attributes are origin, carrier and the scheduled hour (local). Cancelled flights have no
-    delays. A flight is late if it arrived more than 15 minutes after schedule. `delays` holds the
-    delays of departure and arrival, and the air time beyond 20 minutes plus one per 8 miles.
+    delays. A flight is late if it arrived more than 15 minutes after schedule; `caught_up` is about
+    its departure, too, and `journey` about how far it came. `delays` holds the delays of departure
+    and arrival, and the air time beyond 20 minutes plus one per 8 miles.
 
     Raises
     ------
@@ -95,7 +96,9 @@ def flights() -> Population:
     departure, arrival = numbers("dep_delay"), numbers("arr_delay")
     air_time = numbers("air_time")
     slower = air_time - (CLIMB_MINUTES + numbers("distance") / MILES_A_MINUTE)
-    late = np.where(np.isnan(arrival), np.nan, arrival > LATE_MINUTES)
+    has_departed, has_arrived = ~np.isnan(departure), ~np.isnan(arrival)
+    is_late = arrival > LATE_MINUTES
+    caught_up = 2 * (departure > LATE_MINUTES) + is_late
     time_ms, _ = read_time_columns(path, table, ["time_hour"])
     tail = read_values(metrics["tail"], cells["tailnum"], location + "tailnum", MISSING_TEXTS)
     aircraft = report_activity("active_week", time_ms, tail, WEEK_MS)
@@ -105,7 +108,9 @@ def flights() -> Population:
         {
             "dep_delay": departure,
             "arr_delay": arrival,
-            "late": late,
+            "late": np.where(has_arrived, is_late, np.nan),
+            "caught_up": np.where(has_arrived, caught_up, -1),
+            "journey": has_departed + 1 * has_arrived + (has_arrived & ~is_late),
             "carrier": read_values(metrics["carrier"], cells["carrier"], location + "carrier"),
             "dest": read_values(metrics["dest"], cells["dest"], location + "dest"),
             "departure": departure,

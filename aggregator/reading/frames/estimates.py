@@ -17,6 +17,7 @@ from aggregator.reading.frames.columns import (
 )
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.frames.pictures import Intervals, LabelledInterval, Picture, Pictured
+from aggregator.reading.serialization import Privacy, privacy_of
 from aggregator.reading.window import Window
 from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate
@@ -32,10 +33,16 @@ class WindowEstimate(Pictured, Estimate):
     """An estimate with its window, without the sums."""
 
     window: Window = dataclasses.field(repr=False)
+    shares: WindowEstimate | None = None
 
     def to_frame(self) -> Frame:
         """Return a table with a row for each number."""
         return estimate_frame(self.window, self)
+
+    @property
+    def crowd_privacy(self) -> Privacy | None:
+        """What each report keeps in a pane, of a metric with a crowd; else None."""
+        return privacy_of(self.window.metric)
 
     @property
     def picture(self) -> Picture:
@@ -73,6 +80,7 @@ def with_window(window: Window, estimate: Estimate) -> WindowEstimate:
     """Return an estimate with its window."""
     fields = {field.name: getattr(estimate, field.name) for field in dataclasses.fields(estimate)}
     kind = WindowDistribution if isinstance(estimate, DistributionEstimate) else WindowEstimate
+    fields["shares"] = estimate.shares and with_window(window, estimate.shares)
     return kind(**fields, window=window.bare())
 
 

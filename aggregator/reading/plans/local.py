@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aggregator.reading import steps
 from aggregator.reading.coverage import count_alternatives, coverage_text
@@ -18,6 +19,7 @@ from aggregator.reading.slices.estimates import SliceEstimate, Slices, SliceTabl
 from aggregator.reading.window import SliceSums, Window, widened, window_status
 from aggregator.storage.progress import TopicProgress
 from estimators import Estimate, LocalMetric, Metric
+from estimators.metrics.shares import ShareBoundsError
 
 MAX_ESTIMATED_TOGETHER = 64
 """Windows or slices, after which a client that has left is noticed."""
@@ -71,7 +73,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
     @staticmethod
     def answer(window: Window, query: Query) -> Estimate:
         """Return the estimate from the sums of a window."""
-        return LocalPlan.answer_each([window], query)[0]
+        return with_shares(window, query, lambda asked: LocalPlan.answer_each([window], asked)[0])
 
     @staticmethod
     def answer_each(
@@ -216,6 +218,25 @@ class LocalPlan(ReadingPlan[LocalMetric]):
             first = oldest if first is None else first
             last = newest + metric.pane_ms if last is None else last
         return first, last
+
+
+def with_shares(window: Window, query: Query, answer: Callable[[Query], Estimate]) -> Estimate:
+    """Return the answer to a query; to one for all categories with the definition's shares among.
+
+    Parameters
+    ----------
+    window : Window
+    query : Query
+    answer : callable
+        Returns the estimate from the window.
+    """
+    estimate, shares = answer(query), window.metric.share_names
+    if query.categories is not None or not shares:
+        return estimate
+    with contextlib.suppress(ShareBoundsError):
+        shares_query = dataclasses.replace(query, categories=shares)
+        estimate = dataclasses.replace(estimate, shares=answer(shares_query))
+    return estimate
 
 
 def _stated(estimate: Estimate, window: Window, query: Query, alternatives: int) -> Estimate:

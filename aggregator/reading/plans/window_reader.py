@@ -13,6 +13,7 @@ from aggregator.reading.estimate_cache import EstimateCache
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.plans import LocalPlan, ReadingPlan, plan_for
+from aggregator.reading.plans.local import with_shares
 from aggregator.reading.query import RUNNING_TOTAL, Query, SeriesQuery, statement_of
 from aggregator.reading.serialization import definition
 from aggregator.reading.series_plan import SeriesPlan
@@ -67,10 +68,10 @@ class WindowReader:
         """Return :meth:`answer`, from the cache if the window's sums were estimated before."""
         if not isinstance(window.content, WindowStatistic):
             return self.answer(window, query)
-        return self.cached_answers([window], query)[0]
+        return with_shares(window, query, lambda asked: self.cached_answers([window], asked)[0])
 
     def cached_answers(self, windows: Sequence[Window], query: Query) -> list[Estimate]:
-        """Return :meth:`cached_answer` of each of a metric's windows with their sums."""
+        """Return :meth:`cached_answer` of a metric's windows with their sums, without shares."""
         definition, statement = self.definition_hash(windows[0].metric), statement_of(query)
         keys = [(definition, statement, *_sums_key(window)) for window in windows]
         cached = ((key, self.estimates.get(key)) for key in keys)

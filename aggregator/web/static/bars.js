@@ -24,7 +24,7 @@ class Row {
     this.element = h("button", {type: "button", class: "bar-row", role: "radio", onclick: () => onChoose(this.label)}, this.name, drawing, h("span", {class: "number"}, this.text, this.interval), this.moved);
   }
 
-  show(entry, place, scale, digits, {isChosen, hasInterval}) {
+  show(entry, place, scale, digits, {isChosen, isReachable, hasInterval}) {
     this.label = entry.label;
     setText(this.name, entry.name);
     this.name.title = entry.name;
@@ -35,7 +35,7 @@ class Row {
     this.element.title = change.slice(2);
     const known = entry.value !== null;
     this.element.setAttribute("aria-checked", String(isChosen));
-    this.element.setAttribute("tabindex", isChosen ? "0" : "-1");
+    this.element.setAttribute("tabindex", isReachable ? "0" : "-1");
     this.element.setAttribute("aria-label", known
       ? `${entry.name}: ${scale.withUnit(entry.value, digits)}, between ${scale.text(entry.lower, digits, -1)} and ${scale.text(entry.upper, digits, 1)}${change}`
       : `${entry.name}: no data yet`);
@@ -58,9 +58,10 @@ class Row {
 
 /** A radio group of bars: the arrow keys choose. */
 export class Bars {
-  constructor({label, scale, onChoose, hasIntervals = false}) {
-    Object.assign(this, {scale, onChoose, hasIntervals, rows: [], entries: [], chosen: null});
-    this.element = h("div", {class: "bars", role: "radiogroup", "aria-label": label, onkeydown: (event) => this.#key(event)});
+  /** isFunnel: the scale goes to 100 %, so that what is missing shows; hasLongNames: they stand above their bars where there is little width. */
+  constructor({label, scale, onChoose, hasIntervals = false, isFunnel = false, hasLongNames = false}) {
+    Object.assign(this, {scale, onChoose, hasIntervals, isFunnel, rows: [], entries: [], chosen: null});
+    this.element = h("div", {class: ["bars", isFunnel && "funnel", hasLongNames && "long-names"].filter(Boolean).join(" "), role: "radiogroup", "aria-label": label, onkeydown: (event) => this.#key(event)});
   }
 
   /** Show entries {label, name, value, lower, upper}, all on one scale; `change`: how one has changed, see change.js. */
@@ -74,12 +75,13 @@ export class Bars {
     for (const row of this.rows.splice(entries.length)) row.element.remove();
     const known = entries.filter((entry) => entry.value !== null);
     const low = Math.min(0, ...known.map((entry) => Math.min(entry.lower, entry.value)));
-    const high = Math.max(0, ...known.map((entry) => Math.max(entry.upper, entry.value)));
+    const high = Math.max(this.isFunnel ? 1 : 0, ...known.map((entry) => Math.max(entry.upper, entry.value)));
     const digits = Math.min(MOST_DECIMALS, ...known.map((entry) => this.scale.digits(entry.lower, entry.upper)));
     const span = high - low || 1;
     const place = (x) => 0.01 + 0.98 * ((x - low) / span);
+    const reachable = (entries.find(({label}) => label === chosen) ?? entries[0])?.label; // another chart may have the chosen one
     const focused = this.element.contains(document.activeElement);
-    entries.forEach((entry, index) => this.rows[index].show(entry, place, this.scale, digits, {isChosen: entry.label === chosen, hasInterval: this.hasIntervals}));
+    entries.forEach((entry, index) => this.rows[index].show(entry, place, this.scale, digits, {isChosen: entry.label === chosen, isReachable: entry.label === reachable, hasInterval: this.hasIntervals}));
     if (focused) this.element.querySelector("[aria-checked=true]")?.focus(); // the order may have changed
   }
 

@@ -1,4 +1,4 @@
-// A metric on the first page: its number in plain words, its history or its largest categories, and what has changed.
+// A metric on the first page: its number in plain words, its history, its shares or its largest categories, and what has changed.
 
 import {Change} from "./change.js";
 import {FoundStrings} from "./discoveries.js";
@@ -26,7 +26,7 @@ export class Card {
     this.empty = new EmptyState();
     this.notices = new Notices();
     this.history = this.hasChart ? new History({scale, isLogarithmic: definition.scale === "log"}) : null;
-    this.bars = barsOf(this.metric, (label) => this.metric.choose(label));
+    this.bars = barsOf(this.metric, (label) => this.metric.choose(label), definition.shares && {isFunnel: this.metric.shares.isFunnel, hasLongNames: true});
     this.panel = shape.panel?.(definition);
     this.found = definition.domain?.discover ? new FoundStrings(this.metric) : null;
     this.more = h("a", {href: metricAddress(name)});
@@ -78,8 +78,9 @@ export class Card {
     this.body.hidden = !metric.isReady || !metric.entries().length || Boolean(this.panel);
     this.element.classList.toggle("stale", Boolean(metric.problems.answer));
     if (!answer || this.body.hidden) return;
-    const entries = metric.changedEntries();
-    const leftOut = Math.max(0, entries.length - TOP) + (answer.left_out ?? 0);
+    const shares = metric.shareEntries();
+    const entries = shares.length ? shares : metric.changedEntries();
+    const leftOut = Math.max(0, entries.length - TOP) + (shares.length ? 0 : answer.left_out ?? 0);
     this.bars?.show(entries.slice(0, TOP), metric.leading().label);
     this.more.parentElement.hidden = !leftOut;
     setText(this.more, `${count(leftOut)} more`);

@@ -11,9 +11,10 @@ import {HeatMap, ROWS} from "./heatmap.js";
 import {columns, History} from "./history.js";
 import {Metric} from "./metric.js";
 import {levelClass, Mix} from "./mix.js";
-import {EmptyState, Headline, historyLabel, Notices, isTrusted, POLICIES, PolicyChoice, StatusChip, windowText} from "./parts.js";
+import {crowdText, EmptyState, Headline, historyLabel, Notices, isTrusted, POLICIES, PolicyChoice, StatusChip, windowText} from "./parts.js";
 import {address, metricAddress} from "./place.js";
 import {barsOf, shapeOf} from "./shapes.js";
+import {Shares} from "./shares.js";
 import {Slices} from "./slices.js";
 
 const TOP = 20;
@@ -33,6 +34,7 @@ export class Detail {
     this.empty = new EmptyState();
     this.notices = new Notices({explain: true});
     this.panel = shape.panel?.(definition);
+    this.shares = definition.shares && new Shares(this.metric);
     this.slices = definition.by && new Slices(this.metric);
     this.discoveries = definition.domain?.discover && new Discoveries(this.metric, (label) => this.#follow(label));
     this.distribution = shape.hasShares && new Distribution(this.metric);
@@ -43,6 +45,7 @@ export class Detail {
     this.policy = new PolicyChoice(this.metric);
     this.policyMeaning = h("p", {class: "note"});
     this.saturation = h("p", {class: "note"});
+    this.crowd = h("p", {class: "note"});
     this.change = new Change();
     this.readout = h("p", {class: "hidden", id: "readout"});
     this.history = new History({scale, large: true, isLogarithmic: definition.scale === "log", onZoom: (from, to) => this.#zoom(from, to)});
@@ -68,13 +71,13 @@ export class Detail {
       this.notices.element, this.only,
       h("div", {class: "over"}, h("div", {class: "lede"}, this.headline.element, this.change.element), definition.quantiles && this.#quantiles()),
       this.empty.element, this.panel?.element, this.chart, this.readout,
-      this.discoveries?.element,
+      this.discoveries?.element, this.shares?.element,
       this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
       this.slices?.element, [...this.panels.values()].map(({element}) => element),
       this.distribution?.element, this.heatMap?.element,
       this.tables,
       h("details", {class: "panel rests"}, h("summary", {}, "What this rests on"), h("div", {class: "columns-3"},
-        h("section", {}, h("h3", {}, "Privacy levels"), this.mix.element, this.levels.element, this.saturation, this.policy.element, this.policyMeaning),
+        h("section", {}, h("h3", {}, "Privacy levels"), this.mix.element, this.crowd, this.levels.element, this.saturation, this.policy.element, this.policyMeaning),
         h("section", {}, h("h3", {}, "Reports"), this.outcomes.element),
         h("section", {}, h("h3", {}, "Definition"), this.about))),
       new Downloads(this.metric).element);
@@ -110,7 +113,7 @@ export class Detail {
     if (!this.element) return; // not built yet
     const {metric} = this;
     const {answer} = metric;
-    for (const part of [this.headline, this.change, this.empty, this.notices, this.policy, this.panel, this.slices, this.distribution, this.heatMap, this.discoveries]) part?.show(metric);
+    for (const part of [this.headline, this.change, this.empty, this.notices, this.policy, this.panel, this.shares, this.slices, this.distribution, this.heatMap, this.discoveries]) part?.show(metric);
     if (metric.isReady) this.empty.element.hidden = true; // what can be asked is below
     this.chip.show(answer?.status);
     const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for all readers at once; no report is read again.";
@@ -128,6 +131,7 @@ export class Detail {
     const total = answer.levels.reduce((sum, level) => sum + level.reports, 0);
     const swatch = (index) => h("i", {class: `swatch ${levelClass(index, answer.levels.length)}`, "aria-hidden": "true"});
     this.levels.fill(answer.levels.map((level, index) => [[swatch(index), String(level.epsilon)], whole(level.reports), total ? share(level.reports / total) : "–", level.weight === null ? "–" : share(level.weight), ...(level.loss === undefined ? [] : [loss(level.loss)])]));
+    setText(this.crowd, answer.privacy ? crowdText(answer.privacy) : "");
     setText(this.saturation, typeof answer.saturation === "number" ? `Saturation: levels above ε = ${loss(answer.saturation)} do not improve the release; their loss is no larger.` : "");
     const entries = metric.changedEntries();
     if (this.quantile && document.activeElement !== this.quantile) this.quantile.value = metric.leading()?.label;
@@ -206,7 +210,7 @@ export class Detail {
       } else {
         shown.caption(`${metric.name}, ${windowText(metric.answer)}`);
         const hidden = {value: null, lower: null, upper: null}; // below the number of reports from which it is shown
-        shown.fill(metric.entries().map((entry) => [entry.name, ...cells(metric.isReady ? entry : hidden)]));
+        shown.fill([...metric.shareEntries(), ...metric.entries()].map((entry) => [entry.name, ...cells(metric.isReady ? entry : hidden)]));
       }
     };
     fold.addEventListener("toggle", () => { if (fold.open) fold.render(); });

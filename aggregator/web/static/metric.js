@@ -6,6 +6,7 @@ import {amountOf, changeIn} from "./change.js";
 import {isTrusted} from "./parts.js";
 import {address, isEverything, isSameWindow, windowQuery} from "./place.js";
 import {shapeOf} from "./shapes.js";
+import {sharesOf} from "./shares.js";
 
 const LEAST_BETWEEN = {answer: 1_500, series: 4_000, slices: 4_000, change: 30_000}; // milliseconds
 const PATIENCE = 4; // a request is repeated after this many times its own duration at the earliest,
@@ -55,6 +56,7 @@ export class Metric {
    */
   constructor(definition, place, {top, steps, changed, bins = null, isOnScreen = true, isDetailed = false}) {
     Object.assign(this, {definition, place, top, steps, changed, bins, isDetailed, live: null, answer: null, points: [], beside: null, edges: null, labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}, reached: null, slices: null, slicesTop: SLICES, comparison: null});
+    this.shares = sharesOf(definition);
     this.scale = new Scale(definition.kind, definition.unit, definition.range);
     this.problems = {answer: null, series: null, slices: null, change: null, policy: null};
     this.isOnScreen = isOnScreen;
@@ -121,7 +123,7 @@ export class Metric {
   /** The running total has changed. */
   take(answer) {
     this.live = answer;
-    if (this.#liveIsAnswer()) this.#put(answer);
+    if (this.#liveIsAnswer()) this.#put({answer});
     else this.refresh.answer.soon();
     this.refresh.series.soon();
     this.refresh.slices.soon();
@@ -135,9 +137,8 @@ export class Metric {
   }
 
   choose(label) {
-    this.chosen = label;
     if (this.isDetailed) history.replaceState(null, "", address({label}));
-    this.changed(this);
+    this.#put({chosen: label});
   }
 
   /** Ask for a string, or for a quantile, beside those that are shown. */
@@ -150,8 +151,9 @@ export class Metric {
   #ask(label) {
     const isMissing = (this.definition.categories === "open" || this.definition.quantiles) && !this.entries().some((entry) => entry.label === label);
     if (isMissing) this.asked = [...new Set([...this.asked, label])];
+    const wasShare = this.#leadsShare();
     this.chosen = label;
-    return Boolean(isMissing);
+    return Boolean(isMissing) || this.#leadsShare() !== wasShare;
   }
 
   async setPolicy(policy) {
@@ -180,9 +182,15 @@ export class Metric {
     return labels.map((label, i) => ({label, name: quantiles ? quantileName(label) : label, value: value?.[i] ?? null, lower: lower?.[i] ?? null, upper: upper?.[i] ?? null}));
   }
 
-  /** The number that is in front: the chosen one, else the first. */
+  /** The definition's shares among, as entries() has the categories. */
+  shareEntries() {
+    const {value, lower, upper} = this.answer?.shares_among ?? {};
+    return value ? this.shares.names.map((share, i) => ({...share, value: value[i], lower: lower[i], upper: upper[i]})) : [];
+  }
+
+  /** The number that is in front: the chosen one, else the first share, else the first. */
   leading() {
-    const entries = this.entries();
+    const entries = [...this.shareEntries(), ...this.entries()];
     return entries.find((entry) => entry.label === this.chosen) ?? entries[0] ?? null;
   }
 
@@ -207,6 +215,15 @@ export class Metric {
     return index < 0 ? undefined : index;
   }
 
+  /** Whether a share is in front, which then has history and slices. */
+  #leadsShare() {
+    const {answer, chosen, shares: {names}} = this;
+    return names.length > 0 && (answer === null || Boolean(answer.shares_among)) && (chosen === null || names.some(({label}) => label === chosen));
+  }
+
+  /** What history and slices are asked for: all shares where one is in front; null: what the answer has. */
+  #labels() { return this.#leadsShare() ? this.definition.shares : this.#categories(); }
+
   #categories() {
     const {categories, watch} = this.definition;
     return categories === "open" && this.asked.length ? [...new Set([...(watch ?? []), ...this.asked])] : null;
@@ -221,8 +238,15 @@ export class Metric {
     return isEverything(this.place) && !this.where.length && suffices && !this.asked.length && isInForce;
   }
 
-  #put(answer) {
-    this.answer = answer;
+  /** Take an answer, or a label that was chosen: history and slices are read again if they are of others now. */
+  #put(changes) {
+    const wasShare = this.#leadsShare();
+    Object.assign(this, changes);
+    if (this.#leadsShare() !== wasShare) {
+      Object.assign(this, {points: [], beside: null, step: null, slices: null});
+      this.refresh.series.now();
+      this.refresh.slices.now();
+    }
     this.changed(this);
   }
 
@@ -238,10 +262,10 @@ export class Metric {
     this.changed(this);
   }
 
-  #query() {
+  #query(category = this.#labels()) {
     if (!this.hasHistory) return {};
     const quantile = this.definition.quantiles && this.asked.length ? [...this.definition.quantiles, ...this.asked] : null;
-    return {...windowQuery(this.place), where: this.where, category: this.#categories(), quantile, top: this.#categories() ? null : this.top};
+    return {...windowQuery(this.place), where: this.where, category, quantile, top: category ? null : this.top};
   }
 
   /** Where the table of the history ("series"), or of the window ("estimate"), is: path and parameters. */
@@ -251,7 +275,8 @@ export class Metric {
   }
 
   async #readAnswer() {
-    this.#put(await get(`${metricPath(this.name)}/estimate`, this.#query(), {signal: this.controller.signal}));
+    const answer = await get(`${metricPath(this.name)}/estimate`, this.#query(this.#categories()), {signal: this.controller.signal});
+    this.#put({answer});
     this.refresh.change.soon();
   }
 
@@ -270,7 +295,7 @@ export class Metric {
     const {by, place} = this;
     if (!by.length) return;
     // all categories, though one is shown: it may be chosen after looking
-    const query = {...windowQuery(place), by, category: this.#categories(), top: this.slicesTop};
+    const query = {...windowQuery(place), by, category: this.#labels(), top: this.slicesTop};
     const found = await get(`${metricPath(this.name)}/estimate`, query, {signal: this.controller.signal});
     if (place === this.place) this.slices = found;
   }

@@ -17,5 +17,5 @@ const SHAPES = {
 export const shapeOf = ({shape}) => SHAPES[shape];
 
 /** The bars of a metric whose numbers have names; null for any other. */
-export const barsOf = ({name, scale, definition, isDetailed: hasIntervals}, onChoose) =>
-  shapeOf(definition).hasLabels ? new Bars({label: `${name}: choose whose history is shown`, scale, onChoose, hasIntervals}) : null;
+export const barsOf = ({name, scale, definition, isDetailed: hasIntervals}, onChoose, options = {}) =>
+  shapeOf(definition).hasLabels ? new Bars({label: `${name}: choose whose history is shown`, scale, onChoose, hasIntervals, ...options}) : null;

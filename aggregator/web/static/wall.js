@@ -7,7 +7,8 @@ import {isComparable} from "./metric.js";
 import {address, metricAddress, place} from "./place.js";
 
 const MOST_CARDS = 12; // of a group, before a button shows the others
-const MOST_OPEN = 12; // cards that are open at first, in whole groups
+const MOST_OPEN = 16; // cards that are open at first, in whole groups
+const LEAST_WITH_BUTTON = 12; // metrics, to show only those that have changed
 const OTHERS = "Other metrics";
 const TOGETHER = 3; // changes that are read at the same time
 
@@ -32,7 +33,7 @@ class Changes {
     Object.assign(this, {names: definitions.filter(isComparable).map(({name}) => name), shown, turn: 0});
     this.button = h("button", {type: "button", class: "button quiet small", "aria-pressed": "false", onclick: () => this.#press(this.button.getAttribute("aria-pressed") === "false")}, "Show only what has changed");
     this.note = h("span", {class: "note"});
-    this.element = h("p", {class: "changes", hidden: this.names.length < MOST_OPEN}, this.button, this.note);
+    this.element = h("p", {class: "changes", hidden: this.names.length < LEAST_WITH_BUTTON}, this.button, this.note);
   }
 
   /** Another window has other changes; a stretch of one's own has none. */

@@ -60,6 +60,25 @@ class SubsetKinds(NamedTuple):
         return (self.size - self.p) / (self.categories - 1)
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """How many numbers of supports of A, and of B without A, a report can have.
+
+        Raises ValueError for sets that are too large to go through.
+        """
+        first, second, covers_all = self.sizes
+        most_first = min(self.size, first) + 1
+        most_second = min(self.size, 0 if covers_all else second) + 1
+        is_long = max(most_first, most_second) > MOST_OF_ONE and not covers_all
+        if most_first * most_second > MOST_SUPPORTS or is_long:
+            most = math.isqrt(MOST_SUPPORTS) - 1
+            raise ValueError(
+                f"the share of {first} categories among {first + second} of {self.categories}, by "
+                f"subset_selection: expected fewer, at most {most} in A and {most} others in B, or "
+                "a metric with mechanism = 'projective_geometry_response'"
+            )
+        return most_first, most_second
+
+    @property
     def supports(self) -> Floats:
         """The pairs of supports that a report can have, shape (kinds, 2)."""
         return np.argwhere(support_chances(self).any(axis=0)).astype(np.float64)
@@ -70,7 +89,7 @@ def support_chances(kinds: SubsetKinds) -> Floats:
     """Return the chances of i supports of A and j of B without A, shape (types, i, j).
 
     They are given the user's type: in A, in B without A, in neither. Where B is everybody there are
-    two types, and j is 0 only. Raises ValueError for sets that are too large to go through.
+    two types, and j is 0 only.
 
     >>> sizes = SetSizes(1, 1, covers_all=False)
     >>> support_chances(SubsetKinds(sizes, 4, 2, 0.7)).sum(axis=(1, 2)).round(9)
@@ -79,15 +98,7 @@ def support_chances(kinds: SubsetKinds) -> Floats:
     first, second, covers_all = kinds.sizes
     groups = [first, 0 if covers_all else second, 0]
     groups[2] = kinds.categories - sum(groups)
-    shape = [min(kinds.size, count) + 1 for count in groups[:2]]
-    if math.prod(shape) > MOST_SUPPORTS or (max(shape) > MOST_OF_ONE and not covers_all):
-        most = math.isqrt(MOST_SUPPORTS) - 1
-        raise ValueError(
-            f"the share of {first} categories among {first + second} of {kinds.categories}, by "
-            f"subset_selection: expected fewer, at most {most} in A and {most} others in B, or a "
-            "metric with mechanism = 'projective_geometry_response'"
-        )
-    rows = []
+    rows, shape = [], kinds.shape
     for user_type in filter(groups.__getitem__, range(3)):
         left = [count - (index == user_type) for index, count in enumerate(groups)]
         with_own = _hypergeometric(left, kinds.size - 1, shape)
@@ -98,7 +109,7 @@ def support_chances(kinds: SubsetKinds) -> Floats:
     return np.array(rows)
 
 
-def _hypergeometric(left: list[int], drawn: int, shape: list[int]) -> Floats:
+def _hypergeometric(left: list[int], drawn: int, shape: tuple[int, int]) -> Floats:
     """Return the chances of i and j of the first two groups in a uniform subset, of `shape`."""
     from scipy.special import gammaln
 

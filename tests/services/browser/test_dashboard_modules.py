@@ -52,6 +52,15 @@ async (panes) => {
 """
 
 
+def test_both_promises_of_a_crowd_are_told(device: Modules) -> None:
+    central = {"epsilon": 0.232, "delta": 1e-8, "crowd": 8999}
+    tell = "async (all) => all.map((await load('parts.js')).crowdText)"
+    told = device.evaluate(tell, [{"local": 3, "central": central}, {"local": 12, "central": None}])
+    assert "ε = 3, whoever colludes; among 8\u202f999 others" in told[0]
+    assert "ε = 0.232 with δ = 1·10⁻⁸, in one pane: times the panes" in told[0]
+    assert "nothing smaller is proved" in told[1]
+
+
 def test_a_history_has_steps_of_whole_panes_with_enough_reports(device: Modules) -> None:
     """24 reports in a pane of 15 minutes, and 90 are needed: 90 in an hour, 180 in two.
 
@@ -232,6 +241,68 @@ def test_slices_by_another_attribute_are_not_shown(device: Modules) -> None:
         }"""
     )
     assert found == [None, "b"]
+
+
+def test_shares_are_a_funnel_if_they_are_steps_of_the_list(device: Modules) -> None:
+    steps = ["none", "visit", "cart", "paid"]
+    tables: list[tuple[list[str], list[str], list[str] | None]] = [
+        (["visit..", "cart.. / visit..", "paid / cart.."], steps,
+         ["all → visit", "visit → cart", "cart → paid"]),
+        (["cart.. / visit..", "paid / visit.."], steps, ["visit → cart", "visit → paid"]),
+        (["paid / cart..", "cart.. / visit.."], steps, None),
+        (["cart / visit..", "paid / cart.."], steps, None),
+        (["a / b.. / b..", "c / b.."], ["a / b", "b", "c"], None),
+        (["b.. / a.."], ["a", "a..", "b"], None),
+    ]  # fmt: skip
+    shown = device.evaluate(
+        """async (tables) => {
+          const {sharesOf} = await load("shares.js");
+          return tables.map(([shares, categories]) => {
+            const {isFunnel, names} = sharesOf({shares, categories});
+            return isFunnel ? names.map(({name}) => name) : null;
+          });
+        }""",
+        [table[:2] for table in tables],
+    )
+    assert shown == [names for *_, names in tables]
+
+
+def test_history_is_of_the_shares_while_one_is_in_front(device: Modules) -> None:
+    """At first one is, but not where they have no bounds; the answer itself has them beside."""
+    asked = device.evaluate(
+        """async () => {
+          const {Metric} = await load("metric.js");
+          let asked = [];
+          let answer = {shares_among: {value: [0.5], lower: [0], upper: [1]}};
+          globalThis.fetch = async (path) => {
+            const {pathname, searchParams} = new URL(path, location.href);
+            asked.push([pathname.split("/").at(-1), searchParams.getAll("category").join()]);
+            const points = [{from: "2013-01-01", to: "2013-01-02"}];
+            const all = {categories: ["a", "b"], value: [0.5, 0.5], lower: [0, 0], upper: [1, 1]};
+            return Response.json({...all, ...answer, points, step_seconds: 60});
+          };
+          const definition = {
+            name: "m", kind: "frequency", shape: "named numbers", pane_seconds: 60,
+            categories: ["a", "b"], shares: ["a / a + b"],
+          };
+          const how = {top: 1, steps: 1, isDetailed: true, changed() {}};
+          const metric = new Metric(definition, {window: "24h"}, how);
+          const settled = [];
+          globalThis.history = {replaceState() {}};
+          const refuse = () => { answer = {}; metric.chosen = null; metric.again(); };
+          for (const next of [null, () => metric.choose("b"), refuse]) {
+            asked = [];
+            next?.();
+            for (let i = 0; i < 60; i += 1) await new Promise((resolve) => setTimeout(resolve, 2));
+            const last = (what) => asked.filter(([name]) => name === what).at(-1)?.[1];
+            settled.push([last("estimate"), last("series"), metric.leading().label]);
+          }
+          metric.close();
+          return settled;
+        }"""
+    )
+    share = "a / a + b"
+    assert asked == [["", share, share], [None, "", "b"], ["", "", "a"]]
 
 
 FORMATS = """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.services.browser.conftest import Site, Sites, Visitor, card, expect
+from tests.services.browser.conftest import Site, Sites, Visitor, card, expect, value_and_band
 from tests.support.reports.messages import batch
 from tests.support.running import http_client
 
@@ -23,6 +23,8 @@ discover = true, preset = "bytes", levels = [4], pane = "1h", options = {last = 
 deny = {presets = ["email"]}}
 page = {kind = "frequency", mechanism = "count_sketch", categories = "open", levels = [4], \
 pane = "1h"}
+checkout = {kind = "frequency", mechanism = "grr", categories = ["none", "visit", "cart", "paid"], \
+shares = ["cart.. / visit..", "paid / cart.."], levels = [2, 4], pane = "1h"}
 """
 SHARES = {"JFK": 0.5, "<b>": 0.3, "\u202e": 0.2}
 PEOPLE = 20_000
@@ -83,6 +85,29 @@ def test_a_distribution_is_shown_by_its_quantiles(site: Site, visitor: Visitor) 
         "11:00 \u2013 12:00: 0\u00a0ms to 5\u00a0ms: 2"
     )
     expect(page.locator("#heat-readout")).to_contain_text("20\u202f000 reports")
+
+
+def test_a_funnel_is_on_the_card_and_leads_to_the_history_of_a_step(
+    site: Site, visitor: Visitor
+) -> None:
+    values = np.repeat([0, 1, 2, 3], PEOPLE // 4)
+    epsilons = np.where(np.arange(values.size) % 2, 4.0, 2.0)
+    site.report("checkout", values, epsilons, "2013-01-01T10:00", 1)
+    page = visitor.open(site.url)
+    checkout = card(page, "checkout")
+    expect(checkout.get_by_role("radio")).to_have_count(2)
+    expect(checkout.locator(".figure .label")).to_have_text("visit \u2192 cart")
+    value, lower, upper = value_and_band(checkout)
+    assert lower < 100 * 2 / 3 < upper
+    checkout.get_by_role("link", name="checkout").click()
+    page.get_by_role("heading", name="Funnel").wait_for()
+    page.get_by_role("radio", name="cart \u2192 paid").click()
+    expect(page.locator(".lede .label")).to_have_text("cart \u2192 paid")
+    value, lower, upper = value_and_band(page.locator(".lede"))
+    assert lower < 50 < upper
+    expect(page.locator("#readout")).to_contain_text(f"{value:.1f}")
+    page.get_by_role("radio", name="visit:").click()
+    expect(page.locator("#readout")).to_contain_text("25.")
 
 
 def test_strings_are_found_when_somebody_asks_and_may_be_watched(

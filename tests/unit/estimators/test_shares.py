@@ -17,8 +17,10 @@ from estimators.bounds.shares.bets import CategorySets, CountedReports, ShareBet
 from estimators.bounds.shares.limits import BLOCK_EDGES, share_limits
 from estimators.bounds.shares.subsets import SetSizes, SubsetKinds, SubsetReports, support_chances
 from estimators.comparison import compare
+from estimators.errors import DefinitionError
 from estimators.exact.randomness import SeededBits
 from estimators.question import Question
+from tests.support.rows import row
 
 STEPS = ["none", "visit", "cart", "paid"]
 MECHANISMS = ("grr", "projective_geometry_response", "subset_selection", "auto")
@@ -356,6 +358,26 @@ def test_questions_without_proved_bounds_are_refused(question: Any, expected: st
     metric = metric_of()
     with pytest.raises(ValueError, match=expected):
         metric.estimate(metric.zero(), categories=["paid / visit.."], **question)
+
+
+def test_a_bad_share_in_a_definition_is_refused_by_its_text() -> None:
+    """Before anything is asked, with what was expected."""
+    mean: dict[str, Any] = {"kind": "mean", "mechanism": "windows", "range": (0, 1)}
+    frequency: dict[str, Any] = {"kind": "frequency", "mechanism": "grr", "categories": STEPS}
+    large = frequency | {"mechanism": "subset_selection", "categories": 400}
+    for name, keys, shares, expected in (
+        ("unknown", frequency, ["cart / pad"], r"shares = 'cart / pad'.*did you mean 'paid'"),
+        ("twice", frequency, ["paid/visit..", "paid / visit.."], "'paid / visit..'.*share once"),
+        ("0 or 1", frequency, ["visit / paid"], "'visit / paid'.* is 0 by definition"),
+        ("category", frequency, ["paid"], "'paid': .*it is a category"),
+        ("too many", frequency, ["paid"] * 33, "at most 32, not 33"),
+        ("mechanism", frequency | {"mechanism": "oue"}, ["paid / cart.."], "expected grr"),
+        ("large", large, ["200.. / 100.."], r"'200.. / 100..'.*at most 63 in A"),
+        ("memoized", frequency | {"memoized": True}, ["paid / cart.."], "memoized"),
+        ("kind", mean, ["paid / cart.."], "none for kind 'mean'"),
+    ):
+        with row(name), pytest.raises(DefinitionError, match=expected):
+            define(name="checkout", levels=[1], shares=shares, **keys)
 
 
 def test_other_mechanisms_answers_and_collections_are_refused() -> None:

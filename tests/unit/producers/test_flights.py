@@ -25,16 +25,20 @@ def test_the_table_is_as_documented_and_counted_to_the_last(broker: Broker, topi
     assert times[0].view("datetime64[ms]") == np.datetime64("2013-01-01T10:00")  # 5 in New York
     assert not (times % 3_600_000).any()
     expected = {"dep_delay": 8_255, "carrier": 0, "dest": 0, "tail": 2_512}  # cancelled
-    expected |= dict.fromkeys(("late", "arr_delay", "delays"), 9_430)  # cancelled, diverted
+    of_arrivals = ("late", "caught_up", "arr_delay", "delays")  # cancelled, diverted
+    expected |= dict.fromkeys(of_arrivals, 9_430)
     for name, missing in expected.items():
         assert table.count_missing(name) == missing + WEEKS * AIRCRAFT
     assert table.count_missing("active_week") == FLIGHTS
     assert np.nansum(table.columns["late"]) == 77_630
+    steps, quadrants = (table.columns[name] for name in ("journey", "caught_up"))
+    assert np.bincount(steps[steps >= 0]).tolist() == [8_255, 1_175, 77_630, 249_716]
+    assert np.bincount(quadrants[quadrants >= 0])[[1, 3]].sum() == 77_630
     first = table.columns["delays"][table.columns["tail"] == "N14228"][0]
     assert first.tolist() == [2.0, 11.0, 227.0 - (20 + 1400 / 8)], "227 minutes for 1,400 miles"
     metrics, bits = flights.flight_metrics(), SeededBits(1)
     done = produce(metrics, table, broker.config, flights.MIX, topic=topic, bits=bits)
-    assert done.reports == 10 * FLIGHTS - 2 * 8_255 - 3 * 9_430 - 2_512 + WEEKS * AIRCRAFT
+    assert done.reports == 12 * FLIGHTS - 2 * 8_255 - 4 * 9_430 - 2_512 + WEEKS * AIRCRAFT
     batches = broker.batches(topic)
     for name, metric in metrics.items():
         statistic = count(metric, [batch for batch in batches if batch.metric == name])

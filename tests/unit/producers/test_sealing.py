@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimators import DefinitionError, define
+from producers.opening import suite
 from producers.sealing import (
     CrowdLabel,
-    _suite,
     decode_crowd,
     decode_post,
     encode_crowd,
@@ -51,7 +51,7 @@ def test_the_suite_is_that_of_the_standard() -> None:
     enc, info, key, nonce = (bytes.fromhex(RFC_9180[k]) for k in ("enc", "info", "key", "nonce"))
     private = read_private_key(RFC_9180["private"])
     sealed = enc + AESGCM(key).encrypt(nonce, b"Beauty is truth", None)
-    assert _suite().decrypt(sealed, private, info) == b"Beauty is truth"
+    assert suite().decrypt(sealed, private, info) == b"Beauty is truth"
 
 
 def test_a_sealed_report_opens_for_its_key_under_its_label_unchanged() -> None:

@@ -9,6 +9,10 @@ from click.testing import CliRunner
 
 from aggregator.cli.main import cli
 from aggregator.config.settings import Access, Settings
+from aggregator.features.reader import Reader
+from aggregator.monitoring.collector import Exporter
+from aggregator.publishing import events
+from aggregator.reading.query import Query
 from aggregator.storage.store import Store
 from estimators import load_metrics
 from producers.wire.reports_pb2 import Attribute
@@ -27,7 +31,23 @@ mechanism = "grr"
 categories = ["none", "visit", "cart", "paid"]
 levels = [4]
 by = ["version"]
+
+[metrics.funnel]
+kind = "frequency"
+mechanism = "grr"
+categories = ["none", "visit", "cart", "paid"]
+shares = ["cart../visit..", "paid / visit..", "cart/cart+paid"]
+levels = [4]
+pane = "1d"
+
+[metrics.plain]
+kind = "frequency"
+mechanism = "grr"
+categories = ["none", "visit", "cart", "paid"]
+levels = [4]
+pane = "1d"
 """
+SHARES = ["cart.. / visit..", SHARE, "cart / cart + paid"]
 
 
 def test_a_share_is_answered_by_every_interface(store: Store, tmp_path: Path) -> None:
@@ -80,3 +100,53 @@ def test_a_share_is_answered_by_every_interface(store: Store, tmp_path: Path) ->
     for query in (unproved, f"{unproved}&by=version"):
         problem = client.problem(400, f"{PATH}/series?{query}")
         assert "expected other weights" in problem["detail"]
+
+
+def test_shares_of_a_definition_are_answered_beside_the_categories(
+    store: Store, tmp_path: Path
+) -> None:
+    """By every interface, as if they were asked for by name: no category's bounds change."""
+    file, socket = tmp_path / "metrics.toml", store.client.connection_pool.connection_kwargs["path"]
+    file.write_text(DEFINITIONS)
+    metrics = load_metrics(file)
+    counting = Counting(store, metrics)
+    answers = [0, 1, 1, 1, 3] * 60
+    counting.count(0, *(batch(metrics[name], answers, 4.0, EPOCH, 1) for name in metrics))
+    client = Client(store, metrics, Settings(access=Access(anonymous=["read", "report", "admin"])))
+    answer = client.json("/v1/metrics/funnel/estimate")
+    shares = answer.pop("shares_among")
+    assert shares["shares"] == SHARES
+    by_name = client.json("/v1/metrics/funnel/estimate", category=SHARES)
+    assert "shares_among" not in by_name
+    for key in ("value", "lower", "upper", "unbiased"):
+        assert shares[key] == by_name[key]
+    without = client.json("/v1/metrics/plain/estimate")
+    assert {**answer, "metric": "plain"} == without
+    assert client.json("/v1/metrics/funnel")["shares"] == SHARES
+    assert metrics["funnel"].revision == metrics["plain"].revision
+
+    reader = Reader(store, metrics)
+    estimate = reader.estimate("funnel")
+    assert estimate.to_frame()["label"] == ["none", "visit", "cart", "paid"]
+    assert estimate.shares is not None
+    frame = estimate.shares.to_frame()
+    assert (frame["label"], frame["lower"]) == (SHARES, shares["lower"])
+    pane = reader.window("funnel", Query(start=EPOCH / 1000, end=EPOCH / 1000 + 1))
+    event = json.loads(events.final_event(pane, 1, "/").data)
+    assert event["shares_among"]["shares"] == SHARES
+    assert event["categories"] == ["visit"]
+    scraped = {
+        (sample.name, sample.labels["share"]): sample.value
+        for family in Exporter(reader, 1).collect()
+        for sample in family.samples
+        if sample.labels.get("metric") == "funnel" and "share" in sample.labels
+    }
+    assert scraped["dither_share_among_lower", SHARE] == shares["lower"][1]
+    command = ["estimate", "funnel", "--metrics", str(file), "--kafka", "127.0.0.1:9"]
+    command += ["--redis", f"unix://{socket}"]
+    printed = CliRunner().invoke(cli, command).stdout
+    assert "share among" in printed
+    assert f"{SHARE} " in printed
+    assert "shares_among" not in client.json("/v1/metrics/funnel/estimate", weights="uniform")
+    refused = CliRunner().invoke(cli, [*command, "--weights", "uniform"]).stdout
+    assert "no shares among: --category" in refused

@@ -1,0 +1,42 @@
+// The shares among that a definition names: a funnel where each is a step of the list of categories, else bars.
+
+import {Bars} from "./bars.js";
+import {h, setText} from "./dom.js";
+import {certainty} from "./format.js";
+
+const EVERYBODY = 0; // the first category and all after it
+
+/** The places [from, to] in the list: of those who came as far as one category, who came as far as a later one; null for any other share. */
+function stepOf(share, categories) {
+  const last = categories.length - 1;
+  const place = (text) => (categories.includes(text) ? (text === categories[last] ? last : -1) : categories.findIndex((name) => text === `${name}..`));
+  const [to, from = EVERYBODY, ...rest] = share.split(" / ").map(place);
+  return !rest.length && from >= 0 && to > from ? [from, to] : null;
+}
+
+/** The shares of a definition as {label, name}, and whether they are a funnel: steps that follow each other, or that begin at the same category. */
+export function sharesOf({shares = [], categories}) {
+  const steps = Array.isArray(categories) ? shares.map((share) => stepOf(share, categories)) : [];
+  const isNext = ([from, to], index) => !index || from === steps[index - 1][1] || (from === steps[0][0] && to >= steps[index - 1][1]);
+  const isFunnel = steps.length > 0 && steps.every(Boolean) && steps.every(isNext);
+  const nameOf = ([from, to]) => `${from === EVERYBODY ? "all" : categories[from]} → ${categories[to]}`;
+  return {isFunnel, names: shares.map((label, index) => ({label, name: isFunnel ? nameOf(steps[index]) : label}))};
+}
+
+/** The panel of a metric's page: one of the shares is chosen, whose history and slices are shown. */
+export class Shares {
+  constructor(metric) {
+    const {name, scale, shares: {isFunnel}} = metric;
+    this.bars = new Bars({label: `${name}: choose which share's history is shown`, scale, onChoose: (label) => metric.choose(label), hasIntervals: true, isFunnel, hasLongNames: true});
+    this.note = h("p", {class: "note"});
+    this.element = h("section", {class: "panel"}, h("h3", {}, isFunnel ? "Funnel" : "Shares among"), this.bars.element, this.note);
+    this.meaning = isFunnel ? "Of those who came as far as the first, how many came as far as the second: the rest of each bar dropped out. " : "A / B: of those in B, how many are in A. ";
+  }
+
+  show(metric) {
+    const entries = metric.isReady ? metric.shareEntries() : [];
+    this.bars.show(entries, metric.leading()?.label);
+    const missing = metric.isReady ? "These shares have no bounds at all times with these weights: choose others, or a window that is final." : "No shares yet.";
+    setText(this.note, entries.length ? `${this.meaning}All these intervals hold at once with ${certainty(metric.answer.beta)}; those of the categories are another statement.` : missing);
+  }
+}
