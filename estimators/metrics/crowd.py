@@ -76,7 +76,7 @@ class Crowd:
             if key not in keys:
                 raise ValueError(f"a known key: {nearest(key, keys)}")
         try:
-            return msgspec.convert(dict(table), cls)
+            return dataclasses.replace(msgspec.convert(dict(table), cls))  # defaults are stored
         except msgspec.ValidationError as error:
             raise ValueError(readable(error)) from None
 
@@ -110,7 +110,7 @@ class Crowd:
         sealed = width + SEAL_BYTES
         if sealed > MAX_SEALED_REPORT:
             return f"reports of at most {MAX_SEALED_REPORT - SEAL_BYTES} bytes, not {width}"
-        if 2 * self.minimum * sealed > MAX_CROWD_BYTES:  # then no crowd can be cut at all
-            most = MAX_CROWD_BYTES // (2 * sealed)
-            return f"minimum: at most {most} reports, which are {sealed} bytes each when sealed"
+        max_minimum = MAX_CROWD_BYTES // (2 * sealed)  # each crowd can be cut into larger parts
+        if self.minimum > max_minimum:
+            return f"minimum: at most {max_minimum} reports, {sealed} bytes each when sealed"
         return ""

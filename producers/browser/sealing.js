@@ -25,19 +25,14 @@ function bytesOf(text) {
   return new TextEncoder().encode(text);
 }
 
+/** @typedef {Uint8Array<ArrayBuffer>} Bytes */
+
 /** A number in two bytes. @param {number} number */
 function inTwo(number) {
   return [number >> 8, number & 255];
 }
 
-/**
- * A public key of X25519.
- *
- * @param {string} digits 64 hexadecimal digits.
- * @returns {Uint8Array}
- * @throws {TypeError}
- * @internal
- */
+/** @param {string} digits 64 hexadecimal digits. @throws {TypeError} @internal */
 export function publicKeyOf(digits) {
   if (typeof digits !== "string" || !/^[0-9a-f]{64}$/i.test(digits)) {
     throw wrong(`key = ${digits}`, "the 64 hexadecimal digits of a public key");
@@ -50,7 +45,7 @@ function fromHex(digits) {
   return Uint8Array.from(digits.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
 }
 
-/** @param {Uint8Array} key @param {number[]} message */
+/** @param {Bytes} key @param {number[]} message */
 async function hmac(key, message) {
   const hash = { name: "HMAC", hash: "SHA-256" };
   const imported = await crypto.subtle.importKey("raw", key, hash, false, ["sign"]);
@@ -60,9 +55,7 @@ async function hmac(key, message) {
 /**
  * LabeledExtract of the standard.
  *
- * @param {number[]} suite
- * @param {Uint8Array} salt
- * @param {string} label
+ * @param {number[]} suite @param {Bytes} salt @param {string} label
  * @param {Iterable<number>} secret
  */
 function extracted(suite, salt, label, secret) {
@@ -72,11 +65,8 @@ function extracted(suite, salt, label, secret) {
 /**
  * LabeledExpand of the standard, for at most 32 bytes.
  *
- * @param {number[]} suite
- * @param {Uint8Array} key
- * @param {string} label
- * @param {Iterable<number>} info
- * @param {number} length
+ * @param {number[]} suite @param {Bytes} key @param {string} label
+ * @param {Iterable<number>} info @param {number} length
  */
 async function expanded(suite, key, label, info, length) {
   const purpose = [...bytesOf("HPKE-v1"), ...suite, ...bytesOf(label)];
@@ -86,11 +76,11 @@ async function expanded(suite, key, label, info, length) {
 /**
  * The key and the nonce of the only message to a receiver.
  *
- * @param {Uint8Array} agreed What the two keys agree on (Diffie-Hellman).
- * @param {Uint8Array} enc The sender's public key, drawn for this message.
- * @param {Uint8Array} publicKey The receiver's.
+ * @param {Bytes} agreed What the two keys agree on (Diffie-Hellman).
+ * @param {Bytes} enc The sender's public key, drawn for this message.
+ * @param {Bytes} publicKey The receiver's.
  * @param {Iterable<number>} info
- * @returns {Promise<{key: Uint8Array, nonce: Uint8Array}>}
+ * @returns {Promise<{key: Bytes, nonce: Bytes}>}
  * @internal
  */
 export async function keySchedule(agreed, enc, publicKey, info) {
@@ -110,12 +100,9 @@ export async function keySchedule(agreed, enc, publicKey, info) {
 }
 
 /**
- * Seals a message: the sender's public key, the ciphertext and its tag.
+ * A sealed message: the sender's public key, the ciphertext and its tag.
  *
- * @param {Uint8Array} message
- * @param {Iterable<number>} info
- * @param {Uint8Array} publicKey
- * @returns {Promise<Uint8Array>}
+ * @param {Bytes} message @param {Iterable<number>} info @param {Bytes} publicKey
  * @throws {TypeError} If the browser has no X25519, or the key is none.
  */
 async function seal(message, info, publicKey) {
@@ -149,8 +136,8 @@ async function seal(message, info, publicKey) {
  * @param {Definition} definition
  * @param {number} paneStart Milliseconds since the epoch.
  * @param {Uint8Array} report
- * @param {Uint8Array} publicKey
- * @returns {Promise<Uint8Array>}
+ * @param {Bytes} publicKey
+ * @returns {Promise<Bytes>}
  * @throws {TypeError} If the browser has no X25519, or the key is none.
  * @internal
  */
@@ -166,7 +153,7 @@ export async function sealedPost(definition, paneStart, report, publicKey) {
     ...inTwo(name.length),
     ...name,
   ];
-  const sealed = await seal(report, [...PURPOSE, ...label], publicKey);
+  const sealed = await seal(Uint8Array.from(report), [...PURPOSE, ...label], publicKey);
   const post = [...inTwo(label.length), ...label, ...inTwo(sealed.length), ...sealed];
   const padded = new Uint8Array(Math.ceil(post.length / POST_MULTIPLE) * POST_MULTIPLE);
   padded.set(post);

@@ -69,7 +69,7 @@ class Relay:
     def _client(self) -> RelayClient:
         return RelayClient(self.url, None, self._tls, self._timeout)
 
-    def take(self, queue: ReportQueue, on_failure: Callable[[Failure], object]) -> None:
+    def open_queue(self, queue: ReportQueue, on_failure: Callable[[Failure], object]) -> None:
         """Post the sealed reports of a queue, once the thread is started."""
         client, of_relay = self._client(), (self.public_key, self.application)
         self.definitions = RelayDefinitions(queue.file, self._asking, *of_relay)
@@ -162,7 +162,7 @@ class HttpConnection(Closing):
         self.background = Background(self.queue, client, background_definitions, self._note)
         self._backgrounds = [self.background]
         if self.relay is not None:
-            self.relay.take(self.queue, self._note)
+            self.relay.open_queue(self.queue, self._note)
             self._backgrounds.append(self.relay.background)
         self.calls, self.closed, self._process = Calls(), False, os.getpid()
         for background in self._backgrounds:
@@ -205,7 +205,8 @@ class HttpConnection(Closing):
 
     def _drain(self, metric: str | None, deadline: float, *, patient: bool) -> bool:
         """Return whether gateway and relay have acknowledged everything before a deadline."""
-        drained = [each.drain(metric, deadline, patient=patient) for each in self._backgrounds]
+        senders = self._backgrounds
+        drained = [sender.drain(metric, deadline, patient=patient) for sender in senders]
         return all(drained)
 
     def error(self, metric: str | None, *, are_kept: bool) -> DeliveryError:

@@ -16,7 +16,7 @@ from producers.device.base_reporter import BaseReporter
 from producers.device.checks import check_metric
 from producers.http.http_connection import CLOSE_TIMEOUT, HttpConnection, HttpOptions, Relay
 from producers.http.queue_file import QueueFile
-from producers.http.queue_tables import SEALED
+from producers.http.queue_tables import NO_BATCH_ID
 from producers.http.relay import sealed_post
 from producers.http.report_queue import BatchRule, Totals
 
@@ -130,7 +130,7 @@ class SealedTransport(HttpTransport):
             for i in range(columns.level.size):
                 report = metric.randomizer.encode(columns.reports[i : i + 1])
                 post = sealed_post(metric, start, report, self._public_key)
-                self.send(PendingBatch(SEALED, post, 1))
+                self.send(PendingBatch(NO_BATCH_ID, post, 1))
 
 
 class HttpReporter(BaseReporter):

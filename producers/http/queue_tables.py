@@ -15,7 +15,7 @@ from producers.wire.batch import new_batch_id
 from producers.wire.decoding import decode_json
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 
-SEALED = b""
+NO_BATCH_ID = b""
 """In place of a batch's id: a sealed report, as it is posted to a relay."""
 _OF_SENDER = "(:sealed IS NULL OR (id = x'') = :sealed)"
 

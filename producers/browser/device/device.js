@@ -137,7 +137,7 @@ export class Device {
   #gateway;
   #queue;
   /**
-   * @type {{address: string, publicKey: Uint8Array, queue: Queue, trial?: Promise<unknown>} |
+   * @type {{address: string, publicKey: Uint8Array<ArrayBuffer>, queue: Queue, trial?: Promise<unknown>} |
    *   undefined}
    */
   #relay;
@@ -157,7 +157,7 @@ export class Device {
    * @param {Ledger} ledger
    * @param {string} gateway
    * @param {DeviceOptions} options
-   * @param {{address: string, publicKey: Uint8Array}} [relay]
+   * @param {{address: string, publicKey: Uint8Array<ArrayBuffer>}} [relay]
    * @internal
    */
   constructor(database, ledger, gateway, options, relay) {
@@ -383,6 +383,7 @@ export class Device {
     const levels = epsilons.map((epsilon) => levelOf(definition, epsilon));
     const reported = values.map((value) => withoutDenied(definition, value, deny));
     const mechanism = mechanismOf(definition);
+    /** @type {number[]} */
     const panes = [];
     if (definition.crowd !== undefined) {
       for (const _ of values) {

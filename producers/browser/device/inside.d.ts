@@ -40,6 +40,20 @@ export interface Batch {
   failing?: number;
 }
 
+/** Who takes what waits in a queue, and what its answers mean. */
+export interface Receiver {
+  path: string;
+  /** What waits, in the database; and until when no posts are wanted. */
+  stored: string;
+  until: string;
+  /** The answers to a post that can never be taken, and how many of them give it up. */
+  refused: number[];
+  mostRefusals: number;
+  /** Whether an answer is the receiver's own acknowledgement. */
+  isAccepted: (answer: { status: number; told: any }, batch: Batch) => boolean;
+  headers?: Record<string, string>;
+}
+
 /** What is stored about the windows of a roll-up. No value decides it: only when it is looked at. */
 export interface Course {
   /** The start of the first window that is not over. */

@@ -40,7 +40,7 @@ import { StorageError } from "./database.js";
  * @property {number} [retryIn] Milliseconds.
  */
 
-/** @import { Batch } from "./inside.js" */
+/** @import { Batch, Receiver } from "./inside.js" */
 
 const MOST_BYTES = 4 * 2 ** 20;
 const LONGEST_PAUSE_MS = 3_600_000;
@@ -48,21 +48,6 @@ const OF_ALL = [401, 408, 429, 503]; // what the gateway says to every batch
 const [MOST_ERRORS, LONGEST_FAILING_MS] = [20, 7 * 86_400_000]; // a batch is given up after both
 const LONGEST_POST_MS = 60_000; // what has no answer by then is posted again
 const KEPT_ALIVE = 60_000; // bytes that a browser sends after the end of a page: 64 KiB
-
-/**
- * Who takes what waits in a queue, and what its answers mean.
- *
- * @typedef {object} Receiver
- * @property {string} path
- * @property {string} stored What waits, in the database.
- * @property {string} until Until when it wants no posts, in the database.
- * @property {number[]} refused What it answers to a post that it can never take.
- * @property {number} mostRefusals After which a post is given up.
- * @property {(answer: import("../posting.js").Answer, batch: Batch) => boolean} isAccepted Whether
- *   an answer is its own acknowledgement.
- * @property {Record<string, string>} [headers]
- * @internal
- */
 
 /** @type {Receiver} */
 const GATEWAY = {

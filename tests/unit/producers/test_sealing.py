@@ -156,7 +156,7 @@ def test_a_definition_that_no_crowd_hides_is_refused() -> None:
         ({"crowd": CROWD | {"minimum": 99}}, "100 to 1000000"),
         ({"crowd": CROWD | {"minimum": 1_000_001}}, "100 to 1000000"),
         ({"crowd": CROWD | {"minimum": 171_197}}, "at most 171196 reports"),
-        ({**wide, "crowd": CROWD}, "at most 6462 reports, which are 1298 bytes each"),
+        ({**wide, "crowd": CROWD}, "at most 6462 reports, 1298 bytes each"),
         ({"crowd": CROWD | {"wait": "0h"}}, "wait: a duration above zero"),
         ({"crowd": CROWD | {"delta": 0}}, "delta: above 0"),
         ({"crowd": CROWD | {"delta": 0.02}}, "at most 0.01"),
