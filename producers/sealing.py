@@ -28,7 +28,7 @@ POST_MULTIPLE = 128
 """The length of a post is a multiple of this."""
 LABEL_VERSION = 1
 _LABEL_HEAD = struct.Struct(">B32s32sqH")
-_INFO_PREFIX = b"dither sealed report 1\0"
+_PURPOSE = b"dither sealed report 1\0"
 
 
 @dataclasses.dataclass(frozen=True)

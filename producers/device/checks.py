@@ -43,7 +43,7 @@ def check_relay(metric: Metric, *, has_relay: bool) -> None:
     """Raise ValueError for a metric whose reports need a relay, if there is none."""
     if metric.crowd is not None and not has_relay:
         raise ValueError(
-            f"metric {metric.name!r} has a crowd, so its reports are sealed and go to a relay: "
+            f"not_sealed: metric {metric.name!r} has a crowd, so its reports go to a relay: "
             "expected HttpReporter(..., relay=URL, key=DIGITS), with the public key's digits"
         )
 
