@@ -221,7 +221,7 @@ def test_a_roll_up_waits_for_half_of_the_crowds_time_and_is_missed_after_it(
             reports.append(call(page, "seen.reportEnded()"))
         assert sum(reports) == 1
         delays.append(reports.index(1))
-    assert len(set(delays)) > 1  # false alarm: 6^-14
+    assert max(delays) > 1  # hours; an ordinary one waits for one at most. False alarm: 6^-15
     page.evaluate(f"() => {{ now = {START + 17 * DAY + DAY // 2}; }}")
     assert call(page, "seen.reportEnded()") == 0
     assert call(page, "device.flush()") is None
