@@ -304,9 +304,7 @@ class BaseReporter(Closing):
         if metric.crowd is None:
             ledger.spend(metric.name, Fraction(cost), len(values), fingerprint=metric.fingerprint)
         else:
-            from producers.ledger.pane_participation import spend_once
-
-            spend_once(ledger, metric, Fraction(cost), times.tolist())
+            ledger.spend_once(metric, Fraction(cost), times.tolist())
         return metric.randomize(values, level, self.bits)
 
     def permitted(self, values: NDArray[Any]) -> tuple[NDArray[Any], int]:

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from estimators.metrics.metric import Metric
-from producers.ledger.accounts import parts_of, utc_time
-from producers.ledger.pinned_definitions import pin
-
-if TYPE_CHECKING:
-    from producers.ledger.ledger import Ledger
+from producers.ledger.accounts import utc_time
 
 NEVER_ANSWERED = -1
 NO_THRESHOLD = b""
@@ -70,30 +64,3 @@ def answer_once(database: sqlite3.Connection, metric: Metric, times: Sequence[in
         "DO UPDATE SET answered_ms = excluded.answered_ms",
         (*key, NO_THRESHOLD, answered),
     )
-
-
-def spend_once(ledger: Ledger, metric: Metric, epsilon: Fraction, times: Sequence[int]) -> None:
-    """Charge reports, and record their panes as answered; it is on disk when this returns.
-
-    The ledger accepts no other definition of this name from then on: by another one a device could
-    answer twice.
-
-    Parameters
-    ----------
-    ledger, metric
-    epsilon : Fraction
-        The cost of all these reports together.
-    times : sequence of int
-        Event times in ms since the epoch, one report each.
-
-    Raises
-    ------
-    AlreadyAnswered
-        Unless each is in a later pane than all reports before.
-    DefinitionChanged, BudgetSpent, LedgerError
-        As for :meth:`Ledger.spend`.
-    """
-    with ledger.transaction() as database:
-        pin(database, metric)
-        answer_once(database, metric, times)
-        ledger.pay(database, metric.name, parts_of(epsilon, "epsilon"), len(times))
