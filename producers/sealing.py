@@ -28,7 +28,7 @@ POST_MULTIPLE = 128
 """The length of a post is a multiple of this."""
 LABEL_VERSION = 1
 _LABEL_HEAD = struct.Struct(">B32s32sqH")
-_PURPOSE = b"dither sealed report 1\0"
+_INFO_PREFIX = b"dither sealed report 1\0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +112,7 @@ def sealed_size(width: int) -> int:
 
 def label_info(label: CrowdLabel) -> bytes:
     """Return HPKE's `info`, by which a label is bound to a sealed report."""
-    return _PURPOSE + label.encode()
+    return _INFO_PREFIX + label.encode()
 
 
 def seal(report: bytes, label: CrowdLabel, public_key: bytes) -> bytes:

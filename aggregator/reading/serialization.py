@@ -201,7 +201,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     `/v1/metrics/NAME/round`.
     `categories` belongs to frequencies, with `watch` where they are "open", and `deny`, a rule for
     strings in whose place devices report "other", and `code`, how strings become bits where they
-    are discovered; `coordinates` and
+    are discovered, and `axes`, whose product they are; `coordinates` and
     `radius` to vector means. `bins`, `scale` and `edges` say what the bins of a distribution are,
     and `constants` how its reports are drawn. `domain` has the keys of a kind that another
     distribution brought.
@@ -239,6 +239,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     critical: str | UnsetType = UNSET
     categories: list[str] | Literal["open"] | UnsetType = UNSET
     shares: list[str] | UnsetType = UNSET
+    axes: dict[str, list[str]] | UnsetType = UNSET
     watch: list[str] | UnsetType = UNSET
     deny: dict[str, Any] | UnsetType = UNSET
     code: dict[str, Any] | UnsetType = UNSET
@@ -470,6 +471,7 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
         policies=list(metric.policies),
         max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,
         shares=list(metric.share_names) or UNSET,
+        axes=UNSET if metric.axes is None else {k: [*v] for k, v in metric.axes.values.items()},
         watch=list(metric.labels) if metric.categories == OPEN_VOCABULARY else UNSET,
         quantiles=[*map(float, metric.labels)] if metric.domain.names == "quantiles" else UNSET,
         constants=metric.randomizer.public_constants or UNSET,

@@ -14,6 +14,7 @@ from aggregator.reading import coverage
 from aggregator.reading.search_progress import search_lines, search_progress, threshold_text
 from aggregator.reading.serialization import manipulation_bound, privacy_of
 from aggregator.reading.window import Release, Window
+from aggregator.terminal.two_way import two_way_rows
 from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric, SearchMetric, rounding
 from estimators.distribution import number_text
@@ -47,6 +48,8 @@ class Shown:
         The nearest distribution, shown beside the estimate.
     below : tuple of float
         Also show a distribution's shares below these values.
+    margins : Estimate or str, optional
+        Of a two-way table; or why it has none.
     """
 
     window: Window
@@ -54,6 +57,7 @@ class Shown:
     top: int
     nearest: Floats | None = None
     below: tuple[float, ...] = ()
+    margins: Estimate | str | None = None
 
     @property
     def metric(self) -> Metric:
@@ -121,6 +125,8 @@ def _number(shown: Shown) -> list[str]:
 def _named_numbers(shown: Shown) -> list[str]:
     """Return the largest numbers as a table."""
     estimate, names = shown.estimate, shown.metric.domain.names
+    if lines := _two_way(shown):
+        return lines
     top_estimate = estimate.top(shown.top)
     unit = f" ({shown.metric.unit})" if shown.metric.unit else ""
     head, numbered = [SINGULAR_NAMES[names], f"value{unit}"], columns(top_estimate)
@@ -159,6 +165,28 @@ def _shares(shown: Shown) -> list[str]:
         for label, *numbers in zip(estimate.labels, *numbered, strict=True)
     ]
     return ["", table(("share among", "value", "lower", "upper"), rows)]
+
+
+def _two_way(shown: Shown) -> list[str]:
+    """Return the numbers of two axes as a two-way table; nothing if they are no such table."""
+    axes, margins = shown.metric.axes, shown.margins
+    is_cut = shown.top < min(MAX_SHOWN_CATEGORIES, len(shown.estimate.labels))
+    if axes is None or shown.nearest is not None or is_cut:
+        return []
+    shares = margins if isinstance(margins, Estimate) else None
+    if (two_way := two_way_rows(axes, shown.estimate, shares)) is None:
+        return []
+    head, *rows = (tuple(map(printable, row)) for row in (two_way[0], *two_way[1]))
+    lines = [table(head, rows)]
+    if shares is not None:
+        certain = certainty(shares.beta)
+        lines.append(f"{certain} for all cells together, and {certain} for all margins together")
+    elif margins is not None:
+        lines.append(f"no margins: {margins}")
+    if margins is not None:
+        first, second = axes.values
+        lines.append(f"shares of rows: --category '{second} / {first}'")
+    return lines
 
 
 def _distribution(shown: Shown) -> list[str]:

@@ -28,6 +28,7 @@ PAGE_FILES = {"/": "index.html", "/try": "try.html"}
 RANDOMIZER_FILES = (
     "dither.js",
     "auto.js",
+    "axes.js",
     "categories.js",
     "checks.js",
     "count_sketch.js",

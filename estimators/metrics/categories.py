@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from estimators.discovery.learning import learn_code
 from estimators.discovery.presets import preset
@@ -19,8 +20,9 @@ from estimators.errors import meant, shortened
 from estimators.estimate import Estimate
 from estimators.exact.randomness import Words
 from estimators.limits import MOST_CATEGORIES
+from estimators.metrics.axes import Axes
 from estimators.metrics.denial import DenyRule, without_denied
-from estimators.metrics.domains import Domain, Keys, numbered
+from estimators.metrics.domains import Domain, Keys, Values, numbered
 from estimators.metrics.shares import MAX_SHARES, ShareAmong, parse_share
 
 CODE_KEYS = ("preset", "examples", "code")
@@ -36,7 +38,8 @@ WORK_PER_SHARE = 500
 OPEN_VOCABULARY = "open"
 """In place of categories: any string may be reported, and asked for."""
 EXPECTED_CATEGORIES = (
-    f"the names of 2 to {MOST_CATEGORIES} categories, their number, or {OPEN_VOCABULARY!r}"
+    f"the names of 2 to {MOST_CATEGORIES} categories, their number, axes with their values, or "
+    f"{OPEN_VOCABULARY!r}"
 )
 
 
@@ -44,14 +47,15 @@ EXPECTED_CATEGORIES = (
 class Categories(Domain):
     """One of k categories, by name or by index.
 
-    `categories` are their names, or k for "0" to "k - 1". ``"open"`` gives a :class:`Vocabulary`,
-    with `discover` a :class:`CodedVocabulary`, which `preset`, `examples` and `code` are for. Of
-    these two, `deny` says what devices do not report: :class:`estimators.metrics.denial.DenyRule`.
+    `categories` are their names, or k for "0" to "k - 1", or the values of each axis, whose product
+    they are. ``"open"`` gives a :class:`Vocabulary`, with `discover` a :class:`CodedVocabulary`,
+    which `preset`, `examples` and `code` are for. Of these two, `deny` says what devices do not
+    report: :class:`estimators.metrics.denial.DenyRule`.
     """
 
     names: ClassVar[str] = "categories"
 
-    categories: int | str | Sequence[str] = dataclasses.field(
+    categories: int | str | Sequence[str] | Mapping[str, Sequence[str]] = dataclasses.field(
         metadata={"expected": EXPECTED_CATEGORIES}
     )
     watch: Sequence[str] | None = None
@@ -93,6 +97,11 @@ class Categories(Domain):
         self._need_no_code()
         if isinstance(categories, str):
             self.refuse("categories", EXPECTED_CATEGORIES)
+        if isinstance(categories, Mapping):
+            try:
+                categories = Axes(categories).labels
+            except ValueError as error:
+                self.refuse("categories", str(error))
         count = categories if isinstance(categories, int) else len(categories)
         if not 2 <= count <= MOST_CATEGORIES:
             self.refuse("categories", EXPECTED_CATEGORIES)
@@ -100,6 +109,11 @@ class Categories(Domain):
         if len(set(names)) != len(names):
             self.refuse("categories", "each category once")
         self.set_labels(names)
+
+    @functools.cached_property
+    def axes(self) -> Axes | None:
+        """The axes whose product the categories are; None if they are a list."""
+        return Axes(self.categories) if isinstance(self.categories, Mapping) else None
 
     def _need_no_code(self) -> None:
         for key in CODE_KEYS:
@@ -121,8 +135,13 @@ class Categories(Domain):
         """The number of categories."""
         return {"categories": len(self.labels)}
 
-    def as_array(self, values: ArrayLike) -> NDArray[Any]:
-        """Return names as objects: numpy's own strings lose NULs at their end."""
+    def as_array(self, values: Values) -> NDArray[Any]:
+        """Return names as objects: numpy's own strings lose NULs at their end.
+
+        With axes, a mapping of each to its value is a name, too.
+        """
+        if self.axes is not None:
+            values = self.axes.labelled(values, self.metric)
         held = super().as_array(values)
         is_new = held.dtype.kind == "U" and not isinstance(values, np.ndarray)
         return np.asarray(values, dtype=object) if is_new else held
@@ -151,14 +170,19 @@ class Categories(Domain):
 
         With shares among some, the indices are objects: integers, and :class:`ShareAmong`.
         """
+        if self.axes is not None:
+            max_labels = len(self.labels) + MAX_SHARES + 1  # so many have too many shares among
+            labels = [*itertools.islice(self.axes.spread(labels), max_labels)]
         texts = [label for label in labels if isinstance(label, str) and label not in self._indices]
-        if any(character in text for text in texts for character in SHARE_CHARACTERS):
+        marks = ("",) if self.axes is not None else SHARE_CHARACTERS
+        if any(mark in text for text in texts for mark in marks):
             if len(texts) > MAX_SHARES:
                 raise ValueError(
                     f"{len(texts)} shares among of {self.metric!r}: expected at most {MAX_SHARES} "
                     "in a question"
                 )
-            shares = {text: parse_share(text, self.metric, self._indices) for text in texts}
+            parse = functools.partial(parse_share, indices=self._indices, axes=self.axes)
+            shares = {text: parse(text, self.metric) for text in texts}
             return self._with_shares([shares.get(str(label), label) for label in labels])
         indices = self.to_unit(self.as_array(labels))
         return tuple(self.labels[index] for index in indices.tolist()), indices

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from mmap import mmap
 from numbers import Real
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 from estimators.errors import DefinitionError, meant, shortened
 from estimators.estimate import Estimate
 from estimators.limits import MOST_COORDINATES
+
+Values: TypeAlias = ArrayLike | Mapping[str, str] | Sequence[str | Mapping[str, str]]
+"""Values of an application: numbers, categories, vectors; or the values of axes by their names."""
 
 Keys = NDArray[Any]
 MOST_DIMENSIONS = 64
@@ -151,7 +154,7 @@ class Domain(ABC):
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return values in the mechanism's units; raise ValueError for an invalid one."""
 
-    def as_array(self, values: ArrayLike) -> NDArray[Any]:
+    def as_array(self, values: Values) -> NDArray[Any]:
         """Return an application's values as an array, whole.
 
         Raises
@@ -172,7 +175,7 @@ class Domain(ABC):
             expected = f"one vector of {dimension} numbers or rows of them"
         raise ValueError(f"{values} {self.metric!r}: expected {expected}") from None
 
-    def rows(self, value: ArrayLike) -> NDArray[Any]:
+    def rows(self, value: Values) -> NDArray[Any]:
         """Return an application's value, or values, as an array of values, or of vectors.
 
         Raises

@@ -25,7 +25,7 @@ from estimators.metrics.metric import ReportedMetric
 from estimators.metrics.shares import (
     MAX_SHARES,
     ShareAmong,
-    defined_share,
+    defined_shares,
     estimate_shares,
     joined,
     share_shifts,
@@ -228,13 +228,15 @@ class LocalMetric(ReportedMetric):
         names: list[str] = []
         for text in self.shares:
             try:
-                names.append(defined_share(text, self.domain, self.randomizer))
+                names += defined_shares(text, self.domain, self.randomizer)
             except ValueError as error:
                 reason = str(error).removeprefix(f"category {text!r} of {self.name!r}: ")
                 expected = f"a share among categories: {reason.removeprefix('expected ')}"
                 raise DefinitionError(f"{self.name}.shares", text, expected) from None
-            if names[-1] in names[:-1]:
+            if len({*names}) < len(names):
                 raise DefinitionError(f"{self.name}.shares", text, "each share once")
+            if len(names) > MAX_SHARES:
+                raise DefinitionError(f"{self.name}.shares", text, f"at most {MAX_SHARES}")
         return tuple(names)
 
     def _with(self, ability: str) -> str:

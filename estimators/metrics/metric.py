@@ -22,6 +22,7 @@ from estimators.limits import LARGEST_REPORT, LEVEL_DIGITS
 from estimators.mechanisms import Mechanism
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.metrics.attributes import Slicing
+from estimators.metrics.axes import Axes
 from estimators.metrics.crowd import Crowd
 from estimators.metrics.domains import Domain, refuse_misread
 from estimators.metrics.kinds import Way, kind_named
@@ -230,9 +231,14 @@ class Metric(ABC):
         return getattr(self.domain, "range", None)
 
     @property
-    def categories(self) -> int | str | Sequence[str] | None:
-        """The categories' names, or their number, or "open"."""
+    def categories(self) -> int | str | Sequence[str] | Mapping[str, Sequence[str]] | None:
+        """The categories' names, their number, their axes, or "open"."""
         return getattr(self.domain, "categories", None)
+
+    @property
+    def axes(self) -> Axes | None:
+        """The axes whose product the categories are."""
+        return getattr(self.domain, "axes", None)
 
     @property
     def watch(self) -> Sequence[str] | None:

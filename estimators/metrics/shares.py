@@ -17,11 +17,10 @@ from estimators.errors import meant, shortened
 from estimators.estimate import Counts, Estimate
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.shared.frequencies import SupportCounts, refusal_of
+from estimators.metrics.axes import AND_LATER, Axes
 from estimators.metrics.domains import Domain
 from estimators.question import Question
 
-AND_LATER = ".."
-"""After a category's name: it and those after it in the list."""
 MAX_SHARES, MAX_PARTS = 32, 32
 """Shares of a question, and signs in one of them: each is a search, and has many readings."""
 MAX_READINGS = 2
@@ -57,7 +56,9 @@ class _Set(NamedTuple):
     members: int
 
 
-def parse_share(text: str, metric: str, indices: dict[str, int]) -> ShareAmong:
+def parse_share(
+    text: str, metric: str, indices: dict[str, int], axes: Axes | None = None
+) -> ShareAmong:
     """Return the share that a text names.
 
     Parameters
@@ -69,6 +70,8 @@ def parse_share(text: str, metric: str, indices: dict[str, int]) -> ShareAmong:
         Its name, for messages.
     indices : dict of str to int
         The categories.
+    axes : Axes, optional
+        Of the categories: a set is then written as in ``"AXIS=VALUE, AXIS=VALUE.."``.
 
     Raises
     ------
@@ -84,17 +87,17 @@ def parse_share(text: str, metric: str, indices: dict[str, int]) -> ShareAmong:
     if text.count("/") + text.count("+") > MAX_PARTS:
         raise ValueError(f"category {shortened(text)} of {metric!r}: expected fewer parts")
     everybody = _Set("", "", (1 << len(indices)) - 1)
-    readings = {(a.members, everybody.members): a for a in _sets(text, indices)}
+    readings = {(a.members, everybody.members): a for a in _sets(text, indices, axes)}
     for cut in re.finditer("/", text):
-        of_a = _sets(text[: cut.start()], indices)
-        for b in _sets(text[cut.end() :], indices) if of_a else ():
+        of_a = _sets(text[: cut.start()], indices, axes)
+        for b in _sets(text[cut.end() :], indices, axes) if of_a else ():
             for a in of_a:
                 first, base = a.members & b.members, b.members
                 texts = f"{a.text} / {b.text}", f"{a.quoted} / {b.quoted}"
                 readings[first, base] = _Set(*texts, first)
     problem = f"category {text!r} of {metric!r}"
     if not readings:
-        raise ValueError(f"{problem}: {_expected(text, indices)}")
+        raise ValueError(f"{problem}: {_expected(text, metric, indices, axes)}")
     if len(readings) > 1:
         several = " or ".join(x.quoted for x in [*readings.values()][:MAX_READINGS])
         raise ValueError(f"{problem} has two readings, {several}: expected names that differ")
@@ -107,8 +110,8 @@ def parse_share(text: str, metric: str, indices: dict[str, int]) -> ShareAmong:
     return ShareAmong(reading.text, sets)
 
 
-def defined_share(text: str, domain: Domain, mechanism: Mechanism) -> str:
-    """Return the canonical name of a share among of a definition.
+def defined_shares(text: str, domain: Domain, mechanism: Mechanism) -> tuple[str, ...]:
+    """Return the canonical names of the shares among of a text in a definition: with axes, several.
 
     Parameters
     ----------
@@ -124,15 +127,15 @@ def defined_share(text: str, domain: Domain, mechanism: Mechanism) -> str:
     """
     if not isinstance(mechanism, SupportCounts):
         raise ValueError(refusal_of(mechanism.name))
-    (name, *_), keys = domain.select([text])
-    share = None if keys is None else keys[0]
-    if not isinstance(share, ShareAmong):
-        raise ValueError("it is a category, which answers have without it")
-    for level in range(len(mechanism.epsilons)):
-        kinds = mechanism.report_kinds(level, share.sets)
-        if isinstance(kinds, SubsetKinds):
-            kinds.shape  # noqa: B018
-    return name
+    names, keys = domain.select([text])
+    for share in [None] if keys is None else keys:
+        if not isinstance(share, ShareAmong):
+            raise ValueError("it is a category, which answers have without it")
+        for level in range(len(mechanism.epsilons)):
+            kinds = mechanism.report_kinds(level, share.sets)
+            if isinstance(kinds, SubsetKinds):
+                kinds.shape  # noqa: B018
+    return names
 
 
 def _listed(members: int) -> tuple[int, ...]:
@@ -142,14 +145,14 @@ def _listed(members: int) -> tuple[int, ...]:
     return tuple(np.flatnonzero(bits).tolist())
 
 
-def _sets(text: str, indices: dict[str, int]) -> list[_Set]:
+def _sets(text: str, indices: dict[str, int], axes: Axes | None) -> list[_Set]:
     """Return readings of a sum of categories, at most MAX_READINGS that differ."""
     pieces = text.split("+")
     readings: list[dict[int, _Set]] = [{0: _Set("", "", 0)}]
     for end in range(1, len(pieces) + 1):
         extended: dict[int, _Set] = {}
         for begin in range(end):
-            item = [*_item("+".join(pieces[begin:end]).strip(), indices)]
+            item = [*_item("+".join(pieces[begin:end]).strip(), indices, axes)]
             for before in readings[begin].values():
                 for addition in item if len(extended) < MAX_READINGS else ():
                     joined = addition
@@ -164,8 +167,12 @@ def _sets(text: str, indices: dict[str, int]) -> list[_Set]:
     return [*readings[-1].values()]
 
 
-def _item(text: str, indices: dict[str, int]) -> Iterator[_Set]:
+def _item(text: str, indices: dict[str, int], axes: Axes | None) -> Iterator[_Set]:
     """Yield the readings of one name, with or without those after it."""
+    if axes is not None:
+        if condition := axes.condition(text):
+            yield _Set(condition.text, repr(condition.text), condition.members)
+        return
     if text in indices:
         yield _Set(text, repr(text), 1 << indices[text])
     name = text.removesuffix(AND_LATER).rstrip()
@@ -174,11 +181,13 @@ def _item(text: str, indices: dict[str, int]) -> Iterator[_Set]:
         yield _Set(name + AND_LATER, repr(name) + AND_LATER, members)
 
 
-def _expected(text: str, indices: dict[str, int]) -> str:
+def _expected(text: str, metric: str, indices: dict[str, int], axes: Axes | None) -> str:
     if ">" in text:
         return "expected NAME.. for a category and those after it, as in 'paid / visit..'"
     items = [item.strip() for item in re.split("[/+]", text)]
-    unknown = next((item for item in items if not [*_item(item, indices)]), text)
+    unknown = next((item for item in items if not [*_item(item, indices, axes)]), text)
+    if axes is not None:
+        return axes.explain(unknown, metric)
     return meant(unknown.removesuffix(AND_LATER), indices)
 
 

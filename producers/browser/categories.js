@@ -4,6 +4,7 @@
  * @module categories
  */
 
+import { labelled } from "./axes.js";
 import { LARGEST_TABLE, outside, wholeOptions, wrong, wrongOptions } from "./checks.js";
 import { categoryGeometry, respond } from "./geometry.js";
 import {
@@ -23,8 +24,14 @@ export function categoryCount({ name, categories }) {
   return count;
 }
 
-/** A category by its name or its index. @param {Definition} definition @param {unknown} value */
-export function categoryIndex(definition, value) {
+/**
+ * A category by its name, its index, or the value of each axis.
+ *
+ * @param {Definition} definition
+ * @param {unknown} given
+ */
+export function categoryIndex(definition, given) {
+  const value = labelled(definition, given);
   const count = categoryCount(definition);
   const names = /** @type {string[]} */ (definition.categories);
   const index = typeof value === "string" ? names.indexOf(value) : /** @type {number} */ (value);

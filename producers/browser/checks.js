@@ -25,9 +25,10 @@ export const LARGEST_DEFINITION = 2 ** 22;
 /** Bytes of what it answers besides: to a batch, or about a round. @internal */
 export const LARGEST_ANSWER = 2 ** 20;
 
-/** Lists as they are now. @param {any} value @returns {any} @internal */
+/** Lists and plain objects as they are now. @param {any} value @returns {any} @internal */
 export function copied(value) {
-  return Array.isArray(value) ? value.map(copied) : value;
+  if (Array.isArray(value)) return value.map(copied);
+  return value?.constructor === Object ? { ...value } : value;
 }
 
 /**

@@ -54,6 +54,7 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * @property {number} [beta]
  * @property {string} [critical]
  * @property {string[] | string} [categories] Of a frequency: their names; or "open".
+ * @property {Record<string, string[]>} [axes] Whose product the categories are.
  * @property {import("./string_code.js").Code} [code] Of `prefix_tree`: how strings become bits.
  * @property {import("./deny.js").Rule} [deny] Of open categories: in place of which strings "other"
  *   is reported.
@@ -106,8 +107,8 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
 /** @typedef {import("./posting.js").PostOptions} PostOptions */
 /** @typedef {import("./sampling.js").Bits} Bits */
 /**
- * @typedef {number | string | number[]} Value A number; a category's name or index; a string; or a
- *   vector, as a list.
+ * @typedef {number | string | number[] | Record<string, string>} Value A number; a category's name
+ *   or index, or the value of each of its axes; a string; or a vector, as a list.
  */
 
 /**

@@ -5,6 +5,7 @@
  */
 
 import { chosenFor } from "./auto.js";
+import { checkAxes } from "./axes.js";
 import {
   grr, hadamardResponse, oue, projection, projectiveGeometryResponse, rappor, recursiveHadamard,
   subsetSelection,
@@ -91,6 +92,7 @@ export function mechanismOf(definition) {
     }
     checkLimits(definition);
     checkLevels(definition);
+    checkAxes(definition);
     if (!Object.hasOwn(MECHANISMS, definition.mechanism)) {
       throw new TypeError(
         `mechanism ${definition.mechanism} of ${definition.name}: this module has ` +

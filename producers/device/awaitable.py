@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from numpy.typing import ArrayLike
 
+from estimators.metrics.domains import Values
 from estimators.metrics.metric import Metric
 from producers.delivery.batches import Delivered
 from producers.delivery.delivery_errors import DeliveryError
@@ -76,7 +77,7 @@ class AwaitableReporter(Generic[R]):
 
     async def report(
         self,
-        value: ArrayLike,
+        value: Values,
         epsilon: ArrayLike,
         time: Times = None,
         *,

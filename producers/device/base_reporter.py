@@ -19,6 +19,7 @@ from estimators.exact.randomness import Bits
 from estimators.mechanisms.mechanism import Reports
 from estimators.metrics.attributes import MOST_BYTES, Attributes, sent_attributes
 from estimators.metrics.denial import Deny, without_denied
+from estimators.metrics.domains import Values
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric, ReportedMetric
 from producers.delivery.batches import Columns, Delivered, PendingBatch
@@ -141,7 +142,7 @@ class BaseReporter(Closing):
 
     def report(
         self,
-        value: ArrayLike,
+        value: Values,
         epsilon: ArrayLike,
         time: Times = None,
         *,
@@ -155,7 +156,8 @@ class BaseReporter(Closing):
         Parameters
         ----------
         value : scalar or array_like, shape (n,); for a vector mean (d,) or (n, d)
-            Numbers for a mean; category names or indices for a frequency; vectors.
+            Numbers for a mean; category names or indices for a frequency, or a mapping of each axis
+            to its value; vectors.
         epsilon : float or array_like of float, shape (n,)
             The largest epsilon each owner allows; rounded down to one of the metric's levels.
         time : None, float, datetime, datetime64, or n of these
@@ -231,7 +233,7 @@ class BaseReporter(Closing):
 
     def _report(
         self,
-        value: ArrayLike,
+        value: Values,
         epsilon: ArrayLike,
         time: Times,
         parts: Iterable[tuple[NDArray[np.intp] | None, Attributes]],

@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("producers")
 
-How: TypeAlias = Literal["count", "sum", "last", "largest", "active", "furthest"]
-WAYS_TO_GATHER = ("count", "sum", "last", "largest", "active", "furthest")
-OF_NOTHING = ("count", "sum", "active", "furthest")
+How: TypeAlias = Literal["count", "sum", "last", "largest", "active", "furthest", "flags"]
+WAYS_TO_GATHER = ("count", "sum", "last", "largest", "active", "furthest", "flags")
+OF_CATEGORIES = ("furthest", "flags")
+OF_NOTHING = ("count", "sum", "active", *OF_CATEGORIES)
 """A window without values has a result, too: zero, or the first category."""
 LONGEST_DELAY_MS = 3_600_000
 """Devices report at random within this time after a window, so that they do not come together."""
@@ -88,10 +89,10 @@ class RollUp:
     Parameters
     ----------
     reporter : Reporter or HttpReporter
-    how : {"count", "sum", "last", "largest", "active", "furthest"}
+    how : {"count", "sum", "last", "largest", "active", "furthest", "flags"}
         What is reported: how often `add` was called, the sum of the values, the last or largest of
-        them, whether `add` was called (1, or else 0), or the category that comes last in the
-        metric's list.
+        them, whether `add` was called (1, or else 0), the category that comes last in the metric's
+        list, or the category that says of each axis whether it was added.
     window : str
         Such as ``"1h"``, ``"1d"``, ``"7d"`` or ``"28d"``: a multiple of the metric's pane.
     epsilon : float
@@ -99,7 +100,8 @@ class RollUp:
     ledger : Ledger, optional
         The owner's account. Each report is charged once.
     nothing : str, optional
-        For "furthest": the metric's first category, which is reported of a window without values.
+        For "furthest" and "flags": the metric's first category, which is reported of a window
+        without values.
     attributes, permanent, changes
         As for :meth:`producers.Reporter.report`.
     clock : callable
@@ -151,7 +153,7 @@ class RollUp:
             raise ValueError(f"metric {metric.name!r} is asked in rounds: expected one that is not")
         if how in ("count", "sum", "largest") and not metric.domain.of_numbers:
             raise ValueError(f"how = {how!r} for {metric.name!r}: expected a metric of numbers")
-        first_category = _first_category(metric) if how == "furthest" else None
+        first_category = _first_category(metric, how) if how in OF_CATEGORIES else None
         if nothing != first_category:
             raise ValueError(
                 f"nothing = {nothing!r} for how = {how!r}: expected {first_category!r}: what is "
@@ -219,8 +221,8 @@ class RollUp:
         Parameters
         ----------
         value : optional
-            A value of the metric for "sum", "last", "largest" and "furthest"; nothing for "count"
-            and "active".
+            A value of the metric for "sum", "last", "largest" and "furthest"; an axis for "flags";
+            nothing for "count" and "active".
 
         Raises
         ------
@@ -229,6 +231,8 @@ class RollUp:
         QueueError, LedgerError
             If the file cannot be used. Nothing is added then.
         """
+        if self.how == "flags" and (axes := self._metric.axes) is not None:
+            value = axes.flag(value, self._metric.name)
         gathered, now = self._checked(value), self._now()
         if not self._is_drawn(now):
             return
@@ -353,7 +357,7 @@ class RollUp:
 
     def _is_reportable(self, value: Any) -> bool:
         """Return whether the metric still has a value that was gathered; log that it has not."""
-        if self.how in ("last", "furthest"):
+        if self.how in ("last", *OF_CATEGORIES):
             try:
                 self._checked(value)
             except Exception as error:  # an application's own rule may raise anything
@@ -508,7 +512,7 @@ class RollUp:
             raise ValueError(f"value {value!r}: expected one value")
         permitted, _ = self.reporter.permitted(values)
         unit = self._metric.domain.to_unit(permitted)  # what cannot be reported is an error now
-        if self.how == "furthest":
+        if self.how in OF_CATEGORIES:
             return self._metric.labels[int(unit[0])]
         (held,) = values.tolist()
         if self.how == "last":
@@ -522,16 +526,22 @@ class RollUp:
             return max(-sys.float_info.max, min(sys.float_info.max, held + added))
         if self.how == "count":
             return held + added
-        if self.how == "furthest":
+        if self.how in OF_CATEGORIES:
             order = self._metric.labels
-            return max(held, added, key=lambda x: order.index(x) if x in order else -1)
+            if held not in order or added not in order:
+                return added if added in order else held
+            first, second = order.index(held), order.index(added)
+            # of axes with two values each, an index has a bit for each
+            return order[max(first, second) if self.how == "furthest" else first | second]
         return max(held, added) if self.how in ("largest", "active") else added
 
 
-def _first_category(metric: ReportedMetric) -> str:
+def _first_category(metric: ReportedMetric, how: How) -> str:
     """Return the first of a metric's listed categories; raise ValueError if it has none."""
+    if how == "flags" and (metric.axes is None or {*metric.axes.shape} != {2}):
+        raise ValueError(f"how = 'flags' for {metric.name!r}: expected axes with two values each")
     if metric.domain.names != "categories" or not metric.domain.parameters["categories"]:
         raise ValueError(
-            f"how = 'furthest' for {metric.name!r}: expected a frequency of listed categories"
+            f"how = {how!r} for {metric.name!r}: expected a frequency of listed categories"
         )
     return metric.labels[0]

@@ -8,11 +8,14 @@ one of a name in the queue's file, and refuses any other, as
 from __future__ import annotations
 
 import http.client
-from typing import Any
+from typing import Any, TypeAlias
+
+from msgspec import convert
 
 from estimators.discovery.string_code import StringCode
 from estimators.durations import UNITS_MS
 from estimators.limits import MOST_SLICES
+from estimators.metrics.axes import Axes
 from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.loading import read_definition
 from estimators.metrics.metric import Metric
@@ -52,6 +55,8 @@ SAME_KEYS = (
     "attributes",
 )
 """Keys that a definition has over HTTP as in ``metrics.toml``."""
+ServedAxes: TypeAlias = dict[str, list[str]]
+"""Axes over HTTP."""
 
 
 def read_served(body: bytes, name: str) -> Metric:
@@ -77,6 +82,7 @@ def read_served(body: bytes, name: str) -> Metric:
             keys |= {"by_pane": pane, "max_slices": MOST_SLICES}
         if (code := document.get("code")) is not None:
             keys |= {"categories": OPEN_VOCABULARY, "discover": True, "code": _code(code)}
+        axes = Axes(convert(document["axes"], ServedAxes)) if "axes" in document else None
         revision = document["revision"]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(
@@ -87,6 +93,10 @@ def read_served(body: bytes, name: str) -> Metric:
         raise ValueError(f"metric {name!r}: the gateway described {document.get('name')!r:.100}")
     if isinstance(keys.get("categories"), int):  # a few digits would fill the memory
         raise ValueError(f"metric {name!r}: a number of categories: expected their names")
+    if axes is not None:
+        if not axes.give(keys.get("categories")):
+            raise ValueError(f"axes of {name}: expected those whose product is its categories")
+        keys["categories"] = axes.values
     metric = read_definition(name, keys)
     if metric.revision != revision:
         raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -11,6 +12,7 @@ from aggregator.cli.slice_tables import scope_lines, slices_as_text, window_line
 from aggregator.config.settings import Settings
 from aggregator.reading.backlog import read_backlog
 from aggregator.reading.frames.estimates import estimate_frame
+from aggregator.reading.plans.window_reader import WindowReader
 from aggregator.reading.query import MAX_WINDOWS, Query, conditions
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.slices.slice_answers import as_dict as as_rows
@@ -19,6 +21,7 @@ from aggregator.reading.uncounted_reports import (
     find_uncounted_reports,
     refused_reports,
 )
+from aggregator.reading.window import Window
 from aggregator.terminal.format import MAX_SHOWN_CATEGORIES, Shown, as_text
 from aggregator.terminal.options import (
     Moment,
@@ -29,6 +32,8 @@ from aggregator.terminal.options import (
     slice_options,
 )
 from aggregator.terminal.output import Output, output_options
+from aggregator.terminal.two_way import is_two_way
+from estimators import Estimate
 from estimators.distribution import DistributionEstimate
 from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.question import BOUND_NAMES, TARGET_NAMES
@@ -210,10 +215,24 @@ def estimate(
             from aggregator.features.discovery.discover_command import discovery_lines
 
             notes += discovery_lines(definition, categories)
-        shown = Shown(
-            window, answer, query.top or MAX_SHOWN_CATEGORIES, nearest_distribution, below
-        )
+        top = query.top or MAX_SHOWN_CATEGORIES
+        margins = None if categories or query.top else _margins(reader, window, query)
+        shown = Shown(window, answer, top, nearest_distribution, below, margins)
         click.echo(as_text(shown, about + notes))
     if output.is_table or output.as_json:
         for line in notes:
             click.echo(line, err=True)
+
+
+def _margins(reader: WindowReader, window: Window, query: Query) -> Estimate | str | None:
+    """Return the margins of a two-way table, or why it has none; None if the metric has no table.
+
+    They are a question of their own, so that no cell gets wider.
+    """
+    axes = window.metric.axes
+    if not is_two_way(axes):
+        return None
+    try:
+        return reader.answer(window, dataclasses.replace(query, categories=(*axes.values,)))
+    except ValueError as error:
+        return str(error)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-ATTRIBUTE_PREFIX = "by_"
-"""Of the columns of devices' attributes, so that they collide with no other column."""
+ATTRIBUTE_PREFIX, AXIS_PREFIX = "by_", "axis_"
+"""Of the columns of devices' attributes and of axes, so that they collide with no other column."""
 
 
 class ColumnKind(enum.Enum):
@@ -128,4 +128,5 @@ def kind_of(name: str) -> ColumnKind:
     >>> kind_of("value"), kind_of("by_country")
     (<ColumnKind.FLOAT: 'float'>, <ColumnKind.TEXT: 'text'>)
     """
-    return ColumnKind.TEXT if name.startswith(ATTRIBUTE_PREFIX) else COLUMN_MEANINGS[name].kind
+    is_text = name.startswith((ATTRIBUTE_PREFIX, AXIS_PREFIX))
+    return ColumnKind.TEXT if is_text else COLUMN_MEANINGS[name].kind

@@ -10,6 +10,7 @@ import numpy as np
 
 from aggregator.reading.frames.columns import (
     ATTRIBUTE_PREFIX,
+    AXIS_PREFIX,
     ESTIMATE_COLUMNS,
     NUMBER_COLUMNS,
     STATEMENT_COLUMNS,
@@ -94,12 +95,16 @@ def estimate_frame(window: Window, estimate: Estimate, top: int | None = None) -
     top : int, optional
         Maximum number of categories or coordinates, the largest first; by default all.
     """
-    by, shown = conditions(window), estimate.numbers
+    by, shown, axes = conditions(window), estimate.numbers, window.metric.axes
     rows = (
-        (*window_values(window), *by.values(), *numbers, *statement_values(estimate))
+        (
+            *(*window_values(window), *by.values(), *numbers, *statement_values(estimate)),
+            *(() if axes is None else axes.values_in(numbers[0])),
+        )
         for numbers in number_rows(window, shown if top is None else shown.top(top))
     )
-    return Frame.of(with_conditions(ESTIMATE_COLUMNS, by), rows)
+    columns = (f"{AXIS_PREFIX}{axis}" for axis in (() if axes is None else axes.values))
+    return Frame.of((*with_conditions(ESTIMATE_COLUMNS, by), *columns), rows)
 
 
 def number_rows(window: Window, estimate: Estimate) -> Iterator[tuple[Any, ...]]:

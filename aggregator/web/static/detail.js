@@ -16,6 +16,7 @@ import {address, metricAddress} from "./place.js";
 import {barsOf, shapeOf} from "./shapes.js";
 import {Shares} from "./shares.js";
 import {Slices} from "./slices.js";
+import {cellsOf, TwoWay} from "./two_way.js";
 
 const TOP = 20;
 const ALL = 10_000; // the most that may be asked for
@@ -27,7 +28,7 @@ const QUANTILES = ["0.5", "0.75", "0.9", "0.95", "0.99"]; // that can be asked f
 export class Detail {
   constructor(definition, place) {
     const shape = shapeOf(definition);
-    this.metric = new Metric(definition, place, {top: TOP, steps: Math.min(120, Math.round(innerWidth / STEP_WIDTH)), bins: shape.hasShares ? ROWS : null, isDetailed: true, changed: () => this.show()});
+    this.metric = new Metric(definition, place, {top: Math.max(TOP, cellsOf(definition)), steps: Math.min(120, Math.round(innerWidth / STEP_WIDTH)), bins: shape.hasShares ? ROWS : null, isDetailed: true, changed: () => this.show()});
     const {scale, name, title} = this.metric;
     this.chip = new StatusChip(definition);
     this.headline = new Headline();
@@ -36,6 +37,7 @@ export class Detail {
     this.panel = shape.panel?.(definition);
     this.shares = definition.shares && new Shares(this.metric);
     this.slices = definition.by && new Slices(this.metric);
+    this.twoWay = cellsOf(definition) > 0 && new TwoWay(this.metric);
     this.discoveries = definition.domain?.discover && new Discoveries(this.metric, (label) => this.#follow(label));
     this.distribution = shape.hasShares && new Distribution(this.metric);
     this.heatMap = shape.hasShares && new HeatMap(this.metric);
@@ -71,7 +73,7 @@ export class Detail {
       this.notices.element, this.only,
       h("div", {class: "over"}, h("div", {class: "lede"}, this.headline.element, this.change.element), definition.quantiles && this.#quantiles()),
       this.empty.element, this.panel?.element, this.chart, this.readout,
-      this.discoveries?.element, this.shares?.element,
+      this.discoveries?.element, this.shares?.element, this.twoWay?.element,
       this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
       this.slices?.element, [...this.panels.values()].map(({element}) => element),
       this.distribution?.element, this.heatMap?.element,
@@ -88,6 +90,7 @@ export class Detail {
     this.metric.close();
     this.history.close();
     this.discoveries?.close();
+    this.twoWay?.close?.();
     this.slices?.close();
     this.heatMap?.close();
     for (const panel of this.panels.values()) panel.show([], {});
@@ -113,7 +116,7 @@ export class Detail {
     if (!this.element) return; // not built yet
     const {metric} = this;
     const {answer} = metric;
-    for (const part of [this.headline, this.change, this.empty, this.notices, this.policy, this.panel, this.shares, this.slices, this.distribution, this.heatMap, this.discoveries]) part?.show(metric);
+    for (const part of [this.headline, this.change, this.empty, this.notices, this.policy, this.panel, this.shares, this.slices, this.distribution, this.heatMap, this.discoveries, this.twoWay]) part?.show?.(metric);
     if (metric.isReady) this.empty.element.hidden = true; // what can be asked is below
     this.chip.show(answer?.status);
     const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for all readers at once; no report is read again.";
@@ -247,6 +250,7 @@ export class Detail {
       one.range && ["Range", `${one.range.map((x) => number(x, x % 1 ? 2 : 0)).join(" to ")}${one.unit ? ` ${one.unit}` : ""}`],
       one.radius && ["Radius", `${one.radius}${one.unit ? ` ${one.unit}` : ""}`],
       one.rounds && ["Rounds", `${one.rounds}, splitting the ${one.split}`],
+      one.axes && ["Axes", Object.keys(one.axes).join(", ")],
       one.categories && ["Categories", one.categories === "open" ? "any string" : whole(one.categories.length)],
       one.bins && ["Bins", `${whole(one.bins)}${one.scale ? `, ${one.scale} steps` : ""}`],
       one.edges && ["Bins", whole(one.edges.length - 1)],

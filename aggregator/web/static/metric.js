@@ -19,7 +19,7 @@ const AMPLE = 2; // times the least reports of a number that a step should have 
 const ENOUGH = 6; // points of a probe that say how long the whole is
 
 /** Runs a task when asked to, one at a time, not more often than it is cheap, and only while somebody can see it. */
-class Refresher {
+export class Refresher {
   constructor(least, isSeen, task) { Object.assign(this, {least, isSeen, task, running: false, wanted: false, urgent: false, next: 0, timer: 0}); }
   soon() {
     this.wanted = true;

@@ -311,11 +311,11 @@ export class Device {
    * page starts, whether there is something to add or not.
    *
    * @param {string | Definition} metric
-   * @param {"count" | "sum" | "last" | "largest" | "active" | "furthest"} how
+   * @param {import("./roll_up.js").How} how
    * @param {string} window Such as "1h", "1d", "7d" or "28d": a multiple of the metric's pane.
    * @param {number} epsilon
-   * @param {Omit<ReportOptions, "time"> & { nothing?: string }} [options] `nothing`: for "furthest",
-   *   the first category, which is reported of a window without values.
+   * @param {Omit<ReportOptions, "time"> & { nothing?: string }} [options] `nothing`: for "furthest"
+   *   and "flags", the first category, which is reported of a window without values.
    * @returns {Promise<RollUp>}
    * @throws {TypeError | RangeError} If a parameter cannot be used.
    */

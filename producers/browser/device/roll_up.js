@@ -7,6 +7,7 @@
  * @module roll_up
  */
 
+import { flagged, labelled } from "../axes.js";
 import { withoutDenied } from "../deny.js";
 import { categoryIndex } from "../categories.js";
 import { copied, outside, wrong } from "../checks.js";
@@ -19,6 +20,8 @@ import { KEPT_MS, millisecondsOf } from "./ledger.js";
 /** @import { Transaction } from "./database.js" */
 /** @import { Definition } from "../dither.js" */
 
+/** @typedef {"count" | "sum" | "last" | "largest" | "active" | "furthest" | "flags"} How */
+
 /**
  * @typedef {object} Ended A window that is over.
  * @property {number} start
@@ -27,9 +30,10 @@ import { KEPT_MS, millisecondsOf } from "./ledger.js";
  * @property {() => void | Promise<void>} [queued] What to call when it is claimed.
  */
 
-const HOW = ["count", "sum", "last", "largest", "active", "furthest"];
+const OF_CATEGORIES = ["furthest", "flags"];
+const HOW = ["count", "sum", "last", "largest", "active", ...OF_CATEGORIES];
 // a window without values has a result, too: zero, or the first category
-const OF_NOTHING = ["count", "sum", "active", "furthest"];
+const OF_NOTHING = ["count", "sum", "active", ...OF_CATEGORIES];
 const LONGEST_DELAY_MS = 3_600_000;
 const MOST_RUNS = 8;
 const MOST_DUE = 10_000;
@@ -51,7 +55,7 @@ export class RollUp {
   /**
    * @param {Inside} inside
    * @param {Definition} definition
-   * @param {"count" | "sum" | "last" | "largest" | "active" | "furthest"} how
+   * @param {How} how
    * @param {string} window
    * @param {number} epsilon
    * @param {Omit<ReportOptions, "time"> & { nothing?: string }} options
@@ -59,19 +63,24 @@ export class RollUp {
    * @internal
    */
   constructor(inside, definition, how, window, epsilon, options) {
-    const { name, rounds, range, edges, categories } = definition;
+    const { name, rounds, range, edges, categories, axes } = definition;
     const { nothing, ...others } = options;
     if (!HOW.includes(how)) throw wrong(`how = ${how}`, `one of ${HOW.join(", ")}`);
     if (rounds !== undefined) {
       throw wrong(`metric ${name} is asked in rounds`, "one that is not");
     }
-    if (!["last", "active", "furthest"].includes(how) && range === undefined && edges === undefined) {
+    const isOfCategories = OF_CATEGORIES.includes(how);
+    const isOfAny = isOfCategories || ["last", "active"].includes(how);
+    if (!isOfAny && range === undefined && edges === undefined) {
       throw wrong(`how = ${how} for ${name}`, "a metric of numbers");
     }
-    if (how === "furthest" && !Array.isArray(categories)) {
+    if (how === "flags" && !(axes && Object.values(axes).every(({ length }) => length === 2))) {
+      throw wrong(`how = ${how} for ${name}`, "axes with two values each");
+    }
+    if (isOfCategories && !Array.isArray(categories)) {
       throw wrong(`how = ${how} for ${name}`, "a frequency of listed categories");
     }
-    const first = how === "furthest" ? categories?.[0] : undefined;
+    const first = isOfCategories ? categories?.[0] : undefined;
     if (nothing !== first) throw wrong(`nothing = ${nothing} for how = ${how}`, String(first));
     this.#nothing = first ?? (OF_NOTHING.includes(how) ? 0 : undefined);
     /** The length of a window, in milliseconds. */
@@ -171,7 +180,8 @@ export class RollUp {
    * Adds a value to the present window. It is stored when this resolves, unless a lottery drew
    * another metric; nothing is sent.
    *
-   * @param {import("./device.js").Value} [value] For "sum", "last" and "largest".
+   * @param {import("./device.js").Value} [value] For "flags" an axis; none for "count" and
+   *   "active".
    * @throws {TypeError | RangeError} If the metric cannot have this value. Nothing is added then.
    * @throws {import("./database.js").StorageError}
    */
@@ -380,10 +390,12 @@ export class RollUp {
       throw wrong(`value ${value} for how = ${how}`, "none");
     }
     const definition = this.#definition;
-    if (how === "furthest") {
-      return /** @type {string[]} */ (definition.categories)[categoryIndex(definition, value)];
+    if (OF_CATEGORIES.includes(how)) {
+      const category = how === "flags" ? flagged(definition, value) : value;
+      return /** @type {string[]} */ (definition.categories)[categoryIndex(definition, category)];
     }
-    const reported = withoutDenied(definition, value, this.#options.deny).value;
+    const label = labelled(definition, value);
+    const reported = withoutDenied(definition, label, this.#options.deny).value;
     mechanismOf(definition).randomize(reported, 0, systemBits); // what cannot be reported fails now
     if (how !== "last" && !Number.isFinite(reported)) {
       throw wrong(`value ${value}`, "a finite number");
@@ -404,9 +416,11 @@ export class RollUp {
     if (held !== undefined && this.#how !== "last") {
       const isSum = this.#how === "count" || this.#how === "sum";
       joined = isSum ? held + given || 0 : Math.max(held, given); // of infinite ones no number
-      if (this.#how === "furthest") {
+      if (OF_CATEGORIES.includes(this.#how)) {
         const order = /** @type {string[]} */ (this.#definition.categories);
-        joined = order.indexOf(given) > order.indexOf(held) ? given : held;
+        const [first, second] = [order.indexOf(held), order.indexOf(given)];
+        // of axes with two values each, an index has a bit for each
+        joined = order[this.#how === "flags" ? first | second : Math.max(first, second)] ?? given;
       }
     }
     await transaction.put(this.#key(start), joined);

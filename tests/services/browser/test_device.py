@@ -30,6 +30,7 @@ from producers.gateway.problems import Problem
 from producers.ledger.ledger_file import transaction
 from producers.ledger.permanent_answers import repeat_or_draw
 from producers.wire.reports_pb2 import ReportBatch
+from tests.support.axes import CRASH, LIES, MISTAKES
 from tests.support.prepared_words import PreparedWords, awkward_words
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, LATE, Broker
@@ -66,6 +67,7 @@ ALL = {
         ),
         define(name="slowest", kind="maximum", range=(0, 128), levels=[1, 7], rounds=7,
                split="budget"),
+        dataclasses.replace(CRASH, pane="1d"),
     )
 }  # fmt: skip
 
@@ -583,6 +585,43 @@ def test_the_furthest_step_of_a_day_is_reported_or_the_first_one(page: Page, sit
     assert [reports[START + day * DAY - 1] for day in (1, 2)] == [b"\2", b"\0"]
 
 
+def test_flags_of_a_day_are_one_category_of_the_axes(page: Page, site: Site) -> None:
+    """What is stored and sent is that of Python, and so is what is refused."""
+    opened(page, site, now=START, budget=1000)
+    nothing = json.dumps({"nothing": CRASH.labels[0]})
+    flags = f'window.flags ??= await device.rollUp("crash", "flags", "1d", 16, {nothing})'
+    for flag in ("crashed", "used_x", "crashed"):
+        assert call(page, f'({flags}).add("{flag}")') is None
+    assert gathered(page) == [CRASH.labels[3]]
+    page.evaluate("(hours) => { now += hours * 3_600_000; }", 25)
+    assert call(page, 'flags.add("used_x")') is None
+    for made in (2, 1):
+        page.evaluate("(hours) => { now += hours * 3_600_000; }", 24)
+        assert call(page, "flags.reportEnded()") == made
+    values = f'{{ crashed: "yes", used_x: "no" }}, 16, {{ time: {START + 9 * DAY} }}'
+    assert call(page, f'device.report("crash", {values})')["reports"] == 1
+    call(page, "device.flush()")
+    reports = {(batch.time_ms - START) // DAY: batch.values for batch in site.posted}
+    assert reports == {0: b"\3", 1: b"\2", 2: b"\0", 9: b"\1"}
+    last = 'await device.rollUp("crash", "last", "1d", 16)'
+    assert call(page, f'({last}).add({{ crashed: "yes", used_x: "no" }})') is None
+    assert gathered(page) == [CRASH.labels[1]]
+    for value, words in MISTAKES:
+        with row(value):
+            given = json.dumps(value)
+            assert call(page, f'device.report("crash", {given}, 16)') == f"TypeError: {words}"
+            assert call(page, f"({last}).add({given})") == f"TypeError: {words}"
+    words = "flag crash of crash: expected one of used_x, crashed"
+    assert call(page, 'flags.add("crash")') == f"TypeError: {words}"
+    words = "TypeError: how = flags for steps: expected axes with two values each"
+    assert call(page, 'device.rollUp("steps", "flags", "1d", 16)') == words
+    for axes in LIES:
+        with row(axes):
+            lie = definition(ALL["crash"]) | {"axes": axes}
+            words = "TypeError: axes of crash: expected those whose product is its categories"
+            assert call(page, f"device.report({json.dumps(lie)}, 0, 16)") == words
+
+
 CLICKS = 'async () => { window.clicks = await device.rollUp("clicks", "count", "1d", 1); }'
 
 
@@ -631,6 +670,8 @@ def test_a_page_reports_each_minute_what_is_over(page: Page, site: Site) -> None
 
 GATHER = """
 async ([how, steps, history]) => {
+  const [metric, nothing] =
+    how === "flags" ? ["crash", "used_x=no, crashed=no"] : ["clicks", undefined];
   window.now = 1_728_000_000_000;
   window.known = (window.known ?? 0) + 1;
   const seen = [];
@@ -638,10 +679,11 @@ async ([how, steps, history]) => {
   const begin = async () => {
     const options = { clock: () => now, database: `device ${known}`, onFailure: told };
     window.device = await dither.Device.open("/posts", options);
-    window.gathering = await device.rollUp("clicks", how, "1d", 1);
+    window.gathering = await device.rollUp(metric, how, "1d", 16, { nothing });
   };
   const add = async (times) => {
-    for (let i = 0; i < times; i++) await gathering.add(how === "largest" ? i : undefined);
+    const added = { largest: (i) => i, flags: (i) => ["crashed", "used_x"][i % 2] }[how];
+    for (let i = 0; i < times; i++) await gathering.add(added?.(i));
   };
   await begin();
   for (const [i, [hours, action]] of steps.entries()) {
@@ -653,7 +695,7 @@ async ([how, steps, history]) => {
       await begin();
     }
     await add(history[2 * i + 1] ?? history[1]);
-    seen.push((await device.totals("clicks")).taken);
+    seen.push((await device.totals(metric)).taken);
   }
   device.close();
   return seen;
@@ -673,7 +715,8 @@ def test_reports_come_at_the_same_moments_whether_and_whenever_something_is_adde
     opened(page, site)
     valued = [[1, 0], [0, 1], [3, 2]]
     rare = [[0, 0], [1, *[0] * 25], [*[0] * 14, 2, *[0] * 11]]
-    for how, histories in (("count", valued + rare), ("active", rare), ("largest", valued)):
+    cases = ("count", valued + rare), ("active", rare), ("largest", valued), ("flags", rare)
+    for how, histories in cases:
         first, *others = [page.evaluate(GATHER, [how, MOMENTS, each]) for each in histories]
         with row(how):
             assert first[-1] >= 5

@@ -8,7 +8,16 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.services.browser.conftest import Site, Sites, Visitor, card, expect, value_and_band
+from tests.services.browser.conftest import (
+    Site,
+    Sites,
+    Visitor,
+    card,
+    expect,
+    numbers,
+    until,
+    value_and_band,
+)
 from tests.support.reports.messages import batch
 from tests.support.running import http_client
 
@@ -21,6 +30,8 @@ bins = 20, unit = "ms", levels = [2, 4], pane = "1h", lateness = "1h"}
 tail = {description = "Codes of aircraft", kind = "frequency", categories = "open", \
 discover = true, preset = "bytes", levels = [4], pane = "1h", options = {last = 32, rows = 64}, \
 deny = {presets = ["email"]}}
+crash = {kind = "frequency", levels = [4], pane = "1h", categories = {used_x = ["no", "yes"], \
+crashed = ["no", "yes"]}}
 page = {kind = "frequency", mechanism = "count_sketch", categories = "open", levels = [4], \
 pane = "1h"}
 checkout = {kind = "frequency", mechanism = "grr", categories = ["none", "visit", "cart", "paid"], \
@@ -108,6 +119,42 @@ def test_a_funnel_is_on_the_card_and_leads_to_the_history_of_a_step(
     expect(page.locator("#readout")).to_contain_text(f"{value:.1f}")
     page.get_by_role("radio", name="visit:").click()
     expect(page.locator("#readout")).to_contain_text("25.")
+
+
+def test_two_axes_are_a_table_with_margins_or_with_shares_of_rows(
+    site: Site, visitor: Visitor
+) -> None:
+    """The numbers of the table are those of the answers; another window has other ones."""
+    cells = np.repeat([0, 1, 2, 3], [9000, 1000, 6000, 4000])
+    site.report("crash", cells, np.full(cells.size, 4.0), "2013-01-01T10:00", 1)
+    page = visitor.open(f"{site.url}/#metric=crash")
+    table = page.get_by_role("region", name="used_x and crashed")
+
+    def shown(row: str) -> list[list[float]]:
+        cells = table.get_by_role("row", name=re.compile(f"^{row} ")).get_by_role("cell").all()
+        return [numbers(cell.inner_text().replace("%\n", "% ")) for cell in cells]
+
+    def answered(*names: str) -> list[list[float]]:
+        asked = {"category": [*names]} if names else {}
+        answer = http_client.get(f"{site.url}/v1/metrics/crash/estimate", params=asked).json()
+        columns = (answer["value"], answer["lower"], answer["upper"])
+        return [[100 * x for x in triple] for triple in zip(*columns, strict=True)]
+
+    expect(table.get_by_role("row")).to_have_count(4)
+    until(lambda: len(shown("yes")[-1]) == 3, page, "the margins are there")
+    no_no, no_yes, yes_no, yes_yes = answered()
+    margins = answered("used_x", "crashed")
+    for row, expected in (
+        ("no", [no_no, no_yes, margins[0]]),
+        ("yes", [yes_no, yes_yes, margins[1]]),
+        ("All", margins[2:]),
+    ):
+        assert shown(row)[: len(expected)] == [pytest.approx(x, abs=0.02) for x in expected]
+    page.get_by_label("Shares").select_option("Of each row")
+    until(lambda: len(shown("yes")) == 2 and bool(shown("yes")[1]), page, "shares of rows")
+    shares = answered("crashed / used_x")[1::2]
+    assert shown("yes") == [pytest.approx(x, abs=0.2) for x in shares]
+    assert shares[1][1] < 40 < shares[1][2]
 
 
 def test_strings_are_found_when_somebody_asks_and_may_be_watched(

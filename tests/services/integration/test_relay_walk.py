@@ -60,7 +60,9 @@ def test_reports_of_people_arrive_by_a_relay(
                 assert relay.reports["hidden", "taken"] == PEOPLE
             assert deployment.counts() == {}
             now_ms[0] += 2 * metric.pane_ms
-            wait_until(lambda: forwarder.outcomes["hidden", "delivered"], "the crowd has closed")
+            wait_until(
+                lambda: forwarder.outcomes["hidden", "delivered"] > 0, "the crowd has closed"
+            )
     deployment.count()
     assert deployment.counts() == {"accepted:hidden": PEOPLE}
     content = deployment.reader().window("hidden").content

@@ -66,6 +66,7 @@ from producers.http.report_queue import (
 )
 from producers.ledger.ledger_file import _ONE_AT_A_TIME
 from producers.wire.reports_pb2 import ReportBatch
+from tests.support.axes import CRASH, LIES
 from tests.support.clocks import Clock, wait_until
 from tests.support.paths import ROOT
 from tests.support.rows import row
@@ -99,7 +100,7 @@ MEMOIZED = define(
     name="kept", kind="frequency", mechanism="oue", categories=5, levels=[0.5, 3], memoized=True
 )
 CHOSEN = define(name="chosen", kind="frequency", mechanism="auto", categories=40, levels=[0.5, 3])
-EVERY = [*METRICS, PLACE, WORDS, PAY, LONGEST, SLICED, FOUND, SPREAD, MEMOIZED, CHOSEN]
+EVERY = [*METRICS, PLACE, WORDS, PAY, LONGEST, SLICED, FOUND, SPREAD, MEMOIZED, CHOSEN, CRASH]
 NOWHERE = "http://127.0.0.1:9"
 
 
@@ -539,7 +540,7 @@ def test_every_definition_means_the_same_over_http() -> None:
     for metric in EVERY:
         with row(metric.name):
             found = read_served(served(metric), metric.name)
-            assert found.canonical == metric.canonical
+            assert (found.canonical, found.axes) == (metric.canonical, metric.axes)
             assert (found.pane_ms, found.lateness_ms) == (metric.pane_ms, metric.lateness_ms)
             assert found.max_batch_reports == metric.max_batch_reports
             assert (found.slicing is None) == (metric.slicing is None)
@@ -606,10 +607,15 @@ def test_what_a_dishonest_gateway_says_is_refused() -> None:
         ({"domain": [["range", 1]]}, "not a whole definition"),
         ({"domain": {"name": "x"}}, "late.name"),
         ({"by": ["country"], "attributes": {"country": ["DE\n"]}}, "attributes"),
+        ({"axes": 5}, "not a whole definition"),
+        ({"axes": {"a": ["x", "y"]}}, "axes of late: expected those whose product"),
         ({"code": {"tokens": [], "lengths": {}}}, "kind|discover|not a whole definition"),
     ):
         with row(lie), pytest.raises(ValueError, match=told):
             read_served(json.dumps(json.loads(served(LATE)) | lie).encode(), "late")
+    for axes in LIES:
+        with row(axes), pytest.raises(ValueError, match="axes of crash: expected those whose"):
+            read_served(json.dumps(json.loads(served(CRASH)) | {"axes": axes}).encode(), "crash")
     for body in (b"", b"[]", b"\xff", b'{"name": "late"}'):
         with row(body), pytest.raises(ValueError, match="not a whole definition"):
             read_served(body, "late")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,7 +19,9 @@ from producers import BudgetSpent, HttpReporter, Ledger, Reporter, RollUp
 from producers.device import base_reporter, roll_up
 from producers.device.course import MOST_DUE
 from producers.device.roll_up import How
+from tests.support.axes import CRASH
 from tests.support.clocks import Clock, wait_until
+from tests.support.paths import ROOT
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, WORDS, Broker, count
 
@@ -124,6 +128,75 @@ def test_the_furthest_step_of_a_window_is_reported_or_the_first_one(tmp_path: Pa
         clock.now += 3600
         gathered.report_ended()
     assert seen[:3] == ["paid", "none", "visit"]
+
+
+ADD_IN_A_PROCESS = """
+import os, sys
+from producers import HttpReporter, RollUp
+from tests.support.axes import CRASH
+now = float(sys.argv[2])
+reporter = HttpReporter(CRASH, sys.argv[1], queue=sys.argv[3], clock=lambda: now)
+RollUp(reporter, "flags", "1h", 16, nothing=CRASH.labels[0], clock=lambda: now).add("crashed")
+os._exit(9)
+"""
+
+
+def test_flags_are_one_category_of_a_window_whatever_becomes_of_processes_and_clocks(
+    tmp_path: Path,
+) -> None:
+    """A process ends as soon as its flag is stored. Windows of 1970 are late, and lost."""
+    neither, _, used, both = CRASH.labels
+    ledger, reported = Ledger(tmp_path / "ledger", budget=9999), list[tuple[str, float]]()
+
+    class Seen(HttpReporter):
+        def report(self, value: Any, epsilon: Any, time: Any = None, **more: Any) -> None:
+            super().report(value, epsilon, time, **more)
+            reported.append((value, (time - BEGIN) // 3600))
+
+    def hours(clock: Clock, gathered: RollUp, *flags: list[str]) -> None:
+        for added in flags:
+            for flag in added:
+                gathered.add(flag)
+            clock.now += 3600
+
+    for queue, clock in (("queue", Clock(1.0)), ("after a reinstallation", Clock(BEGIN))):
+        reported.clear()
+        path = tmp_path / queue
+        with Seen(CRASH, NOWHERE, queue=path, clock=clock) as reporter:
+            gathered = RollUp(
+                reporter, "flags", "1h", 16, ledger=ledger, nothing=neither, clock=clock
+            )
+            if queue == "queue":
+                gathered.add("crashed")
+                clock.now = BEGIN
+                gathered.report_ended()
+                assert {value for value, _ in reported} == {neither}
+                reported.clear()
+            hours(clock, gathered, ["crashed", "used_x", "crashed"], [], ["used_x"])
+            command = [sys.executable, "-c", ADD_IN_A_PROCESS, NOWHERE, str(clock.now), str(path)]
+            assert subprocess.run(command, check=False, cwd=ROOT).returncode == 9
+            hours(clock, gathered, ["used_x"], ["crashed"])
+            clock.now += 365 * DAY
+            gathered.add("used_x")  # in a window that is to come, which the clock has wrong
+            clock.now -= 365 * DAY + 3600
+            gathered.report_ended()
+            clock.now += 2 * 3600
+            gathered.report_ended()
+        expected = [both, neither, used, both, both]
+        own = [each for each in reported if each[1] >= 0]
+        assert own[:5] == [*zip(expected, range(5), strict=True)], queue
+        assert len({hour for _, hour in reported}) == len(reported)
+    for metric, how, words in (
+        (CRASH, "flags", "expected 'used_x=no, crashed=no'"),
+        (SONG, "flags", "expected axes with two values each"),
+    ):
+        with HttpReporter(metric, NOWHERE) as reporter, pytest.raises(ValueError, match=words):
+            RollUp(reporter, how, "1d", 16)  # type: ignore[arg-type]
+    with (
+        HttpReporter(CRASH, NOWHERE, queue=tmp_path / "queue") as reporter,
+        pytest.raises(ValueError, match="flag crash of crash: expected one of used_x, crashed"),
+    ):
+        RollUp(reporter, "flags", "1h", 16, nothing=neither).add("crash")
 
 
 def test_what_is_gathered_survives_a_restart_and_is_charged_once(tmp_path: Path) -> None:

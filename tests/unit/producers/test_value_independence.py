@@ -29,6 +29,7 @@ from producers.device.roll_up import How
 from producers.device.rounds import Round
 from producers.ledger.ledger_file import transaction
 from producers.ledger.permanent_answers import repeat_or_draw
+from tests.support.axes import CRASH
 from tests.support.clocks import Clock
 from tests.support.running.broker import LATE
 
@@ -217,6 +218,8 @@ HOURLY = dataclasses.replace(LATE, name="hourly", levels=[1], pane="1h", latenes
 STEPS = dataclasses.replace(
     SYMBOLS, name="steps", memoized=False, levels=[1], pane="1h", lateness="4h"
 )
+FLAGS = dataclasses.replace(CRASH, levels=[1], lateness="4h")
+OF_CATEGORIES = {"furthest": (STEPS, "0"), "flags": (FLAGS, FLAGS.labels[0])}
 
 
 class Gatherer:
@@ -237,7 +240,7 @@ class Gatherer:
                 seen.append((clock.now, time))
 
         queue = self.folder / "queue"
-        metric, nothing = (STEPS, "0") if self.how == "furthest" else (HOURLY, None)
+        metric, nothing = OF_CATEGORIES.get(self.how, (HOURLY, None))
         self.reporter = Seen(metric, "http://127.0.0.1:9", queue=queue, clock=clock)
         self.gathered = RollUp(
             self.reporter, self.how, "1h", 1, ledger=self.ledger, nothing=nothing, clock=clock
@@ -255,8 +258,11 @@ class Gatherer:
 
     def add(self, values: list[float]) -> None:
         for value in values:
-            step = int(value > 0) if self.how == "furthest" else value
-            self.gathered.add(None if self.how in ("count", "active") else step)
+            added: Any = None if self.how in ("count", "active") else value
+            if self.how in OF_CATEGORIES:
+                added = [0, 1] if self.how == "furthest" else ["crashed", "used_x"]
+                added = added[value > 0]
+            self.gathered.add(added)
 
 
 ONCE, TWICE = [[1.0], [], [], []], [[2**63, 2**63], [], [], []]
@@ -281,11 +287,12 @@ MINUTES = [0, 1, 10, 20, 45, 59, 60, 61, 150, 600, -1, -90, 50_000, -50_000]
         min_size=2,
         max_size=20,
     ),
-    how=st.sampled_from(["count", "sum", "active", "last", "largest", "furthest"]),
+    how=st.sampled_from(["count", "sum", "active", "last", "largest", "furthest", "flags"]),
     delay=st.integers(0, 4),
 )
 @example(history=[(0, "", ONCE), (61, "", ONCE)], how="active", delay=0)
 @example(history=[(0, "", ONCE), (61, "look", ONCE), (150, "look", NEVER)], how="furthest", delay=0)
+@example(history=[(0, "", ONCE), (61, "look", ONCE), (150, "look", NEVER)], how="flags", delay=0)
 @example(history=[(0, "", TWICE), (150, "look", NEVER)], how="sum", delay=4)
 @example(
     history=[(50_000, "", HUGE), (-50_000, "look", HUGE[2:] + NEVER[2:]), (150, "look", NEVER)],

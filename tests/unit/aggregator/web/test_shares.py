@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from aggregator.cli.main import cli
@@ -15,6 +16,7 @@ from aggregator.publishing import events
 from aggregator.reading.query import Query
 from aggregator.storage.store import Store
 from estimators import load_metrics
+from estimators.rounding import down, up
 from producers.wire.reports_pb2 import Attribute
 from tests.support.reports.counted import Client, Counting
 from tests.support.reports.messages import EPOCH, batch
@@ -150,3 +152,52 @@ def test_shares_of_a_definition_are_answered_beside_the_categories(
     assert "shares_among" not in client.json("/v1/metrics/funnel/estimate", weights="uniform")
     refused = CliRunner().invoke(cli, [*command, "--weights", "uniform"]).stdout
     assert "no shares among: --category" in refused
+
+
+AXES = """
+[metrics.crash]
+kind = "frequency"
+mechanism = "grr"
+categories = { used_x = ["no", "yes"], crashed = ["no", "yes"] }
+levels = [4]
+"""
+
+
+def test_a_two_way_table_is_answered_by_every_interface(store: Store, tmp_path: Path) -> None:
+    """Cells, margins, and shares of rows, with intervals; no cell gets wider by its margins."""
+    file, socket = tmp_path / "metrics.toml", store.client.connection_pool.connection_kwargs["path"]
+    file.write_text(AXES)
+    metrics = load_metrics(file)
+    counting = Counting(store, metrics)
+    answers = metrics["crash"].domain.rows([{"used_x": "yes", "crashed": "no"}])
+    assert metrics["crash"].domain.to_unit(answers).tolist() == [2]
+    counting.count(0, batch(metrics["crash"], [0] * 500 + [1] * 100 + [2] * 200 + [3] * 200, 4.0))
+    client = Client(store, metrics, Settings(access=Access(anonymous=["read", "report", "admin"])))
+    path = "/v1/metrics/crash"
+    assert client.json(path)["axes"] == {"used_x": ["no", "yes"], "crashed": ["no", "yes"]}
+    cells = client.json(f"{path}/estimate")
+    margins = client.json(f"{path}/estimate", category=["used_x", "crashed"])
+    rates = client.json(f"{path}/estimate", category="crashed=yes / used_x")
+    shown = dict(zip(margins["categories"], margins["value"], strict=True))
+    assert [*shown] == ["used_x=no", "used_x=yes", "crashed=no", "crashed=yes"]
+    assert shown["crashed=yes"] == pytest.approx(cells["value"][1] + cells["value"][3], abs=1e-3)
+    assert rates["lower"][0] < 100 / 600 < rates["upper"][0] < rates["lower"][1] < 1 / 2
+    series = client.json(f"{path}/series", category="crashed=yes / used_x", step="1h")
+    assert series["categories"] == rates["categories"]
+    assert series["points"][0]["value"] == rates["value"]
+    command = ["estimate", "crash", "--metrics", str(file), "--kafka", "127.0.0.1:9"]
+    command += ["--redis", f"unix://{socket}"]
+    text = CliRunner().invoke(cli, command).stdout.split("\n\n")[1].splitlines()
+    assert text[0].split() == ["used_x", "\\", "crashed", "no", "yes", "all"]
+    assert [line.split()[0] for line in text[1:4]] == ["no", "yes", "all"]
+    for row_text, index in ((text[1], 1), (text[2], 3)):
+        ends = f"in [{down(cells['lower'][index], 3)}, {up(cells['upper'][index], 3)}]"
+        assert ends in row_text
+    assert "95% for all cells together" in text[4]
+    text = CliRunner().invoke(cli, [*command, "--category", "crashed / used_x"]).stdout
+    assert "used_x \\ crashed" in text
+    table = CliRunner().invoke(cli, [*command, "--csv"]).stdout.splitlines()
+    assert table[0].endswith(",axis_used_x,axis_crashed")
+    assert [line.rsplit(",", 2)[1:] for line in table[1:]] == [
+        ["no", "no"], ["no", "yes"], ["yes", "no"], ["yes", "yes"],
+    ]  # fmt: skip

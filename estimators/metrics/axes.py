@@ -1,0 +1,215 @@
+"""Axes of categories: each category is one value of every axis."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from estimators.errors import FEW_LISTED, MOST_SHOWN
+from estimators.limits import MOST_CATEGORIES
+from estimators.metrics.validation import check_name
+
+AND_LATER = ".."
+"""After a value: it and those after it in its axis, or in the list of categories."""
+JOINING_MARKS = (",", "=", "/", "+", ">", AND_LATER)
+"""Marks that join values to names of sets."""
+
+
+class Condition(NamedTuple):
+    """The categories that a text names: its canonical form, and a bit for each category."""
+
+    text: str
+    members: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Axes:
+    """Axes in order. The values of the last one alternate fastest in the list of categories.
+
+    Parameters
+    ----------
+    values : mapping of str to sequence of str
+        The values of each axis.
+
+    Raises
+    ------
+    ValueError
+        With what was expected, if they are no axes.
+
+    Examples
+    --------
+    >>> axes = Axes({"used_x": ["no", "yes"], "crashed": ["no", "yes"]})
+    >>> axes.labels[:2]
+    ('used_x=no, crashed=no', 'used_x=no, crashed=yes')
+    >>> axes.condition("crashed=yes")
+    Condition(text='crashed=yes', members=10)
+    """
+
+    values: Mapping[str, Sequence[str]]
+
+    def __post_init__(self) -> None:
+        for axis, values in self.values.items():
+            try:
+                check_name(axis)
+            except ValueError as error:
+                raise ValueError(f"axes with names of {error}, found {axis!r}") from None
+            if len(values) < 2 or len(set(values)) < len(values):
+                raise ValueError(f"two values or more of axis {axis}, each once")
+            if strange := [value for value in values if not _is_plain(value)]:
+                raise ValueError(
+                    f"values of axis {axis} that are not empty, without {' '.join(JOINING_MARKS)} "
+                    f"or blanks at their ends, found {strange[0]!r}"
+                )
+        if not self.values or math.prod(self.shape) > MOST_CATEGORIES:
+            raise ValueError(f"axes with 2 to {MOST_CATEGORIES} categories")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of values of each axis."""
+        return tuple(map(len, self.values.values()))
+
+    @functools.cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the categories, in order."""
+        return tuple(self._labels())
+
+    def _labels(self) -> Iterator[str]:
+        texts = [[f"{axis}={value}" for value in values] for axis, values in self.values.items()]
+        return map(", ".join, itertools.product(*texts))
+
+    # -- On the device ----------------------------------------------------------------------------
+
+    def give(self, categories: object) -> bool:
+        """Return whether a list of categories is theirs; nothing larger than the list is made."""
+        if not isinstance(categories, list) or len(categories) != math.prod(self.shape):
+            return False
+        return all(map(operator.eq, self._labels(), categories))
+
+    def labelled(self, values: Any, metric: str) -> Any:
+        """Return an application's values with labels in place of mappings; others as they are.
+
+        `metric`: its name, for messages. Raises ValueError for a mapping that is no category.
+        """
+        if isinstance(values, Mapping):
+            return self._label(values, metric)
+        if isinstance(values, list | tuple):
+            return [self._label(x, metric) if isinstance(x, Mapping) else x for x in values]
+        return values
+
+    def _label(self, values: Mapping[str, str], metric: str) -> str:
+        for axis in values:
+            if axis not in self.values:
+                raise ValueError(f"axis {_cut(axis)} of {metric}: {one_of(self.values)}")
+        for axis, allowed in self.values.items():
+            if axis not in values:
+                raise ValueError(f"axis {axis} of {metric} is missing: {one_of(allowed)}")
+            if values[axis] not in allowed:
+                raise ValueError(f"{axis}={_cut(values[axis])} of {metric}: {one_of(allowed)}")
+        return ", ".join(f"{axis}={values[axis]}" for axis in self.values)
+
+    def flag(self, axis: object, metric: str) -> str:
+        """Return the category in which this axis has its second value, and all others the first.
+
+        `metric`: its name, for messages. Raises ValueError if there is no such axis.
+        """
+        if not isinstance(axis, str) or axis not in self.values:
+            raise ValueError(f"flag {_cut(axis)} of {metric}: {one_of(self.values)}")
+        return self._label({name: xs[name == axis] for name, xs in self.values.items()}, metric)
+
+    # -- In questions -----------------------------------------------------------------------------
+
+    def spread(self, labels: Sequence[str | float]) -> Iterator[str | float]:
+        """Yield the labels of a question, axes in order, with each value in place of an axis alone.
+
+        >>> axes = Axes({"used_x": ["no", "yes"], "crashed": ["no", "yes"]})
+        >>> [*axes.spread(["crashed / used_x=yes", "crashed=no, used_x=no"])]
+        ['crashed=no / used_x=yes', 'crashed=yes / used_x=yes', 'used_x=no, crashed=no']
+        """
+        for label in labels:
+            sides = [side.strip() for side in label.split("/")] if isinstance(label, str) else []
+            if len(sides) > 2 or not any(side in self.values for side in sides):
+                parts = self._parts(str(label))
+                yield label if parts is None else ", ".join(parts.values())
+                continue
+            options = [
+                [f"{side}={value}" for value in self.values.get(side, ())] or [side]
+                for side in sides
+            ]
+            yield from map(" / ".join, itertools.product(*options))
+
+    def condition(self, text: str) -> Condition | None:
+        """Return the categories of ``"AXIS=VALUE, AXIS=VALUE.."``; None if it does not fit."""
+        if (parts := self._parts(text)) is None:
+            return None
+        chosen = [range(size) for size in self.shape]
+        for position, (axis, values) in enumerate(self.values.items()):
+            if axis in parts:
+                value = parts[axis].partition("=")[2]
+                begin = values.index(value.removesuffix(AND_LATER))
+                end = len(values) if value.endswith(AND_LATER) else begin + 1
+                chosen[position] = range(begin, end)
+        is_member = np.zeros(self.shape, dtype=bool)
+        is_member[np.ix_(*chosen)] = True
+        octets = np.packbits(is_member, bitorder="little").tobytes()
+        return Condition(", ".join(parts.values()), int.from_bytes(octets, "little"))
+
+    def _parts(self, text: str) -> dict[str, str] | None:
+        """Return ``"AXIS=VALUE"`` by axis, in order; None if a text is something else."""
+        parts: dict[str, str] = {}
+        for part in text.split(","):
+            axis, _, value = (x.strip() for x in part.partition("="))
+            first = value.removesuffix(AND_LATER).rstrip()
+            if axis in parts or first not in self.values.get(axis, ()):
+                return None
+            parts[axis] = f"{axis}={first}{AND_LATER if first != value else ''}"
+        return {axis: parts[axis] for axis in self.values if axis in parts}
+
+    def values_in(self, label: str) -> tuple[str | None, ...]:
+        """Return the value of each axis in the label of an answer, None for an axis without one.
+
+        >>> axes = Axes({"used_x": ["no", "yes"], "crashed": ["no", "yes"]})
+        >>> axes.values_in("crashed=yes"), axes.values_in("crashed=yes / used_x=yes")
+        ((None, 'yes'), (None, None))
+        """
+        is_share = any(mark in label for mark in ("/", "+"))
+        parts = () if is_share else (part.partition("=") for part in label.split(", "))
+        named = {axis: value for axis, _, value in parts}
+        return tuple(named.get(axis) for axis in self.values)
+
+    def explain(self, text: str, metric: str) -> str:
+        """Return what is wrong with a text that is no condition, and what was expected."""
+        for part in text.split(","):
+            axis, equals, value = (x.strip() for x in part.partition("="))
+            if equals and axis not in self.values:
+                return f"axis {_cut(axis)} of {metric}: {one_of(self.values)}"
+            if equals and value.removesuffix(AND_LATER).rstrip() not in self.values[axis]:
+                return f"{axis}={_cut(value)} of {metric}: {one_of(self.values[axis])}"
+        axis, values = next(iter(self.values.items()))
+        return f"expected AXIS=VALUE, each axis once, as in '{axis}={values[0]}'"
+
+
+def one_of(words: Sequence[str] | Mapping[str, object]) -> str:
+    """Return what was expected: one of some words, of which the first are listed.
+
+    >>> one_of(["no", "yes"])
+    'expected one of no, yes'
+    """
+    hidden = len(words) - FEW_LISTED
+    listed = ", ".join(itertools.islice(words, FEW_LISTED))
+    return f"expected one of {listed}{f' and {hidden} more' if hidden > 0 else ''}"
+
+
+def _is_plain(value: str) -> bool:
+    has_marks = any(mark in value for mark in JOINING_MARKS)
+    return value != "" and value == value.strip() and not has_marks
+
+
+def _cut(value: object) -> str:
+    return str(value)[:MOST_SHOWN]
