@@ -89,7 +89,7 @@ bench: setup kafka ## every stage and every peer, as ratios against a baseline i
 	@$(BIN)/dither bench $(ARGS)
 
 lock: setup      ## pin the newest allowed dependencies in requirements.lock
-	@$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra demo --extra otel --extra plots --extra tables --group dev --universal \
+	@$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra crowds --extra demo --extra otel --extra plots --extra tables --group dev --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements.lock
 
 images:          ## build the container image with Docker, or buildah; ARGS="--base debian" without a registry

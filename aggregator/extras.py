@@ -5,6 +5,7 @@ from __future__ import annotations
 EXTRA_BY_MODULE = {
     "arro3": "tables",
     "backports": "server",
+    "cryptography": "crowds",
     "httptools": "server",
     "limits": "server",
     "matplotlib": "plots",

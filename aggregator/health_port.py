@@ -1,4 +1,4 @@
-"""A port for the liveness probes of orchestrators."""
+"""A port for the probes of orchestrators, and for scrapes, which devices do not reach."""
 
 from __future__ import annotations
 
@@ -6,18 +6,30 @@ import contextlib
 import io
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
 
 HEALTH_PATH = "/healthz"
+TEXT_TYPE = "text/plain; charset=utf-8"
 CLIENT_SECONDS = 5.0
 """Time for a client's request."""
 HEAD_BYTES = 65_536
 """Bytes of a request that are read."""
 
 
+class Page(NamedTuple):
+    """An answer of the port."""
+
+    status: int
+    body: bytes
+    media_type: str = TEXT_TYPE
+
+
 @contextlib.contextmanager
-def answer_health(port: int, trouble: Callable[[], str]) -> Iterator[int]:
+def answer_health(
+    port: int, trouble: Callable[[], str], pages: Mapping[str, Callable[[], Page]] | None = None
+) -> Iterator[int]:
     """Answer GET /healthz with 200, or 503 and the trouble; yield the port.
 
     Parameters
@@ -26,12 +38,23 @@ def answer_health(port: int, trouble: Callable[[], str]) -> Iterator[int]:
         On all addresses, IPv4 and IPv6; 0 for any free port.
     trouble : callable
         Returns the reason to restart the process, or "". Other threads call it.
+    pages : mapping of str to callable, optional
+        Further pages by path; other threads call them.
 
     Raises
     ------
     OSError
         If the port is taken.
     """
+
+    def healthz() -> Page:
+        problem = trouble()
+        return Page(503 if problem else 200, f"{problem or 'ok'}\n".encode())
+
+    def missing() -> Page:
+        return Page(404, f"no such path: expected {' or '.join(answer_by_path)}\n".encode())
+
+    answer_by_path = {HEALTH_PATH: healthz, **(pages or {})}
 
     class Handler(BaseHTTPRequestHandler):
         timeout = CLIENT_SECONDS
@@ -44,16 +67,12 @@ def answer_health(port: int, trouble: Callable[[], str]) -> Iterator[int]:
             return super().parse_request()
 
         def do_GET(self) -> None:
-            problem = (
-                trouble() if self.path == HEALTH_PATH else f"no such path: expected {HEALTH_PATH}"
-            )
-            code = 404 if self.path != HEALTH_PATH else 503 if problem else 200
-            body = f"{problem or 'ok'}\n".encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "text/plain; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
+            page = answer_by_path.get(self.path, missing)()
+            self.send_response(page.status)
+            self.send_header("Content-Type", page.media_type)
+            self.send_header("Content-Length", str(len(page.body)))
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(page.body)
 
         def version_string(self) -> str:
             return "dither"

@@ -55,9 +55,9 @@ REGISTRY_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")
 HIDDEN = "***"
 ADDRESS_SETTINGS = ("redis.url", "schemas.url")
 KAFKA_ADDRESSES = ("kafka.bootstrap.servers", "kafka.metadata.broker.list")
-HASHED_TOKEN = re.compile(r"sha256:[0-9a-f]{64}(?: (?:read|report|admin))+")
+HASHED_TOKEN = re.compile(r"sha256:[0-9a-f]{64}(?: (?:read|report|relay|admin))+")
 """The stored form of an access token, with its scopes."""
-TOKEN_OR_SCOPES = re.compile(rf"{HASHED_TOKEN.pattern}|(?:read|report|admin|[ ,])*")
+TOKEN_OR_SCOPES = re.compile(rf"{HASHED_TOKEN.pattern}|(?:read|report|relay|admin|[ ,])*")
 
 HOST_PORT = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
 USER_INFO = r"(?P<userinfo>[^/?#]*@)?"

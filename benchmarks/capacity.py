@@ -18,9 +18,18 @@ from benchmarks.capacity_rates import Rates
 from benchmarks.record import RECORDED, Record
 
 DEVICES = (1e6, 1e8, 1e9)
+CROWD_BATCH = 50_000.0
+"""Reports of a message that a gateway writes of a crowd: 200 kB hold 66,666 of 3 bytes."""
 ROUNDED_FROM = 1_000
 """Numbers from here on are printed as whole ones."""
-MAY_BE_NONE = {"lateness_seconds", "late_share", "posted", "cents_core_hour", "cents_gigabyte_hour"}
+MAY_BE_NONE = {
+    "lateness_seconds",
+    "late_share",
+    "posted",
+    "sealed",
+    "cents_core_hour",
+    "cents_gigabyte_hour",
+}
 HELP = {
     "devices": "How many there are.",
     "reports_per_day": "Of a device, all metrics together.",
@@ -38,6 +47,7 @@ HELP = {
     "replication": "Of Kafka's topics.",
     "outage_days": "What Kafka keeps.",
     "posted": "Share of the messages that are posted to a gateway.",
+    "sealed": "Share of the reports that come through a relay, which a gateway opens.",
     "most_busy": "Share of its time that a process works at the peak.",
     "worker_bytes": "The most memory of a worker.",
     "master_bytes": "The most memory of a Redis master.",
@@ -50,8 +60,13 @@ def table(rates: Rates) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return heads and lines of the fleets of docs/capacity.md."""
     lines = []
     for devices in DEVICES:
-        for posted, batch in (("1", 1.0), ("100", 100.0)):
-            needed = need(Fleet(devices, 24.0, batch), rates)
+        fleets = {
+            "1": Fleet(devices, 24.0),
+            "1, to a relay": Fleet(devices, 24.0, CROWD_BATCH, pane_seconds=3_600.0, sealed=1.0),
+            "100": Fleet(devices, 24.0, 100.0),
+        }
+        for posted, fleet in fleets.items():
+            needed = need(fleet, rates)
             cells = (show(getattr(needed, name)) for name, show in COLUMNS.values())
             lines.append((_power(devices, 0), posted, *cells))
     return ("devices", "reports a post", *COLUMNS), lines

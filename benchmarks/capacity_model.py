@@ -105,6 +105,8 @@ class Fleet:
         The longest that counting may stand still: what Kafka has to keep.
     posted : float
         Share of the messages that come through the gateway.
+    sealed : float
+        Share of the reports that come through a relay: the gateway opens them, on cores of its own.
     """
 
     devices: float
@@ -123,6 +125,7 @@ class Fleet:
     replication: int = 3
     outage_days: float = 3.0
     posted: float = 1.0
+    sealed: float = 0.0
 
     @property
     def mean_messages(self) -> float:
@@ -279,8 +282,9 @@ def need(fleet: Fleet, rates: Rates, assumed: Assumptions | None = None) -> Need
         math.ceil(partitions * fleet.replication / assumed.broker_partitions),
         math.ceil(kafka_bytes / assumed.broker_disk_bytes),
     )
-    posts = messages * fleet.posted
-    gateways = math.ceil(posts / (assumed.most_busy * rates.posts))
+    busy_gateways = messages * fleet.posted / rates.posts
+    busy_gateways += messages * fleet.batch_reports * fleet.sealed / rates.opened
+    gateways = math.ceil(busy_gateways / assumed.most_busy)
     cores = workers + gateways + masters * assumed.redis_copies + brokers * assumed.broker_cores
     memory = (
         workers * worker_bytes

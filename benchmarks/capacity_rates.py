@@ -12,6 +12,8 @@ MEBIBYTE = 2**20
 """What the recorded memory of a worker is in."""
 POSTS = 1_000.0
 """A second, of one gateway process: until the stage ``gateway`` is recorded."""
+OPENED = 5_000.0
+"""Sealed reports a second, of one core: until the stage ``crowds`` is recorded."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Rates:
         A worker's memory for the id of a batch.
     posts : float
         Small posts a second that one gateway process takes.
+    opened : float
+        Sealed reports a second that a gateway opens on one core.
     """
 
     message_seconds: float
@@ -41,6 +45,7 @@ class Rates:
     idle_bytes: float
     held_id_bytes: float
     posts: float = POSTS
+    opened: float = OPENED
 
     @classmethod
     def of(cls, record: Record) -> Self:
@@ -54,6 +59,7 @@ class Rates:
         per_report = max(0.0, (batched - single) / 999)
         commits = record.results["commit/4096 cells/set"].ours
         posting = record.results.get("gateway/small posts/bare route")
+        opening = record.results.get("crowds/open a crowd of 10000/HPKE library")
         return cls(
             single - per_report,
             per_report,
@@ -62,6 +68,7 @@ class Rates:
             MEBIBYTE * record.figures["memory/10 small metrics"].value,
             record.figures["memory/worker, id of a batch"].value,
             posting.ours if posting else POSTS,
+            opening.ours if opening else OPENED,
         )
 
 

@@ -29,7 +29,17 @@ STAGES = {
     name: importlib.import_module(f"benchmarks.{STAGE_MODULES.get(name, name.replace(' ', '_'))}")
     for name in (
         *("randomize", "encode", "produce", "consume", "count", "accumulate", "commit"),
-        *("end to end", "read", "discover", "slices", "window", "reading", "scrape", "gateway"),
+        *(
+            "end to end",
+            "read",
+            "discover",
+            "slices",
+            "window",
+            "reading",
+            "scrape",
+            "gateway",
+            "crowds",
+        ),
         *("publish", "latency", "memory", "takeover", "growth", "peers", "users", "engines"),
     )
 }

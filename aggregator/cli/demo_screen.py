@@ -122,6 +122,8 @@ def _levels(view: View) -> Table:
     for epsilon in levels:
         table.add_column(f"epsilon {epsilon:g}", justify="right")
     for name, estimate in view.estimates.items():
+        if estimate.levels != levels:
+            continue
         table.add_row(name, *(f"{weight:.3f}" for weight in estimate.weights))
     return table
 

@@ -20,6 +20,7 @@ COMMAND_GROUPS = {
         "produce": "Report a CSV column or a simulated population to Kafka.",
         "aggregate": "Count reports from Kafka into Redis.",
         "serve": "Serve estimates over HTTP: dashboard, API, Prometheus.",
+        "relay": "Shuffle the sealed reports of crowds, for another organisation.",
         "kafka": "Run Apache Kafka on this machine, without Docker.",
     },
     "Ask": {

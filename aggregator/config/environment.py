@@ -21,7 +21,7 @@ KAFKA_FILES = (
     "sasl.oauthbearer.assertion.private.key.file",
 )
 """Properties of librdkafka whose names end like a variable with a path."""
-NAMES_FILE = re.compile(r"metrics|serve\.tls_\w+|kafka\..*\.location")
+NAMES_FILE = re.compile(r"metrics|serve\.tls_\w+|gateway\.crowd_keys|kafka\..*\.location")
 """Settings whose values are paths."""
 KAFKA_LIKELY = ("bootstrap.servers", "sasl.username", "sasl.password", "security.protocol")
 LINK_VARIABLE = re.compile(

@@ -19,7 +19,7 @@ PORT_SETTINGS = (
     "aggregate.health_port",
     "coordinate.health_port",
 )
-ACCESS_SCOPES = ("read", "report", "admin")
+ACCESS_SCOPES = ("read", "report", "relay", "admin")
 DURATION_SETTINGS = (
     "aggregate.commit_interval",
     "aggregate.deadletter_span",

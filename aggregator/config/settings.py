@@ -94,7 +94,8 @@ class GatewaySettings(msgspec.Struct, forbid_unknown_fields=True):
     """The gateway of devices; sizes are in bytes.
 
     `rate_limit` (posts), `rate_limit_bytes` and `rate_limit_reports` apply to each client.
-    `trusted_without_tls` admits true values (``trust = "central"``) over plain HTTP.
+    `trusted_without_tls` admits true values (``trust = "central"``) over plain HTTP. `crowd_keys`
+    is a file with the private keys that open what a relay posts, a line each.
     """
 
     rate_limit: str = "100/second"
@@ -104,6 +105,7 @@ class GatewaySettings(msgspec.Struct, forbid_unknown_fields=True):
     max_in_flight: int = 67_108_864
     acknowledge_timeout: str = "10s"
     trusted_without_tls: bool = False
+    crowd_keys: str = ""
 
 
 class Aggregate(msgspec.Struct, forbid_unknown_fields=True):

@@ -6,11 +6,13 @@ import bisect
 import contextlib
 import importlib.resources
 import signal
+import tempfile
 import threading
 import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +23,7 @@ from aggregator.errors import DitherError
 from aggregator.features.trusted.releases import Releases
 from aggregator.kafka import clients
 from aggregator.local.demo_discoveries import TrueDiscoveries, discovers
+from aggregator.local.demo_relay import DemoRelay
 from aggregator.local.demo_view import Outcome, View
 from aggregator.local.demo_watches import read_looks, true_alarms, true_comparisons
 from aggregator.local.deployment import LocalDeployment, allow_any_past, free_port
@@ -82,10 +85,14 @@ class Demonstration:
     def __enter__(self) -> Self:
         flight_table()  # or say what to install, before anything is started
         with self._stack:
+            folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+            definitions = MetricDefinitions.load(self.settings.metrics)
+            [shuffled] = [metric for metric in definitions.values() if metric.crowd is not None]
+            self._relay = DemoRelay(shuffled, self.settings, folder)
             local = LocalDeployment(self.settings, self.workers, searches=True)
             self._deployment = self._stack.enter_context(local)
+            self._stack.enter_context(self._relay)
             self._population = flights()  # while the processes start
-            definitions = MetricDefinitions.load(self.settings.metrics)
             self._searches = {
                 name: metric
                 for name, metric in definitions.items()
@@ -113,6 +120,7 @@ class Demonstration:
     def run(self, show: Callable[[View], object] | None = None) -> None:
         """Let the devices report until they are done or Ctrl-C; show a view twice a second."""
         devices = threading.Thread(target=self._report, name="devices")
+        sealing = threading.Thread(target=self._report_sealed, name="sealing devices")
         answering = [
             threading.Thread(target=self._answer, args=(metric,), name=f"answers to {name}")
             for name, metric in self._searches.items()
@@ -120,7 +128,7 @@ class Demonstration:
         self._began = time.monotonic()
         interrupt = signal.signal(signal.SIGINT, lambda *_: self._stop.set())
         try:
-            for thread in (devices, *answering):
+            for thread in (devices, sealing, *answering):
                 thread.start()
             while devices.is_alive():
                 devices.join(REFRESH_SECONDS)
@@ -128,7 +136,7 @@ class Demonstration:
                     show(self.view())
         finally:
             self._stop.set()
-            for thread in (devices, *answering):
+            for thread in (devices, sealing, *answering):
                 if thread.is_alive():  # a signal may come before it is
                     thread.join()
             signal.signal(signal.SIGINT, interrupt)
@@ -144,7 +152,7 @@ class Demonstration:
             If reports are still uncounted after the wait.
         """
         assert self._produced is not None  # noqa: S101
-        sent = self._produced.reports
+        sent = self._produced.reports + self._relay.reports
         reached, deadline, counted_at = None, 0.0, 0.0
         while True:
             overview = self._store.overview()
@@ -217,7 +225,8 @@ class Demonstration:
         """Return the truth of the counted reports."""
         if name in self._searches:
             return self._extremes[name]
-        return truth_when(self._truths[name], counted) or RunningTruth(self.metrics[name]).now()
+        truths = self._relay.truths if name == self._relay.metric.name else self._truths[name]
+        return truth_when(truths, counted) or RunningTruth(self.metrics[name]).now()
 
     def _answer(self, metric: SearchMetric) -> None:
         """Let the flights answer rounds, spread over the replay, until it ends."""
@@ -267,6 +276,13 @@ class Demonstration:
         """
         return clients.reporter_properties(self.settings) | {"sticky.partitioning.linger.ms": 0}
 
+    def _report_sealed(self) -> None:
+        values = self._population.columns["late"]
+        try:
+            self._relay.report(values[~np.isnan(values)], self._stop)
+        except BaseException as error:  # it is raised again in the main thread
+            self._failure = error
+
     def _report(self) -> None:
         def progress(now: ReplayProgress, truths: dict[str, Truth]) -> None:
             self._progress = now
@@ -275,7 +291,7 @@ class Demonstration:
 
         try:
             self._produced = produce(
-                self.metrics,
+                {name: metric for name, metric in self.metrics.items() if metric.crowd is None},
                 self._population,
                 self._reporting,
                 MIX,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from aggregator.local.demo_discoveries import TrueDiscovery
 from aggregator.local.demo_watches import TrueAlarm, TrueComparison, watch_notes
 from aggregator.reading.search_progress import certified_number, search_progress
-from aggregator.reading.serialization import plain
+from aggregator.reading.serialization import plain, privacy_of
 from aggregator.reading.window import Window
+from aggregator.terminal.format import crowd_lines
 from estimators import Estimate, Metric, SearchMetric, TrustedMetric
 from producers.populations.population_replay import ReplayProgress
 from producers.populations.truth import Truth
@@ -20,6 +22,11 @@ KIND_NOTES: dict[type[Metric], str] = {
     TrustedMetric: "trusted collection: the latest release, beside the truth of the same weeks",
     SearchMetric: "found in rounds; the few values beyond the certified one are hidden by noise",
 }
+
+
+RELAY_NOTE = (
+    "that would hold if somebody else ran the relay: two processes of one operator are no relay"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +74,24 @@ class View:
     @property
     def notes(self) -> list[str]:
         """Explanations of metrics that need one."""
-        return [
+        notes = [
             f"{name}: {_round(window)}{note}"
             for kind, note in KIND_NOTES.items()
             for name, window in self.windows.items()
             if isinstance(window.metric, kind)
         ]
+        notes += [
+            f"{name}: {' '.join(line.split())}\n{RELAY_NOTE}"
+            for name, window in self.windows.items()
+            if (line := " ".join(crowd_lines(window.metric)))
+        ]
+        return notes
+
+    @property
+    def privacy(self) -> dict[str, Any]:
+        """What each report keeps, by metric with a crowd, as plain values."""
+        privacy = {name: privacy_of(window.metric) for name, window in self.windows.items()}
+        return {name: msgspec.to_builtins(stated) for name, stated in privacy.items() if stated}
 
     def labels(self, name: str) -> tuple[str, ...]:
         """Return the names of a metric's numbers; one empty name if it has one number."""
@@ -154,6 +173,7 @@ class Outcome:
             "reports_per_second": round(self.reports_per_second, 1),
             "verified": self.verified,
             "metrics": self.rows(),
+            "privacy": self.view.privacy,
             "alarms": [watch.as_dict() for watch in self.view.alarms],
             "comparisons": [watch.as_dict() for watch in self.view.comparisons],
             "discoveries": [watch.as_dict() for watch in self.view.discoveries],

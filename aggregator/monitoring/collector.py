@@ -22,6 +22,7 @@ from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.answer_samples import samples_of
 from aggregator.monitoring.metric_definitions import Exported
 from aggregator.monitoring.reference import all_exported
+from aggregator.monitoring.relay_metrics import RELAY_METRICS
 from aggregator.monitoring.samples import Sample
 from aggregator.monitoring.slice_samples import SliceExport
 from aggregator.reading.reader import MetricReader
@@ -88,7 +89,7 @@ class Families:
         """Return the families with samples, in the order of declaration."""
         return [
             self._families[exported.name]
-            for exported in all_exported()
+            for exported in (*all_exported(), *RELAY_METRICS)
             if exported.name in self._families
         ]
 

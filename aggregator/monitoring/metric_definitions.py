@@ -361,6 +361,12 @@ REQUEST_DURATION = Exported(
     type="histogram",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
+CROWD_REPORTS = Exported(
+    "dither_crowd_reports{metric,fate}",
+    "Sealed reports that relays have posted to this server: accepted, unopened (of another key or "
+    "label), invalid, or refused with their crowd. Those of a repeated post count again.",
+    type="counter",
+)
 OTLP_EXPORTS = Exported(
     "dither_otlp_exports{result}",
     "Exports of this server's metrics by OTLP; absent if none is configured.",
@@ -388,6 +394,7 @@ SECTION_TITLES = {
 """Titles of the reference's sections, by the first metric of each."""
 
 LABEL_MEANINGS = {
+    "fate": "`accepted`, `unopened`, `invalid` or `refused`",
     "side": "`at_least` of a maximum, `at_most` of a minimum",
     "metric": "name of a metric in `metrics.toml`",
     "category": "a category of a frequency or a coordinate of a vector; at most the "
@@ -399,8 +406,12 @@ LABEL_MEANINGS = {
     "`serve.top_slices` with most reports",
     "by": "the attributes of a grouping in `serve.slices`, as in `country,version`",
     "level": "the epsilon of a privacy level",
-    "outcome": "`accepted`, `duplicate`, or the reason of a dead letter",
-    "reason": "why a message could not be counted; docs/data-model.md lists the reasons",
+    "outcome": "`accepted`, `duplicate`, or the reason of a dead letter. At a relay: `taken`, "
+    "`repeated` (a retry, which counts once), `damaged` (by a crash), `too_few` (dropped with its "
+    "crowd), `delivered`, or `refused` by the service for good",
+    "reason": "why a message could not be counted; docs/data-model.md lists the reasons. At a "
+    "relay: `malformed`, `not_in_force`, `closed`, `too_slow`, `too_large`, `unsupported`, "
+    "`too_many` or `unavailable`",
     "partition": "number of a partition of the reports topic",
     "worker": "host and process of a worker; at any time at most as many as partitions",
     "step": "what a worker does: consuming, counting, committing, sending dead letters, taking "

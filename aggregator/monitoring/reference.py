@@ -11,14 +11,16 @@ from aggregator.monitoring.metric_definitions import (
     SECTION_TITLES,
     Exported,
 )
+from aggregator.monitoring.relay_metrics import RELAY_METRICS
 from aggregator.monitoring.samples import Samples
 
 PAGE_HEAD = """\
 # Exported metrics
 
 For people who write queries, dashboards and alerts: every metric that `dither serve` exports at
-`/metrics`, in Prometheus' text format or OpenMetrics. [monitoring.md](monitoring.md) shows how to
-scrape them, and [operations.md](operations.md) what the alerts mean.
+`/metrics`, in Prometheus' text format or OpenMetrics, and [those of a relay](#relays).
+[monitoring.md](monitoring.md) shows how to scrape them, and [operations.md](operations.md) what the
+alerts mean.
 
 Estimates, reports and progress are read from Redis at each scrape, so all servers of a deployment
 export the same values: take the maximum over instances before you sum. Counters of reports,
@@ -35,7 +37,7 @@ Generated from `aggregator/monitoring/metric_definitions.py` and the features' `
 
 
 def all_exported() -> tuple[Exported, ...]:
-    """Return the exported metrics of the core, then those of each feature."""
+    """Return the metrics that a server exports: those of the core, then of each feature."""
     return (*CORE_METRICS, *(exported for kind in _of_features() for exported in kind.exported))
 
 
@@ -47,11 +49,11 @@ def _of_features() -> list[type[Samples]]:
 def reference() -> str:
     """Return docs/metrics.md."""
     parts = [PAGE_HEAD.rstrip()]
-    titles, labels_of_all = dict(SECTION_TITLES), dict(LABEL_MEANINGS)
+    titles, labels_of_all = {**SECTION_TITLES, RELAY_METRICS[0]: "Relays"}, dict(LABEL_MEANINGS)
     for kind in _of_features():
         titles[kind.exported[0]] = kind.title
         labels_of_all |= kind.labels
-    for exported in all_exported():
+    for exported in (*all_exported(), *RELAY_METRICS):
         if title := titles.get(exported):
             parts.append(f"\n## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")
         labels = ", ".join(f"`{label}`" for label in exported.labels)

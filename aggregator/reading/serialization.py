@@ -17,6 +17,7 @@ from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric
 from estimators.estimate import Floats
 from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
+from estimators.metrics.crowd_epsilon import crowd_epsilon
 from estimators.shapes import Shape
 from producers.wire.decoding import decode_json
 
@@ -54,6 +55,31 @@ class ManipulationBound(msgspec.Struct, frozen=True, kw_only=True):
     shift: Number
     without_privacy: Number
     l2: Number | UnsetType = UNSET
+
+
+class CentralPrivacy(msgspec.Struct, frozen=True, kw_only=True):
+    """The privacy of a report that a relay has shuffled, towards who sees no more than the crowd.
+
+    It is (`epsilon`, `delta`)-differentially private in one pane, beside `crowd` honest reports: a
+    person who reports in w panes has w times both. A crowd has `minimum` reports or more, of which
+    at most a share of `dishonest` is made up, and the relay does not collude.
+    """
+
+    epsilon: float
+    delta: float
+    crowd: int
+    minimum: int
+    dishonest: float
+
+
+class Privacy(msgspec.Struct, frozen=True):
+    """What each report of a metric with a crowd keeps in a pane.
+
+    `local`: its epsilon, whoever colludes. `central`: null if nothing below `local` is proved.
+    """
+
+    local: float
+    central: CentralPrivacy | None
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +135,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     without `influence`.
     Of a distribution the numbers are `quantiles`, and `distribution` has all of it; `unbiased` is
     there, not beside the quantiles; `influence` is that on a share below an edge.
+    `privacy` is there for a metric with a crowd.
     `where`: it is of the reports of devices with these attributes alone ("other" for a value that
     is not declared, null for devices that did not say); `coverage` is the share of the window's
     reports that tables of such slices have.
@@ -150,9 +177,19 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     simplex: list[Number] | UnsetType = UNSET
     quantiles: list[str] | UnsetType = UNSET
     distribution: Distribution | UnsetType = UNSET
+    privacy: Privacy | UnsetType = UNSET
     where: dict[str, str | None] | UnsetType = UNSET
     coverage: Number | UnsetType = UNSET
     shares_among: SharesAmong | UnsetType = UNSET
+
+
+class CrowdDefinition(msgspec.Struct, frozen=True):
+    """The crowd in which each report hides: a relay waits for so many, so long."""
+
+    minimum: int
+    wait_seconds: float
+    delta: float
+    dishonest: float
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,7 +209,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     "search". `by` are the
     attributes of devices by which reports are also summed; a device sends them with each batch, one
     of the values in `attributes` each, and any other value as "other". `shares` are the shares
-    among that answers have; devices ignore them.
+    among that answers have; devices ignore them. A device seals reports of a metric with a `crowd`,
+    and posts them to a relay.
     """
 
     name: str
@@ -215,6 +253,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     domain: dict[str, Any] | UnsetType = UNSET
     by: list[str] | UnsetType = UNSET
     attributes: dict[str, list[str]] | UnsetType = UNSET
+    crowd: CrowdDefinition | UnsetType = UNSET
 
 
 ESTIMATE_FIELDS = (
@@ -269,12 +308,29 @@ def answer(
         ],
         left_out=UNSET if top is None else len(estimate.labels) - len(shown.labels),
         simplex=UNSET if nearest is None else plain(nearest),  # type: ignore[arg-type]
+        privacy=privacy_of(metric) or UNSET,
         **{name: getattr(estimate, name) for name in ESTIMATE_FIELDS},
         where=UNSET if window.grouping is None else dict(window.grouping.conditions),
         coverage=UNSET if window.grouping is None else window.coverage,
         shares_among=UNSET if estimate.shares is None else _shares(estimate.shares),
         **FIELDS_BY_SHAPE[metric.shape](window, estimate, shown),
     )
+
+
+def privacy_of(metric: Metric) -> Privacy | None:
+    """Return what a metric's reports keep in a pane; None without a crowd."""
+    if (crowd := metric.crowd) is None:
+        return None
+    epsilon, central = crowd_epsilon(metric), None
+    if epsilon is not None:
+        central = CentralPrivacy(
+            epsilon=epsilon,
+            delta=crowd.delta,
+            crowd=crowd.others,
+            minimum=crowd.minimum,
+            dishonest=crowd.dishonest,
+        )
+    return Privacy(float(metric.levels[0]), central)
 
 
 def _shares(estimate: Estimate) -> SharesAmong:
@@ -396,6 +452,11 @@ def as_dict(
 def definition(metric: Metric, policy: str | None = None) -> Definition:
     """Return a metric's definition as plain values, with the weight policy in force."""
     facts = {"trust": metric.trust, "memoized": False, **metric.domain.meaning, **metric.meaning}
+    if metric.crowd is not None:
+        crowd = metric.crowd
+        facts["crowd"] = CrowdDefinition(
+            crowd.minimum, crowd.wait_ms / 1000, crowd.delta, crowd.dishonest
+        )
     field_names = facts.keys() & set(Definition.__struct_fields__)
     domain = {key: value for key, value in facts.items() if key not in field_names}
     attributes = {} if metric.slicing is None else metric.slicing.attributes

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from aggregator.reading import coverage
 from aggregator.reading.search_progress import search_lines, search_progress, threshold_text
-from aggregator.reading.serialization import manipulation_bound
+from aggregator.reading.serialization import manipulation_bound, privacy_of
 from aggregator.reading.window import Release, Window
 from aggregator.terminal.two_way import two_way_rows
 from aggregator.timestamps import iso
@@ -83,6 +83,7 @@ def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
         *coverage.coverage_lines(estimate),
         f"weights    {estimate.policy}",
         *shape.about(shown),
+        *crowd_lines(metric),
     ]
     if estimate.heterogeneity is not None:
         evidence = (
@@ -319,6 +320,20 @@ def release_lines(estimate: Estimate, start: int | None) -> list[str]:
             "release"
         )
     return lines
+
+
+def crowd_lines(metric: Metric) -> list[str]:
+    """Return lines on the privacy of reports that a relay has shuffled; none without a crowd."""
+    if (privacy := privacy_of(metric)) is None:
+        return []
+    local = f"privacy    epsilon {privacy.local:g} whoever colludes; "
+    if privacy.central is None:
+        return [f"{local}nothing smaller is proved for its crowd"]
+    epsilon, delta, crowd = privacy.central.epsilon, privacy.central.delta, privacy.central.crowd
+    return [
+        f"{local}among {crowd:,} others whom a relay shuffled,",
+        f"           {epsilon:g} with delta {delta:g}, in one pane: times the panes for one person",
+    ]
 
 
 def _manipulation_lines(shown: Shown) -> list[str]:

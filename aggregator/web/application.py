@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from aggregator.config import web_settings
-from aggregator.config.settings import Serve, Settings
+from aggregator.config.settings import Settings
 from aggregator.feature import features
 from aggregator.kafka.log_ends import Ends
 from aggregator.reading.reader import MetricReader
@@ -23,13 +20,15 @@ from aggregator.web.events import Abortable
 from aggregator.web.http.access import AccessControl, Guard
 from aggregator.web.http.hosts import ExpectedHosts
 from aggregator.web.http.middleware import AddressLimit, BodyLimit, ProtectiveHeaders, UnreadLimit
+from aggregator.web.http.origins import cors_middleware, proxy_middleware
 from aggregator.web.http.problem_responses import EXCEPTION_HANDLERS
 from aggregator.web.http.request_tracing import TraceRequests
 from aggregator.web.http.small_posts import SmallPosts
 from aggregator.web.http.traffic import CountTraffic
 from aggregator.web.operations import Operation
-from aggregator.web.reports import POST_BATCHES, POST_REPORTS
+from aggregator.web.reports import GATEWAY_OPERATIONS, POST_REPORTS, CrowdCounts
 from aggregator.web.service_context import Service
+from producers.gateway.crowds import CROWDS_PATH, MAX_CROWD_BODY
 
 if TYPE_CHECKING:
     from starlette.types import Lifespan
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from aggregator.monitoring.otlp.tracing import Tracing
     from aggregator.publishing.publisher import Publisher
     from producers.gateway import Gateway
-
-PREFLIGHT_SECONDS = 600
 
 
 def core_and_features() -> list[Operation]:
@@ -76,11 +73,12 @@ def application(
     tracing : Tracing, optional
         Sends spans of requests; stopped with the application.
     """
-    operations = [*core_and_features(), *([] if gateway is None else [POST_REPORTS, POST_BATCHES])]
+    operations = [*core_and_features(), *(() if gateway is None else GATEWAY_OPERATIONS)]
     posts = None if gateway is None else gateway.check_kafka
     stalled = None if gateway is None else lambda: gateway.stalled
     unpublished = None if publisher is None else publisher.obstacles
-    service = Service(reader, settings, ends, posts, stalled, unpublished)
+    counts = () if gateway is None else (CrowdCounts(gateway.crowds.counts),)
+    service = Service(reader, settings, ends, posts, stalled, unpublished, counts)
     routes: list[BaseRoute] = [] if gateway is None else [*gateway.routes]  # the busiest first
     routes += [o.route(service) for o in operations if o.handler is not None]
     routes += pages.routes()
@@ -89,14 +87,14 @@ def application(
     sender = _metrics_sender(service)
     max_bytes = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
     middleware = [
-        *_proxy_middleware(settings.serve),
+        *proxy_middleware(settings.serve),
         Middleware(CountTraffic, traffic=service.traffic),
         *_tracing_middleware(tracing),
         Middleware(Abortable),
         Middleware(ProtectiveHeaders),
         Middleware(AddressLimit),
         Middleware(ExpectedHosts, serve=settings.serve),
-        *_cors_middleware(settings.serve),
+        *cors_middleware(settings.serve),
         Middleware(
             AccessControl,
             guard=guard,
@@ -105,7 +103,7 @@ def application(
             origins=settings.serve.cors_origins,
         ),
         Middleware(UnreadLimit),
-        Middleware(BodyLimit, max_bytes=max_bytes),
+        Middleware(BodyLimit, max_bytes=max_bytes, by_path={CROWDS_PATH: MAX_CROWD_BODY}),
     ]
     app = Starlette(
         routes=routes,
@@ -120,7 +118,7 @@ def application(
         service.traffic,
         settings.serve,
         POST_REPORTS.scopes,
-        _proxy_middleware(settings.serve),
+        proxy_middleware(settings.serve),
     )
     app.router.redirect_slashes = False
     return app
@@ -144,37 +142,7 @@ def _tracing_middleware(tracing: Tracing | None) -> list[Middleware]:
         Middleware(
             TraceRequests,
             tracing=tracing,
-            untraced=frozenset({POST_REPORTS.path, POST_BATCHES.path}),
-        )
-    ]
-
-
-def _proxy_middleware(serve: Serve) -> list[Middleware]:
-    """Return the middleware that takes a client's address and scheme from trusted proxies."""
-    trusted_networks = web_settings.parse_networks(serve.trusted_proxies)
-    if not trusted_networks:
-        return []
-    mapped = [  # as a dual-stack socket reports an IPv4 address
-        f"::ffff:{network.network_address}/{96 + network.prefixlen}"
-        for network in trusted_networks
-        if network.version == 4
-    ]
-    trusted_hosts = [*(str(network) for network in trusted_networks), *mapped]
-    return [Middleware(ProxyHeadersMiddleware, trusted_hosts=trusted_hosts)]
-
-
-def _cors_middleware(serve: Serve) -> list[Middleware]:
-    """Return the middleware for pages of allowed other origins."""
-    if not serve.cors_origins:
-        return []
-    return [
-        Middleware(
-            CORSMiddleware,
-            allow_origins=serve.cors_origins,
-            allow_methods=["DELETE", "GET", "POST", "PUT"],
-            allow_headers=["Authorization", "Content-Type", "If-None-Match", "Last-Event-ID"],
-            expose_headers=["ETag", "Retry-After", "WWW-Authenticate"],
-            max_age=PREFLIGHT_SECONDS,
+            untraced=frozenset(operation.path for operation in GATEWAY_OPERATIONS),
         )
     ]
 

@@ -44,6 +44,7 @@ RANDOMIZER_FILES = (
     "repetition.js",
     "rounds.js",
     "sampling.js",
+    "sealing.js",
     "string_code.js",
     "vectors.js",
     "windows.js",

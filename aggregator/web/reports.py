@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import msgspec
+from prometheus_client import Metric as Family
+from prometheus_client.registry import Collector
 
 from aggregator.config.settings import Settings
-from aggregator.errors import DitherError
+from aggregator.errors import DitherError, SettingsError
 from aggregator.kafka import clients, topic_admin
 from aggregator.kafka.client_log import ThrottledErrorLog
+from aggregator.monitoring import metric_definitions
+from aggregator.monitoring.collector import Families
+from aggregator.secrets import masked_path
 from aggregator.web.operations import Content, Operation
 from estimators import Metric
 from estimators.durations import milliseconds
 from producers.gateway import Gateway
 from producers.gateway.bodies import PROTOBUF_TYPE, JsonBatch, Times
+from producers.gateway.crowds import CROWD_TYPE, CROWDS_PATH, CrowdAnswer, read_keys
 from producers.gateway.gateway import BATCHES_PATH, POST_PATH
 from producers.gateway.several import BatchesAnswer
 
@@ -60,6 +67,31 @@ POST_BATCHES = Operation(
     problems=(400, 403, 408, 413, 415, 429, 503),
 )
 
+POST_CROWD = Operation(
+    method="POST",
+    path=CROWDS_PATH,
+    summary="Relay: a crowd of sealed reports, shuffled, which this server opens.",
+    scopes=("relay",),
+    body=Content("What a relay posts: docs/crowds.md.", media=(), binary=(CROWD_TYPE,)),
+    answers={202: Content("Kafka has all of its valid reports.", CrowdAnswer)},
+    problems=(400, 408, 413, 415, 503, 504),
+)
+GATEWAY_OPERATIONS = (POST_REPORTS, POST_BATCHES, POST_CROWD)
+
+
+class CrowdCounts(Collector):
+    """Exports what became of the sealed reports that relays have posted: `Crowds.counts`."""
+
+    def __init__(self, counts: Mapping[tuple[str, str], int]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterable[Family]:
+        """Return the counts."""
+        families = Families()
+        for labels, count in sorted(self._counts.items()):
+            families.put(metric_definitions.CROWD_REPORTS, count, *labels)
+        return families.filled()
+
 
 def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
     """Return the gateway to a deployment's Kafka.
@@ -72,6 +104,13 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
         If a setting is invalid.
     """
     limits = msgspec.structs.asdict(settings.gateway)
+    if keys := settings.gateway.crowd_keys:
+        try:
+            read_keys(Path(keys))
+        except (OSError, ValueError, ImportError) as error:
+            source = settings.sources.get("gateway.crowd_keys", "default")
+            expected = f"a file that `dither relay keygen` wrote ({error})"
+            raise SettingsError("gateway.crowd_keys", masked_path(keys), expected, source) from None
     limits["acknowledge_timeout"] = milliseconds(settings.gateway.acknowledge_timeout) / 1000
     try:
         return Gateway(

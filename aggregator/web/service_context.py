@@ -6,11 +6,12 @@ import dataclasses
 import functools
 import hashlib
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 
 from aggregator.config.live_metrics import current
@@ -54,6 +55,8 @@ class Service:
         Returns the reason why the last posts were not acknowledged though Kafka answers, or "".
     unpublished : callable, optional
         Returns the obstacles to publishing. None if this server does not publish.
+    collectors : sequence of Collector
+        Export what else this server has counted.
     silent_ms : int
         After this time without a commit, the status says that no worker counts.
     """
@@ -64,6 +67,7 @@ class Service:
     posts: Callable[[], Awaitable[str]] | None = None
     stalled: Callable[[], str] | None = None
     unpublished: Callable[[], list[str]] | None = None
+    collectors: Sequence[Collector] = ()
 
     def __post_init__(self) -> None:
         self.ends = self.log_ends or KafkaLog(self.settings)
@@ -104,7 +108,8 @@ class Service:
         slices = SliceExport(groupings, serve.top_slices, top)
         reader_options = self.reader, top, since_ms, self.ends, self.silent_ms, slices
         registry.register(Exporter(*reader_options, redis_optional=not self.needs_redis))
-        registry.register(self.traffic)
+        for collector in (self.traffic, *self.collectors):
+            registry.register(collector)
         return registry
 
     @functools.cached_property

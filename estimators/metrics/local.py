@@ -19,6 +19,7 @@ from estimators.limits import MOST_ATTRIBUTES, MOST_SLICES
 from estimators.mechanisms import MECHANISMS, Mechanism, PrefixTree, mechanism_class, mechanisms_for
 from estimators.metrics.attributes import Slicing, check_attribute
 from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
+from estimators.metrics.crowd import Crowd
 from estimators.metrics.kinds import KINDS, Way
 from estimators.metrics.metric import ReportedMetric
 from estimators.metrics.shares import (
@@ -69,6 +70,9 @@ class LocalMetric(ReportedMetric):
         kept as long as `retention`.
     max_slices : int
         A definition with more slices is refused.
+    crowd : Crowd, optional
+        Devices seal their reports, and post them to a relay, which shuffles them: see
+        :class:`estimators.metrics.crowd.Crowd`. A mapping with its keys is accepted, too.
 
     Examples
     --------
@@ -98,6 +102,7 @@ class LocalMetric(ReportedMetric):
     by_pane: str | None = None
     by_retention: str | None = None
     max_slices: int = 1_000
+    crowd: Crowd | None = None
 
     def check(self) -> None:
         """Reject a mechanism that does not fit."""
@@ -125,6 +130,24 @@ class LocalMetric(ReportedMetric):
             )
             self.refuse("memoized", f"false{alternatives}")
         self._check_attributes()
+        if isinstance(self.crowd, Mapping):
+            self.require_key(lambda table: self._set("crowd", Crowd.of(table)), "crowd")
+        if self.crowd is not None:
+            self._check_crowd(self.crowd)
+
+    def _check_crowd(self, crowd: Crowd) -> None:
+        """Reject what a crowd does not hide, and a lateness that ends before crowds arrive."""
+        if len(self.levels) != 1:
+            self.refuse("levels", "one level: each would be a crowd of its own")
+        if self.by:
+            self.refuse("by", "no attributes: each slice would be a crowd of its own")
+        if self.memoized:
+            self.refuse("memoized", "false: answers that are repeated gain nothing in a crowd")
+        if self.mechanism_class.discovers:
+            self.refuse("crowd", "none for a metric that discovers strings")
+        if self.lateness_ms < 2 * crowd.wait_ms:
+            expected = f"at least 2 wait: a crowd arrives {crowd.wait} after its pane's end"
+            self.refuse("lateness", expected)
 
     def _check_attributes(self) -> None:
         """Reject undeclared attributes, and a `by_pane` that is not a multiple of `pane`."""
@@ -183,6 +206,8 @@ class LocalMetric(ReportedMetric):
                     "categories, or for strings a smaller table (options)"
                 )
                 self.refuse("by", expected)
+        if self.crowd is not None and (expected := self.crowd.size_fault(self.randomizer.width)):
+            self.refuse("crowd", expected)
         self.share_names  # noqa: B018
         if self.mechanism in MECHANISMS.built_in:
             return
@@ -228,8 +253,9 @@ class LocalMetric(ReportedMetric):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """Whether the metric is memoized."""
-        return {"memoized": True} if self.memoized else {}
+        """Whether the metric is memoized, and its crowd."""
+        memoized = {"memoized": True} if self.memoized else {}
+        return memoized if self.crowd is None else memoized | {"crowd": self.crowd.meaning}
 
     @explain_missing_scipy("an estimate")
     def estimate(

@@ -23,6 +23,7 @@ from estimators.mechanisms import Mechanism
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.metrics.attributes import Slicing
 from estimators.metrics.axes import Axes
+from estimators.metrics.crowd import Crowd
 from estimators.metrics.domains import Domain, as_given, conversion, refuse_misread
 from estimators.metrics.kinds import Way, kind_named
 from estimators.metrics.validation import (
@@ -287,6 +288,11 @@ class Metric(ABC):
     @property
     def slicing(self) -> Slicing | None:
         """How reports are also divided into slices; None if they are not."""
+        return None
+
+    @property
+    def crowd(self) -> Crowd | None:
+        """The crowd in which reports hide, which a relay shuffles; None if there is none."""
         return None
 
     @property

@@ -99,6 +99,20 @@ export function wrongOptions({ name }, expected) {
   return wrong(`options of ${name}`, expected);
 }
 
+/**
+ * Throws for a metric with a crowd: its reports are sealed, and go to a relay.
+ *
+ * @param {Definition} definition
+ * @internal
+ */
+export function refuseCrowd({ name, crowd }) {
+  if (crowd === undefined) return;
+  throw wrong(
+    `metric ${name} has a crowd`,
+    "a device that seals its reports: Device.open(gateway, { relay, key }); nothing was reported",
+  );
+}
+
 /** @internal */
 export const LEAVE_OUT = "; leave out what was not measured";
 

@@ -85,6 +85,15 @@ export function canonicalForm(definition) {
     meaning.trust = quoted(definition.trust);
   }
   if (definition.memoized) meaning.memoized = "true";
+  if (definition.crowd !== undefined) {
+    const { minimum, wait_seconds: wait, delta, dishonest } = definition.crowd;
+    meaning.crowd = object({
+      delta: float(delta),
+      dishonest: float(dishonest),
+      minimum: whole(minimum),
+      wait: whole(Math.round(Number(wait) * 1000)),
+    });
+  }
   if (KINDS.includes(kind)) {
     meaning.rounds = whole(definition.rounds);
     meaning.split = quoted(definition.split);

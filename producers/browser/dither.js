@@ -17,7 +17,7 @@
  * @module dither
  */
 
-import { outside, wrong } from "./checks.js";
+import { outside, refuseCrowd, wrong } from "./checks.js";
 import { coarsen } from "./definition.js";
 import { withoutDenied } from "./deny.js";
 import { levelOf, mechanismOf } from "./mechanisms.js";
@@ -66,6 +66,17 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * @property {number} [max_batch_reports]
  * @property {string[]} [by] The attributes of devices by which reports are also summed.
  * @property {Record<string, string[]>} [attributes] Their declared values.
+ * @property {Crowd} [crowd] The crowd in which each report hides: see `Device`.
+ */
+
+/**
+ * A relay shuffles at least `minimum` reports, `wait_seconds` after a pane's end.
+ *
+ * @typedef {object} Crowd
+ * @property {number} minimum
+ * @property {number} wait_seconds
+ * @property {number} delta
+ * @property {number} dishonest
  */
 
 /**
@@ -173,6 +184,7 @@ export function listsOf({ name, coordinates }, values, epsilons) {
  */
 export async function report(url, definition, values, epsilons, options = {}) {
   const { time, attributes = {}, deny, ...posting } = options;
+  refuseCrowd(definition);
   const [all, each] = listsOf(definition, values, epsilons);
   refuseSeconds(time); // what cannot be sent is not randomized
   coarsen(definition, attributes);

@@ -5,7 +5,7 @@
  */
 
 import { checkRevision, coarsen } from "./definition.js";
-import { LARGEST_ANSWER, outside, shown } from "./checks.js";
+import { LARGEST_ANSWER, outside, refuseCrowd, shown } from "./checks.js";
 import { mechanismOf } from "./mechanisms.js";
 
 /** @import { Definition } from "./dither.js" */
@@ -57,6 +57,7 @@ export function refuseSeconds(time) {
  */
 export function encodeBatch(definition, levels, reports, options = {}) {
   const { time = Date.now(), batchId = newBatchId(), round = 0, attributes = {} } = options;
+  refuseCrowd(definition);
   const { width } = mechanismOf(definition);
   if (!checked.has(definition)) checkRevision(definition);
   checked.add(definition);

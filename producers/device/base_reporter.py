@@ -25,7 +25,7 @@ from estimators.metrics.metric import Metric, ReportedMetric
 from producers.delivery.batches import Columns, Delivered, PendingBatch
 from producers.delivery.closing import CLOSED_MESSAGE, Calls, Closing
 from producers.delivery.transport import DeviceFile, Transport
-from producers.device.checks import check_metric, rules_of
+from producers.device.checks import check_ledger, check_metric, check_relay, rules_of
 from producers.device.times import Times, event_times
 from producers.wire.batch import encode_randomized, new_batch_id
 
@@ -62,8 +62,10 @@ class BaseReporter(Closing):
         trusted: bool = False,
         bits: Bits | None = None,
         clock: Callable[[], float] = clocks.time,
+        has_relay: bool = False,
     ) -> None:
         check_metric(metric)
+        check_relay(metric, has_relay=has_relay)
         if batch_reports < 1:
             raise ValueError(f"batch_reports = {batch_reports}: expected 1 or more")
         self.metric, self.bits = metric, bits
@@ -167,7 +169,8 @@ class BaseReporter(Closing):
             The account of the one person who owns all these values. The reporter charges each
             report's level there, on disk, before it randomizes anything. For a memoized metric, it
             stores answers there and repeats them. For a trusted one, it sends each report by
-            itself, under the device's pseudonym in its pane, at most one a pane.
+            itself, under the device's pseudonym in its pane, at most one a pane. A metric with a
+            crowd needs it, and takes at most one report a pane.
         permanent : float, optional
             With a ledger and a memoized metric: the epsilon of the permanent answers, from which
             each report is drawn again at `epsilon`. By default reports are the permanent answers.
@@ -188,8 +191,8 @@ class BaseReporter(Closing):
         BudgetSpent
             If the cost exceeds what is left in the ledger.
         AlreadyAnswered
-            If the metric is memoized or trusted, and the ledger has a report in the same pane or in
-            a later one.
+            If the metric is memoized or trusted or has a crowd, and the ledger has a report in the
+            same pane or in a later one.
         LedgerError
             If the ledger's file cannot be used.
         DeliveryError
@@ -245,6 +248,7 @@ class BaseReporter(Closing):
                 f"metric {metric.name!r} is asked in rounds: follow them with `Rounds`, and "
                 "`answer` each"
             )
+        check_ledger(metric, ledger)
         values = metric.domain.rows(value)
         level = metric.level_of(epsilon)
         if level.shape not in ((), values.shape[:1]):
@@ -299,7 +303,10 @@ class BaseReporter(Closing):
         epsilons = metric.randomizer.epsilons
         counts = np.bincount(level, minlength=len(epsilons)).tolist()
         cost = sum(epsilon * count for epsilon, count in zip(epsilons, counts, strict=True))
-        ledger.spend(metric.name, Fraction(cost), len(values), fingerprint=metric.fingerprint)
+        if metric.crowd is None:
+            ledger.spend(metric.name, Fraction(cost), len(values), fingerprint=metric.fingerprint)
+        else:
+            ledger.spend_once(metric, Fraction(cost), times.tolist())
         return metric.randomize(values, level, self.bits)
 
     def permitted(self, values: NDArray[Any]) -> tuple[NDArray[Any], int]:

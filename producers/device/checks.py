@@ -39,6 +39,24 @@ def check_metric(metric: object) -> None:
     raise TypeError(f"{shown}: expected a Metric, as in {hint}")
 
 
+def check_relay(metric: Metric, *, has_relay: bool) -> None:
+    """Raise ValueError for a metric whose reports need a relay, if there is none."""
+    if metric.crowd is not None and not has_relay:
+        raise ValueError(
+            f"not_sealed: metric {metric.name!r} has a crowd, so its reports go to a relay: "
+            "expected HttpReporter(..., relay=URL, key=DIGITS), with the public key's digits"
+        )
+
+
+def check_ledger(metric: Metric, ledger: object) -> None:
+    """Raise ValueError for a metric whose reports need a ledger, if that is None."""
+    if metric.crowd is not None and ledger is None:
+        raise ValueError(
+            f"metric {metric.name!r} has a crowd, in which a person reports once a pane: expected "
+            "a ledger, which remembers it"
+        )
+
+
 def rules_of(metric: Metric, app_rule: Deny | None) -> tuple[Deny, ...]:
     """Return what decides which strings are not reported: the application's rule, the metric's.
 

@@ -27,6 +27,7 @@ from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import ReportedMetric
 from producers.delivery.transport import DeviceFile
 from producers.device.base_reporter import BaseReporter
+from producers.device.checks import check_ledger
 from producers.device.course import Course, Windows
 from producers.device.times import event_times
 from producers.ledger.accounts import number
@@ -71,9 +72,9 @@ class RollUp:
 
     Windows are in UTC, and begin at multiples of their length since 1970: days at midnight, weeks
     on Thursdays. A window is reported once, after its end and a random delay (at most an hour, or a
-    quarter of the metric's lateness), by the reporter's thread, which looks once a minute, or by
-    `report_ended`. If the process is killed in that moment, the window is not reported; it is never
-    reported or charged twice.
+    quarter of the metric's lateness; for a metric with a crowd, half of the crowd's `wait`), by the
+    reporter's thread, which looks once a minute, or by `report_ended`. If the process is killed in
+    that moment, the window is not reported; it is never reported or charged twice.
 
     Make it when the program starts, whether there is something to add or not: the first window
     begins then.
@@ -179,13 +180,22 @@ class RollUp:
         self._name = f"{metric.name} {how} {self.window_ms}"
         self._lottery = None if ledger is None else ledger.lottery()
         lateness_ms = metric.lateness_ms
+        self._longest_delay = min(LONGEST_DELAY_MS, lateness_ms // 4)
+        if metric.crowd is not None:
+            check_ledger(metric, ledger)
+            if how not in OF_NOTHING:
+                raise ValueError(
+                    f"how = {how!r} for {metric.name!r}, which has a crowd: expected one of "
+                    f"{', '.join(OF_NOTHING)}: no value may decide whether a window is reported"
+                )
+            lateness_ms = metric.crowd.wait_ms
+            self._longest_delay = lateness_ms // 2
         if self._lottery is not None:
             self._check_turn(self._lottery)
             lateness_ms = min(lateness_ms, KEPT_MS - self.window_ms)
         level = metric.levels[int(metric.level_of(self._allowed_epsilon()))]
         self._windows = Windows(self.window_ms, lateness_ms)
         self._again_at = 0.0
-        self._longest_delay = min(LONGEST_DELAY_MS, metric.lateness_ms // 4)
         file: DeviceFile | None = ledger if reporter.file is None else reporter.file
         if file is None:
             raise ValueError(
@@ -238,8 +248,8 @@ class RollUp:
 
         The reporter's thread does this each minute. A program that runs for less calls it when it
         starts. Whoever receives a report sees when it comes: do not call this because something was
-        added. A window is missed once the metric's lateness has passed after its end: nobody would
-        count its report, so it is not charged.
+        added. A window is missed once the metric's lateness, or the crowd's `wait`, has passed
+        after its end: nobody would count its report, so it is not charged.
 
         Raises
         ------
@@ -410,10 +420,10 @@ class RollUp:
         if metric.name not in lottery.tickets:
             names = ", ".join(lottery.tickets)
             raise ValueError(f"metric {metric.name!r} has no tickets: expected one of {names}")
-        if not isinstance(metric, LocalMetric) or metric.memoized:
+        if not isinstance(metric, LocalMetric) or metric.memoized or metric.crowd is not None:
             raise ValueError(
-                f"metric {metric.name!r} is trusted or memoized: a lottery draws only metrics that "
-                "are answered afresh; use another ledger for it"
+                f"metric {metric.name!r} is trusted or memoized, or has a crowd: a lottery draws "
+                "only metrics that are answered afresh, one by one; use another ledger for it"
             )
 
     def _is_drawn(self, moment: int, *, unpaid: bool = False) -> bool:

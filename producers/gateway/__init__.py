@@ -2,7 +2,8 @@
 
 A post passes :mod:`~producers.gateway.clients` (is its sender within its rate?),
 :mod:`~producers.gateway.bodies` (is it a batch of this metric's reports?) and
-:mod:`~producers.gateway.sender` (to Kafka, until Kafka acknowledges it).
+:mod:`~producers.gateway.sender` (to Kafka, until Kafka acknowledges it). A relay's posts, which
+are sealed, pass :mod:`~producers.gateway.crowds` instead.
 """
 
 from producers.gateway.gateway import Gateway

@@ -180,6 +180,7 @@ def from_protobuf(
     """
     batch = parse_batch(body)
     metric = check_batch(batch, metrics)
+    _check_not_sealed(metric)
     if not 0 <= batch.time_ms < END_OF_TIME * 1000:
         raise ValueError(
             f"time_ms = {batch.time_ms}: expected milliseconds since the epoch, before the year "
@@ -229,6 +230,7 @@ def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIM
     if metric is None:
         expected = meant(batch.metric[:80], metrics)
         raise ReportError("unknown_metric", f"metric {batch.metric[:80]!r}: {expected}")
+    _check_not_sealed(metric)
     if batch.revision not in (None, metric.revision):
         raise ReportError(
             "wrong_revision",
@@ -244,6 +246,13 @@ def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIM
     times.check(time)
     payload = encode_batch(metric, levels, rows, time, key, batch.round, batch.attributes)
     return PostedBatch(key, payload, len(levels), metric)
+
+
+def _check_not_sealed(metric: Metric) -> None:
+    if metric.crowd is not None:
+        raise ReportError(
+            "not_sealed", f"{metric.name} has a crowd: expected sealed reports, through a relay"
+        )
 
 
 def _levels(offered: Sequence[float], reports: list[JsonReport]) -> NDArray[np.intp]:
@@ -349,6 +358,8 @@ _REMEDY_BY_REASON = {
     "unknown_metric": "GET /v1/metrics lists the metrics",
     "wrong_revision": "GET /v1/metrics/NAME has the definition to use. A report of another "
     "definition cannot be counted. Randomizing a value again spends its epsilon again",
+    "not_sealed": "report with HttpReporter(..., relay=, key=), which seals reports and posts them "
+    "to the relay: docs/crowds.md",
     "too_many_reports": "post the reports in several batches, each with an id of its own",
     "bad_round": "GET /v1/metrics/NAME/round has the round that is open; of a metric without "
     "rounds, leave `round` out",

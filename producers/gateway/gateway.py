@@ -1,4 +1,4 @@
-"""`POST /v1/reports` and `/v1/reports/batches`: acknowledged when Kafka has the reports."""
+"""The gateway's routes: a post is acknowledged when Kafka has its reports."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from producers.gateway.answers import (
 )
 from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, PostedBatch, Times, read_batch
 from producers.gateway.clients import Client, Clients, client_of
+from producers.gateway.crowds import CROWDS_PATH, Crowds
 from producers.gateway.heads import Head, read_head
 from producers.gateway.memory import Hold, Memory
 from producers.gateway.problems import POST_AGAIN, SAME_BATCH, Problem, unavailable
@@ -103,6 +104,9 @@ class Gateway:
         Seconds until a post that Kafka has not acknowledged is answered 504.
     trusted_without_tls : bool
         Whether true values (metrics with ``trust = "central"``) may come over plain HTTP.
+    crowd_keys : str
+        A file with private keys, which open the crowds that a relay posts; see
+        :func:`producers.gateway.crowds.read_keys`. Empty: no crowd is taken.
     times : Times
         The event times that it accepts.
     prepare : callable, optional
@@ -117,9 +121,11 @@ class Gateway:
     ...                 range=(0, 1), levels=[0.5, 1])
     >>> gateway = Gateway({"late": metric}, {"bootstrap.servers": "localhost:9092"}, "reports")
     >>> [route.path for route in gateway.routes]
-    ['/v1/reports', '/v1/reports/batches']
+    ['/v1/reports', '/v1/reports/batches', '/v1/crowds']
     """
 
+    post_path = POST_PATH
+    media_types: tuple[str, ...] = MEDIA_TYPES
     _receiver: Receiver
 
     def __init__(
@@ -135,6 +141,7 @@ class Gateway:
         max_in_flight: int = MAX_IN_FLIGHT,
         acknowledge_timeout: float = ACKNOWLEDGE_TIMEOUT,
         trusted_without_tls: bool = False,
+        crowd_keys: str = "",
         times: Times = ANY_TIME,
         prepare: Callable[[], object] | None = None,
         schema_id: int | None = None,
@@ -151,6 +158,9 @@ class Gateway:
         self._trusted_without_tls = trusted_without_tls
         self._clients = Clients(rate_limit, rate_limit_bytes, rate_limit_reports)
         self._sender = Sender(config, topic, acknowledge_timeout, prepare, schema_id)
+        self.crowds = Crowds(
+            metrics, crowd_keys, times, self._check_kafka, lambda batch: self._sent(batch, _nothing)
+        )
         self._checking: ThreadPoolExecutor | None = None
 
     @property
@@ -164,6 +174,7 @@ class Gateway:
         return [
             Route(POST_PATH, Endpoint(self.post), methods=["POST"], name="reports"),
             Route(BATCHES_PATH, Endpoint(self.post_batches), methods=["POST"], name="batches"),
+            Route(CROWDS_PATH, Endpoint(self.crowds.post), methods=["POST"], name="crowds"),
         ]
 
     def start(self) -> None:
@@ -286,7 +297,7 @@ class Gateway:
         head: Head,
         body: bytes,
         client: Client,
-        answer: Callable[[PostedBatch, Problem | None], None],
+        answer: Callable[[bytes, Problem | None], None],
         *,
         is_secret: bool,
     ) -> None:
@@ -302,7 +313,8 @@ class Gateway:
             At most `CHECKED_AT_ONCE`.
         client : Client
         answer : callable
-            Called later, once, with None when Kafka has acknowledged the batch, or with why not.
+            Called later, once, with the body of the answer, and None when Kafka has acknowledged
+            the batch, or why not.
         is_secret : bool
             Whether it came over TLS.
 
@@ -316,7 +328,7 @@ class Gateway:
             hold.reserve(len(body))
             batch = self._read(head.media_type, body, is_secret=is_secret)
             self._clients.count("reports", client, batch.reports)
-            self._send(batch, functools.partial(answer, batch), hold.release)
+            self._send(batch, functools.partial(answer, acknowledgement(batch)), hold.release)
         except BaseException:
             hold.release()
             raise
@@ -388,6 +400,10 @@ class Gateway:
                 self._sender.replace_failed()
             problem = f"Kafka's client refused the batch: {error.args[0].str()}"
             raise unavailable(problem, SAME_BATCH) from None
+
+
+def _nothing() -> None:
+    """Release nothing: a crowd has no share of the memory for posts."""
 
 
 def _set(answered: asyncio.Future[Problem | None], problem: Problem | None) -> None:

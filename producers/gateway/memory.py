@@ -6,14 +6,16 @@ from producers.gateway.problems import POST_AGAIN, Problem, unavailable
 
 
 class Memory:
-    """The memory of all posts in progress, in bytes."""
+    """The memory of all posts in progress, in bytes; `receiver` is what they wait for."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes, self.reserved = max_bytes, 0
+    def __init__(self, max_bytes: int, receiver: str = "Kafka") -> None:
+        self.max_bytes, self.receiver, self.reserved = max_bytes, receiver, 0
 
     def full(self) -> Problem:
         """Return the answer to a post for which there is no memory."""
-        problem = f"{self.reserved} bytes of reports wait for Kafka, which is slow or away"
+        problem = (
+            f"{self.reserved} bytes of reports wait for {self.receiver}, which is slow or away"
+        )
         return unavailable(problem, POST_AGAIN)
 
 

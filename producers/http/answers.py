@@ -11,6 +11,8 @@ from producers.wire.decoding import decode_json
 
 ACCEPTED_STATUS = 202
 REFUSED_STATUSES = (400, 413, 422)
+SEALED_REFUSED_STATUSES = (400, 409, 410, 413, 415)
+"""Of a sealed report, which cannot be sealed again under another label."""
 OF_ALL = (401, 408, 429, 503)
 """What a gateway says to every batch."""
 FIRST_PAUSE = 1.0
@@ -45,7 +47,7 @@ class Verdict(enum.Enum):
 
 
 def verdict(answer: GatewayAnswer, key: bytes) -> Verdict:
-    """Return the fate of the batch with this id after an answer.
+    """Return the fate of the batch with this id after an answer; a sealed report has none.
 
     Only a gateway's own words decide: a proxy's or a login page's response is no answer, and
     the batch is posted again.
@@ -58,10 +60,13 @@ def verdict(answer: GatewayAnswer, key: bytes) -> Verdict:
     <Verdict.ACCEPTED: 'accepted'>
     >>> verdict(GatewayAnswer(200, "text/html", "", "", b"<html>Log in"), key)
     <Verdict.AGAIN: 'again'>
+    >>> verdict(GatewayAnswer(202, "", "", "", b""), b"")
+    <Verdict.ACCEPTED: 'accepted'>
     """
-    if answer.status == ACCEPTED_STATUS and _json(answer).get("batch_id") == key.hex():
+    if answer.status == ACCEPTED_STATUS and _json(answer).get("batch_id", "") == key.hex():
         return Verdict.ACCEPTED
-    if answer.status in REFUSED_STATUSES and problem_of(answer):
+    refused = REFUSED_STATUSES if key else SEALED_REFUSED_STATUSES
+    if answer.status in refused and problem_of(answer):
         return Verdict.REFUSED
     is_own = answer.status >= 400 and answer.status not in OF_ALL and not answer.retry_after
     return Verdict.FAILED if is_own else Verdict.AGAIN

@@ -1,4 +1,7 @@
-"""Posts the batches of a queue in a thread, until the gateway has acknowledged them."""
+"""Posts the batches of a queue in a thread, until the gateway has acknowledged them.
+
+Another such thread posts sealed reports to a relay.
+"""
 
 from __future__ import annotations
 
@@ -71,12 +74,13 @@ class Background:
         queue: ReportQueue,
         client: GatewayClient,
         definitions: GatewayDefinitions,
-        on_failure: Callable[[Failure], object] | None = None,
+        on_failure: Callable[[Failure], object],
+        *,
+        sealed: bool = False,
     ) -> None:
         self._queue, self._client, self._definitions = queue, client, definitions
-        self._on_failure = on_failure
+        self._on_failure, self._sealed, self._warned_metrics = on_failure, sealed, set[str]()
         self.failures = 0
-        self.last_failure: Failure | None = None
         self.changed: dict[str, DefinitionChanged] = {}
         self._served: set[Callable[[], float]] = set()
         self._checks: list[str] = []
@@ -133,7 +137,7 @@ class Background:
             self._not_before = self._asked_until
             self._later.clear()
         self.wake()
-        while self._queue.left(metric)[0]:
+        while self._queue.left(metric, sealed=self._sealed)[0]:
             now = time.monotonic()
             failed = self._stalls > stalls or self._is_stuck or self._asked_until > now
             if now >= deadline or (failed and not patient):
@@ -174,7 +178,7 @@ class Background:
 
     def _step(self) -> float | None:
         """Do due work; return the seconds until the next, None if unknown."""
-        due = self._queue.seal_due()
+        due = None if self._sealed else self._queue.seal_due()
         pause_seconds = self._not_before - time.monotonic()
         if pause_seconds <= 0:
             while self._checks and not self._is_stopping:
@@ -182,17 +186,20 @@ class Background:
                 if (pause_seconds := self._check(name)) > 0:
                     self._checks.insert(0, name)
                     return pause_seconds
-            if not self._queue.has_batches():
+            if not self._has_batches():
                 return due
-            with _alone(self._queue.file.path) as is_alone:
+            with _alone(self._queue.file.path, "relay" if self._sealed else "sender") as is_alone:
                 if not is_alone:
                     return OTHERS_SECONDS
                 pause_seconds = self._send()
-        elif not self._checks and not self._queue.has_batches():
+        elif not self._checks and not self._has_batches():
             return due
         return (
             due if pause_seconds <= 0 else pause_seconds if due is None else min(pause_seconds, due)
         )
+
+    def _has_batches(self) -> bool:
+        return self._queue.has_batches(sealed=self._sealed)
 
     def _send(self) -> float:
         """Post batches, oldest first; return 0 when none is left, or the pause.
@@ -201,11 +208,11 @@ class Background:
         after the other, it is the gateway that fails: all wait.
         """
         alone = 0
-        while not self._is_stopping and self._queue.has_batches():
+        while not self._is_stopping and self._has_batches():
             now = time.monotonic()
             with self._state:
                 waiting = {number: due for number, due in self._later.items() if due > now}
-            batch = self._queue.oldest(waiting)
+            batch = self._queue.oldest(waiting, sealed=self._sealed)
             if batch is None:
                 with self._state:
                     self._is_stuck = True
@@ -237,7 +244,7 @@ class Background:
             self._in_a_row, self._asked_until = 0, 0.0
             return 0.0, False
         self._client.close()  # an answer that came twice would be taken for the next one's
-        detail = f"gateway {self._client.url}: {explain(answer)}"
+        detail = f"{self._client.server} {self._client.url}: {explain(answer)}"
         failure = dataclasses.replace(failure, detail=detail, status=answer.status)
         if outcome is Verdict.AGAIN:
             return self._failed(failure, asked_pause(answer.retry_after, time.time())), False
@@ -247,7 +254,9 @@ class Background:
         own_words = bool(problem_of(answer))
         errors = self._queue.failed(batch, refusal=is_refusal, own_words=own_words)
         if errors == 0:
-            self._tell(dataclasses.replace(failure, kind="refused"), is_news=True)
+            is_news = not self._sealed or batch.metric not in self._warned_metrics
+            self._warned_metrics.add(batch.metric)
+            self._tell(dataclasses.replace(failure, kind="refused"), is_news=is_news)
             return 0.0, False
         pause_seconds = pause(errors, None, LONGEST_PAUSE)
         self._tell(dataclasses.replace(failure, retry_in=pause_seconds), is_news=errors == 1)
@@ -290,15 +299,13 @@ class Background:
         """Count a failure, and report it to the application."""
         with self._state:
             self.failures += 1
-            self.last_failure = failure
             self._state.notify_all()
         level = logging.ERROR if failure.kind == "refused" else logging.WARNING
         log_from_thread(level if is_news else logging.DEBUG, "%s: %s", failure.kind, failure.detail)
-        if self._on_failure is not None:
-            try:
-                self._on_failure(failure)
-            except Exception:
-                log_from_thread(logging.ERROR, "on_failure raised an error", with_error=True)
+        try:
+            self._on_failure(failure)
+        except Exception:
+            log_from_thread(logging.ERROR, "on_failure raised an error", with_error=True)
 
 
 def _called(call: Callable[[], float]) -> float:
@@ -311,12 +318,12 @@ def _called(call: Callable[[], float]) -> float:
 
 
 @contextmanager
-def _alone(path: Path | None) -> Iterator[bool]:
+def _alone(path: Path | None, receiver: str = "sender") -> Iterator[bool]:
     """Yield whether this process is the file's only sender, and stays so within the block."""
     if path is None:
         yield True
         return
-    handle = os.open(f"{path}-sender", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = os.open(f"{path}-{receiver}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     _OPEN_HANDLES.add(handle)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

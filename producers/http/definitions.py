@@ -19,7 +19,7 @@ from estimators.metrics.axes import Axes
 from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.loading import read_definition
 from estimators.metrics.metric import Metric
-from producers.http.gateway_client import GatewayClient, GatewayError
+from producers.http.gateway_client import GatewayClient
 from producers.http.queue_file import QueueFile
 from producers.ledger.pinned_definitions import DefinitionChanged
 from producers.wire.decoding import decode_json
@@ -75,6 +75,9 @@ def read_served(body: bytes, name: str) -> Metric:
         keys |= domain.items()
         pane = _duration(document["pane_seconds"])
         keys |= {"pane": pane, "lateness": _duration(document["lateness_seconds"])}
+        if (crowd := document.get("crowd")) is not None:
+            keys["crowd"] = crowd
+            crowd["wait"] = _duration(crowd.pop("wait_seconds"))
         if keys.get("by"):  # which stretches the service keeps is not for devices to know
             keys |= {"by_pane": pane, "max_slices": MOST_SLICES}
         if (code := document.get("code")) is not None:
@@ -109,6 +112,10 @@ class GatewayDefinitions:
     def __init__(self, file: QueueFile, client: GatewayClient) -> None:
         self._file, self._client = file, client
 
+    def stored_name(self, name: str) -> str:
+        """Return the name in the file."""
+        return name
+
     def get(self, name: str) -> tuple[Metric, bool]:
         """Return the definition of a name, and whether it came from the gateway just now.
 
@@ -119,7 +126,7 @@ class GatewayDefinitions:
         """
         with self._file.transaction() as database:
             stored = database.execute(
-                "SELECT body FROM definitions WHERE metric = ?", (name,)
+                "SELECT body FROM definitions WHERE metric = ?", (self.stored_name(name),)
             ).fetchone()
         if stored is None:
             return self.fetch(name), True
@@ -140,17 +147,18 @@ class GatewayDefinitions:
             metric = read_served(body, name)
         except ValueError as error:
             self._client.close()
-            raise GatewayError(self._client.url, str(error), http.client.OK) from None
+            raise self._client.error(str(error), http.client.OK) from None
+        key = self.stored_name(name)
         with self._file.transaction() as database:
             stored = database.execute(
-                "SELECT fingerprint FROM definitions WHERE metric = ?", (name,)
+                "SELECT fingerprint FROM definitions WHERE metric = ?", (key,)
             ).fetchone()
             if stored is not None and stored[0] != metric.fingerprint:
                 raise DefinitionChanged(name)
             # of the same meaning: what it says of attributes and limits may be new
             database.execute(
                 "INSERT OR REPLACE INTO definitions VALUES (?, ?, ?)",
-                (name, metric.fingerprint, body),
+                (key, metric.fingerprint, body),
             )
         return metric
 

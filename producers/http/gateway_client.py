@@ -49,9 +49,9 @@ class GatewayError(RuntimeError):
         Of HTTP; 0 if there was no answer.
     """
 
-    def __init__(self, url: str, detail: str, status: int = 0) -> None:
+    def __init__(self, url: str, detail: str, status: int = 0, server: str = "gateway") -> None:
         self.url, self.detail, self.status = url, detail, status
-        super().__init__(f"gateway {url}: {detail}")
+        super().__init__(f"{server} {url}: {detail}")
 
 
 class _Counted(io.RawIOBase):
@@ -109,6 +109,10 @@ class GatewayClient:
         long, so that nobody can keep a device waiting with an answer that never ends.
     """
 
+    server = "gateway"
+    posts_path = REPORTS_PATH
+    media_type = PROTOBUF_TYPE
+
     def __init__(
         self,
         url: str,
@@ -116,9 +120,9 @@ class GatewayClient:
         tls: ssl.SSLContext | None = None,
         timeout: float = 30.0,
     ) -> None:
-        expected = "expected a gateway's address, for instance 'https://telemetry.example.com'"
+        expected = f"expected a {self.server}'s address, such as 'https://telemetry.example.com'"
         if not isinstance(url, str):
-            raise TypeError(f"gateway = {url!r:.200}: {expected}")
+            raise TypeError(f"{self.server} = {url!r:.200}: {expected}")
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -126,7 +130,9 @@ class GatewayClient:
             parts, port = urlsplit(""), None
         if not parts.hostname or not GATEWAY_ADDRESS.fullmatch(url) or port == 0:
             shown = re.sub("//.*@", "//***@", url, flags=re.DOTALL)
-            raise ValueError(f"gateway = {shown!r}: {expected}, without user, query and fragment")
+            raise ValueError(
+                f"{self.server} = {shown!r}: {expected}, without user, query and fragment"
+            )
         if not timeout > 0:
             raise ValueError(f"timeout = {timeout}: expected seconds, above 0")
         if token is not None and not re.fullmatch(r"[!-~]+", token):
@@ -161,9 +167,9 @@ class GatewayClient:
         GatewayError
             If there is no answer: the gateway may or may not have it.
         """
-        headers = {"Content-Type": PROTOBUF_TYPE}
+        headers = {"Content-Type": self.media_type}
         with self._lock:
-            return self._request("POST", REPORTS_PATH, payload, headers, LARGEST_ANSWER)
+            return self._request("POST", self.posts_path, payload, headers, LARGEST_ANSWER)
 
     def get(self, *path: str) -> bytes:
         """Return the gateway's answer about a metric.
@@ -174,13 +180,20 @@ class GatewayClient:
             If there is no answer, or another one than 200.
         """
         request_path = "/".join([METRICS_PATH, *(quote(part, safe="") for part in path)])
-        max_bytes = LARGEST_DEFINITION if len(path) == 1 else LARGEST_ANSWER
+        return self.get_path(request_path, LARGEST_DEFINITION if len(path) == 1 else LARGEST_ANSWER)
+
+    def get_path(self, request_path: str, max_bytes: int) -> bytes:
+        """Return the answer about a path, of at most `max_bytes`; GatewayError without one."""
         with self._lock:
             answer = self._request("GET", request_path, None, {}, max_bytes)
         if answer.status != http.client.OK:
             self.close()
-            raise GatewayError(self.url, f"GET {request_path}: {explain(answer)}", answer.status)
+            raise self.error(f"GET {request_path}: {explain(answer)}", answer.status)
         return answer.body
+
+    def error(self, detail: str, status: int = 0) -> GatewayError:
+        """Return an error of this server."""
+        return GatewayError(self.url, detail, status, self.server)
 
     def close(self) -> None:
         """Close the connection; the next request opens another one."""
@@ -242,17 +255,14 @@ class GatewayClient:
                 reason = f"(not all of it came within {MOST_STEPS * self._timeout:g} s)"
             else:
                 reason += self._other_server()
-            raise GatewayError(self.url, f"no answer {reason}") from None
+            raise self.error(f"no answer {reason}") from None
         finally:
             for timer in timers:
                 timer.cancel()
         self._used = time.monotonic()
         if len(answer.body) > max_bytes:
-            raise GatewayError(
-                self.url,
-                f"{method} {path}: an answer of more than {max_bytes} bytes",
-                answer.status,
-            )
+            problem = f"{method} {path}: an answer of more than {max_bytes} bytes"
+            raise self.error(problem, answer.status)
         return answer
 
     def _identify(self) -> ServerKind | None:

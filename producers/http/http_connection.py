@@ -11,13 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
+from estimators.metrics.metric import Metric
 from producers.delivery.closing import Calls, Closing
 from producers.delivery.delivery_errors import DeliveryError
 from producers.http.background import Background, Failure
 from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient
 from producers.http.queue_file import QueueError
+from producers.http.relay import RelayClient, RelayDefinitions
 from producers.http.report_queue import MOST_BYTES, ReportQueue, WhenFull
+from producers.sealing import read_public_key
 
 logger = logging.getLogger("producers")
 
@@ -30,12 +33,53 @@ class HttpOptions(TypedDict, total=False):
     """The options of a connection, as :class:`HttpConnection` has them."""
 
     queue: str | Path | None
+    relay: str | None
+    key: str | None
     token: str | None
     tls: ssl.SSLContext | None
     timeout: float
     most_bytes: int
     when_full: WhenFull
     on_failure: Callable[[Failure], object] | None
+
+
+class Relay:
+    """A crowd's relay: its key, its definitions, and the thread that posts to it.
+
+    Parameters
+    ----------
+    url, key, tls, timeout
+        As for :class:`HttpConnection`.
+
+    Attributes
+    ----------
+    public_key : bytes
+    application : dict of str to Metric
+        Definitions that the application has by itself, by name.
+    """
+
+    definitions: RelayDefinitions
+    background: Background
+
+    def __init__(self, url: str, key: str, tls: ssl.SSLContext | None, timeout: float) -> None:
+        self.public_key, self.application = read_public_key(key), dict[str, Metric]()
+        self.url, self._tls, self._timeout = url, tls, timeout
+        self._asking = self._client()
+
+    def _client(self) -> RelayClient:
+        return RelayClient(self.url, None, self._tls, self._timeout)
+
+    def open_queue(self, queue: ReportQueue, on_failure: Callable[[Failure], object]) -> None:
+        """Post the sealed reports of a queue, once the thread is started."""
+        client, of_relay = self._client(), (self.public_key, self.application)
+        self.definitions = RelayDefinitions(queue.file, self._asking, *of_relay)
+        definitions = RelayDefinitions(queue.file, client, *of_relay)
+        self.background = Background(queue, client, definitions, on_failure, sealed=True)
+
+    def stop(self, deadline: float) -> None:
+        """End the thread; cut off a request at the deadline, on the monotonic clock."""
+        self.background.stop(deadline)
+        self._asking.close()
 
 
 class HttpConnection(Closing):
@@ -49,8 +93,11 @@ class HttpConnection(Closing):
         The file in which reports wait. It is created, readable by its owner alone, and survives
         restarts; several processes may use it at once. Without one reports wait in memory, and are
         lost if the process ends before they have arrived.
+    relay, key : str, optional
+        For metrics with a crowd: the address of the relay, and the 64 hexadecimal digits of the
+        public key for which reports are sealed. Both come with the application.
     token : str, optional
-        With the scope `report`, where the gateway wants one.
+        With the scope `report`, where the gateway wants one. The relay gets none.
     tls : SSLContext, optional
         For another authority than the system's, or a certificate of the device's own.
     timeout : float
@@ -74,6 +121,8 @@ class HttpConnection(Closing):
         If a parameter cannot be used.
     QueueError
         If the file is damaged, foreign, or cannot be opened.
+    ModuleNotFoundError
+        If there is a relay, and the extra `crowds` is not installed.
 
     Examples
     --------
@@ -87,6 +136,8 @@ class HttpConnection(Closing):
         gateway: str,
         *,
         queue: str | Path | None = None,
+        relay: str | None = None,
+        key: str | None = None,
         token: str | None = None,
         tls: ssl.SSLContext | None = None,
         timeout: float = 30.0,
@@ -98,25 +149,35 @@ class HttpConnection(Closing):
         self.url, self.is_secret = client.url, client.is_secret or client.is_on_this_machine
         if token is not None and not self.is_secret:
             logger.warning("gateway %s: the token is sent without TLS: use https://", self.url)
+        if (relay is None) != (key is None):
+            raise ValueError(f"relay = {relay!r}, key = {key!r}: expected both, or neither")
+        self.relay = None if relay is None or key is None else Relay(relay, key, tls, timeout)
         self.path = None if queue is None else Path(queue)
         self.queue = ReportQueue(self.path, most_bytes, when_full)
         self._asking = GatewayClient(gateway, token, tls, timeout)  # beside the thread's posts
         self.definitions = GatewayDefinitions(self.queue.file, self._asking)
         background_definitions = GatewayDefinitions(self.queue.file, client)
-        self.background = Background(self.queue, client, background_definitions, on_failure)
+        self._on_failure = on_failure
+        self.last_failure: Failure | None = None
+        self.background = Background(self.queue, client, background_definitions, self._note)
+        self._backgrounds = [self.background]
+        if self.relay is not None:
+            self.relay.open_queue(self.queue, self._note)
+            self._backgrounds.append(self.relay.background)
         self.calls, self.closed, self._process = Calls(), False, os.getpid()
-        self.background.start()
+        for background in self._backgrounds:
+            background.start()
         atexit.register(self._at_exit)
 
     @property
     def failures(self) -> int:
         """The number of failures in the background."""
-        return self.background.failures
+        return sum(background.failures for background in self._backgrounds)
 
-    @property
-    def last_failure(self) -> Failure | None:
-        """The last failure."""
-        return self.background.last_failure
+    def _note(self, failure: Failure) -> None:
+        self.last_failure = failure
+        if self._on_failure is not None:
+            self._on_failure(failure)
 
     def round_of(self, name: str) -> bytes:
         """Return the gateway's answer about a metric's open round.
@@ -139,18 +200,27 @@ class HttpConnection(Closing):
         deadline = time.monotonic() + timeout
         with self.calls.flushing():
             self.queue.seal(metric, deadline)
-            if not self.background.drain(metric, deadline, patient=True):
+            if not self._drain(metric, deadline, patient=True):
                 raise self.error(metric, are_kept=True)
+
+    def _drain(self, metric: str | None, deadline: float, *, patient: bool) -> bool:
+        """Return whether gateway and relay have acknowledged everything before a deadline."""
+        senders = self._backgrounds
+        drained = [sender.drain(metric, deadline, patient=patient) for sender in senders]
+        return all(drained)
 
     def error(self, metric: str | None, *, are_kept: bool) -> DeliveryError:
         """Return the error for undelivered reports."""
         reports, batches = self.queue.left(metric)
+        receiver = f"the gateway {self.url}"
+        if self.relay is not None and not self.queue.left(metric, sealed=False)[0]:
+            receiver = f"the relay {self.relay.url}"
         failure = self.last_failure
         return DeliveryError(
             reports=reports,
             batches=batches,
             first_error="no answer in time" if failure is None else failure.detail,
-            receiver=f"the gateway {self.url}",
+            receiver=receiver,
             check=WHAT_TO_CHECK_HTTP,
             are_kept=are_kept,
         )
@@ -165,7 +235,7 @@ class HttpConnection(Closing):
             self.queue.seal(metric, deadline)
         except QueueError as error:
             logger.warning("not all reports are in a batch yet: %s", error)
-        if self.background.drain(metric, deadline, patient=self.path is None):
+        if self._drain(metric, deadline, patient=self.path is None):
             return 0
         return self.unsent(metric)
 
@@ -206,6 +276,8 @@ class HttpConnection(Closing):
             return self.finish(None, deadline)
         finally:
             self.background.stop(deadline)
+            if self.relay is not None:
+                self.relay.stop(deadline)
             self._asking.close()
             self.queue.close()
             atexit.unregister(self._at_exit)

@@ -14,8 +14,10 @@ from estimators.metrics.search import SearchMetric
 from producers.delivery.batches import Columns, Delivered, PendingBatch
 from producers.device.base_reporter import BaseReporter
 from producers.device.checks import check_metric
-from producers.http.http_connection import CLOSE_TIMEOUT, HttpConnection, HttpOptions
+from producers.http.http_connection import CLOSE_TIMEOUT, HttpConnection, HttpOptions, Relay
 from producers.http.queue_file import QueueFile
+from producers.http.queue_tables import NO_BATCH_ID
+from producers.http.relay import sealed_post
 from producers.http.report_queue import BatchRule, Totals
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ class HttpTransport:
         self, rule: BatchRule, connection: HttpConnection, *, owns_connection: bool
     ) -> None:
         self._rule, self._name, self._connection = rule, rule.metric.name, connection
+        self._background = connection.background
         self._owns_connection, self._is_closed = owns_connection, False
         self._scheduled: Callable[[], float] | None = None
 
@@ -64,7 +67,7 @@ class HttpTransport:
             If the queue is full, and was not told to drop anything.
         """
         queue = self._connection.queue
-        if (changed := self._connection.background.changed.get(self._name)) is not None:
+        if (changed := self._background.changed.get(self._name)) is not None:
             raise changed
         if not queue.is_full():
             return True
@@ -78,17 +81,17 @@ class HttpTransport:
     def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
         """Put reports into the queue."""
         if self._connection.queue.add(self._rule, panes):
-            self._connection.background.wake()
+            self._background.wake()
 
     def send(self, batch: PendingBatch) -> None:
         """Put a batch into the queue."""
         self._connection.queue.put(self._name, batch)
-        self._connection.background.wake()
+        self._background.wake()
 
     def serve(self, call: Callable[[], float]) -> None:
         """Let the thread that sends call a function, until the transport is closed."""
         self._scheduled = call
-        self._connection.background.serve(call)
+        self._background.serve(call)
 
     def flush(self, deadline: float) -> None:
         """Send everything of the metric, and wait until the gateway has acknowledged it."""
@@ -101,7 +104,7 @@ class HttpTransport:
         """
         self._is_closed = True
         if self._scheduled is not None:
-            self._connection.background.stop_serving(self._scheduled)
+            self._background.stop_serving(self._scheduled)
         if self._owns_connection:
             return self._connection.close(max(0.0, deadline - clocks.monotonic()))
         return self._connection.finish(self._name, deadline)
@@ -109,6 +112,25 @@ class HttpTransport:
     def unsent(self) -> int:
         """Return the number of reports in the file; DeliveryError without one."""
         return self._connection.unsent(self._name)
+
+
+class SealedTransport(HttpTransport):
+    """The reports of a metric with a crowd: each is sealed before it is stored, for a relay."""
+
+    def __init__(
+        self, rule: BatchRule, connection: HttpConnection, relay: Relay, *, owns_connection: bool
+    ) -> None:
+        super().__init__(rule, connection, owns_connection=owns_connection)
+        self._background, self._public_key = relay.background, relay.public_key
+
+    def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
+        """Seal reports, and put them into the queue."""
+        metric = self._rule.metric
+        for start, columns in panes:
+            for i in range(columns.level.size):
+                report = metric.randomizer.encode(columns.reports[i : i + 1])
+                post = sealed_post(metric, start, report, self._public_key)
+                self.send(PendingBatch(NO_BATCH_ID, post, 1))
 
 
 class HttpReporter(BaseReporter):
@@ -121,8 +143,9 @@ class HttpReporter(BaseReporter):
     Parameters
     ----------
     metric : Metric or str
-        A metric, or the name of one: its definition is then fetched from the gateway, stored in the
-        queue's file, and never replaced by one of another meaning.
+        A metric, or the name of one: its definition is then fetched from the gateway, or from the
+        relay if there is one; stored in the queue's file, and never replaced by one of another
+        meaning.
     gateway : str or HttpConnection
         The gateway's address, or a connection that several reporters share.
     batch_reports : int
@@ -133,8 +156,10 @@ class HttpReporter(BaseReporter):
     attributes, deny, trusted, bits, clock
         As for :class:`producers.Reporter`. True values need an https:// address.
     **options
-        Those of :class:`HttpConnection`, if `gateway` is an address: `queue`, `token`, `tls`,
-        `timeout`, `most_bytes`, `when_full`, `on_failure`.
+        Those of :class:`HttpConnection`, if `gateway` is an address: `queue`, `relay`, `key`,
+        `token`, `tls`, `timeout`, `most_bytes`, `when_full`, `on_failure`. A metric with a crowd
+        needs `relay` and `key`: its reports are sealed at once, go to the relay, and each needs a
+        ledger.
 
     Raises
     ------
@@ -185,10 +210,19 @@ class HttpReporter(BaseReporter):
             gateway if isinstance(gateway, HttpConnection) else HttpConnection(gateway, **options)
         )
         try:
+            relay = self.connection.relay
             if isinstance(metric, str):
-                name = metric
-                metric, is_new = self.connection.definitions.get(name)
-                self.connection.background.check(name, now=not is_new)
+                server = self.connection if relay is None else relay
+                metric, is_new = server.definitions.get(name := metric)
+                server.background.check(name, now=not is_new)
+                if relay is not None and metric.crowd is None:
+                    raise ValueError(  # noqa: TRY301
+                        f"metric {name!r} has no crowd, as relay {relay.url} says: expected one, "
+                        "or no relay, or a definition instead of a name"
+                    )
+            elif relay is not None and metric.crowd is not None:
+                relay.application[metric.name] = metric
+                relay.background.check(metric.name, now=True)
             super().__init__(
                 metric,
                 most_bytes=MOST_BATCH_BYTES,
@@ -198,6 +232,7 @@ class HttpReporter(BaseReporter):
                 trusted=trusted,
                 bits=bits,
                 clock=clock,
+                has_relay=relay is not None,
             )
             if metric.sends_true_values and not self.connection.is_secret:
                 raise ValueError(  # noqa: TRY301
@@ -209,7 +244,11 @@ class HttpReporter(BaseReporter):
                 self.connection.close(0.0)
             raise
         rule = BatchRule(metric, self.batch_reports, round(1000 * batch_age))
-        self._transport = HttpTransport(rule, self.connection, owns_connection=owns_connection)
+        self._transport = (
+            HttpTransport(rule, self.connection, owns_connection=owns_connection)
+            if relay is None or metric.crowd is None
+            else SealedTransport(rule, self.connection, relay, owns_connection=owns_connection)
+        )
 
     @property
     def totals(self) -> Totals:

@@ -15,9 +15,13 @@ from producers.wire.batch import new_batch_id
 from producers.wire.decoding import decode_json
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 
+NO_BATCH_ID = b""
+"""In place of a batch's id: a sealed report, as it is posted to a relay."""
+_OF_SENDER = "(:sealed IS NULL OR (id = x'') = :sealed)"
+
 
 class QueuedBatch(NamedTuple):
-    """A batch that awaits the gateway's acknowledgement."""
+    """A batch that awaits the gateway's acknowledgement; or a sealed report, without a key."""
 
     number: int
     metric: str
@@ -28,12 +32,18 @@ class QueuedBatch(NamedTuple):
     refusals: int
 
 
-def first_batch(database: sqlite3.Connection, but: Collection[int] = ()) -> QueuedBatch | None:
-    """Return the oldest batch except some, given by number; None if there is none."""
+def first_batch(
+    database: sqlite3.Connection, but: Collection[int] = (), *, sealed: bool | None = None
+) -> QueuedBatch | None:
+    """Return the oldest batch except some, given by number; None if there is none.
+
+    `sealed`: a batch for the gateway (False), a sealed report (True), or any.
+    """
     row = database.execute(
         "SELECT number, metric, payload, id, reports, attempts, refusals FROM batches "  # noqa: S608
-        f"WHERE number NOT IN ({','.join('?' * len(but))}) ORDER BY number LIMIT 1",
-        tuple(but),
+        f"WHERE {_OF_SENDER} AND number NOT IN ({','.join(map(str, but))}) "
+        "ORDER BY number LIMIT 1",
+        {"sealed": sealed},
     ).fetchone()
     return None if row is None else QueuedBatch(*row)
 
@@ -62,13 +72,19 @@ def _grow(database: sqlite3.Connection, more: int) -> None:
     database.execute("UPDATE settings SET value = value + ? WHERE name = 'bytes'", (more,))
 
 
-def waiting(database: sqlite3.Connection, metric: str | None) -> tuple[int, int]:
-    """Return how many reports wait, in how many batches; of a metric, or of all."""
-    where, values = ("WHERE metric = ?", (metric,)) if metric is not None else ("", ())
+def waiting(
+    database: sqlite3.Connection, metric: str | None, *, sealed: bool | None = None
+) -> tuple[int, int]:
+    """Return how many reports wait, in how many batches; of a metric, or of all.
+
+    `sealed`: as for :func:`first_batch`.
+    """
     (reports, batches) = database.execute(
         "SELECT coalesce(sum(reports), 0), count(*) FROM ("  # noqa: S608
-        f"SELECT reports FROM batches {where} UNION ALL SELECT reports FROM open_batches {where})",
-        values * 2,
+        "SELECT metric, reports, id FROM batches "
+        "UNION ALL SELECT metric, reports, x'00' AS id FROM open_batches) "
+        f"WHERE coalesce(metric = :metric, 1) AND {_OF_SENDER}",
+        {"metric": metric, "sealed": sealed},
     ).fetchone()
     return int(reports), int(batches)
 

@@ -53,7 +53,7 @@ class Totals:
     dropped : int
         Reports that were dropped because the queue was full, before or after they were taken.
     refused : int
-        Reports of batches that the gateway refused for good.
+        Reports of batches that the gateway refused for good; sealed reports that the relay refused.
     left : int
         Reports that wait in the queue.
     """
@@ -175,18 +175,19 @@ class ReportQueue:
             (due,) = database.execute("SELECT min(due_ms) FROM open_batches").fetchone()
         return None if due is None else max(0.0, (due - now) / 1000)
 
-    def has_batches(self) -> bool:
-        """Return whether a batch waits for the gateway."""
+    def has_batches(self, *, sealed: bool = False) -> bool:
+        """Return whether a batch waits for the gateway, or a sealed report for the relay."""
         with self.file.transaction() as database:
-            return first_batch(database) is not None
+            return first_batch(database, sealed=sealed) is not None
 
-    def oldest(self, but: Collection[int] = ()) -> QueuedBatch | None:
+    def oldest(self, but: Collection[int] = (), *, sealed: bool = False) -> QueuedBatch | None:
         """Return the next batch to send, apart from the numbers `but`; None if there is none.
 
-        The attempt is on disk before this returns, so that no other batch gets its id.
+        `sealed`: the next sealed report. The attempt is on disk before this returns, so that no
+        other batch gets its id.
         """
         with self.file.transaction(durable=True) as database:
-            batch = first_batch(database, but)
+            batch = first_batch(database, but, sealed=sealed)
             if batch is None:
                 return None
             database.execute(
@@ -210,7 +211,8 @@ class ReportQueue:
         ----------
         batch : QueuedBatch
         refusal : bool
-            Whether the gateway says that it can never be counted. Three refusals give it up.
+            Whether the gateway says that it can never be counted. Three refusals give it up; one
+            is enough for a sealed report.
         own_words : bool
             Whether the error is in the gateway's own words. So is a batch that failed for a week,
             and at least 20 times.
@@ -229,7 +231,7 @@ class ReportQueue:
             ).fetchone()
             is_old = errors >= MOST_ERRORS and now - failing_since >= LONGEST_FAILING_MS
             refusals = batch.refusals + refusal
-            if refusals < MOST_REFUSALS and not (own_words and is_old):
+            if refusals < (MOST_REFUSALS if batch.key else 1) and not (own_words and is_old):
                 database.execute(
                     "UPDATE batches SET refusals = ? WHERE number = ?", (refusals, batch.number)
                 )
@@ -249,10 +251,13 @@ class ReportQueue:
             left, _ = waiting(database, metric)
         return Totals(**totals, left=left)
 
-    def left(self, metric: str | None = None) -> tuple[int, int]:
-        """Return how many reports wait, in how many batches; of a metric, or of all."""
+    def left(self, metric: str | None = None, *, sealed: bool | None = None) -> tuple[int, int]:
+        """Return how many reports wait, in how many batches; of a metric, or of all.
+
+        `sealed`: for the gateway (False), for the relay (True), or both.
+        """
         with self.file.transaction(write=False) as database:
-            return waiting(database, metric)
+            return waiting(database, metric, sealed=sealed)
 
     # -- Within a transaction ---------------------------------------------------------------------
 

@@ -11,13 +11,14 @@ import datetime
 import operator
 import sqlite3
 import time as clocks
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 
 from estimators.durations import above_zero
 from estimators.exact.randomness import Bits
+from estimators.metrics.metric import Metric
 from producers.ledger.accounts import (
     LAST_MS,
     PARTS_PER_EPSILON,
@@ -28,7 +29,8 @@ from producers.ledger.accounts import (
     utc_time,
 )
 from producers.ledger.ledger_file import LedgerError, create, has_table, transaction
-from producers.ledger.pinned_definitions import check_pin
+from producers.ledger.pane_participation import answer_once
+from producers.ledger.pinned_definitions import check_pin, pin
 from producers.ledger.summary import describe_lottery, summarize
 from producers.ledger.turns import (
     Lottery,
@@ -189,6 +191,32 @@ class Ledger:
             if fingerprint is not None:
                 check_pin(database, metric, fingerprint)
             self.pay(database, metric, parts, reports)
+
+    def spend_once(self, metric: Metric, epsilon: Number, times: Sequence[int]) -> None:
+        """Charge reports, and record their panes as answered; it is on disk when this returns.
+
+        The ledger accepts no other definition of this name from then on: by another one a device
+        could answer twice.
+
+        Parameters
+        ----------
+        metric : Metric
+        epsilon : number or str
+            The cost of all these reports together.
+        times : sequence of int
+            Event times in ms since the epoch, one report each.
+
+        Raises
+        ------
+        AlreadyAnswered
+            Unless each is in a later pane than all reports before.
+        DefinitionChanged, BudgetSpent, LedgerError
+            As for :meth:`spend`.
+        """
+        with self.transaction() as database:
+            pin(database, metric)
+            answer_once(database, metric, times)
+            self.pay(database, metric.name, parts_of(epsilon, "epsilon"), len(times))
 
     def left(self, metric: str = ALL_METRICS) -> Fraction | None:
         """Return the epsilon that a report of a metric may cost now; None: no limit.

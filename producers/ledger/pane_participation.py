@@ -18,7 +18,7 @@ class AlreadyAnswered(RuntimeError):  # noqa: N818
 
     Reports of a memoized metric in one pane must come from different devices, or bounds would be
     too narrow. With two reports to a trusted metric, a person would lose more than the release
-    states.
+    states; with two in a crowd, more than the crowd's epsilon.
 
     Attributes
     ----------

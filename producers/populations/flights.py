@@ -42,12 +42,12 @@ _TABLE_COLUMNS = (
 
 
 def flight_metrics(*, searches: bool = False) -> dict[str, Metric]:
-    """Return the metrics of ``flights.toml``."""
+    """Return the metrics of ``flights.toml``, without the one that goes through a relay."""
     metrics = load_metrics(Path(__file__).with_name("flights.toml"))
     return {
         name: metric
         for name, metric in metrics.items()
-        if isinstance(metric, SearchMetric) == searches
+        if isinstance(metric, SearchMetric) == searches and metric.crowd is None
     }
 
 

@@ -110,8 +110,8 @@ WRITTEN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "producers/browser/device/queue.js: a batch is dropped at the first error",
-        "if (failed.refusals >= MOST_REFUSALS || (isProblem && isOld)) {",
-        "if (failed.refusals >= MOST_REFUSALS || isProblem) {",
+        "if (failed.refusals >= this.#receiver.mostRefusals || (isProblem && isOld)) {",
+        "if (failed.refusals >= this.#receiver.mostRefusals || isProblem) {",
     ),
     (
         "producers/browser/device/roll_up.js: a roll-up forgets what came before",

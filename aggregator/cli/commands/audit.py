@@ -38,7 +38,7 @@ LARGEST_CROWD = 10**9
     type=click.IntRange(1, LARGEST_CROWD),
     metavar="REPORTS",
     help="Also show the epsilon that a crowd of this many reports of a level would keep if a relay "
-    "shuffled it. Dither has no relay.",
+    "shuffled it (docs/crowds.md).",
 )
 @click.option(
     "--delta",

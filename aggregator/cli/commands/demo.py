@@ -41,7 +41,8 @@ def demo(
     """Replay the flights of 2013 out of New York as devices, and watch the estimates.
 
     Each of the 336,776 flights randomizes its own values at the privacy level that it chose, and
-    reports them to Kafka. So does each aircraft, once a week. A worker counts them into Redis. The
+    reports them to Kafka. So does each aircraft, once a week. Some flights report through a relay,
+    which is a process of its own. A worker counts them into Redis. The
     demo shows truth and estimate side by side. At the end it replays the log and verifies the sums.
 
     It starts its own broker and store on this machine, unless --kafka or --redis (or the settings)

@@ -155,6 +155,11 @@ def produce(
             f"{metric} is of kind {definition.kind!r}, which another distribution brings: expected "
             f"one of {', '.join(KINDS.built_in)}; report to it with producers.Reporter"
         )
+    if definition.crowd is not None:
+        raise click.UsageError(
+            f"{metric} has a crowd: its reports go through a relay, and never to Kafka unsealed; "
+            "report to it with producers.HttpReporter(..., relay=, key=) (docs/crowds.md)"
+        )
     if simulate is not None and definition.kind == "vector_mean":
         raise click.UsageError(
             f"--simulate: {metric} is a vector_mean, and vectors cannot be simulated; expected "

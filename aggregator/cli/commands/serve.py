@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import sys
 
@@ -22,8 +21,6 @@ from aggregator.terminal.options import (
 
 FAILED_TO_START = 3
 """Exit code, like uvicorn's."""
-LEAVE_SECONDS = 5
-"""Time for open requests at the end; streams are closed at once."""
 
 
 @click.command()
@@ -93,8 +90,6 @@ def _supervise(settings: Settings) -> None:
 
 def _serve(settings: Settings, worker: int | None) -> None:
     """Serve in this process; `worker` is its number if others share the port."""
-    import uvicorn
-
     from aggregator.local.ports import refuse_taken
     from aggregator.monitoring.instances import server_instance
     from aggregator.monitoring.tracing_setup import configured_tracing
@@ -103,8 +98,7 @@ def _serve(settings: Settings, worker: int | None) -> None:
     from aggregator.reading.reader import MetricReader
     from aggregator.web import application, reports
     from aggregator.web.http import tls
-    from aggregator.web.http.listening import Server, shared_sockets
-    from aggregator.web.http.small_posts import PostProtocol
+    from aggregator.web.http.listening import run_server, shared_sockets
 
     log_level = click.get_current_context().params["log_level"]
     defined = live_metrics(settings)
@@ -123,28 +117,7 @@ def _serve(settings: Settings, worker: int | None) -> None:
     publishes = settings.publish.enabled and not worker
     tracing = configured_tracing(settings, server_instance(settings))
     publisher = Publisher(settings, reader, tracing) if publishes else None
-    config = uvicorn.Config(
-        application(reader, settings, gateway=gateway, publisher=publisher, tracing=tracing),
-        host=settings.serve.host,
-        port=settings.serve.port,
-        log_level="error" if log_level == "error" else "warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # the application applies serve.trusted_proxies
-        http=PostProtocol,
-        loop="uvloop",
-        ws="none",
-        timeout_graceful_shutdown=LEAVE_SECONDS,
-        ssl_certfile=certificate and certificate[0],
-        ssl_keyfile=certificate and certificate[1],
-    )
-    config.load()
-    if certificate and config.ssl:
-        tls.forbid_resumption(config.ssl)
-        tls.reload_on_hangup(config.ssl, *certificate)
+    app = application(reader, settings, gateway=gateway, publisher=publisher, tracing=tracing)
     defined.watch()
-    server = Server(config)
-    with contextlib.suppress(KeyboardInterrupt):
-        server.run(sockets)
-    if not server.started:
+    if not run_server(app, settings, certificate, log_level, sockets):
         sys.exit(FAILED_TO_START)

@@ -16,8 +16,8 @@ TOKEN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 def tokens() -> None:
     """Create tokens for the HTTP API.
 
-    A token has scopes: read (estimates, events, metrics), report (definitions, reports) and admin
-    (weights). dither.toml keeps only its hash.
+    A token has scopes: read (estimates, events, metrics), report (definitions, reports), relay
+    (crowds) and admin (weights). dither.toml keeps only its hash.
     """
 
 

@@ -18,6 +18,7 @@ from aggregator.reading.frames.columns import (
 )
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.frames.pictures import Intervals, LabelledInterval, Picture, Pictured
+from aggregator.reading.serialization import Privacy, privacy_of
 from aggregator.reading.window import Window
 from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate
@@ -38,6 +39,11 @@ class WindowEstimate(Pictured, Estimate):
     def to_frame(self) -> Frame:
         """Return a table with a row for each number."""
         return estimate_frame(self.window, self)
+
+    @property
+    def crowd_privacy(self) -> Privacy | None:
+        """What each report keeps in a pane, of a metric with a crowd; else None."""
+        return privacy_of(self.window.metric)
 
     @property
     def picture(self) -> Picture:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+from typing import TYPE_CHECKING
 
 import structlog
 import uvicorn
+
+from aggregator.config.settings import Settings
+from aggregator.web.http import tls
+from aggregator.web.http.small_posts import PostProtocol
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+LEAVE_SECONDS = 5
+"""Time for open requests at the end; streams are closed at once."""
 
 log = structlog.get_logger("dither.serve")
 
@@ -50,6 +62,50 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             log.info("serving", url=url(self.config, self.servers[0].sockets[0].getsockname()[1]))
+
+
+def run_server(
+    app: Starlette,
+    settings: Settings,
+    certificate: tuple[str, str] | None,
+    log_level: str,
+    sockets: list[socket.socket] | None = None,
+) -> bool:
+    """Serve an application until a signal; return whether the server could start.
+
+    Parameters
+    ----------
+    app : Starlette
+    settings : Settings
+    certificate : (str, str), optional
+        From :func:`aggregator.web.http.tls.certificate_files`.
+    log_level : str
+    sockets : list of socket, optional
+        By default one for the settings' host and port.
+    """
+    config = uvicorn.Config(
+        app,
+        host=settings.serve.host,
+        port=settings.serve.port,
+        log_level="error" if log_level == "error" else "warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # the application applies serve.trusted_proxies
+        http=PostProtocol,
+        loop="uvloop",
+        ws="none",
+        timeout_graceful_shutdown=LEAVE_SECONDS,
+        ssl_certfile=certificate and certificate[0],
+        ssl_keyfile=certificate and certificate[1],
+    )
+    config.load()
+    if certificate and config.ssl:
+        tls.forbid_resumption(config.ssl)
+        tls.reload_on_hangup(config.ssl, *certificate)
+    server = Server(config)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets)
+    return server.started
 
 
 def url(config: uvicorn.Config, port: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -87,19 +87,24 @@ class BodyLimit:
     app : ASGI application
     max_bytes : int
         Bytes.
+    by_path : mapping of str to int, optional
+        Other limits, of some paths.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
-        self.app, self.max_bytes = app, max_bytes
+    def __init__(
+        self, app: ASGIApp, max_bytes: int, by_path: Mapping[str, int] | None = None
+    ) -> None:
+        self.app, self.max_bytes, self._by_path = app, max_bytes, by_path or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and limit its body."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        max_bytes = self._by_path.get(scope["path"], self.max_bytes)
         announced = Headers(scope=scope).get("content-length", "").lstrip("0")
-        if announced.isdecimal() and int(announced) > self.max_bytes:
-            await self._too_large().response(scope["path"])(scope, receive, send)
+        if announced.isdecimal() and int(announced) > max_bytes:
+            await _too_large(max_bytes).response(scope["path"])(scope, receive, send)
             return
         deadline: float | None = asyncio.get_running_loop().time() + BODY_SECONDS
         received, is_answered = 0, False
@@ -110,12 +115,12 @@ class BodyLimit:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
                 received += len(message.get("body", b""))
-                if received > self.max_bytes:
-                    raise self._too_large()
+                if received > max_bytes:
+                    raise _too_large(max_bytes)
             except TimeoutError:
                 problem = _too_slow()
-            except Problem as too_large:
-                problem = too_large
+            except Problem as refusal:
+                problem = refusal
             else:
                 if not message.get("more_body", False):
                     deadline = None
@@ -131,14 +136,6 @@ class BodyLimit:
             await send(message)
 
         await self.app(scope, limited, answering)
-
-    def _too_large(self) -> Problem:
-        return Problem(
-            413,
-            f"a request of more than {self.max_bytes} bytes",
-            "send less at a time, or raise [serve] max_request_bytes",
-            headers={"Connection": "close"},
-        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -224,6 +221,15 @@ def _too_much_unread(client: Client, waiting: int, size: int) -> Problem:
 
 def _nothing() -> None:
     """Abort nothing."""
+
+
+def _too_large(max_bytes: int) -> Problem:
+    return Problem(
+        413,
+        f"a request of more than {max_bytes} bytes",
+        "send less at a time, or raise [serve] max_request_bytes",
+        headers={"Connection": "close"},
+    )
 
 
 def _too_slow() -> Problem:

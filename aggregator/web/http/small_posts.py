@@ -3,7 +3,7 @@
 Most posts are one small batch, complete in one read, to ``POST /v1/reports``. A task, an ASGI scope
 and ten layers of middleware cost more than the gateway itself. So the protocol checks whether the
 middleware would have to act. If not, it hands the post to the gateway, and answers when Kafka has
-acknowledged the batch.
+acknowledged the batch. A relay takes sealed reports on the same path.
 
 Any other post takes the slow path, which alone refuses posts: those of an unexpected host, without
 the right, of another origin, in chunks, compressed, in pieces, or behind another request.
@@ -14,9 +14,9 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -29,11 +29,8 @@ from aggregator.web.http.hosts import expected, is_expected
 from aggregator.web.http.middleware import PROTECTIVE_HEADERS
 from aggregator.web.http.problem_responses import as_problem
 from aggregator.web.http.traffic import Traffic
-from producers.gateway import Gateway
-from producers.gateway.answers import acknowledgement
-from producers.gateway.bodies import MEDIA_TYPES, PostedBatch
 from producers.gateway.clients import CALLER_KEY, Client, client_of
-from producers.gateway.gateway import CHECKED_AT_ONCE, POST_PATH
+from producers.gateway.gateway import CHECKED_AT_ONCE
 from producers.gateway.heads import Head, read_head
 from producers.gateway.problems import Problem
 
@@ -47,6 +44,31 @@ SINGLE_HEADERS = frozenset(
     {b"authorization", b"connection", b"content-length", b"content-type", b"host"}
 )
 """Headers that must be unique on the fast path."""
+
+
+class PostReceiver(Protocol):
+    """Takes the posts of one path: a gateway, or a relay."""
+
+    post_path: str
+    media_types: tuple[str, ...]
+    max_body: int
+
+    def post_whole(
+        self,
+        head: Head,
+        body: bytes,
+        client: Client,
+        answer: Callable[[bytes, Problem | None], None],
+        *,
+        is_secret: bool,
+    ) -> None:
+        """Take a small post.
+
+        Parameters
+        ----------
+        head, body, client, answer, is_secret
+            As of :meth:`producers.gateway.Gateway.post_whole`.
+        """
 
 
 class PostAdmission(NamedTuple):
@@ -74,7 +96,7 @@ class SmallPosts:
 
     Parameters
     ----------
-    gateway : Gateway
+    receiver : PostReceiver
     guard : Guard
     traffic : Traffic
     serve : Serve
@@ -86,14 +108,15 @@ class SmallPosts:
 
     def __init__(
         self,
-        gateway: Gateway,
+        receiver: PostReceiver,
         guard: Guard,
         traffic: Traffic,
         serve: Serve,
         scopes: Sequence[str],
         proxies: Sequence[Middleware],
     ) -> None:
-        self.gateway, self.traffic = gateway, traffic
+        self.receiver, self.traffic = receiver, traffic
+        self.path_bytes = receiver.post_path.encode()
         self._guard, self._scopes, self._hosts = guard, scopes, expected(serve)
         self._added = {**PROTECTIVE_HEADERS, **({"Vary": "Origin"} if serve.cors_origins else {})}
         self._server_headers: list[tuple[bytes, bytes]] = []
@@ -134,10 +157,10 @@ class SmallPosts:
         ):
             return None
         try:
-            head = read_head(headers, MEDIA_TYPES)
+            head = read_head(headers, self.receiver.media_types)
         except Problem:
             return None
-        if not 0 < head.length <= min(CHECKED_AT_ONCE, self.gateway.max_body):
+        if not 0 < head.length <= min(CHECKED_AT_ONCE, self.receiver.max_body):
             return None
         scope: dict[str, Any] = {
             "type": "http",
@@ -196,7 +219,7 @@ class PostProtocol(PunctualProtocol):
         """Choose the path of a request."""
         if (
             self._small is None
-            or self.url != PATH_BYTES
+            or self.url != self._small.path_bytes
             or not self._is_idle()
             or self.flow.write_paused
             or self.parser.get_method() != b"POST"
@@ -221,7 +244,7 @@ class PostProtocol(PunctualProtocol):
             self._body += body
 
     def on_message_complete(self) -> None:
-        """Hand a small post to the gateway."""
+        """Hand a small post to its receiver."""
         admission, self._arriving = self._arriving, None
         if admission is None or self._small is None:
             super().on_message_complete()
@@ -229,7 +252,7 @@ class PostProtocol(PunctualProtocol):
         self._is_in_message, self._overhead = False, 0
         self.cycle = post = _Post(self, self._small, admission)  # type: ignore[assignment]
         try:
-            self._small.gateway.post_whole(
+            self._small.receiver.post_whole(
                 admission.head,
                 self._body,
                 admission.client,
@@ -239,7 +262,7 @@ class PostProtocol(PunctualProtocol):
         except Problem as problem:
             post.refuse(problem)
         except Exception as error:
-            logger.exception("Exception in the gateway")
+            logger.exception("Exception in %s", type(self._small.receiver).__name__)
             post.refuse(as_problem(error))
 
 
@@ -270,14 +293,14 @@ class _Post:
         self.disconnected = self.response_complete = False
         self.keep_alive = admission.keep_alive
 
-    def answer(self, batch: PostedBatch, problem: Problem | None) -> None:
+    def answer(self, acknowledgement: bytes, problem: Problem | None) -> None:
         if problem is None:
-            self._write(HTTPStatus.ACCEPTED, JSON_HEADER, acknowledgement(batch))
+            self._write(HTTPStatus.ACCEPTED, JSON_HEADER, acknowledgement)
         else:
             self.refuse(problem)
 
     def refuse(self, problem: Problem) -> None:
-        response = problem.response(POST_PATH)
+        response = problem.response(self.small.receiver.post_path)
         if response.headers.get("connection") == "close":
             self.keep_alive = False
         headers = b"".join(
@@ -289,7 +312,8 @@ class _Post:
 
     def _write(self, status: int, headers: bytes, body: bytes) -> None:
         self.response_complete = True
-        self.small.traffic.count_answer(POST_PATH, "POST", status, time.perf_counter() - self.began)
+        path, seconds = self.small.receiver.post_path, time.perf_counter() - self.began
+        self.small.traffic.count_answer(path, "POST", status, seconds)
         protocol = self.protocol
         if self.disconnected or protocol.transport.is_closing():
             return
@@ -316,7 +340,6 @@ def _status_line(status: int) -> bytes:
     return b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
 
 
-PATH_BYTES = POST_PATH.encode()
 JSON_HEADER = b"content-type: application/json\r\n"
 PROTECTIVE_NAMES = tuple(name.lower().encode() for name in PROTECTIVE_HEADERS)
 

@@ -11,7 +11,7 @@ import {HeatMap, ROWS} from "./heatmap.js";
 import {columns, History} from "./history.js";
 import {Metric} from "./metric.js";
 import {levelClass, Mix} from "./mix.js";
-import {EmptyState, Headline, historyLabel, Notices, isTrusted, POLICIES, PolicyChoice, StatusChip, windowText} from "./parts.js";
+import {crowdText, EmptyState, Headline, historyLabel, Notices, isTrusted, POLICIES, PolicyChoice, StatusChip, windowText} from "./parts.js";
 import {address, metricAddress} from "./place.js";
 import {barsOf, shapeOf} from "./shapes.js";
 import {Shares} from "./shares.js";
@@ -47,6 +47,7 @@ export class Detail {
     this.policy = new PolicyChoice(this.metric);
     this.policyMeaning = h("p", {class: "note"});
     this.saturation = h("p", {class: "note"});
+    this.crowd = h("p", {class: "note"});
     this.change = new Change();
     this.readout = h("p", {class: "hidden", id: "readout"});
     this.history = new History({scale, large: true, isLogarithmic: definition.scale === "log", onZoom: (from, to) => this.#zoom(from, to)});
@@ -78,7 +79,7 @@ export class Detail {
       this.distribution?.element, this.heatMap?.element,
       this.tables,
       h("details", {class: "panel rests"}, h("summary", {}, "What this rests on"), h("div", {class: "columns-3"},
-        h("section", {}, h("h3", {}, "Privacy levels"), this.mix.element, this.levels.element, this.saturation, this.policy.element, this.policyMeaning),
+        h("section", {}, h("h3", {}, "Privacy levels"), this.mix.element, this.crowd, this.levels.element, this.saturation, this.policy.element, this.policyMeaning),
         h("section", {}, h("h3", {}, "Reports"), this.outcomes.element),
         h("section", {}, h("h3", {}, "Definition"), this.about))),
       new Downloads(this.metric).element);
@@ -133,6 +134,7 @@ export class Detail {
     const total = answer.levels.reduce((sum, level) => sum + level.reports, 0);
     const swatch = (index) => h("i", {class: `swatch ${levelClass(index, answer.levels.length)}`, "aria-hidden": "true"});
     this.levels.fill(answer.levels.map((level, index) => [[swatch(index), String(level.epsilon)], whole(level.reports), total ? share(level.reports / total) : "–", level.weight === null ? "–" : share(level.weight), ...(level.loss === undefined ? [] : [loss(level.loss)])]));
+    setText(this.crowd, answer.privacy ? crowdText(answer.privacy) : "");
     setText(this.saturation, typeof answer.saturation === "number" ? `Saturation: levels above ε = ${loss(answer.saturation)} do not improve the release; their loss is no larger.` : "");
     const entries = metric.changedEntries();
     if (this.quantile && document.activeElement !== this.quantile) this.quantile.value = metric.leading()?.label;

@@ -78,6 +78,13 @@ export class Flags {
   #fill() { this.element.replaceChildren(...this.fixed, ...[...this.byFeature.values()].filter(Boolean), this.differs, this.status.chip); }
 }
 
+/** What each report of a metric with a crowd keeps. */
+export function crowdText({local, central}) {
+  const kept = `Each report keeps ε = ${local}, whoever colludes; `;
+  if (!central) return `${kept}nothing smaller is proved for its crowd.`;
+  return `${kept}among ${whole(central.crowd)} others whom a relay shuffled, ε = ${central.epsilon} with δ = ${probability(central.delta)}, in one pane: times the panes for one person.`;
+}
+
 /** Whether values go with the privacy level, so that the weights in force estimate another population. */
 const differs = ({heterogeneity: p, policy}) => (p ?? null) !== null && p < DIFFERENT && policy !== "uniform";
 

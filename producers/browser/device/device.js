@@ -11,17 +11,20 @@
 import { checkRevision, coarsen } from "../definition.js";
 import { withoutDenied } from "../deny.js";
 import { listsOf } from "../dither.js";
-import { LARGEST_ANSWER, LARGEST_DEFINITION, copied, outside, wrong } from "../checks.js";
+import {
+  LARGEST_ANSWER, LARGEST_DEFINITION, copied, outside, refuseCrowd, wrong,
+} from "../checks.js";
 import { levelOf, mechanismOf } from "../mechanisms.js";
 import {
   ANONYMOUS, YEAR_10000, encodeBatch, jsonOf, newBatchId, refuseSeconds,
 } from "../posting.js";
 import { randomizeAnswer } from "../rounds.js";
+import { publicKeyOf, sealedPost } from "../sealing.js";
 import { systemBits, uniformBelow, unitsOf } from "../sampling.js";
 import { Database } from "./database.js";
 import { Ledger } from "./ledger.js";
-import { repeatOrDraw } from "./permanent.js";
-import { Queue } from "./queue.js";
+import { answerOnce, repeatOrDraw } from "./permanent.js";
+import { Queue, RELAY } from "./queue.js";
 import { RollUp } from "./roll_up.js";
 
 export {
@@ -54,6 +57,8 @@ export { RollUp } from "./roll_up.js";
  * @property {string} [turn] With `tickets`, for a lottery: a turn such as "1d", in which the device
  *   answers one metric alone, by a roll-up whose window is the turn. It never changes.
  * @property {Record<string, number>} [tickets] How likely a metric is drawn, over all tickets.
+ * @property {string | URL} [relay] For metrics with a crowd: the address of the relay.
+ * @property {string} [key] The public key's 64 hexadecimal digits, for which reports are sealed.
  * @property {string} [token] With the scope `report`, where the server wants one.
  * @property {number} [mostBytes] Of all that waits: 4 MiB by default.
  * @property {(failure: Failure) => void} [onFailure]
@@ -79,6 +84,24 @@ function isAddress(text) {
     return false; // a port above 65535
   }
 }
+
+/**
+ * @param {string} name
+ * @param {unknown} address
+ * @throws {TypeError}
+ */
+function addressOf(name, address) {
+  const given = address instanceof URL ? address.href : address;
+  const isWhole = name === "gateway" || /^https?:/i.test(String(given));
+  if (typeof given === "string" && isAddress(given) && isWhole) {
+    return given.replace(/\/+$/, "").replace(/\/v1\/reports$/, "");
+  }
+  throw wrong(
+    `${name} = ${String(given).replace(/\/\/.*@/s, "//***@")}`,
+    'an address such as "https://reports.example.org"; for the gateway, "" is the page\'s own',
+  );
+}
+
 const METRIC = /^[a-z][a-z0-9_]{0,63}$/;
 const LONGEST_FETCH_MS = 60_000;
 const LOOK_MS = 60_000; // between two looks at the windows of roll-ups
@@ -89,12 +112,12 @@ const MOST_BATCH_REPORTS = 1000;
  * Raised if the gateway describes another question than the one that this device knows by a name.
  */
 export class DefinitionChanged extends TypeError {
-  /** @param {string} metric */
-  constructor(metric) {
-    super(
+  /** @param {string} metric @param {string} [reason] */
+  constructor(metric, reason) {
+    const changed =
       `the definition of ${metric} differs from the one that this device has answered: a new ` +
-        "question needs another name; nothing was reported",
-    );
+      "question needs another name";
+    super(`${reason ?? changed}; nothing was reported`);
     this.name = "DefinitionChanged";
     this.metric = metric;
   }
@@ -115,12 +138,17 @@ export class Device {
   #database;
   #gateway;
   #queue;
+  /**
+   * @type {{address: string, publicKey: Uint8Array<ArrayBuffer>, queue: Queue, trial?: Promise<unknown>} |
+   *   undefined}
+   */
+  #relay;
   #tell;
   #clock;
   /** @type {Map<string, Promise<Definition>>} */
   #definitions = new Map();
-  /** @type {Set<string>} Metrics whose definition the gateway has changed. */
-  #changed = new Set();
+  /** @type {Map<string, DefinitionChanged>} Of metrics whose definition or key was changed. */
+  #changed = new Map();
   /** @type {Map<string, RollUp>} */
   #rollUps = new Map();
   /** @type {ReturnType<typeof setInterval> | undefined} */
@@ -131,9 +159,10 @@ export class Device {
    * @param {Ledger} ledger
    * @param {string} gateway
    * @param {DeviceOptions} options
+   * @param {{address: string, publicKey: Uint8Array<ArrayBuffer>}} [relay]
    * @internal
    */
-  constructor(database, ledger, gateway, options) {
+  constructor(database, ledger, gateway, options, relay) {
     this.#database = database;
     this.#gateway = gateway;
     this.#clock = options.clock ?? Date.now;
@@ -148,6 +177,12 @@ export class Device {
     this.ledger = ledger;
     this.#queue = new Queue(database, gateway, options, this.#tell);
     this.#queue.wake();
+    if (relay !== undefined) {
+      const { mostBytes } = options;
+      const queue = new Queue(database, relay.address, { mostBytes }, this.#tell, RELAY);
+      this.#relay = { ...relay, queue };
+      queue.wake();
+    }
   }
 
   /**
@@ -159,23 +194,23 @@ export class Device {
    * @throws {StorageError} If there is no IndexedDB, or it cannot be used.
    */
   static async open(gateway, options = {}) {
-    const given = gateway instanceof URL ? gateway.href : gateway;
-    if (typeof given !== "string" || !isAddress(given)) {
-      throw wrong(
-        `gateway = ${String(given).replace(/\/\/.*@/s, "//***@")}`,
-        'an address such as "https://reports.example.org", or "" for the page\'s own',
-      );
+    const address = addressOf("gateway", gateway);
+    const { clock = Date.now, tickets = {}, relay, key } = options;
+    if ((relay === undefined) !== (key === undefined)) {
+      throw wrong(`relay = ${relay}, key = ${key}`, "both, or neither");
     }
-    const { clock = Date.now, tickets = {} } = options;
+    const sealing = relay === undefined ? undefined : {
+      address: addressOf("relay", relay),
+      publicKey: publicKeyOf(String(key)),
+    };
     if (tickets === null || !Object.keys(tickets).every((name) => METRIC.test(name))) {
       throw wrong(`tickets = ${JSON.stringify(tickets)}`, "names of metrics, as in { late: 5 }");
     }
     const checked = () => checkedTime(clock());
-    const address = given.replace(/\/+$/, "").replace(/\/v1\/reports$/, "");
     const database = await Database.open(options.database ?? "dither");
     try {
       const ledger = await Ledger.open(database, options, checked);
-      return new Device(database, ledger, address, { ...options, clock: checked });
+      return new Device(database, ledger, address, { ...options, clock: checked }, sealing);
     } catch (error) {
       database.close();
       throw error;
@@ -184,22 +219,25 @@ export class Device {
 
   /**
    * Returns a metric's definition: the one that this device knows by its name, or else the
-   * gateway's, which is checked and stored.
+   * gateway's, which is checked and stored. With a relay, names are asked there, and never at the
+   * gateway.
    *
    * @param {string | Definition} metric A name; or a definition that the page ships.
    * @returns {Promise<Definition>}
-   * @throws {TypeError} If it is none, or another one than this device knows (`DefinitionChanged`).
+   * @throws {TypeError} If it is none, or another one than this device knows (`DefinitionChanged`);
+   *   if it has a crowd, and this device cannot seal.
    */
   async definition(metric) {
     const name = typeof metric === "string" ? metric : metric.name;
     const known = this.#definitions.get(name);
     if (known === undefined || typeof metric !== "string") {
-      const found = typeof metric === "string" ? this.#find(name) : this.#pin(metric);
+      const found = typeof metric === "string" ? this.#find(name) : this.#ship(metric);
       this.#definitions.set(name, found);
       found.catch(() => this.#definitions.get(name) === found && this.#definitions.delete(name));
     }
     const definition = await /** @type {Promise<Definition>} */ (this.#definitions.get(name));
-    if (this.#changed.has(name)) throw new DefinitionChanged(name);
+    if (definition.crowd !== undefined) await this.#checkCrowd(definition);
+    if (this.#changed.has(name)) throw this.#changed.get(name);
     return definition;
   }
 
@@ -214,7 +252,8 @@ export class Device {
    *   and how many strings a rule replaced by "other", which the server does not know.
    * @throws {TypeError | RangeError} If a value, an epsilon or the definition cannot be used.
    * @throws {import("./ledger.js").BudgetSpent}
-   * @throws {import("./permanent.js").AlreadyAnswered} For memoized metrics, once a pane.
+   * @throws {import("./permanent.js").AlreadyAnswered} For memoized metrics, and those with a
+   *   crowd: once a pane.
    * @throws {StorageError}
    */
   async report(metric, values, epsilons, options = {}) {
@@ -226,7 +265,7 @@ export class Device {
     const { queued, denied } = await this.#database.transact((transaction) =>
       this.#put(transaction, definition, all, each, options),
     );
-    queued();
+    await queued();
     return { reports: all.length, denied };
   }
 
@@ -310,14 +349,15 @@ export class Device {
    * @param {number} [timeout] Milliseconds.
    * @throws {import("../posting.js").DeliveryError} If something still waits. It is sent later.
    */
-  flush(timeout = 30_000) {
-    return this.#queue.flush(timeout);
+  async flush(timeout = 30_000) {
+    await Promise.all([this.#queue.flush(timeout), this.#relay?.queue.flush(timeout)]);
   }
 
   /** Ends what runs in this page. What waits stays stored, and the next page sends it. */
   close() {
     clearInterval(this.#looking);
     this.#queue.close();
+    this.#relay?.queue.close();
     this.#database.close();
   }
 
@@ -346,6 +386,14 @@ export class Device {
     const levels = epsilons.map((epsilon) => levelOf(definition, epsilon));
     const reported = values.map((value) => withoutDenied(definition, value, deny));
     const mechanism = mechanismOf(definition);
+    /** @type {number[]} */
+    const panes = [];
+    if (definition.crowd !== undefined) {
+      for (const _ of values) {
+        const device = (await transaction.get(["device", name])) ?? { answered: -1 };
+        panes.push(await answerOnce(transaction, definition, Number(time), device));
+      }
+    }
     /** @type {Uint8Array[]} */
     const reports = [];
     if (memoized && ledger !== null) {
@@ -365,6 +413,10 @@ export class Device {
         ...reported.map(({ value }, i) => mechanism.randomize(value, levels[i], systemBits)),
       );
     }
+    const denied = reported.filter((each) => each.denied).length;
+    if (definition.crowd !== undefined) {
+      return { queued: () => this.#seal(definition, panes, reports), denied };
+    }
     const told = definition.max_batch_reports; // it is not in the fingerprint: any may come
     const limit = Number.isInteger(told) ? Number(told) : MOST_BATCH_REPORTS;
     const fitting = Math.floor(MOST_BATCH_BYTES / (mechanism.width + 1));
@@ -377,10 +429,26 @@ export class Device {
       const [some, those] = [levels.slice(...part), reports.slice(...part)];
       queued.push(await this.#enqueue(transaction, definition, some, those, given));
     }
-    return {
-      queued: () => queued.forEach((each) => each()),
-      denied: reported.filter(({ denied }) => denied).length,
-    };
+    return { queued: () => queued.forEach((each) => each()), denied };
+  }
+
+  /**
+   * Seals reports and queues them for the relay. Nothing may be awaited within a transaction, so
+   * this is after the one in which they were charged: if the page ends between the two, they are
+   * lost.
+   *
+   * @param {Definition} definition
+   * @param {number[]} panes The starts of their panes.
+   * @param {Uint8Array[]} reports
+   */
+  async #seal(definition, panes, reports) {
+    const relay = this.#relay;
+    if (relay === undefined) return refuseCrowd(definition);
+    for (const [i, report] of reports.entries()) {
+      const body = await sealedPost(definition, panes[i], report, relay.publicKey);
+      const batch = { id: "", metric: definition.name, body, reports: 1 };
+      (await this.#database.transact((transaction) => relay.queue.add(transaction, batch)))();
+    }
   }
 
   /**
@@ -400,25 +468,71 @@ export class Device {
 
   // -- Definitions --------------------------------------------------------------------------------
 
-  /** The definition of a name: the stored one, or the gateway's. @param {string} name */
+  /** The definition of a name: the stored one, or the server's. @param {string} name */
   async #find(name) {
-    const stored = await this.#database.transact((all) => all.get(["definition", name]));
+    const stored = await this.#database.transact((all) => all.get(this.#stored(name)));
     if (stored === undefined) return this.#pin(await this.#describe(name));
-    this.#describe(name)
-      .then((definition) => this.#pin(definition))
-      .catch((error) => {
-        if (error instanceof DefinitionChanged) this.#changed.add(name);
-        this.#tell({ kind: "definition", metric: name, detail: String(error) });
-      });
+    this.#compare(name);
     return /** @type {Definition} */ (stored.definition);
   }
 
-  /** What the gateway says of a name. @param {string} name @returns {Promise<Definition>} */
+  /** The page's own definition. @param {Definition} definition */
+  async #ship(definition) {
+    await this.#pin(definition);
+    if (definition.crowd !== undefined && this.#relay !== undefined) this.#compare(definition.name);
+    return definition;
+  }
+
+  /** Compares what the server says of a name with what this device knows. @param {string} name */
+  #compare(name) {
+    this.#describe(name)
+      .then((definition) => this.#pin(definition))
+      .catch((error) => {
+        if (error instanceof DefinitionChanged) this.#changed.set(name, error);
+        this.#tell({ kind: "definition", metric: name, detail: String(error) });
+      });
+  }
+
+  /** Where a definition is stored: a gateway's is never taken for a relay's. @param {string} name */
+  #stored(name) {
+    return [this.#relay === undefined ? "definition" : "relayDefinition", name];
+  }
+
+  /** What the server says of a name. @param {string} name @returns {Promise<Definition>} */
   async #describe(name) {
     const path = `/v1/metrics/${encodeURIComponent(name)}`;
-    const definition = /** @type {Definition} */ (await this.#fetch(path, LARGEST_DEFINITION));
+    const server = this.#relay?.address ?? this.#gateway;
+    const definition = /** @type {Definition} */ (
+      await this.#fetch(path, LARGEST_DEFINITION, server)
+    );
     if (definition?.name !== name) throw new TypeError(`the gateway did not describe ${name}`);
+    if (this.#relay !== undefined) {
+      if (definition.crowd === undefined) {
+        throw wrong(`metric ${name} of the relay has no crowd`, "a definition in place of the name");
+      }
+      const told = /** @type {any} */ (await this.#fetch("/v1/key", LARGEST_ANSWER, server));
+      const digits = Array.from(this.#relay.publicKey, (byte) => byte.toString(16).padStart(2, "0"));
+      if (String(told?.key).toLowerCase() !== digits.join("")) {
+        const found = `relay ${server} collects ${name} for key ${told?.key}`;
+        throw new DefinitionChanged(name, `${found}: expected the page's, ${digits.join("")}`);
+      }
+    }
     return definition;
+  }
+
+  /**
+   * Throws if this device cannot seal reports of a metric, or no crowd can hide them.
+   *
+   * @param {Definition} definition
+   * @throws {TypeError}
+   */
+  async #checkCrowd(definition) {
+    if (this.#relay === undefined) return refuseCrowd(definition);
+    const { name, levels, memoized, by = [] } = definition;
+    if (levels.length !== 1 || memoized || by.length > 0) {
+      throw wrong(`metric ${name} has a crowd`, "one level, not memoized, and no attributes");
+    }
+    await (this.#relay.trial ??= sealedPost(definition, 0, new Uint8Array(1), this.#relay.publicKey));
   }
 
   /** Stores the first definition of a name; refuses another one. @param {Definition} definition */
@@ -428,25 +542,26 @@ export class Device {
     mechanismOf(definition);
     const before = globalThis.localStorage?.getItem(`dither:${name}`); // of the function `answer`
     await this.#database.transact(async (transaction) => {
-      const stored = await transaction.get(["definition", name]);
+      const stored = await transaction.get(this.#stored(name));
       const known = stored?.fingerprint ?? (before ? JSON.parse(before).fingerprint : fingerprint);
       if (known !== fingerprint) throw new DefinitionChanged(name);
-      await transaction.put(["definition", name], { fingerprint, definition });
+      await transaction.put(this.#stored(name), { fingerprint, definition });
     });
     return definition;
   }
 
   /**
-   * What the gateway answers.
+   * What the gateway, or another server, answers.
    *
    * @param {string} path
    * @param {number} most Bytes.
+   * @param {string} [server]
    * @returns {Promise<unknown>}
    */
-  async #fetch(path, most) {
+  async #fetch(path, most, server = this.#gateway) {
     const signal = AbortSignal.timeout(LONGEST_FETCH_MS);
-    const answer = await fetch(this.#gateway + path, { ...ANONYMOUS, signal });
-    if (!answer.ok) throw new TypeError(`${path}: the gateway answers ${answer.status}`);
+    const answer = await fetch(server + path, { ...ANONYMOUS, signal });
+    if (!answer.ok) throw new TypeError(`${server}${path}: the server answers ${answer.status}`);
     return jsonOf(answer, most);
   }
 }

@@ -7,7 +7,7 @@ import type { Failure } from "./queue.js";
 
 /** What is left to do when a transaction is done. */
 export interface Put {
-  queued: () => void;
+  queued: () => void | Promise<void>; // what has a crowd is sealed and stored then
   denied: number;
 }
 
@@ -38,6 +38,20 @@ export interface Batch {
   errors?: number;
   /** When it first did: milliseconds since the epoch. */
   failing?: number;
+}
+
+/** Who takes what waits in a queue, and what its answers mean. */
+export interface Receiver {
+  path: string;
+  /** What waits, in the database; and until when no posts are wanted. */
+  stored: string;
+  until: string;
+  /** The answers to a post that can never be taken, and how many of them give it up. */
+  refused: number[];
+  mostRefusals: number;
+  /** Whether an answer is the receiver's own acknowledgement. */
+  isAccepted: (answer: { status: number; told: any }, batch: Batch) => boolean;
+  headers?: Record<string, string>;
 }
 
 /** What is stored about the windows of a roll-up. No value decides it: only when it is looked at. */

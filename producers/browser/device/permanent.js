@@ -23,7 +23,10 @@ const MECHANISMS = ["randomized_response", "grr", "rappor", "oue", "subset_selec
 const FLIPPED = ["randomized_response", "rappor"]; // only bits can be flipped again
 const LARGEST = 64;
 
-/** Raised for a second report of a memoized metric in a pane, or one of an earlier pane. */
+/**
+ * Raised for a second report of a memoized metric, or one with a crowd, in a pane; or for one of an
+ * earlier pane.
+ */
 export class AlreadyAnswered extends Error {
   /** @param {string} metric @param {number} next Start of the next pane, ms since the epoch. */
   constructor(metric, next) {
@@ -74,10 +77,7 @@ export async function repeatOrDraw(
     answered: -1,
   };
   const held = isMean ? sideOf(own, device.word) : own;
-  const width = Math.round(Number(definition.pane_seconds) * 1000);
-  const pane = time - (time % width);
-  if (pane <= device.answered) throw new AlreadyAnswered(name, device.answered + width);
-  await transaction.put(["device", name], { ...device, answered: pane });
+  await answerOnce(transaction, definition, time, device);
 
   const parts = Number(unitsOf(epsilon));
   const room = Math.min(changes + 1, isMean ? 2 : categoryCount(definition));
@@ -99,6 +99,25 @@ export async function repeatOrDraw(
   await ledger.total(transaction, name, isNew ? parts : 0, 1);
   await transaction.put(kept.key, { ...kept.value, ...use });
   return flippedAgain(definition, levels[level], epsilon, kept.value.report, bits);
+}
+
+/**
+ * Records a pane as answered.
+ *
+ * @param {Transaction} transaction
+ * @param {Definition} definition
+ * @param {number} time Milliseconds since the epoch.
+ * @param {{answered: number}} device What is stored of it.
+ * @returns {Promise<number>} The pane's start.
+ * @throws {AlreadyAnswered}
+ * @internal
+ */
+export async function answerOnce(transaction, { name, pane_seconds: seconds }, time, device) {
+  const width = Math.round(Number(seconds) * 1000);
+  const pane = time - (time % width);
+  if (pane <= device.answered) throw new AlreadyAnswered(name, device.answered + width);
+  await transaction.put(["device", name], { ...device, answered: pane });
+  return pane;
 }
 
 /** @param {Definition} definition @param {number} own @param {number} [permanent] */

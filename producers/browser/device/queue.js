@@ -1,5 +1,6 @@
 /**
- * Batches that wait for a gateway's acknowledgement, and what posts them.
+ * Batches that wait for a gateway's acknowledgement, sealed reports that wait for a relay's, and
+ * what posts them.
  *
  * A batch has its id and its bytes from the transaction in which its reports were made. It is
  * posted as it is until it is acknowledged, by whatever page of this origin is open, so it is
@@ -20,7 +21,7 @@ import { StorageError } from "./database.js";
  * @typedef {object} Totals
  * @property {number} taken Reports that were put into the queue.
  * @property {number} delivered Reports that the gateway has acknowledged.
- * @property {number} refused Reports of batches that the gateway refused for good.
+ * @property {number} refused Reports that the gateway, or the relay, refused for good.
  * @property {number} left Reports that wait.
  */
 
@@ -39,40 +40,39 @@ import { StorageError } from "./database.js";
  * @property {number} [retryIn] Milliseconds.
  */
 
-/** @import { Batch } from "./inside.js" */
+/** @import { Batch, Receiver } from "./inside.js" */
 
 const MOST_BYTES = 4 * 2 ** 20;
-const MOST_REFUSALS = 3; // one refusal may be of a request that was cut
 const LONGEST_PAUSE_MS = 3_600_000;
-const REFUSED = [400, 413, 422];
 const OF_ALL = [401, 408, 429, 503]; // what the gateway says to every batch
 const [MOST_ERRORS, LONGEST_FAILING_MS] = [20, 7 * 86_400_000]; // a batch is given up after both
 const LONGEST_POST_MS = 60_000; // what has no answer by then is posted again
 const KEPT_ALIVE = 60_000; // bytes that a browser sends after the end of a page: 64 KiB
 
-/**
- * Until when the gateway wants no posts, as far as it is known; 0 if that is too far away, because
- * a clock was set back.
- *
- * @param {Transaction} transaction
- * @returns {Promise<number>} Milliseconds since the epoch.
- */
-async function askedUntil(transaction) {
-  const until = (await transaction.get(["setting", "until"])) ?? 0;
-  return until - Date.now() <= 2 * LONGEST_PAUSE_MS ? until : 0;
-}
-
-/**
- * Whether an answer is the gateway's own acknowledgement.
- *
- * @param {import("../posting.js").Answer} answer
- * @param {Batch} batch
- */
-const isAccepted = ({ status, told }, { id }) => status === 202 && told?.batch_id === id;
+/** @type {Receiver} */
+const GATEWAY = {
+  path: "/v1/reports",
+  stored: "batch",
+  until: "until",
+  refused: [400, 413, 422],
+  mostRefusals: 3, // one refusal may be of a request that was cut
+  isAccepted: ({ status, told }, { id }) => status === 202 && told?.batch_id === id,
+};
+/** It takes sealed reports, which cannot be sealed again. @type {Receiver} @internal */
+export const RELAY = {
+  path: "/v1/sealed",
+  stored: "sealed",
+  until: "relayUntil",
+  refused: [400, 409, 410, 413, 415],
+  mostRefusals: 1,
+  isAccepted: ({ status }) => status === 202,
+  headers: { "Content-Type": "application/octet-stream" },
+};
 
 /** @internal */
 export class Queue {
   #database;
+  #receiver;
   #url;
   #token;
   #mostBytes;
@@ -94,14 +94,16 @@ export class Queue {
 
   /**
    * @param {Database} database
-   * @param {string} gateway
+   * @param {string} address
    * @param {{token?: string, mostBytes?: number}} options
    * @param {(failure: Failure) => void} tell
+   * @param {Receiver} [receiver]
    */
-  constructor(database, gateway, { token, mostBytes = MOST_BYTES }, tell) {
+  constructor(database, address, { token, mostBytes = MOST_BYTES }, tell, receiver = GATEWAY) {
     this.#mostBytes = mostBytes;
     this.#database = database;
-    this.#url = `${gateway}/v1/reports`;
+    this.#receiver = receiver;
+    this.#url = address + receiver.path;
     this.#token = token;
     this.#tell = tell;
     const { signal } = this.#stop;
@@ -121,6 +123,18 @@ export class Queue {
   #hurry() {
     this.#later.clear();
     this.#schedule(0);
+  }
+
+  /**
+   * Until when no posts are wanted, as far as it is known; 0 if that is too far away, because a
+   * clock was set back.
+   *
+   * @param {Transaction} transaction
+   * @returns {Promise<number>} Milliseconds since the epoch.
+   */
+  async #askedUntil(transaction) {
+    const until = (await transaction.get(["setting", this.#receiver.until])) ?? 0;
+    return until - Date.now() <= 2 * LONGEST_PAUSE_MS ? until : 0;
   }
 
   /** @param {number} pause Milliseconds. */
@@ -146,10 +160,10 @@ export class Queue {
   async add(transaction, given) {
     const batch = { ...given, refusals: 0 };
     const number = await transaction.next();
-    await transaction.put(["batch", number], batch);
+    await transaction.put([this.#receiver.stored, number], batch);
     await this.#grow(transaction, batch.body.length);
     await this.#count(transaction, batch.metric, "taken", batch.reports);
-    this.#until = await askedUntil(transaction);
+    this.#until = await this.#askedUntil(transaction);
     return () => {
       this.#own.set(number, batch);
       this.wake();
@@ -187,7 +201,9 @@ export class Queue {
     const deadline = performance.now() + timeout; // a clock that is set changes nothing
     this.#hurry();
     for (;;) {
-      const [next] = await this.#database.transact((transaction) => transaction.all(["batch"], 1));
+      const [next] = await this.#database.transact((transaction) =>
+        transaction.all([this.#receiver.stored], 1),
+      );
       if (next === undefined) return;
       if (!(performance.now() < deadline)) {
         throw new DeliveryError(
@@ -231,10 +247,10 @@ export class Queue {
     for (let alone = 0; !this.#isClosed; ) {
       const now = performance.now();
       const { waiting, next, batch } = await this.#database.transact(async (transaction) => {
-        this.#until = await askedUntil(transaction);
-        const numbers = await transaction.numbers(["batch"]);
+        this.#until = await this.#askedUntil(transaction);
+        const numbers = await transaction.numbers([this.#receiver.stored]);
         const found = numbers.find((number) => !(Number(this.#later.get(number)) > now));
-        const value = found && (await transaction.get(["batch", found]));
+        const value = found && (await transaction.get([this.#receiver.stored, found]));
         return { waiting: numbers, next: found, batch: value };
       });
       if (waiting.length === 0) {
@@ -274,11 +290,11 @@ export class Queue {
     const timer = setTimeout(end, LONGEST_POST_MS);
     this.#stop.signal.onabort = end;
     try {
-      const answer = await postOnce(this.#url, batch.body, this.#token, {
+      const answer = await this.#sent(batch, {
         keepalive: batch.body.length < KEPT_ALIVE,
         signal: stop.signal,
       });
-      if (isAccepted(answer, batch)) {
+      if (this.#receiver.isAccepted(answer, batch)) {
         await this.#remove(number, batch, "delivered");
         this.#failures = 0;
         return { pause: 0, isAlone: false };
@@ -300,7 +316,7 @@ export class Queue {
       const pause = this.#failed({ ...failure, detail, status }, after);
       if (after !== null) {
         this.#until = Date.now() + pause;
-        await this.#database.transact((all) => all.put(["setting", "until"], this.#until));
+        await this.#database.transact((all) => all.put(["setting", this.#receiver.until], this.#until));
       }
       return { pause, isAlone: false };
     } catch (error) {
@@ -310,6 +326,12 @@ export class Queue {
       this.#posting = undefined;
       clearTimeout(timer);
     }
+  }
+
+  /** @param {Batch} batch @param {RequestInit} init */
+  #sent({ body }, init) {
+    const { headers } = this.#receiver;
+    return postOnce(this.#url, body, this.#token, headers ? { headers, ...init } : init);
   }
 
   /** @param {Failure} failure @param {string | null} after @returns {number} */
@@ -330,7 +352,7 @@ export class Queue {
   }
 
   /**
-   * Notes an error that is of a batch alone; gives the batch up after three refusals, or a week of
+   * Notes an error that is of a batch alone; gives the batch up after enough refusals, or a week of
    * other errors in the gateway's own words. Not to be heard for a week gives up nothing.
    *
    * @param {number} number
@@ -341,7 +363,7 @@ export class Queue {
    */
   async #fail(number, batch, isProblem, status) {
     const { refusals, errors = 0, failing = Date.now() } = batch;
-    const isRefused = isProblem && REFUSED.includes(status);
+    const isRefused = isProblem && this.#receiver.refused.includes(status);
     const failed = {
       ...batch,
       refusals: refusals + Number(isRefused),
@@ -349,13 +371,13 @@ export class Queue {
       failing,
     };
     const isOld = failed.errors >= MOST_ERRORS && Date.now() - failing >= LONGEST_FAILING_MS;
-    if (failed.refusals >= MOST_REFUSALS || (isProblem && isOld)) {
+    if (failed.refusals >= this.#receiver.mostRefusals || (isProblem && isOld)) {
       await this.#remove(number, batch, "refused");
       return 0;
     }
     await this.#database.transact(async (transaction) => {
-      if ((await transaction.get(["batch", number])) === undefined) return; // another page did
-      await transaction.put(["batch", number], failed);
+      if ((await transaction.get([this.#receiver.stored, number])) === undefined) return; // another page did
+      await transaction.put([this.#receiver.stored, number], failed);
     });
     return failed.errors;
   }
@@ -363,8 +385,8 @@ export class Queue {
   /** @param {number} number @param {Batch} batch @param {"delivered" | "refused"} as */
   async #remove(number, batch, as) {
     await this.#database.transact(async (transaction) => {
-      if ((await transaction.get(["batch", number])) === undefined) return; // another page did
-      await transaction.delete(["batch", number]);
+      if ((await transaction.get([this.#receiver.stored, number])) === undefined) return; // another page did
+      await transaction.delete([this.#receiver.stored, number]);
       await this.#grow(transaction, -batch.body.length);
       await this.#count(transaction, batch.metric, as, batch.reports);
     });
@@ -382,9 +404,9 @@ export class Queue {
       room -= batch.body.length;
       if (room < 0) return;
       if (number === this.#posting || this.#later.has(number)) continue;
-      postOnce(this.#url, batch.body, this.#token, { keepalive: true })
+      this.#sent(batch, { keepalive: true })
         .then(async (one) => {
-          if (isAccepted(one, batch)) await this.#remove(number, batch, "delivered");
+          if (this.#receiver.isAccepted(one, batch)) await this.#remove(number, batch, "delivered");
         })
         .catch(() => undefined); // it is stored, and posted again
     }

@@ -27,7 +27,7 @@ import { KEPT_MS, millisecondsOf } from "./ledger.js";
  * @property {number} start
  * @property {any} value Undefined without one.
  * @property {number} epsilon
- * @property {() => void} [queued] What to call when its report is stored.
+ * @property {() => void | Promise<void>} [queued] What to call when it is claimed.
  */
 
 const OF_CATEGORIES = ["furthest", "flags"];
@@ -104,6 +104,19 @@ export class RollUp {
     this.#options = others;
     this.#name = `${name} ${how} ${this.window}`;
     this.#longest = BigInt(Math.floor(Math.min(LONGEST_DELAY_MS, this.#lateness / 4)));
+    if (definition.crowd !== undefined) this.#hide(definition.crowd);
+  }
+
+  /** Reports while a relay waits for them. @param {import("../dither.js").Crowd} crowd */
+  #hide({ wait_seconds: seconds }) {
+    if (!OF_NOTHING.includes(this.#how)) {
+      throw wrong(
+        `how = ${this.#how} for ${this.#definition.name}, which has a crowd`,
+        `one of ${OF_NOTHING.join(", ")}: no value may decide whether a window is reported`,
+      );
+    }
+    this.#lateness = Math.round(seconds * 1000);
+    this.#longest = BigInt(Math.floor(this.#lateness / 2));
   }
 
   /** Begins the first window, unless it has begun; tells of a small budget. @internal */
@@ -134,14 +147,16 @@ export class RollUp {
 
   /** Refuses what cannot take part. @param {import("./ledger.js").Lottery} lottery */
   #checkTurn({ turn, tickets }) {
-    const { name, memoized } = this.#definition;
+    const { name, memoized, crowd } = this.#definition;
     if (this.window !== turn) {
       throw outside(`window = ${this.window} ms`, `the turn of the ledger's lottery, ${turn} ms`);
     }
     if (!Object.hasOwn(tickets, name)) {
       throw wrong(`metric ${name} has no tickets`, `one of ${Object.keys(tickets).join(", ")}`);
     }
-    if (memoized) throw wrong(`metric ${name} is memoized`, "one that is answered afresh");
+    if (memoized || crowd !== undefined) {
+      throw wrong(`metric ${name} is memoized, or has a crowd`, "one that is answered afresh");
+    }
     this.#lateness = Math.min(this.#lateness, KEPT_MS - this.window);
   }
 
@@ -203,7 +218,7 @@ export class RollUp {
       const ended = await this.#inside.transact((all) => this.#claim(all, now));
       if (ended === undefined) return done;
       done += Number(ended.queued !== undefined || (await this.#reportPaid(ended)));
-      ended.queued?.();
+      await ended.queued?.();
     }
   }
 
@@ -254,7 +269,7 @@ export class RollUp {
   async #reportPaid(ended) {
     if (ended.value === undefined) return false;
     const { queued } = await this.#inside.transact((all) => this.#report(all, ended, null));
-    queued?.();
+    await queued?.();
     return true;
   }
 

@@ -52,6 +52,15 @@ async (panes) => {
 """
 
 
+def test_both_promises_of_a_crowd_are_told(device: Modules) -> None:
+    central = {"epsilon": 0.232, "delta": 1e-8, "crowd": 8999}
+    tell = "async (all) => all.map((await load('parts.js')).crowdText)"
+    told = device.evaluate(tell, [{"local": 3, "central": central}, {"local": 12, "central": None}])
+    assert "ε = 3, whoever colludes; among 8\u202f999 others" in told[0]
+    assert "ε = 0.232 with δ = 1·10⁻⁸, in one pane: times the panes" in told[0]
+    assert "nothing smaller is proved" in told[1]
+
+
 def test_a_history_has_steps_of_whole_panes_with_enough_reports(device: Modules) -> None:
     """24 reports in a pane of 15 minutes, and 90 are needed: 90 in an hour, 180 in two.
 

@@ -13,6 +13,7 @@ import pytest
 import yaml  # type: ignore[import-untyped, unused-ignore]
 from click.testing import CliRunner
 
+from aggregator.cli.commands.relay import NEEDED_OPTIONS
 from aggregator.cli.main import cli
 from aggregator.config.settings import Serve, load_settings
 from aggregator.web.http.hosts import expected, is_expected
@@ -130,6 +131,28 @@ def test_our_containers_have_limits_of_memory(services: dict[str, Any]) -> None:
 
 def test_the_composition_and_the_tests_run_the_same_kafka(services: dict[str, Any]) -> None:
     assert services["kafka"]["image"].partition("@")[0] == f"apache/kafka:{kafka_version()}"
+
+
+def test_dither_accepts_the_commands_and_settings_of_a_relay() -> None:
+    composed = yaml.safe_load((DEPLOY / "compose.relay.yaml").read_text())["services"]["relay"]
+    folder = DEPLOY / "kubernetes" / "relay"
+    (pod,) = (
+        each["spec"]["template"]["spec"]
+        for each in yaml.safe_load_all((folder / "relay.yaml").read_text())
+        if each["kind"] == "StatefulSet"
+    )
+    (container,) = pod["containers"]
+    environs = {
+        "composition": (composed["command"], composed["environment"]),
+        "pod": (container["args"], {each["name"]: each["value"] for each in container["env"]}),
+    }
+    for name, (words, environ) in environs.items():
+        with row(name):
+            options = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in words[1:]}
+            assert {*NEEDED_OPTIONS, "metrics", "listen", "health_port"} <= options
+            assert CliRunner().invoke(cli, [*words, "--help"]).exit_code == 0
+            assert load_settings(environ=environ).serve.tls_certificate.endswith("tls.crt")
+    assert all(metric.crowd for metric in load_metrics(folder / "metrics.toml").values())
 
 
 BASE = re.compile(r"^ARG PYTHON=(\S+)$", re.MULTILINE)

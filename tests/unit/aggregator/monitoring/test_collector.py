@@ -51,6 +51,7 @@ from tests.support.paths import ROOT
 from tests.support.reports.counted import MINUTE, TOPIC, Client, Counting
 from tests.support.reports.messages import ARRIVAL, EPOCH, batch
 from tests.support.running.servers import Redis, program
+from tests.unit.aggregator.web.gateways import StubGateway
 
 TOP = 3
 HIGH = 17
@@ -334,6 +335,10 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     note_comparison(store, metrics)
     otlp = "http://127.0.0.1:9"
     client = client_of(store, metrics=metrics, otlp=otlp, slices=["late: country"])
+    gateway: Any = StubGateway()
+    gateway.crowds.counts = {("late", "accepted"): 1}
+    reader = Reader(store, metrics)
+    client.app = application(reader, client.settings, gateway=gateway, ends=lambda: client.ends)
     store.registry.note_stuck("host:7", "committing", 60, time.time_ns() // 1_000_000)
     failed = redis_keys.failed_searches_key(redis_keys.publisher_key(store.topic))
     store.client.hset(failed, "word", 1)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from starlette.routing import Route
 
 
 class StubGateway:
     """Has some routes, and a Kafka that answers or does not."""
 
-    stalled = ""
+    stalled, post_path = "", "/v1/reports"
 
     def __init__(self, *routes: Route, kafka: str = "") -> None:
         self.routes, self._kafka = routes, kafka
+        self.crowds = SimpleNamespace(counts={})
 
     async def check_kafka(self) -> str:
         return self._kafka

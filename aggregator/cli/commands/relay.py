@@ -1,0 +1,163 @@
+"""`dither relay`: shuffle the sealed reports of crowds, for another organisation."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aggregator.cli.commands.serve import FAILED_TO_START
+from aggregator.config.settings import load_settings
+from aggregator.errors import DitherError
+from aggregator.terminal.options import live_metrics, logging_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aggregator.config.settings import Settings
+
+NEEDED_OPTIONS = ("to", "token_file", "key", "folder")
+
+
+@click.group(invoke_without_command=True)
+@click.option("--listen", metavar="HOST:PORT", help="Where devices post [default: 127.0.0.1:8080].")
+@click.option("--to", metavar="URL", help="The service's `dither serve`.")
+@click.option("--token-file", metavar="FILE", help="The service's token, of scope relay.")
+@click.option("--metrics", metavar="FILE", help="Metric definitions [default: metrics.toml].")
+@click.option("--key", metavar="HEX", help="The service's public key.")
+@click.option("--folder", metavar="DIR", help="Keeps the reports; of this relay alone.")
+@click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of /healthz, /readyz and /metrics, for operators alone [default: none].",
+)
+@click.option("--config", metavar="FILE", help="Settings file [default: dither.toml].")
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a setting of [serve], such as serve.tls_certificate=FILE; may be repeated.",
+)
+@logging_options
+@click.pass_context
+def relay(
+    context: click.Context,
+    listen: str | None,
+    to: str,
+    token_file: str,
+    metrics: str | None,
+    key: str,
+    folder: str,
+    health_port: int,
+    config: str | None,
+    assignments: tuple[str, ...],
+) -> None:
+    """Take sealed reports from devices, shuffle each crowd, and post it to the service.
+
+    It cannot open a report. Neither does it log or store who sent one. It needs no Kafka and no
+    Redis. Run it for another organisation: docs/crowds.md.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    for name in NEEDED_OPTIONS:
+        if context.params[name] is None:
+            raise click.UsageError(f"Missing option '--{name.replace('_', '-')}'.")
+    flags: dict[str, str | None] = {"metrics": metrics}
+    flags |= dict(assignment.partition("=")[::2] for assignment in assignments)
+    if listen is not None:
+        host, colon, flags["serve.port"] = listen.rpartition(":")
+        if not (host and colon):
+            raise click.UsageError(f"--listen {listen!r}: expected HOST:PORT, such as 0.0.0.0:8443")
+        flags["serve.host"] = host.removeprefix("[").removesuffix("]")
+    settings = load_settings(config, flags)
+    _run(settings, to, token_file, key, folder, health_port)
+
+
+def _run(
+    settings: Settings, to: str, token_file: str, key: str, folder: str, health_port: int
+) -> None:
+    """Serve in this process."""
+    from aggregator.health_port import answer_health
+    from aggregator.local.ports import refuse_taken
+    from aggregator.web.http import tls
+    from aggregator.web.http.listening import run_server
+    from aggregator.web.http.traffic import Traffic
+    from aggregator.web.relay_application import relay_application, relay_pages
+    from estimators.durations import milliseconds
+    from producers.relay.crowd_folder import CrowdFolder
+    from producers.relay.forwarding import ANSWER_SECONDS, Forwarder, ServiceClient
+    from producers.relay.intake import CrowdRelay
+    from producers.sealing import read_public_key
+
+    defined = live_metrics(settings)
+    if not any(metric.crowd for metric in defined.values()):
+        raise DitherError(
+            f"{settings.metrics}: no metric has a crowd: expected `crowd = {{ minimum = ... }}` in "
+            "one, since a relay takes no other reports"
+        )
+    certificate = tls.certificate_files(settings)
+    refuse_taken(settings.serve.host, settings.serve.port, "--listen")
+    with _explained():
+        public_key = read_public_key(key)
+        token = Path(token_file).read_text(encoding="utf-8").strip()
+        client = ServiceClient(to, token, timeout=ANSWER_SECONDS)
+        crowd_folder = CrowdFolder(Path(folder))
+        relay = CrowdRelay(
+            defined,
+            public_key,
+            crowd_folder,
+            Forwarder(client, crowd_folder.parts()),
+            rate_limit=settings.gateway.rate_limit,
+            rate_limit_bytes=settings.gateway.rate_limit_bytes,
+            future_ms=milliseconds(settings.aggregate.future),
+        )
+    traffic = Traffic()
+    app = relay_application(relay, settings, traffic)
+    defined.watch()
+    log_level = click.get_current_context().params["log_level"]
+    pages = relay_pages(relay, traffic)
+    health = answer_health(health_port, lambda: relay.trouble, pages) if health_port else None
+    with health or contextlib.nullcontext():
+        has_started = run_server(app, settings, certificate, log_level)
+    if not has_started:
+        sys.exit(FAILED_TO_START)
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what cannot be used into a message."""
+    try:
+        yield
+    except BlockingIOError:
+        raise DitherError("--folder: another relay uses it: give each its own") from None
+    except OSError as error:
+        raise DitherError(f"{error.filename}: {error.strerror}") from None
+    except ValueError as error:
+        raise DitherError(str(error)) from None
+
+
+@relay.command()
+@click.argument("file")
+def keygen(file: str) -> None:
+    """Make the service's key: write the private one to FILE, and print the public one.
+
+    `dither serve` opens crowds with the private key. Devices and the relay get the public one.
+    """
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    private_key = X25519PrivateKey.generate()
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise DitherError(
+            f"{file}: {error.strerror}: expected a new file in a folder that this user can write"
+        ) from None
+    with os.fdopen(descriptor, "w", encoding="ascii") as key_file:
+        key_file.write(f"{private_key.private_bytes_raw().hex()}\n")
+    click.echo(private_key.public_key().public_bytes_raw().hex())

@@ -1,0 +1,145 @@
+"""The demo's relay, a process of its own, and the flights that report through it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+import time
+from http import HTTPStatus
+from pathlib import Path
+
+import numpy as np
+
+from aggregator.config.settings import Settings
+from aggregator.errors import DitherError
+from aggregator.local.child import Child
+from aggregator.local.deployment import LEAVE_SECONDS, LOOPBACK_HOST, ORPHAN_SECONDS, free_port
+from aggregator.local.embedded import MALLOC_VARIABLES
+from aggregator.web.http.access import hash_token, new_token
+from estimators import LocalMetric, Metric
+from estimators.estimate import Floats
+from producers.http.relay import RelayClient
+from producers.populations.truth import RunningTruth, Truth
+from producers.sealing import CrowdLabel, encode_post, key_hash, seal
+
+CROWD_FLIGHTS = 1_000
+"""That report in a pane at most: each posts by itself."""
+CLOSING_SECONDS = 1.0
+"""At the end of a pane, in which none begins to post."""
+START_SECONDS, LOOK_SECONDS = 30.0, 0.1
+
+
+class DemoRelay:
+    """Flights that report through a relay, in panes of the present: a crowd ends with its pane.
+
+    A relay closes crowds by its own clock, so that these reports are not of the year's days.
+
+    Parameters
+    ----------
+    metric : Metric
+        With a crowd.
+    settings : Settings
+        Of the deployment; they get the key that opens crowds, and the relay's token.
+    folder : Path
+        For the secrets and the relay's reports.
+
+    Attributes
+    ----------
+    reports : int
+        Those in crowds that are large enough.
+    truths : list of Truth
+        After each crowd.
+    """
+
+    def __init__(self, metric: Metric, settings: Settings, folder: Path) -> None:
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+        self.metric, self._settings, self._folder = LocalMetric.require(metric), settings, folder
+        private_key = X25519PrivateKey.generate()
+        self._public_key = private_key.public_key().public_bytes_raw()
+        settings.gateway.crowd_keys = self._write("key", private_key.private_bytes_raw().hex())
+        self._token_file = self._write("token", token := new_token())
+        settings.access.tokens["relay"] = f"{hash_token(token)} relay"
+        self._port = free_port()
+        self._client = RelayClient(f"http://{LOOPBACK_HOST}:{self._port}")
+        self._truth = RunningTruth(metric)
+        self.reports, self.truths = 0, list[Truth]()
+
+    def __enter__(self) -> DemoRelay:
+        options = {
+            "--listen": f"{LOOPBACK_HOST}:{self._port}",
+            "--to": f"http://{LOOPBACK_HOST}:{self._settings.serve.port}",
+            "--token-file": self._token_file,
+            "--metrics": self._settings.metrics,
+            "--key": self._public_key.hex(),
+            "--folder": str(self._folder / "relay"),
+            "--config": os.devnull,
+            "--set": "gateway.rate_limit=",
+            "--log-level": "error",
+        }
+        line = [sys.executable, "-m", "aggregator", "relay"]
+        line += [word for option in options.items() for word in option]
+        env = {k: v for k, v in os.environ.items() if not k.startswith("DITHER_")}
+        name = "the relay, `dither relay`,"
+        self._child = Child(name, line, ORPHAN_SECONDS, {**MALLOC_VARIABLES, **env})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+        self._child.stop(LEAVE_SECONDS)
+
+    def report(self, values: Floats, stop: threading.Event) -> None:
+        """Let flights with these values report, a crowd in each pane, until `stop` is set.
+
+        Raises
+        ------
+        DitherError
+            If the relay does not take a report.
+        """
+        assert self.metric.crowd is not None  # noqa: S101
+        pane_seconds = self.metric.pane_ms / 1000
+        self._wait_until_listening()
+        while values.size and not stop.wait(pane_seconds - time.time() % pane_seconds):
+            accepted = self._fill_pane(values[:CROWD_FLIGHTS], stop)
+            if accepted.size >= self.metric.crowd.minimum:
+                self._truth.add(accepted, np.zeros(accepted.size, dtype=np.intp))
+                self.reports += accepted.size
+                self.truths.append(self._truth.now())
+            values = values[CROWD_FLIGHTS:]
+
+    def _fill_pane(self, values: Floats, stop: threading.Event) -> Floats:
+        """Post reports of the pane that has just begun; return the values of accepted ones."""
+        start_ms = self.metric.pane_start(round(time.time() * 1000))
+        end = (start_ms + self.metric.pane_ms) / 1000 - CLOSING_SECONDS
+        name, fingerprint = self.metric.name, self.metric.fingerprint
+        label = CrowdLabel(key_hash(self._public_key), fingerprint, start_ms, name)
+        reports = self.metric.randomize(values, np.zeros(values.size, dtype=np.intp))
+        width, encoded = self.metric.randomizer.width, self.metric.randomizer.encode(reports)
+        for number in range(values.size):
+            if stop.is_set() or time.time() > end:
+                return values[:number]
+            report = encoded[number * width : (number + 1) * width]
+            answer = self._client.post(encode_post(label, seal(report, label, self._public_key)))
+            if answer.status != HTTPStatus.ACCEPTED:
+                end_text = self._child.describe_end() or answer.body.decode(errors="replace")
+                raise DitherError(f"the relay has refused a report: {end_text}")
+        return values
+
+    def _wait_until_listening(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not (end := self._child.describe_end()) and time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                socket.create_connection((LOOPBACK_HOST, self._port), timeout=1).close()
+                return
+            time.sleep(LOOK_SECONDS)
+        raise DitherError(end or f"the relay does not answer at {self._client.url}")
+
+    def _write(self, name: str, secret: str) -> str:
+        """Write a secret to a file that only this user can read; return its path."""
+        file = self._folder / name
+        file.touch(0o600)
+        file.write_text(f"{secret}\n")
+        return str(file)

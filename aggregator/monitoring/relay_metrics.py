@@ -1,0 +1,46 @@
+"""The Prometheus metrics of a relay, each with its help text and labels."""
+
+from __future__ import annotations
+
+from aggregator.monitoring.metric_definitions import Exported
+
+RELAY_REPORTS = Exported(
+    "dither_relay_reports{metric,outcome}",
+    "Sealed reports of a relay, by what became of them since its start.",
+    type="counter",
+)
+RELAY_REFUSED = Exported(
+    "dither_relay_refused_posts{reason}", "Posts that a relay refused.", type="counter"
+)
+RELAY_WAITING = Exported(
+    "dither_relay_waiting_reports{metric}",
+    "Reports in open crowds of a relay, repeated ones included.",
+)
+RELAY_CROWDS = Exported(
+    "dither_relay_crowds{metric,outcome}",
+    "Crowds that a relay has closed: `shuffled`, or `too_few` and dropped.",
+    type="counter",
+)
+RELAY_PARTS = Exported(
+    "dither_relay_parts{metric}",
+    "Parts of closed crowds that the service has not acknowledged; absent without one.",
+)
+RELAY_OVERDUE_PARTS = Exported(
+    "dither_relay_overdue_parts",
+    "Those that have waited for more than half of the time until their reports are late.",
+)
+RELAY_PART_AGE = Exported(
+    "dither_relay_oldest_part_seconds{metric}",
+    "Time since the crowd closed whose part has waited longest; absent without one.",
+)
+
+RELAY_METRICS = (
+    RELAY_REPORTS,
+    RELAY_REFUSED,
+    RELAY_WAITING,
+    RELAY_CROWDS,
+    RELAY_PARTS,
+    RELAY_OVERDUE_PARTS,
+    RELAY_PART_AGE,
+)
+"""In the order of declaration."""

@@ -1,0 +1,143 @@
+"""The web application of a relay, and what its health port shows."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
+
+from prometheus_client import Metric as Family
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aggregator.config.live_metrics import unusable
+from aggregator.config.settings import Settings
+from aggregator.errors import UnknownMetric
+from aggregator.health_port import Page
+from aggregator.monitoring import metric_definitions, relay_metrics
+from aggregator.monitoring.collector import DITHER_VERSION, Families
+from aggregator.reading import serialization
+from aggregator.web import conditional
+from aggregator.web.http.access import Guard
+from aggregator.web.http.hosts import ExpectedHosts
+from aggregator.web.http.middleware import AddressLimit, BodyLimit, ProtectiveHeaders, UnreadLimit
+from aggregator.web.http.origins import cors_middleware, proxy_middleware
+from aggregator.web.http.problem_responses import EXCEPTION_HANDLERS
+from aggregator.web.http.small_posts import SmallPosts
+from aggregator.web.http.traffic import CountTraffic, Traffic
+from estimators.errors import meant
+from producers.relay.intake import MAX_BODY, CrowdRelay
+
+
+def relay_application(relay: CrowdRelay, settings: Settings, traffic: Traffic) -> Starlette:
+    """Return the application that devices reach; it needs no token.
+
+    Parameters
+    ----------
+    relay : CrowdRelay
+        Started and closed with the application.
+    settings : Settings
+    traffic : Traffic
+        Counts its answers.
+    """
+
+    async def show_metric(request: Request) -> Response:
+        name = request.path_params["name"]
+        metric = relay.metrics.get(name)
+        if metric is None:
+            raise UnknownMetric(name, meant(name, relay.metrics))
+        return conditional.respond_unless_known(request, serialization.definition(metric, None))
+
+    async def show_key(request: Request) -> Response:
+        return conditional.respond_unless_known(request, {"key": relay.public_key.hex()})
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with relay:
+            yield
+
+    app = Starlette(
+        routes=[
+            *relay.routes,
+            Route("/v1/metrics/{name}", show_metric),
+            Route("/v1/key", show_key),
+        ],
+        middleware=[
+            *proxy_middleware(settings.serve),
+            Middleware(CountTraffic, traffic=traffic),
+            Middleware(ProtectiveHeaders),
+            Middleware(AddressLimit),
+            Middleware(ExpectedHosts, serve=settings.serve),
+            *cors_middleware(settings.serve),
+            Middleware(UnreadLimit),
+            Middleware(BodyLimit, max_bytes=MAX_BODY),
+        ],
+        exception_handlers=EXCEPTION_HANDLERS,
+        lifespan=lifespan,
+    )
+    app.state.small_posts = SmallPosts(
+        relay, Guard(settings.access), traffic, settings.serve, (), proxy_middleware(settings.serve)
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def relay_pages(relay: CrowdRelay, traffic: Traffic) -> Mapping[str, Callable[[], Page]]:
+    """Return the pages of a relay's health port, by path."""
+    collector = RelayCollector(relay, traffic)
+
+    def metrics() -> Page:
+        return Page(200, generate_latest(collector), CONTENT_TYPE_LATEST)
+
+    return {"/readyz": lambda: readiness(relay), "/metrics": metrics}
+
+
+def readiness(relay: CrowdRelay) -> Page:
+    """Return whether the relay takes reports, with what else is wrong."""
+    if relay.obstacle:
+        return Page(503, f"{relay.obstacle}: posts are refused\n".encode())
+    warnings = [relay.forwarder.failure, relay.unshuffled, unusable(relay.metrics)]
+    if overdue := relay.overdue_parts:
+        warnings.append(f"{overdue} parts of crowds will soon be too late for the service")
+    return Page(200, "\n".join(["ready", *filter(None, warnings), ""]).encode())
+
+
+class RelayCollector(Collector):
+    """Collects the metrics of a relay at each scrape."""
+
+    def __init__(self, relay: CrowdRelay, traffic: Traffic) -> None:
+        self._relay, self._traffic = relay, traffic
+
+    def collect(self) -> Iterable[Family]:
+        """Return all metric families."""
+        relay, forwarder, families = self._relay, self._relay.forwarder, Families()
+        _put_all(families, relay_metrics.RELAY_REPORTS, relay.reports + forwarder.outcomes)
+        _put_all(families, relay_metrics.RELAY_REFUSED, relay.refused)
+        _put_all(families, relay_metrics.RELAY_WAITING, relay.waiting)
+        _put_all(families, relay_metrics.RELAY_CROWDS, relay.crowds)
+        parts = forwarder.parts
+        parts_by_metric = Counter(part.metric for part in parts)
+        _put_all(families, relay_metrics.RELAY_PARTS, parts_by_metric)
+        families.put(relay_metrics.RELAY_OVERDUE_PARTS, relay.overdue_parts)
+        for name in parts_by_metric:
+            oldest_ms = min(part.closed_ms for part in parts if part.metric == name)
+            age = (relay.now_ms() - oldest_ms) / 1000
+            families.put(relay_metrics.RELAY_PART_AGE, age, name)
+        is_unusable = bool(unusable(relay.metrics))
+        families.put(metric_definitions.DEFINITIONS_UNUSABLE, int(is_unusable))
+        families.put(metric_definitions.BUILD_INFO, 1, DITHER_VERSION)
+        return [*families.filled(), *self._traffic.collect()]
+
+
+def _put_all(
+    families: Families, exported: metric_definitions.Exported, counts: Mapping[Any, int]
+) -> None:
+    """Add counts by their labels, a text or a tuple of them."""
+    for labels, count in sorted(counts.items()):
+        families.put(exported, count, *([labels] if isinstance(labels, str) else labels))

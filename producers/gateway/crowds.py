@@ -1,0 +1,322 @@
+"""`POST /v1/crowds`: opens the sealed reports that a relay has shuffled, and hands them to Kafka.
+
+A relay is another organisation: what it posts is checked like what a device posts. The bytes that
+go to Kafka follow from the post alone, so a crowd that is posted again is counted once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import logging
+import stat
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from pathlib import Path
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope
+
+from estimators import Metric
+from estimators.errors import ReportError, meant
+from producers.gateway.bodies import PostedBatch, Times
+from producers.gateway.heads import read_head
+from producers.gateway.memory import Hold, Memory
+from producers.gateway.problems import POST_AGAIN, Problem, unavailable
+from producers.gateway.receiving import Receiver
+from producers.sealing import (
+    MAX_CROWD_BYTES,
+    CrowdLabel,
+    decode_crowd,
+    key_hash,
+    label_info,
+    read_private_key,
+    sealed_size,
+)
+from producers.wire.reports_pb2 import ReportBatch
+
+logger = logging.getLogger("producers")
+
+CROWDS_PATH = "/v1/crowds"
+CROWD_TYPE = "application/octet-stream"
+MAX_CROWD_BODY = MAX_CROWD_BYTES + 4096
+"""The sealed reports, and what stands before them."""
+MAX_BATCH_BYTES = 200_000
+"""Of the reports of one message."""
+UNREADABLE_BY_OTHERS = stat.S_IRWXO | stat.S_IWGRP
+DROP_CROWD = "drop this crowd: it can never be taken"
+Send = Callable[[PostedBatch], Awaitable[Problem | None]]
+
+
+class CrowdAnswer(msgspec.Struct, frozen=True):
+    """Kafka has all valid reports of a crowd.
+
+    `reports` of them were written; `unopened` did not open with the label and the key, and
+    `invalid` are no reports of the metric.
+    """
+
+    crowd_id: str
+    reports: int
+    unopened: int
+    invalid: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PostedCrowd:
+    """A crowd that may be opened."""
+
+    crowd_id: bytes
+    label: CrowdLabel
+    size: int
+    sealed: bytes
+    metric: Metric
+    private_key: bytes
+
+    @property
+    def reports(self) -> int:
+        """The number of sealed reports."""
+        return len(self.sealed) // self.size
+
+
+def read_keys(path: Path) -> dict[bytes, bytes]:
+    """Return the private keys of a file by the hash of their public keys.
+
+    Parameters
+    ----------
+    path : Path
+        A private key of X25519 in each line, 64 hexadecimal digits, as ``dither relay keygen``
+        writes it. Two while a key is replaced.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If others may read it, or it has no key.
+    """
+    if (mode := stat.S_IMODE(path.stat().st_mode)) & UNREADABLE_BY_OTHERS:
+        raise ValueError(f"mode {mode:04o}: others may read or change it; `chmod 600 {path}`")
+    keys = [read_private_key(line) for line in path.read_text().split()]
+    if not keys:
+        raise ValueError("an empty file: expected what `dither relay keygen` writes")
+    return {key_hash(k.public_key().public_bytes_raw()): k.private_bytes_raw() for k in keys}
+
+
+class Crowds:
+    """Opens one crowd at a time.
+
+    Parameters
+    ----------
+    metrics : mapping of str to Metric
+    key_file : str
+        See :func:`read_keys`; it is read for each crowd. Empty: no crowd is taken.
+    times : Times
+        The event times that are accepted.
+    check_kafka : callable
+        Raises Problem if Kafka is away.
+    send : callable
+        Sends a batch; returns why Kafka has not acknowledged it, or None.
+
+    Attributes
+    ----------
+    counts : Counter
+        Reports by metric and outcome: ``accepted``, ``unopened``, ``invalid``, or ``refused`` if
+        their crowd was. Those of a repeated post count again.
+    """
+
+    def __init__(
+        self,
+        metrics: Mapping[str, Metric],
+        key_file: str,
+        times: Times,
+        check_kafka: Callable[[], None],
+        send: Send,
+    ) -> None:
+        self._metrics, self._key_file, self._times = metrics, key_file, times
+        self._check_kafka, self._send = check_kafka, send
+        self._opening = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dither-crowd")
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    async def post(self, scope: Scope, receive: Receive) -> Response:
+        """Answer a post of a crowd: 202 once Kafka has all of it; else raise Problem."""
+        if not self._key_file:
+            problem = "this server has no key to open crowds (gateway.crowd_keys)"
+            raise unavailable(problem, POST_AGAIN)
+        head = read_head(scope["headers"], (CROWD_TYPE,))
+        self._check_kafka()
+        if self._opening.locked():
+            raise unavailable("another crowd is being opened", POST_AGAIN)
+        async with self._opening:
+            hold = Hold(Memory(2 * MAX_CROWD_BODY))
+            receiver = Receiver(MAX_CROWD_BODY, self._thread)
+            body = await receiver.receive(receive, head.encoding, hold, lambda _: None)
+            run = asyncio.get_running_loop().run_in_executor
+            crowd = await run(self._thread, self._read, body)
+            opened = await _opened(crowd)
+            unopened = crowd.reports - len(opened) // crowd.metric.randomizer.width
+            batches, invalid = await run(self._thread, self._batches, crowd, opened, unopened)
+            problems = await asyncio.gather(*map(self._send, batches))
+        for obstacle in filter(None, problems):
+            raise _as_unavailable(obstacle)
+        reports = sum(batch.reports for batch in batches)
+        for outcome, count in (("accepted", reports), ("unopened", unopened), ("invalid", invalid)):
+            self.counts[crowd.metric.name, outcome] += count
+        answer = CrowdAnswer(crowd.crowd_id.hex(), reports, unopened, invalid)
+        return Response(msgspec.json.encode(answer), 202, media_type="application/json")
+
+    def _read(self, body: bytes) -> PostedCrowd:
+        """Return the crowd of a post, or raise Problem."""
+        try:
+            crowd_id, label, reports = decode_crowd(body)
+        except ValueError as error:
+            raise _refused(str(error)) from None
+        size, count = len(reports[0]), len(reports)
+        metric = self._metrics.get(label.metric)
+        if metric is None:
+            expected = meant(label.metric, self._metrics)
+            raise _refused(f"unknown_metric: metric {label.metric!r}: {expected}")
+        if fault := self._fault(label, metric, size, count):
+            raise self._refused_crowd(metric, count, fault)
+        private_key = self._keys().get(label.key_hash)
+        if private_key is None:
+            fault = "key_hash: expected that of a key in the server's gateway.crowd_keys"
+            raise self._refused_crowd(metric, count, fault)
+        return PostedCrowd(crowd_id, label, size, body[-count * size :], metric, private_key)
+
+    def _fault(self, label: CrowdLabel, metric: Metric, size: int, count: int) -> str:
+        """Return why `count` sealed reports of `size` bytes are no crowd; "" if they are one."""
+        if metric.crowd is None:
+            return f"metric {metric.name} has no crowd: its reports are not sealed"
+        if label.fingerprint != metric.fingerprint:
+            return (
+                f"wrong_revision: fingerprint {label.fingerprint.hex()}: expected "
+                f"{metric.fingerprint.hex()}; the devices have another definition of {metric.name}"
+            )
+        if label.pane_start_ms != metric.pane_start(label.pane_start_ms):
+            return f"pane_start_ms = {label.pane_start_ms}: expected a multiple of {metric.pane_ms}"
+        if size != (expected := sealed_size(metric.randomizer.width)):
+            return f"sealed reports of {size} bytes: expected {expected}"
+        if count < metric.crowd.minimum:
+            return f"{count} reports: expected {metric.crowd.minimum} or more (minimum)"
+        try:
+            self._times.check(time_of(label, metric))
+        except ReportError as error:
+            return str(error)
+        return ""
+
+    def _keys(self) -> dict[bytes, bytes]:
+        try:
+            return read_keys(Path(self._key_file))
+        except (OSError, ValueError) as error:
+            logger.error("gateway.crowd_keys = %r cannot be used: %s", self._key_file, error)  # noqa: TRY400
+            raise unavailable(
+                "the server's key cannot be used; its log says why", POST_AGAIN
+            ) from None
+
+    def _batches(
+        self, crowd: PostedCrowd, opened: bytes, unopened: int
+    ) -> tuple[list[PostedBatch], int]:
+        """Return the batches of the valid reports, and the number of invalid ones."""
+        assert crowd.metric.crowd is not None  # noqa: S101
+        allowed = crowd.metric.crowd.dishonest * crowd.reports
+        valid, invalid = list[bytes](), 0
+        for run in valid_runs(crowd.metric, opened):
+            valid.append(run)
+            invalid += not run
+            if unopened + invalid > allowed:
+                break
+        if unopened + invalid > allowed:
+            problem = (
+                f"{unopened} reports that do not open and {invalid} or more that are invalid, of "
+                f"{crowd.reports}: expected at most {allowed:g} (dishonest)"
+            )
+            raise self._refused_crowd(crowd.metric, crowd.reports, problem)
+        return list(batches_of(crowd, b"".join(valid))), invalid
+
+    def _refused_crowd(self, metric: Metric, reports: int, detail: str) -> Problem:
+        self.counts[metric.name, "refused"] += reports
+        return _refused(detail)
+
+
+def time_of(label: CrowdLabel, metric: Metric) -> int:
+    """Return the event time of a crowd: the last millisecond of its pane."""
+    return label.pane_start_ms + metric.pane_ms - 1
+
+
+def valid_runs(metric: Metric, values: bytes) -> Iterator[bytes]:
+    """Yield runs of valid reports in order, and an empty run for each invalid report."""
+    width = metric.randomizer.width
+    count = len(values) // width
+    try:
+        metric.randomizer.check(bytes(count), values)
+    except ReportError:
+        if count == 1:
+            yield b""
+            return
+        middle = count // 2 * width
+        yield from valid_runs(metric, values[:middle])
+        yield from valid_runs(metric, values[middle:])
+    else:
+        if count:
+            yield values
+
+
+def batches_of(crowd: PostedCrowd, values: bytes) -> Iterator[PostedBatch]:
+    """Yield a crowd's valid reports as batches, whose bytes follow from the post alone."""
+    metric, width = crowd.metric, crowd.metric.randomizer.width
+    fitting = max(1, MAX_BATCH_BYTES // (width + 1))
+    size = min(fitting, metric.max_batch_reports or fitting) * width
+    for index, start in enumerate(range(0, len(values), size)):
+        rows = values[start : start + size]
+        part = b"dither crowd part\0" + crowd.crowd_id + index.to_bytes(4)
+        key, reports = hashlib.sha256(part).digest()[:16], len(rows) // width
+        batch = ReportBatch(
+            metric=metric.name,
+            revision=metric.revision,
+            batch_id=key,
+            time_ms=time_of(crowd.label, metric),
+            levels=bytes(reports),
+            values=rows,
+        )
+        yield PostedBatch(key, batch.SerializeToString(), reports, metric)
+
+
+async def _opened(crowd: PostedCrowd) -> bytes:
+    """Return the reports that open, sorted, one after another."""
+    info = label_info(crowd.label)
+    sizes = crowd.size.to_bytes(4) + len(info).to_bytes(4)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "producers.opening"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        opened, errors = await process.communicate(
+            b"".join((crowd.private_key, sizes, info, crowd.sealed))
+        )
+    finally:
+        if process.returncode is None:  # this server is closing
+            process.kill()
+    if process.returncode:
+        logger.error("a crowd could not be opened: %s", errors.decode(errors="replace"))
+        raise unavailable("the process that opens crowds has failed; the log says why", POST_AGAIN)
+    return opened
+
+
+def _refused(detail: str) -> Problem:
+    return Problem(HTTPStatus.BAD_REQUEST, detail, DROP_CROWD)
+
+
+def _as_unavailable(problem: Problem) -> Problem:
+    """Return why Kafka does not have all of a crowd: a relay posts it again."""
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    if problem.status == HTTPStatus.GATEWAY_TIMEOUT:
+        status = HTTPStatus.GATEWAY_TIMEOUT
+    return unavailable(problem.detail, "post the same bytes again: they are counted once", status)

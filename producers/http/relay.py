@@ -1,0 +1,98 @@
+"""A crowd's relay, for a device: what is posted to it, and what it says of metrics and its key."""
+
+from __future__ import annotations
+
+import http.client
+
+from estimators.limits import LARGEST_ANSWER
+from estimators.metrics.metric import Metric
+from producers.http.definitions import GatewayDefinitions
+from producers.http.gateway_client import GatewayClient
+from producers.http.queue_file import QueueFile
+from producers.ledger.pinned_definitions import DefinitionChanged
+from producers.sealing import CrowdLabel, encode_post, key_hash, seal
+from producers.wire.decoding import decode_json
+
+
+class RelayKeyChanged(DefinitionChanged):
+    """Raised if a relay collects for another key than the one that the application has."""
+
+    def __init__(self, metric: str, relay: str, key: str) -> None:
+        self.metric = metric
+        ValueError.__init__(
+            self,
+            f"relay {relay} collects {metric!r} for key {key!r:.80}: expected the application's "
+            "own. Ship the application with the new key, if its owner confirms it; nothing was "
+            "reported",
+        )
+
+
+class RelayClient(GatewayClient):
+    """Requests to a relay; it sends no token."""
+
+    server = "relay"
+    posts_path = "/v1/sealed"
+    media_type = "application/octet-stream"
+
+    def get_key(self) -> str:
+        """Return the hexadecimal digits of the relay's public key; GatewayError without them."""
+        body = self.get_path("/v1/key", LARGEST_ANSWER)
+        try:
+            return decode_json(body, dict[str, str])["key"]
+        except (ValueError, KeyError):
+            self.close()
+            problem = f"GET /v1/key: {body[:80]!r}: expected a key's digits, as JSON"
+            raise self.error(problem, http.client.OK) from None
+
+
+class RelayDefinitions(GatewayDefinitions):
+    """The definitions that a relay collects reports for, under the application's key.
+
+    Parameters
+    ----------
+    file : QueueFile
+    client : RelayClient
+    public_key : bytes
+    application : dict of str to Metric
+        Those that the application has by itself, by name: the relay's must be the same.
+    """
+
+    def __init__(
+        self,
+        file: QueueFile,
+        client: RelayClient,
+        public_key: bytes,
+        application: dict[str, Metric],
+    ) -> None:
+        super().__init__(file, client)
+        self._relay, self._public_key, self._application = client, public_key, application
+
+    def stored_name(self, name: str) -> str:
+        """Return the name in the file: a gateway's definition is never taken for a relay's."""
+        return f"relay {name}"
+
+    def fetch(self, name: str) -> Metric:
+        """Return the relay's definition of a name, and store it if it is the first.
+
+        Raises
+        ------
+        GatewayError
+            If the relay does not answer, or with what cannot be used.
+        DefinitionChanged
+            If the application has another definition, or another one is stored, or another key.
+        """
+        if (key := self._relay.get_key()).lower() != self._public_key.hex():
+            raise RelayKeyChanged(name, self._relay.url, key)
+        metric = super().fetch(name)
+        if self._application.get(name, metric).fingerprint != metric.fingerprint:
+            raise DefinitionChanged(name)
+        return metric
+
+
+def sealed_post(metric: Metric, pane_start_ms: int, report: bytes, public_key: bytes) -> bytes:
+    """Return a report as it is stored and posted: sealed, with its label.
+
+    `pane_start_ms`: of the report's pane, in ms since the epoch.
+    """
+    label = CrowdLabel(key_hash(public_key), metric.fingerprint, pane_start_ms, metric.name)
+    return encode_post(label, seal(report, label, public_key))

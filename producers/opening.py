@@ -1,0 +1,81 @@
+"""Opens a crowd's sealed reports: ``python -m producers.opening``, in a process of its own.
+
+A crowd takes seconds of the processor, which a thread of the gateway would take from its devices.
+The process imports nothing that it does not need: it is started for each crowd.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.hpke import Suite
+
+KEY_BYTES = 32
+LOWER_PRIORITY = 5
+"""By how much the gateway's own work goes first."""
+
+
+@functools.cache
+def suite() -> Suite:
+    """Return the HPKE suite of sealed reports.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If the extra `crowds` is not installed.
+    """
+    try:
+        from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "reports for a crowd are sealed with cryptography 47 or later, which is not installed: "
+            "pip install 'dither[crowds]'",
+            name=error.name,
+        ) from None
+    return Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
+
+
+def open_each(private_key: bytes, info: bytes, sealed: bytes, size: int) -> Iterator[bytes]:
+    """Yield the reports that open.
+
+    Parameters
+    ----------
+    private_key : bytes
+        32 bytes.
+    info : bytes
+        What is bound to each sealed report.
+    sealed : bytes
+        The sealed reports, one after another.
+    size : int
+        Bytes of each of them.
+    """
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    key, decrypt = X25519PrivateKey.from_private_bytes(private_key), suite().decrypt
+    for start in range(0, len(sealed), size):
+        try:
+            yield decrypt(sealed[start : start + size], key, info)
+        except (InvalidTag, ValueError):
+            continue
+
+
+def main() -> None:
+    """Read a private key, the size of a sealed report, info and reports; write those that open.
+
+    They are written in the order of their bytes, so that nothing of the crowd's order is left.
+    """
+    os.nice(LOWER_PRIORITY)
+    read = sys.stdin.buffer.read
+    private_key, size, info_bytes = read(KEY_BYTES), int.from_bytes(read(4)), read(4)
+    info = read(int.from_bytes(info_bytes))
+    sys.stdout.buffer.write(b"".join(sorted(open_each(private_key, info, read(), size))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,432 @@
+"""`POST /v1/sealed`: takes sealed reports, and closes crowds."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from http import HTTPStatus
+from typing import NamedTuple, Self
+
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope
+
+from estimators import Metric
+from producers.gateway.clients import Client, Clients, client_of
+from producers.gateway.gateway import POST_OVERHEAD, Endpoint
+from producers.gateway.heads import Head, read_head
+from producers.gateway.memory import Hold, Memory
+from producers.gateway.problems import POST_AGAIN, Problem, unavailable
+from producers.gateway.receiving import Receiver
+from producers.relay.crowd_folder import CrowdFolder, CrowdTerms, OpenCrowd
+from producers.relay.forwarding import SEALED_TYPE, Forwarder
+from producers.sealing import CrowdLabel, decode_post, key_hash, sealed_size
+
+logger = logging.getLogger("producers")
+
+SEALED_PATH = "/v1/sealed"
+MAX_BODY = 2**17
+"""Bytes; each post has one report, whose length takes two bytes."""
+MAX_IN_FLIGHT = 2**26
+GROUP_SECONDS = 0.002
+"""Posts that arrive within this time share a write to the disk."""
+TICK_SECONDS = 1.0
+"""Between two looks for crowds that are due."""
+RETRY_SECONDS = 60.0
+"""After which a crowd is shuffled again that could not be."""
+STUCK_SECONDS = 60.0
+"""Without a look at the crowds: the process is restarted."""
+FREE_BYTES = 2**26
+"""That must be free on the disk, beside the size of the largest crowd, which is copied when it
+closes."""
+DISK_FAILS = "the relay's disk takes no reports now"
+ACCEPTED_BODY = b'{"status":"accepted"}'
+DROP_REMEDY = "drop the report, and count it as dropped: it must not be randomized or sealed again"
+REFUSAL_REASONS = {
+    HTTPStatus.BAD_REQUEST: "malformed",
+    HTTPStatus.CONFLICT: "not_in_force",
+    HTTPStatus.GONE: "closed",
+    HTTPStatus.REQUEST_TIMEOUT: "too_slow",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too_large",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "unsupported",
+    HTTPStatus.TOO_MANY_REQUESTS: "too_many",
+    HTTPStatus.SERVICE_UNAVAILABLE: "unavailable",
+}
+"""Why a post was refused, by the status of its answer."""
+
+
+class _Post(NamedTuple):
+    """A post that waits for the disk."""
+
+    crowd: OpenCrowd
+    sealed: bytes
+    hold: Hold
+    answer: Callable[[bytes, Problem | None], None]
+
+
+class CrowdRelay:
+    """Takes sealed reports, keeps them until their crowd closes, and shuffles the crowd.
+
+    A post is answered 202 once its report is durable. All methods run in the event loop, unless
+    they say otherwise; one thread writes, and another one shuffles.
+
+    Parameters
+    ----------
+    metrics : mapping of str to Metric
+    public_key : bytes
+        The service's; reports for another one are refused.
+    folder : CrowdFolder
+    forwarder : Forwarder
+        Gets the parts of closed crowds; started and stopped with the relay.
+    rate_limit, rate_limit_bytes : str
+        Limits for one client, on posts and bytes of all labels together; empty: no limit.
+    future_ms : int
+        How far ahead of this clock a pane may begin.
+    clock : callable
+        Returns seconds since the epoch.
+
+    Attributes
+    ----------
+    reports : Counter
+        By the metric and ``taken``, ``repeated``, ``damaged`` or ``too_few``.
+    crowds : Counter
+        Closed ones, by the metric and ``shuffled`` or ``too_few``.
+    refused : Counter
+        Posts, by reason.
+    obstacle : str
+        Why no post is taken now; empty if they are.
+    """
+
+    post_path, max_body = SEALED_PATH, MAX_BODY
+    media_types: tuple[str, ...] = (SEALED_TYPE,)
+    _loop: asyncio.AbstractEventLoop
+    _tick: asyncio.TimerHandle
+    _receiver: Receiver
+
+    def __init__(
+        self,
+        metrics: Mapping[str, Metric],
+        public_key: bytes,
+        folder: CrowdFolder,
+        forwarder: Forwarder,
+        *,
+        rate_limit: str = "",
+        rate_limit_bytes: str = "",
+        future_ms: int = 600_000,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.metrics, self.public_key, self.forwarder = metrics, public_key, forwarder
+        self._key_hash, self._folder = key_hash(public_key), folder
+        self._clients = Clients(rate_limit, rate_limit_bytes)
+        self._future_ms, self._clock = future_ms, clock
+        self._memory = Memory(MAX_IN_FLIGHT, "the disk")
+        self._open = {crowd.terms.label: crowd for crowd in folder.open_crowds()}
+        self._ending: dict[CrowdLabel, OpenCrowd] = {}
+        self._waiting: deque[_Post] = deque()
+        self._is_write_due = False
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="dither-disk")
+        self._shuffler = ThreadPoolExecutor(1, thread_name_prefix="dither-shuffle")
+        self._shuffling: Future[None] | None = None
+        self._unshuffled: dict[str, tuple[float, str]] = {}
+        """When to try again (monotonic), and why, by the crowd's file."""
+        self._looked_at = time.monotonic()
+        self.reports: Counter[tuple[str, str]] = Counter()
+        self.crowds: Counter[tuple[str, str]] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.obstacle = ""
+
+    @property
+    def routes(self) -> list[Route]:
+        """The route to mount."""
+        return [Route(SEALED_PATH, Endpoint(self.post), methods=["POST"], name="sealed")]
+
+    @property
+    def waiting(self) -> Counter[str]:
+        """The reports of open crowds by metric, retries included."""
+        waiting: Counter[str] = Counter()
+        for label, crowd in list(self._open.items()):
+            waiting[label.metric] += crowd.reports
+        return waiting
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._receiver = Receiver(MAX_BODY, self._disk)
+        self.forwarder.start()
+        self._look()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Write what has arrived, and leave the rest to the next run."""
+        self._tick.cancel()
+        await self._loop.run_in_executor(self._disk, self._write)
+        for executor in (self._disk, self._shuffler):
+            await asyncio.to_thread(executor.shutdown)
+        await asyncio.to_thread(self.forwarder.stop)
+        for crowd in [*self._open.values(), *self._ending.values()]:
+            crowd.close()
+        self._folder.close()
+
+    @property
+    def unshuffled(self) -> str:
+        """Why closed crowds wait for another try; empty if none does."""
+        return "; ".join(reason for _, reason in list(self._unshuffled.values()))
+
+    @property
+    def overdue_parts(self) -> int:
+        """How many parts have waited for more than half of the time until they are late."""
+        now_ms = self.now_ms()
+        return sum(part.is_overdue(now_ms) for part in self.forwarder.parts)
+
+    @property
+    def trouble(self) -> str:
+        """The reason to restart the process; empty if there is none."""
+        seconds = time.monotonic() - self._looked_at
+        return f"nothing has run for {seconds:.0f} seconds" if seconds > STUCK_SECONDS else ""
+
+    # -- Posts ----------------------------------------------------------------------------------
+
+    async def post(self, scope: Scope, receive: Receive) -> Response:
+        """Answer a post; raise Problem unless its report is durable."""
+        answered: asyncio.Future[Problem | None] = self._loop.create_future()
+        try:
+            head = read_head(scope["headers"], self.media_types)
+            client = client_of(scope)
+            hold = self._admitted(head, client)
+            try:
+                body = await self._receiver.receive(receive, "", hold, lambda _: None)
+                self._keep(body, hold, functools.partial(_set, answered))
+            except BaseException:
+                hold.release()
+                raise
+        except Problem as problem:
+            self._count_refusal(problem)
+            raise
+        if (refusal := await answered) is not None:
+            raise refusal
+        return Response(ACCEPTED_BODY, HTTPStatus.ACCEPTED, media_type="application/json")
+
+    def post_whole(
+        self,
+        head: Head,
+        body: bytes,
+        client: Client,
+        answer: Callable[[bytes, Problem | None], None],
+        *,
+        is_secret: bool,
+    ) -> None:
+        """Keep a post whose body has arrived: the fast path of :meth:`post`.
+
+        Parameters
+        ----------
+        head, body, client, answer, is_secret
+            As of :meth:`producers.gateway.Gateway.post_whole`.
+
+        Raises
+        ------
+        Problem
+            If it is refused; then `answer` is not called.
+        """
+        try:
+            hold = self._admitted(head, client)
+            try:
+                hold.reserve(len(body))
+                self._keep(body, hold, answer)
+            except BaseException:
+                hold.release()
+                raise
+        except Problem as problem:
+            self._count_refusal(problem)
+            raise
+
+    def _admitted(self, head: Head, client: Client) -> Hold:
+        """Return the memory that an admitted post reserves."""
+        if head.encoding:
+            raise Problem(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                f"Content-Encoding {head.encoding!r}: expected none",
+                "send the sealed report as it is: it cannot be compressed",
+                headers={"Accept-Encoding": "identity"},
+            )
+        self._clients.admit_client(client, head.length)
+        if self.obstacle:
+            raise unavailable(self.obstacle, POST_AGAIN)
+        hold = Hold(self._memory)
+        hold.reserve(POST_OVERHEAD)
+        return hold
+
+    def _keep(
+        self, body: bytes, hold: Hold, answer: Callable[[bytes, Problem | None], None]
+    ) -> None:
+        """Hand a report to the disk; `answer` is called later."""
+        try:
+            label, sealed = decode_post(body)
+        except ValueError as error:
+            raise Problem(
+                HTTPStatus.BAD_REQUEST, f"not a sealed report: {error}", DROP_REMEDY
+            ) from None
+        crowd = self._crowd(label)
+        if len(sealed) != crowd.terms.report_bytes:
+            raise Problem(
+                HTTPStatus.BAD_REQUEST,
+                f"a sealed report of {len(sealed)} bytes: expected {crowd.terms.report_bytes}, as "
+                f"all of metric {label.metric!r}",
+                DROP_REMEDY,
+            )
+        self._waiting.append(_Post(crowd, sealed, hold, answer))
+        if not self._is_write_due:
+            self._is_write_due = True
+            self._loop.call_later(GROUP_SECONDS, self._disk.submit, self._write)
+
+    def _crowd(self, label: CrowdLabel) -> OpenCrowd:
+        """Return the crowd that takes the reports of a label."""
+        crowd = self._open.get(label)
+        if crowd is None:
+            terms = self._terms(label)
+            if label in self._ending or self._folder.is_closed(terms):  # the clock was set back
+                raise _closed(label)
+            crowd = self._open[label] = OpenCrowd(self._folder, terms)
+        if crowd.terms.closes_ms <= self.now_ms():
+            raise _closed(label)
+        return crowd
+
+    def _terms(self, label: CrowdLabel) -> CrowdTerms:
+        """Return the terms of a new crowd; raise Problem if the label is not in force."""
+        metric = self.metrics.get(label.metric)
+        if metric is None or metric.crowd is None:
+            raise _not_in_force(f"metric {label.metric!r} has no crowd at this relay")
+        if label.key_hash != self._key_hash:
+            raise _not_in_force(f"a key with the hash {label.key_hash.hex()}: expected another one")
+        if label.fingerprint != metric.fingerprint:
+            raise _not_in_force(
+                f"metric {metric.name!r} with the fingerprint {label.fingerprint.hex()}: expected "
+                f"{metric.fingerprint.hex()}"
+            )
+        latest_ms = self.now_ms() + self._future_ms
+        if label.pane_start_ms % metric.pane_ms or label.pane_start_ms > latest_ms:
+            raise _not_in_force(
+                f"a pane of {metric.name!r} that begins at {label.pane_start_ms} ms: expected a "
+                f"multiple of {metric.pane_ms} ms, up to now"
+            )
+        end_ms = label.pane_start_ms + metric.pane_ms
+        return CrowdTerms(
+            label,
+            sealed_size(metric.randomizer.width),
+            metric.crowd.minimum,
+            end_ms + metric.crowd.wait_ms,
+            end_ms + metric.lateness_ms,
+        )
+
+    def _count_refusal(self, problem: Problem) -> None:
+        self.refused[REFUSAL_REASONS.get(HTTPStatus(problem.status), "malformed")] += 1
+
+    # -- The disk -------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        """Make all waiting reports durable; runs in the thread that writes."""
+        self._is_write_due = False  # a post that comes from here on asks for another write
+        posts_by_crowd: dict[int, list[_Post]] = {}
+        while self._waiting:
+            post = self._waiting.popleft()
+            posts_by_crowd.setdefault(id(post.crowd), []).append(post)
+        for posts in posts_by_crowd.values():
+            problem = None
+            try:
+                posts[0].crowd.append([post.sealed for post in posts])
+            except Exception as error:
+                logger.error("reports could not be written: %s", error)  # noqa: TRY400
+                problem = unavailable(DISK_FAILS, POST_AGAIN)
+            self._loop.call_soon_threadsafe(self._answer, posts, problem)
+
+    def _answer(self, posts: list[_Post], problem: Problem | None) -> None:
+        for post in posts:
+            post.hold.release()
+            try:
+                post.answer(ACCEPTED_BODY, problem)
+            except Exception:  # it must not keep the others from their answers
+                logger.exception("a post could not be answered")
+        if problem is None:
+            self.reports[posts[0].crowd.terms.label.metric, "taken"] += len(posts)
+        else:
+            self.refused["unavailable"] += len(posts)
+
+    # -- Closing --------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Close the crowds that are due, and look again later."""
+        self._looked_at = time.monotonic()
+        for label, crowd in list(self._open.items()):
+            if crowd.terms.closes_ms <= self.now_ms() or crowd.is_closed:
+                self._ending[label] = self._open.pop(label)
+        self._disk.submit(self._end_intake)
+        if self._shuffling is None or self._shuffling.done():
+            self._shuffling = self._shuffler.submit(self._shuffle_closed)
+        self._tick = self._loop.call_later(TICK_SECONDS, self._look)
+
+    def _end_intake(self) -> None:
+        """End the intake of due crowds; runs in the thread that writes."""
+        self._write()
+        try:
+            for label, crowd in list(self._ending.items()):
+                crowd.close()
+                self._folder.end_intake(crowd.terms)
+                del self._ending[label]
+            free_bytes = self._folder.free_bytes()
+        except OSError as error:
+            logger.error("crowds could not be closed: %s", error)  # noqa: TRY400
+            self.obstacle = DISK_FAILS
+            return
+        largest = max((crowd.file_bytes for crowd in list(self._open.values())), default=0)
+        is_full = free_bytes < FREE_BYTES + largest
+        self.obstacle = "the relay's disk is full" if is_full else ""
+
+    def _shuffle_closed(self) -> None:
+        """Shuffle the crowds that have closed; runs in a thread of its own."""
+        for name in self._folder.closing():
+            if time.monotonic() < self._unshuffled.get(name, (0, ""))[0]:
+                continue
+            try:
+                self._shuffle(name)
+            except Exception as error:  # whatever it is: the crowd is still in its file
+                reason = f"a closed crowd could not be shuffled: {error}"
+                logger.error("%s", reason)  # noqa: TRY400
+                self._unshuffled[name] = time.monotonic() + RETRY_SECONDS, reason
+            else:
+                self._unshuffled.pop(name, None)
+        self._folder.forget(self.now_ms())
+
+    def _shuffle(self, name: str) -> None:
+        closed = self._folder.shuffle(name)
+        metric, outcome = closed.metric, "shuffled" if closed.parts else "too_few"
+        self.crowds[metric, outcome] += 1
+        self.reports[metric, "repeated"] += closed.repeated
+        self.reports[metric, "damaged"] += closed.damaged
+        self.reports[metric, "too_few"] += 0 if closed.parts else closed.reports
+        self.forwarder.add(closed.parts)
+        logger.info("a crowd of %s has closed: %s", metric, outcome)
+
+    def now_ms(self) -> int:
+        """Return the time since the epoch."""
+        return int(self._clock() * 1000)
+
+
+def _closed(label: CrowdLabel) -> Problem:
+    return Problem(
+        HTTPStatus.GONE,
+        f"the crowd of metric {label.metric!r} and the pane that begins at {label.pane_start_ms} "
+        "ms has closed",
+        DROP_REMEDY,
+    )
+
+
+def _not_in_force(detail: str) -> Problem:
+    return Problem(HTTPStatus.CONFLICT, detail, DROP_REMEDY)
+
+
+def _set(answered: asyncio.Future[Problem | None], _: bytes, problem: Problem | None) -> None:
+    if not answered.done():  # its task may have been cancelled
+        answered.set_result(problem)

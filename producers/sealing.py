@@ -1,0 +1,289 @@
+"""Sealed reports: only who holds the analyser's private key can open them, not the relay.
+
+A report is sealed by HPKE in base mode (RFC 9180): DHKEM(X25519, HKDF-SHA256), HKDF-SHA256,
+AES-128-GCM. Its label is bound to it: another label does not open it. docs/crowds.md has the
+protocol.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from estimators.metrics.crowd import MAX_CROWD_BYTES as MAX_CROWD_BYTES
+from estimators.metrics.crowd import MAX_SEALED_REPORT, SEAL_BYTES
+from estimators.metrics.validation import check_name
+from producers.opening import suite
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+HASH_BYTES, CROWD_ID_BYTES = 32, 16
+POST_MULTIPLE = 128
+"""The length of a post is a multiple of this."""
+LABEL_VERSION = 1
+_LABEL_HEAD = struct.Struct(">B32s32sqH")
+_INFO_PREFIX = b"dither sealed report 1\0"
+
+
+@dataclasses.dataclass(frozen=True)
+class CrowdLabel:
+    """What a relay knows of a sealed report; the reports of a crowd have the same label.
+
+    Parameters
+    ----------
+    key_hash : bytes
+        From :func:`key_hash`.
+    fingerprint : bytes
+        That of the metric's definition.
+    pane_start_ms : int
+        In ms since the epoch.
+    metric : str
+        The name.
+
+    Raises
+    ------
+    ValueError
+        With the name of a field that is not valid.
+
+    Examples
+    --------
+    >>> label = CrowdLabel(bytes(32), bytes(32), 0, "late")
+    >>> len(label.encode()), CrowdLabel.decode(label.encode()) == label
+    (79, True)
+    """
+
+    key_hash: bytes
+    fingerprint: bytes
+    pane_start_ms: int
+    metric: str
+
+    def __post_init__(self) -> None:
+        for field in ("key_hash", "fingerprint"):
+            if (length := len(getattr(self, field))) != HASH_BYTES:
+                raise ValueError(f"{field} of {length} bytes: expected {HASH_BYTES}")
+        if not 0 <= self.pane_start_ms < 2**63:
+            raise ValueError(f"pane_start_ms = {self.pane_start_ms}: expected 0 to 2^63 - 1")
+        try:
+            check_name(self.metric)
+        except ValueError as error:
+            raise ValueError(f"metric = {self.metric!r:.100}: expected {error}") from None
+
+    def encode(self) -> bytes:
+        """Return the label's only encoding."""
+        name = self.metric.encode()
+        head = (LABEL_VERSION, self.key_hash, self.fingerprint, self.pane_start_ms, len(name))
+        return _LABEL_HEAD.pack(*head) + name
+
+    @classmethod
+    def decode(cls, data: bytes) -> CrowdLabel:
+        """Return the label of an encoding.
+
+        Raises
+        ------
+        ValueError
+            If it is not the encoding of a label, with the field that is not valid.
+        """
+        if len(data) < _LABEL_HEAD.size:
+            raise ValueError(f"label of {len(data)} bytes: expected {_LABEL_HEAD.size} or more")
+        version, key, fingerprint, pane_start_ms, length = _LABEL_HEAD.unpack_from(data)
+        name = data[_LABEL_HEAD.size :]
+        if version != LABEL_VERSION:
+            raise ValueError(f"version {version} of a label: expected {LABEL_VERSION}")
+        if length != len(name):
+            raise ValueError(f"metric of {len(name)} bytes: expected {length}, as the label says")
+        return cls(key, fingerprint, pane_start_ms, name.decode(errors="replace"))
+
+
+def key_hash(public_key: bytes) -> bytes:
+    """Return the hash by which labels name a public key of 32 bytes."""
+    return hashlib.sha256(public_key).digest()
+
+
+def sealed_size(width: int) -> int:
+    """Return the bytes of a sealed report whose report has `width` bytes."""
+    return width + SEAL_BYTES
+
+
+def label_info(label: CrowdLabel) -> bytes:
+    """Return HPKE's `info`, by which a label is bound to a sealed report."""
+    return _INFO_PREFIX + label.encode()
+
+
+def seal(report: bytes, label: CrowdLabel, public_key: bytes) -> bytes:
+    """Return a sealed report, which only the private key opens, under this label alone.
+
+    Parameters
+    ----------
+    report : bytes
+        The randomized report, as in `ReportBatch.values`.
+    label : CrowdLabel
+    public_key : bytes
+        32 bytes.
+
+    Raises
+    ------
+    ValueError
+        If the key is none.
+    ModuleNotFoundError
+        If the extra `crowds` is not installed.
+    """
+    encrypt = suite().encrypt
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+    return encrypt(report, X25519PublicKey.from_public_bytes(public_key), label_info(label))
+
+
+def open_sealed(sealed: bytes, label: CrowdLabel, private_key: X25519PrivateKey) -> bytes:
+    """Return the report in a sealed one.
+
+    Parameters
+    ----------
+    sealed : bytes
+    label : CrowdLabel
+    private_key : X25519PrivateKey
+        From :func:`read_private_key`.
+
+    Raises
+    ------
+    ValueError
+        If it does not open: it was sealed for another key or label, or was changed.
+    """
+    decrypt = suite().decrypt
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        return decrypt(sealed, private_key, label_info(label))
+    except (InvalidTag, ValueError):
+        problem = f"a sealed report of {len(sealed)} bytes does not open"
+        raise ValueError(f"{problem}: expected one for this key and label, unchanged") from None
+
+
+def read_private_key(hex_digits: str) -> X25519PrivateKey:
+    """Return the private key that 64 hexadecimal digits describe; ValueError for others."""
+    suite()
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    return X25519PrivateKey.from_private_bytes(_key_bytes(hex_digits, "private key"))
+
+
+def read_public_key(hex_digits: str) -> bytes:
+    """Return a public key from its 64 hexadecimal digits.
+
+    Raises
+    ------
+    ValueError
+        If it is none, or one for which everybody could open what is sealed.
+    ModuleNotFoundError
+        If the extra `crowds` is not installed.
+    """
+    key = _key_bytes(hex_digits, "key")
+    try:
+        seal(b"", CrowdLabel(key_hash(key), bytes(HASH_BYTES), 0, "trial"), key)
+    except ValueError:
+        raise ValueError(f"key = {hex_digits!r}: expected a public key of X25519") from None
+    return key
+
+
+def _key_bytes(hex_digits: str, name: str) -> bytes:
+    if not (isinstance(hex_digits, str) and re.fullmatch("[0-9a-fA-F]{64}", hex_digits)):
+        length = len(str(hex_digits))  # it may be a private key
+        raise ValueError(f"{name} of {length} characters: expected 64 hexadecimal digits")
+    return bytes.fromhex(hex_digits)
+
+
+# -- Posts ----------------------------------------------------------------------------------------
+
+
+def encode_post(label: CrowdLabel, sealed: bytes) -> bytes:
+    """Return what a device posts to a relay: its length is the same for all values of a metric.
+
+    Raises
+    ------
+    ValueError
+        If the sealed report is too long.
+    """
+    if len(sealed) > MAX_SEALED_REPORT:
+        raise ValueError(f"{len(sealed)} bytes: expected at most {MAX_SEALED_REPORT} when sealed")
+    body = _prefixed(label.encode()) + _prefixed(sealed)
+    return body + bytes(-len(body) % POST_MULTIPLE)
+
+
+def decode_post(body: bytes) -> tuple[CrowdLabel, bytes]:
+    """Return the label and the sealed report of a device's post.
+
+    Raises
+    ------
+    ValueError
+        If :func:`encode_post` does not write such a post.
+    """
+    encoded, offset = _prefixed_at(body, 0, "label")
+    sealed, end = _prefixed_at(body, offset, "sealed report")
+    label = _decoded_label(encoded)
+    if body[end:] != bytes(-end % POST_MULTIPLE):
+        multiple = f"a multiple of {POST_MULTIPLE}"
+        raise ValueError(f"post of {len(body)} bytes: expected zeros at its end, up to {multiple}")
+    return label, sealed
+
+
+@lru_cache(maxsize=256)
+def _decoded_label(encoded: bytes) -> CrowdLabel:
+    """Return a label; most posts to a relay have one of a few."""
+    return CrowdLabel.decode(encoded)
+
+
+def encode_crowd(crowd_id: bytes, label: CrowdLabel, reports: Sequence[bytes]) -> bytes:
+    """Return what a relay posts: `crowd_id` of 16 bytes, and sealed reports of the same length.
+
+    Raises
+    ------
+    ValueError
+        If the id or a report has another length, or there is no report.
+    """
+    if len(crowd_id) != CROWD_ID_BYTES:
+        raise ValueError(f"crowd id of {len(crowd_id)} bytes: expected {CROWD_ID_BYTES}")
+    if len(lengths := {len(report) for report in reports}) != 1:
+        raise ValueError(f"reports of {sorted(lengths)} bytes: expected one length")
+    head = crowd_id + _prefixed(label.encode()) + struct.pack(">I", len(reports))
+    return b"".join([head, *reports])
+
+
+def decode_crowd(body: bytes) -> tuple[bytes, CrowdLabel, list[bytes]]:
+    """Return the id, the label and the sealed reports of a relay's post.
+
+    Raises
+    ------
+    ValueError
+        If :func:`encode_crowd` does not write such a post.
+    """
+    encoded, offset = _prefixed_at(body, CROWD_ID_BYTES, "label")
+    label = CrowdLabel.decode(encoded)
+    first = offset + 4
+    count = int.from_bytes(body[offset:first], "big")
+    sealed_bytes = len(body) - first
+    if not count or sealed_bytes < count * SEAL_BYTES or sealed_bytes % count:
+        raise ValueError(
+            f"{count} reports in {max(0, sealed_bytes)} bytes: expected equal lengths of at least "
+            f"{SEAL_BYTES} bytes"
+        )
+    length = sealed_bytes // count
+    reports = [body[i : i + length] for i in range(first, len(body), length)]
+    return body[:CROWD_ID_BYTES], label, reports
+
+
+def _prefixed(data: bytes) -> bytes:
+    return len(data).to_bytes(2, "big") + data
+
+
+def _prefixed_at(body: bytes, offset: int, name: str) -> tuple[bytes, int]:
+    """Return what follows its length at an offset, and where it ends."""
+    first = offset + 2
+    end = first + int.from_bytes(body[offset:first], "big")
+    if end > len(body) or first > len(body):
+        raise ValueError(f"body of {len(body)} bytes: expected {end} or more, for its {name}")
+    return body[first:end], end

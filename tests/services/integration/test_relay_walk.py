@@ -1,0 +1,71 @@
+"""From a device through a relay to the sums in Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aggregator.config.settings import Settings
+from aggregator.reading.window import WindowStatistic
+from aggregator.web.http.traffic import Traffic
+from aggregator.web.relay_application import relay_application
+from dither import HttpReporter, Ledger
+from producers.gateway import Gateway
+from producers.relay import intake
+from producers.relay.crowd_folder import CrowdFolder
+from producers.relay.forwarding import Forwarder, ServiceClient
+from producers.relay.intake import CrowdRelay
+from producers.sealing import read_private_key
+from tests.support.reports.crowds import key_file
+from tests.support.reports.messages import EPOCH
+from tests.support.running.deployment import Deployment, wait_until
+from tests.support.running.gateway_server import serving
+from tests.support.running.served_application import served_application
+
+METRICS = """
+[metrics]
+hidden = {kind = "mean", mechanism = "randomized_response", range = [0, 1], levels = [3], \
+pane = "1d", lateness = "2d", crowd = {minimum = 100, wait = "12h"}}
+"""
+PEOPLE = 110
+
+
+def test_reports_of_people_arrive_by_a_relay(
+    defined: Callable[[str], Deployment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "TICK_SECONDS", 0.02)
+    deployment = defined(METRICS)
+    metric = deployment.metrics["hidden"]
+    keys = key_file(tmp_path)
+    public_key = read_private_key(keys.read_text().split()[0]).public_key().public_bytes_raw()
+    config = {"bootstrap.servers": deployment.kafka.bootstrap_servers}
+    gateway = Gateway(deployment.metrics, config, deployment.topic, crowd_keys=str(keys))
+    now_ms = [EPOCH]
+    with serving(gateway) as url:
+        wait_until(lambda: not gateway._sender.obstacle, "Kafka answers")
+        folder = CrowdFolder(tmp_path / "relay")
+        forwarder = Forwarder(ServiceClient(url.removesuffix("/v1/reports")))
+        relay = CrowdRelay(
+            deployment.metrics, public_key, folder, forwarder, clock=lambda: now_ms[0] / 1000
+        )
+        with served_application(relay_application(relay, Settings(), Traffic())) as port:
+            address = f"http://127.0.0.1:{port}"
+            with HttpReporter("hidden", url, relay=address, key=public_key.hex()) as reporter:
+                for person in range(PEOPLE):
+                    ledger = Ledger(tmp_path / f"{person}.ledger", budget=3, period="20h")
+                    reporter.report(1.0, epsilon=3, ledger=ledger, time=EPOCH / 1000)
+                reporter.flush()
+                assert relay.reports["hidden", "taken"] == PEOPLE
+            assert deployment.counts() == {}
+            now_ms[0] += 2 * metric.pane_ms
+            wait_until(
+                lambda: forwarder.outcomes["hidden", "delivered"] > 0, "the crowd has closed"
+            )
+    deployment.count()
+    assert deployment.counts() == {"accepted:hidden": PEOPLE}
+    content = deployment.reader().window("hidden").content
+    assert isinstance(content, WindowStatistic)
+    assert content.statistic.sum() > 80  # 105 are expected, 2.2 is a standard deviation
+    assert deployment.verify().verified

@@ -1,0 +1,111 @@
+"""The command `dither relay`, as a process, and the key that it makes."""
+
+from __future__ import annotations
+
+import signal
+import stat
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from aggregator.cli.main import cli
+from aggregator.local.deployment import free_port
+from producers.sealing import read_private_key
+from tests.support.rows import row
+from tests.support.running import fleet, http_client
+from tests.support.running.deployment import wait_until
+
+KEY = bytes(range(32))
+DEFINITION = """
+[metrics.late]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 1]
+levels = [3]
+pane = "1h"
+lateness = "2h"
+"""
+CROWD = 'crowd = { minimum = 100, wait = "1h" }'
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "metrics.toml").write_text(DEFINITION + CROWD)
+    (tmp_path / "token").write_text("dither_relay\n")
+    return {
+        "listen": f"127.0.0.1:{free_port()}",
+        "to": "http://127.0.0.1:1",
+        "token-file": str(tmp_path / "token"),
+        "metrics": str(tmp_path / "metrics.toml"),
+        "key": KEY.hex(),
+        "folder": str(tmp_path / "reports"),
+    }
+
+
+def words(options: dict[str, str]) -> list[str]:
+    return [f"--{name}={value}" for name, value in options.items()]
+
+
+def test_a_relay_says_what_it_lacks(options: dict[str, str], tmp_path: Path) -> None:
+    plain = tmp_path / "plain.toml"
+    plain.write_text(DEFINITION)
+    rows = {
+        "listen": ("8443", "expected HOST:PORT"),
+        "to": ("dither.example.com", "service = 'dither.example.com': expected"),
+        "token-file": (str(tmp_path / "none"), "none: No such file"),
+        "metrics": (str(plain), "no metric has a crowd"),
+        "key": ("00" * 32, "expected a public key of X25519"),
+        "folder": (str(plain), "plain.toml: File exists"),
+    }
+    for name, (value, told) in rows.items():
+        with row(name):
+            ran = CliRunner().invoke(cli, ["relay", *words({**options, name: value})])
+            assert told in ran.output + str(ran.exception)
+            assert ran.exit_code
+            del (rest := dict(options))[name]
+            if name not in ("listen", "metrics"):
+                missing = CliRunner().invoke(cli, ["relay", *words(rest)])
+                assert f"Missing option '--{name}'" in missing.output
+
+
+def test_a_key_is_written_for_its_owner_alone_and_never_over_another(tmp_path: Path) -> None:
+    path = tmp_path / "crowds.key"
+    made = CliRunner().invoke(cli, ["relay", "keygen", str(path)])
+    private = path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    public_key = read_private_key(private.strip()).public_key().public_bytes_raw()
+    assert made.output == f"{public_key.hex()}\n"
+    assert CliRunner().invoke(cli, ["relay", "keygen", str(path)]).exit_code
+    assert path.read_text() == private
+
+
+def test_the_process_answers_at_its_ports_and_leaves_the_folder(options: dict[str, str]) -> None:
+    health = f"http://127.0.0.1:{free_port()}"
+    process = fleet.start("relay", [*words(options), f"--health-port={health.rpartition(':')[2]}"])
+    try:
+        wait_until(lambda: _answers(f"{health}/readyz"), "the relay is ready")
+        address = f"http://{options['listen']}"
+        wait_until(lambda: _answers(f"{address}/v1/key"), "the relay serves")
+        assert http_client.get(f"{address}/v1/key").json() == {"key": KEY.hex()}
+        definition = http_client.get(f"{address}/v1/metrics/late").json()
+        assert definition["crowd"]["minimum"] == 100
+        assert http_client.get(f"{address}/v1/metrics/early").status_code == 404
+        assert http_client.get(f"{address}/metrics").status_code == 404
+        assert "dither_relay_overdue_parts 0.0" in http_client.get(f"{health}/metrics").text
+        assert http_client.get(f"{health}/healthz").text == "ok\n"
+        second = {**options, "listen": f"127.0.0.1:{free_port()}"}
+        ran = CliRunner().invoke(cli, ["relay", *words(second)])
+        assert "another relay uses it" in str(ran.exception)
+    finally:
+        process.terminate()
+        process.join(30)
+    assert process.exitcode in (0, -signal.SIGTERM)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return http_client.get(url).status_code == 200
+    except httpx.TransportError:
+        return False

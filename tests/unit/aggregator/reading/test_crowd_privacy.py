@@ -1,0 +1,103 @@
+"""What an answer says of the privacy of a crowd, and what it rests on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregator.features.reader import Reader
+from aggregator.publishing import events
+from aggregator.reading.frames.estimates import with_window
+from aggregator.reading.serialization import as_dict
+from aggregator.reading.window import Window, WindowStatistic
+from aggregator.terminal.format import Shown, as_text
+from estimators import LocalMetric, define
+from estimators.metrics import crowd_epsilon
+from estimators.shuffling.crowds import is_private
+from tests.support.rows import row
+
+
+def hidden(level: float = 3, minimum: int = 10_000, **crowd: Any) -> LocalMetric:
+    table = {"minimum": minimum, "wait": "12h", **crowd}
+    return LocalMetric.require(
+        define(
+            name="hidden",
+            kind="mean",
+            mechanism="randomized_response",
+            range=(0, 1),
+            levels=[level],
+            lateness="1d",
+            crowd=table,
+        )
+    )
+
+
+def seen(metric: LocalMetric) -> Window:
+    statistic = WindowStatistic(np.array([6_000, 4_000]))
+    return Window(metric=metric, status="final", content=statistic, start_ms=0, end_ms=60_000)
+
+
+def test_every_form_of_an_answer_states_both_promises(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = seen(hidden())
+    answer, expected = (
+        Reader.answer(window),
+        {
+            "local": 3.0,
+            "central": {
+                "epsilon": 0.232,
+                "delta": 1e-8,
+                "crowd": 8999,
+                "minimum": 10_000,
+                "dishonest": 0.1,
+            },
+        },
+    )
+    assert as_dict(window, answer)["privacy"] == expected
+    crowd_epsilon._epsilon.cache_clear()
+    for number in range(3):
+        event = events.final_event(window, 4, "/") if number else None
+        provisional = dataclasses.replace(window, arrived_ms=1)
+        event = event or events.provisional_event(provisional, answer, 4, "/")
+        assert json.loads(event.data)["privacy"] == expected
+    assert crowd_epsilon._epsilon.cache_info().misses == 1, "it takes a second"
+    privacy = with_window(window, answer).crowd_privacy
+    assert privacy is not None
+    assert privacy.central is not None
+    assert (privacy.local, privacy.central.epsilon) == (3.0, 0.232)
+    text = as_text(Shown(window, answer, 4))
+    assert "epsilon 3 whoever colludes; among 8,999 others whom a relay shuffled" in text
+    assert "0.232 with delta 1e-08, in one pane: times the panes for one person" in text
+    alone = seen(dataclasses.replace(hidden(), crowd=None))
+    assert "privacy" not in as_dict(alone, Reader.answer(alone))
+    assert with_window(alone, Reader.answer(alone)).crowd_privacy is None
+    assert "relay" not in as_text(Shown(alone, Reader.answer(alone), 4))
+
+
+def test_the_central_epsilon_is_proved_for_the_honest_reports_of_the_smallest_crowd() -> None:
+    """Mutants: the minimum in place of the honest reports; rounding to the nearest."""
+    for level, minimum, crowd in (
+        (3, 10_000, {}),
+        (3, 10_000, {"dishonest": 0.5}),
+        (1.5, 2_000, {"delta": 1e-6}),
+        (4, 50_000, {"dishonest": 0.0}),
+    ):
+        metric = hidden(level, minimum, **crowd)
+        assert metric.crowd is not None
+        honest = int((1 - metric.crowd.dishonest) * minimum)
+        laws, delta = metric.randomizer.set_laws(0), metric.crowd.delta
+        epsilon = crowd_epsilon.crowd_epsilon(metric)
+        with row(level, minimum, crowd):
+            assert epsilon is not None
+            assert is_private(laws, honest, epsilon, delta)
+            assert not is_private(laws, honest, 0.99 * epsilon, delta)
+
+
+def test_where_a_crowd_adds_nothing_the_answer_says_so() -> None:
+    window = seen(hidden(level=12, minimum=100))
+    answer = Reader.answer(window)
+    assert as_dict(window, answer)["privacy"] == {"local": 12.0, "central": None}
+    assert "nothing smaller is proved for its crowd" in as_text(Shown(window, answer, 4))

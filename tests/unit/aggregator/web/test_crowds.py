@@ -1,0 +1,90 @@
+"""Who may post a crowd to `dither serve`, how large it may be, and where it is counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from aggregator.config.settings import Access, Settings, Topics, load_settings
+from aggregator.errors import SettingsError
+from aggregator.features.reader import Reader
+from aggregator.storage.store import Store
+from aggregator.web import application, reports
+from aggregator.web.http.access import hash_token
+from estimators import define
+from producers.gateway.crowds import CROWD_TYPE, MAX_CROWD_BODY
+from tests.support.reports.crowds import crowd, key_file, label_of, mixed, sealed
+from tests.support.rows import row
+from tests.support.running import http_client
+from tests.support.running.broker import Broker
+from tests.support.running.deployment import wait_until
+from tests.support.running.served_application import served_application
+
+HIDDEN = define(
+    name="hidden",
+    kind="mean",
+    mechanism="randomized_response",
+    range=(0, 1),
+    levels=[3],
+    pane="1d",
+    lateness="2d",
+    crowd={"minimum": 100, "wait": "12h"},
+)
+LABEL = label_of(HIDDEN, 19_700 * 86_400_000)
+TOKENS = {"device": "report", "analyst": "read admin", "relay": "relay"}
+
+
+def test_only_a_relay_posts_crowds_and_they_may_be_large(store: Store, tmp_path: Path) -> None:
+    """Mutants: the route with the scope of reports; the usual limit of a body, or none."""
+    broker = Broker()
+    topic = broker.topic()
+    settings = Settings(kafka=broker.config, topics=Topics(reports=topic, managed=False))
+    settings.aggregate.past = "10000d"
+    settings.gateway.crowd_keys = str(key_file(tmp_path))
+    tokens = {name: f"{hash_token(name)} {scopes}" for name, scopes in TOKENS.items()}
+    settings.access = Access(anonymous=["read", "report"], tokens=tokens)
+    metrics = {"hidden": HIDDEN}
+    gateway = reports.gateway(settings, metrics)
+    app = application(Reader(store, metrics), settings, gateway=gateway)
+    body = crowd(sealed(mixed(60, 40), LABEL), LABEL)
+    with served_application(app) as port:
+        url = f"http://127.0.0.1:{port}"
+
+        def post(content: bytes, token: str = "", path: str = "/v1/crowds") -> httpx.Response:
+            headers = {"Content-Type": CROWD_TYPE}
+            if token:
+                headers["Authorization"] = f"Bearer {token}"
+            return http_client.post(url + path, content=content, headers=headers)
+
+        wait_until(lambda: not gateway._sender.obstacle, "Kafka answers")
+        for token, status in (("", 401), ("device", 403), ("analyst", 403), ("relay", 202)):
+            with row(token):
+                answer = post(body, token)
+                assert answer.status_code == status, answer.text
+                assert ("--scope relay" in answer.text) == (status != 202)
+        large = post(bytes(MAX_CROWD_BODY), "relay")
+        assert large.status_code == 400, "it is read: it has no label"
+        assert post(bytes(MAX_CROWD_BODY + 1), "relay").status_code == 413
+        assert (
+            post(bytes(2 * settings.serve.max_request_bytes), path="/v1/reports").status_code == 413
+        )
+        exported = http_client.get(f"{url}/metrics").text
+        assert 'dither_crowd_reports_total{fate="accepted",metric="hidden"} 100.0' in exported
+        [described] = http_client.get(f"{url}/openapi.json").json()["paths"]["/v1/crowds"].values()
+        assert "relay" in described["description"]
+        assert described["requestBody"]["content"].keys() == {CROWD_TYPE}
+    assert len(broker.batches(topic)) == 1
+
+
+def test_a_key_that_others_may_read_stops_the_start(tmp_path: Path) -> None:
+    keys = key_file(tmp_path)
+    keys.chmod(0o644)
+    flags = {"gateway.crowd_keys": str(keys)}
+    with pytest.raises(SettingsError, match="mode 0644: others may read or change it; `chmod 600"):
+        reports.gateway(load_settings(flags=flags, environ={}), {})
+    environ = {"DITHER_GATEWAY_CROWD_KEYS": "/run/secrets/keys"}
+    assert load_settings(environ=environ).gateway.crowd_keys == "/run/secrets/keys"
+    with pytest.raises(SettingsError, match="which names a file itself"):
+        load_settings(environ={"DITHER_GATEWAY_CROWD_KEYS_FILE": str(keys)})

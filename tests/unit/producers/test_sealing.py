@@ -1,0 +1,154 @@
+"""A sealed report opens for its key under its label; labels and posts have one encoding."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from estimators import DefinitionError, define
+from producers.opening import suite
+from producers.sealing import (
+    CrowdLabel,
+    decode_crowd,
+    decode_post,
+    encode_crowd,
+    encode_post,
+    key_hash,
+    open_sealed,
+    read_private_key,
+    read_public_key,
+    seal,
+    sealed_size,
+)
+from tests.support.rows import row
+
+PRIVATE = read_private_key("07" * 32)
+PUBLIC = PRIVATE.public_key().public_bytes_raw()
+LABEL = CrowdLabel(key_hash(PUBLIC), bytes(range(32)), 1_700_006_400_000, "late")
+RFC_9180 = {  # appendix A.1.1: base mode of DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-128-GCM
+    "private": "4612c550263fc8ad58375df3f557aac531d26850903e55a9f23f21d8534e8ac8",
+    "enc": "37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431",
+    "info": "4f6465206f6e2061204772656369616e2055726e",
+    "key": "4531685d41d65f03dc48f6b8302c05b0",
+    "nonce": "56d890e5accaaf011cff4b7d",
+}
+CROWD: dict[str, Any] = {"minimum": 10_000, "wait": "12h"}
+DEFINITION: dict[str, Any] = {
+    "name": "late", "kind": "mean", "range": (0, 1), "levels": [3], "pane": "1d", "lateness": "1d",
+}  # fmt: skip
+
+
+def test_the_suite_is_that_of_the_standard() -> None:
+    enc, info, key, nonce = (bytes.fromhex(RFC_9180[k]) for k in ("enc", "info", "key", "nonce"))
+    private = read_private_key(RFC_9180["private"])
+    sealed = enc + AESGCM(key).encrypt(nonce, b"Beauty is truth", None)
+    assert suite().decrypt(sealed, private, info) == b"Beauty is truth"
+
+
+def test_a_sealed_report_opens_for_its_key_under_its_label_unchanged() -> None:
+    sealed = seal(b"\x02\x01", LABEL, PUBLIC)
+    assert len(sealed) == sealed_size(2)
+    assert open_sealed(sealed, LABEL, PRIVATE) == b"\x02\x01"
+    other = X25519PrivateKey.generate()
+    for name, label, key in (
+        ("pane", dataclasses.replace(LABEL, pane_start_ms=0), PRIVATE),
+        ("metric", dataclasses.replace(LABEL, metric="lat"), PRIVATE),
+        ("fingerprint", dataclasses.replace(LABEL, fingerprint=bytes(32)), PRIVATE),
+        ("key's hash", dataclasses.replace(LABEL, key_hash=bytes(32)), PRIVATE),
+        ("key", LABEL, other),
+    ):
+        with row(name), pytest.raises(ValueError, match="does not open"):
+            open_sealed(sealed, label, key)
+    for bit in range(8 * len(sealed)):
+        flipped = bytearray(sealed)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with row(bit), pytest.raises(ValueError, match="does not open"):
+            open_sealed(bytes(flipped), LABEL, PRIVATE)
+    for cut in (b"", sealed[:31], sealed[:-1]):
+        with row(len(cut)), pytest.raises(ValueError, match="does not open"):
+            open_sealed(cut, LABEL, PRIVATE)
+
+
+def test_keys_are_64_digits_of_a_point_that_hides() -> None:
+    assert read_public_key(PUBLIC.hex().upper()) == PUBLIC
+    for bad, told in (
+        ("00" * 32, "a public key of X25519"),  # everybody knows the secret that it agrees on
+        ("01" + "00" * 31, "a public key of X25519"),
+        (PUBLIC.hex()[:-2], "64 hexadecimal digits"),
+        (PUBLIC.hex()[:-2] + " 7", "64 hexadecimal digits"),
+    ):
+        with row(bad), pytest.raises(ValueError, match=told):
+            read_public_key(bad)
+
+
+def test_everything_has_one_encoding() -> None:
+    """Changed bytes are refused, or the encoding of something else."""
+    source, sealed = random.Random(1), os.urandom(49)
+    encodings: dict[str, tuple[bytes, Callable[[bytes], bytes]]] = {
+        "label": (LABEL.encode(), lambda data: CrowdLabel.decode(data).encode()),
+        "post": (encode_post(LABEL, sealed), lambda data: encode_post(*decode_post(data))),
+        "crowd": (
+            encode_crowd(bytes(16), LABEL, [sealed, sealed]),
+            lambda data: encode_crowd(*decode_crowd(data)),
+        ),
+    }
+    assert len(encodings["post"][0]) == 256
+    for name, (encoded, again) in encodings.items():
+        assert again(encoded) == encoded
+        accepted = 0
+        for trial in range(2000):
+            changed = bytearray(encoded)
+            for _ in range(source.randint(1, 2)):
+                changed[source.randrange(len(changed))] = source.choice([0, 1, 97, 128, 255])
+            cut = bytes(changed[: source.choice([len(changed), source.randrange(len(changed))])])
+            data = cut + bytes(source.choice([0, 0, 1, 128]))
+            with row(name, trial, data.hex()):
+                try:
+                    assert again(data) == data
+                    accepted += 1
+                except ValueError as error:
+                    assert "expected" in str(error)  # noqa: PT017
+        assert accepted > 100
+
+
+def test_a_definition_that_no_crowd_hides_is_refused() -> None:
+    define(**DEFINITION, crowd=CROWD)
+    wide: dict[str, Any] = {
+        "mechanism": "rappor",
+        "kind": "frequency",
+        "categories": 10_000,
+        "range": None,
+    }
+    refused_changes: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"levels": [1, 3]}, "one level"),
+        ({"by": ["country"], "attributes": {"country": ["DE"]}}, "a crowd of its own"),
+        ({"mechanism": "randomized_response", "memoized": True}, "memoized = True: expected false"),
+        ({"trust": "central"}, "no crowd for kind 'mean' where trust is central"),
+        ({"kind": "minimum", "rounds": 3, "split": "users"}, "no crowd for kind 'minimum'"),
+        ({"lateness": "23h"}, "lateness = '23h': expected at least 2 wait"),
+        ({"crowd": CROWD | {"minimum": 99}}, "100 to 1000000"),
+        ({"crowd": CROWD | {"minimum": 1_000_001}}, "100 to 1000000"),
+        ({"crowd": CROWD | {"minimum": 171_197}}, "at most 171196 reports"),
+        ({**wide, "crowd": CROWD}, "at most 6462 reports, 1298 bytes each"),
+        ({"crowd": CROWD | {"wait": "0h"}}, "wait: a duration above zero"),
+        ({"crowd": CROWD | {"delta": 0}}, "delta: above 0"),
+        ({"crowd": CROWD | {"delta": 0.02}}, "at most 0.01"),
+        ({"crowd": CROWD | {"dishonest": 0.51}}, "a share from 0 to 0.5"),
+        ({"crowd": CROWD | {"minimal": 1}}, "'minimum'?"),
+        ({"crowd": {"minimum": 1000}}, "wait"),
+    )
+    for changed, told in refused_changes:
+        definition: dict[str, Any] = {
+            k: v for k, v in (DEFINITION | {"crowd": CROWD} | changed).items() if v
+        }
+        with row(changed), pytest.raises(DefinitionError) as refused:
+            define(**definition)
+        with row(changed):
+            assert told in str(refused.value)
