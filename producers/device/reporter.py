@@ -111,11 +111,6 @@ class Reporter(BaseReporter):
         timer: Callable[[], float] = clocks.monotonic,
     ) -> None:
         check_metric(metric)
-        if metric.crowd is not None:
-            raise ValueError(
-                f"not_sealed: metric {metric.name!r} has a crowd: expected HttpReporter(..., "
-                "relay=, key=), which seals reports and posts them to the relay (docs/crowds.md)"
-            )
         if not batch_age >= 0:
             raise ValueError(f"batch_age = {batch_age}: expected seconds, 0 or more")
         self.topic, owns_connection = topic, not isinstance(config, Connection)
