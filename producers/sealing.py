@@ -238,7 +238,15 @@ def _decoded_label(encoded: bytes) -> CrowdLabel:
 
 
 def encode_crowd(crowd_id: bytes, label: CrowdLabel, reports: Sequence[bytes]) -> bytes:
-    """Return what a relay posts: `crowd_id` of 16 bytes, and sealed reports of the same length.
+    """Return what a relay posts.
+
+    Parameters
+    ----------
+    crowd_id : bytes
+        16 bytes.
+    label : CrowdLabel
+    reports : sequence of bytes
+        Sealed, of the same length.
 
     Raises
     ------

@@ -100,8 +100,10 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
 
     Raises
     ------
+    SettingsError
+        If the file of `gateway.crowd_keys` has no key.
     DitherError
-        If a setting is invalid.
+        If another setting is invalid.
     """
     limits = msgspec.structs.asdict(settings.gateway)
     if keys := settings.gateway.crowd_keys:

@@ -62,6 +62,12 @@ class LinearMixture(NamedTuple):
 
         It is a theta for this sum, and how fast it rises with the sum. Up to there, not clipped to
         [-1, 1], the mixture has reached `goal`, as it is convex in both.
+
+        Parameters
+        ----------
+        theta, observed : ndarray of float64
+            Where the plane touches.
+        goal : float
         """
         value, fall, rise = self.log_mixture(theta, observed)
         return theta + (value - goal) / fall, rise / fall

@@ -206,9 +206,10 @@ def estimate_shares(
 
     Raises
     ------
+    ShareBoundsError
+        If there are no bounds for this question, with what to ask instead.
     ValueError
-        If there are no bounds by this mechanism or, as ShareBoundsError, for this question; with
-        what to ask instead.
+        The same, if there are none by this mechanism.
     """
     name = shares[0].text
     if not isinstance(mechanism, SupportCounts):

@@ -35,9 +35,15 @@ class QueuedBatch(NamedTuple):
 def first_batch(
     database: sqlite3.Connection, but: Collection[int] = (), *, sealed: bool | None = None
 ) -> QueuedBatch | None:
-    """Return the oldest batch except some, given by number; None if there is none.
+    """Return the oldest batch; None if there is none.
 
-    `sealed`: a batch for the gateway (False), a sealed report (True), or any.
+    Parameters
+    ----------
+    database : sqlite3.Connection
+    but : collection of int
+        Numbers of batches to leave out.
+    sealed : bool, optional
+        A batch for the gateway (False), a sealed report (True), or any.
     """
     row = database.execute(
         "SELECT number, metric, payload, id, reports, attempts, refusals FROM batches "  # noqa: S608
@@ -77,7 +83,10 @@ def waiting(
 ) -> tuple[int, int]:
     """Return how many reports wait, in how many batches; of a metric, or of all.
 
-    `sealed`: as for :func:`first_batch`.
+    Parameters
+    ----------
+    database, metric, sealed
+        `sealed` as for :func:`first_batch`.
     """
     (reports, batches) = database.execute(
         "SELECT coalesce(sum(reports), 0), count(*) FROM ("  # noqa: S608

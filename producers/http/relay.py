@@ -92,7 +92,13 @@ class RelayDefinitions(GatewayDefinitions):
 def sealed_post(metric: Metric, pane_start_ms: int, report: bytes, public_key: bytes) -> bytes:
     """Return a report as it is stored and posted: sealed, with its label.
 
-    `pane_start_ms`: of the report's pane, in ms since the epoch.
+    Parameters
+    ----------
+    metric : Metric
+    pane_start_ms : int
+        Of the report's pane, in ms since the epoch.
+    report : bytes
+    public_key : bytes
     """
     label = CrowdLabel(key_hash(public_key), metric.fingerprint, pane_start_ms, metric.name)
     return encode_post(label, seal(report, label, public_key))

@@ -117,7 +117,15 @@ def log_remainder(
 def cutoff_weights(
     tilt: Floats | float, frequencies: Floats, cutoffs: int = CUTOFF_CANDIDATES
 ) -> Floats:
-    """Return the weight of each cell in R for each D, shape (..., cutoffs, nodes - 1)."""
+    """Return the weight of each cell in R for each D, shape (..., cutoffs, nodes - 1).
+
+    Parameters
+    ----------
+    tilt, frequencies
+        As for :func:`log_remainder`.
+    cutoffs : int
+        The number of values of D.
+    """
     count = frequencies.shape[-1]
     cutoff_nodes = np.linspace(count - 1, count // 4, cutoffs).astype(np.intp)
     tau, cutoff = frequencies[..., None, :-1], frequencies[..., cutoff_nodes, None]

@@ -15,9 +15,9 @@ from estimators.estimate import Floats
 from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.loading import define
 from estimators.metrics.local import LocalMetric
-from estimators.metrics.simulation import simulated_estimate
 from estimators.rounding import interval
 from producers.populations.population import Column
+from producers.populations.suggestions.simulated_estimates import simulated_estimate
 
 FAILURE_PROBABILITY = 0.05
 SHOWN_QUANTILES = {"median": 0.5, "p95": 0.95}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.metrics.loading import define
-from estimators.metrics.simulation import simulated_estimate
+from producers.populations.suggestions.simulated_estimates import simulated_estimate
 
 TRIED_TAIL_SHARES = (0.0, 0.001, 0.01, 0.05)
 """Shares of values outside a tried range on either side, before rounding."""

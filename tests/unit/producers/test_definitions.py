@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from estimators import DistributionEstimate, LocalMetric, Metric, SeededBits, define, load_metrics
-from estimators.metrics.simulation import simulated_estimate
 from estimators.rounding import interval
+from producers.populations.suggestions.simulated_estimates import simulated_estimate
 from producers.populations.suggestions.suggestion import MAX_LISTED_CATEGORIES, suggest
 from tests.support.rows import row
 

@@ -51,7 +51,7 @@ from tests.support.paths import ROOT
 from tests.support.reports.counted import MINUTE, TOPIC, Client, Counting
 from tests.support.reports.messages import ARRIVAL, EPOCH, batch
 from tests.support.running.servers import Redis, program
-from tests.unit.aggregator.web.gateways import StubGateway
+from tests.support.running.stub_gateway import StubGateway
 
 TOP = 3
 HIGH = 17

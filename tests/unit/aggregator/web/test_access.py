@@ -23,7 +23,7 @@ from aggregator.web.http.access import hash_token, new_token
 from estimators import Metric
 from tests.support.reports.counted import Client
 from tests.support.rows import row
-from tests.unit.aggregator.web.gateways import StubGateway
+from tests.support.running.stub_gateway import StubGateway
 
 TOKENS = {name: new_token() for name in ("reader", "device", "operator", "everything")}
 SCOPES = {

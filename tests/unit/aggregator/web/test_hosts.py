@@ -26,7 +26,7 @@ from producers.gateway.clients import client_of
 from tests.support.reports.counted import Client, serving
 from tests.support.rows import row
 from tests.support.running import http_client
-from tests.unit.aggregator.web.gateways import StubGateway
+from tests.support.running.stub_gateway import StubGateway
 
 ANYWHERE = "0.0.0.0"  # noqa: S104
 PATHS = ("/v1/metrics", "/v1/status", "/metrics", "/", "/openapi.json", "/static/dither.js")

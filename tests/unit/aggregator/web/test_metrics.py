@@ -29,7 +29,7 @@ from tests.support.reports.counted import DEFINITIONS, MINUTE, Client, Counting
 from tests.support.reports.messages import ARRIVAL, EPOCH
 from tests.support.rows import row
 from tests.support.running.servers import Redis
-from tests.unit.aggregator.web.gateways import StubGateway
+from tests.support.running.stub_gateway import StubGateway
 
 FIRST = EPOCH // 1000
 """In seconds."""
