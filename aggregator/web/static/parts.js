@@ -173,6 +173,9 @@ export class EmptyState {
     } else if (answer && isTrusted(definition)) {
       setText(this.text, "No release yet");
       setText(this.hint, "Devices send true values. A pane is released, with noise, once it is closed in all partitions.");
+    } else if (answer && definition.crowd) {
+      setText(this.text, "No crowd yet");
+      setText(this.hint, `A relay posts the reports of a pane some time after its end, if there are ${whole(definition.crowd.minimum)} or more.`);
     } else if (answer) {
       setText(this.text, "No reports yet");
       this.hint.replaceChildren("Send the first one from ", h("a", {href: `/try${address({metric: definition.name})}`}, "the page “Try it”"), ", with ", h("code", {}, `dither produce ${definition.name} --csv FILE`), ", or from a device with ", h("code", {}, "Reporter"), ".");

@@ -23,6 +23,7 @@ const spent = new Map(); // metric: epsilons of the reports that were sent from 
 
 /** Whether the module randomizes the metric; nothing is sent. Answers to rounds are bits, which it has. */
 function isOffered(definition) {
+  if (definition.crowd) return false; // it needs a relay
   if (definition.rounds) return true;
   try {
     randomize(definition, anyValue(definition), definition.levels.at(-1));
@@ -329,7 +330,7 @@ async function start() {
     const definitions = (await withToken(() => get("/v1/metrics"))).metrics;
     const offered = definitions.filter(isOffered);
     const others = definitions.filter((one) => !offered.includes(one)).map(({name}) => name);
-    const note = others.length ? [h("p", {class: "note"}, `Not offered: ${others.join(", ")}. They are collected in trust, and this page never sends a true value; or their mechanism is an extension's.`)] : [];
+    const note = others.length ? [h("p", {class: "note"}, `Not offered: ${others.join(", ")}. They are collected in trust, and this page never sends a true value; or through a relay; or their mechanism is an extension's.`)] : [];
     if (!offered.length) return root.replaceChildren(...note);
     const question = new Question(offered);
     root.replaceChildren(question.form, question.result, ...note);
