@@ -33,8 +33,11 @@ class CountingDefinitions:
     rules: dict[str, str]  # `future` and `past` of [aggregate]
 
     def encode(self) -> bytes:
-        """Return the canonical JSON; equal definitions have equal bytes."""
+        """Return the canonical JSON, keys sorted but for axes; equal definitions, equal bytes."""
         tables = {name: definition_of(metric) for name, metric in self.metrics.items()}
+        for table in tables.values():
+            if isinstance(axes := table.get("categories"), Mapping):
+                table["categories"] = msgspec.Raw(msgspec.json.encode(axes))  # order is meaning
         encoder = msgspec.json.Encoder(order="sorted", enc_hook=list)
         return encoder.encode({"metrics": tables, "aggregate": self.rules})
 
