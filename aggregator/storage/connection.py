@@ -199,6 +199,8 @@ def _split_url(url: str) -> tuple[SplitResult, list[str]]:
             if not HOST_AND_PORT.fullmatch(host_and_port):
                 raise _UnreadableError(ADDRESS_FORM)  # the client would use its default port
         path = parts.path.strip("/")
+        if parts.scheme in ("redis", "rediss") and not hosts and path and not path.isdecimal():
+            raise _UnreadableError("unix:// before the path of a socket")
         if parts.scheme.endswith(SENTINEL_SUFFIX):
             path = path.partition("/")[2]
         if parts.scheme != "unix" and path and (not path.isdecimal() or "db" in query_names):

@@ -5,7 +5,7 @@
  */
 
 import { checkRevision, coarsen } from "./definition.js";
-import { LARGEST_ANSWER, outside, refuseCrowd, shown } from "./checks.js";
+import { LARGEST_ANSWER, outside, refuseCrowd, shown, wrong } from "./checks.js";
 import { mechanismOf } from "./mechanisms.js";
 
 /** @import { Definition } from "./dither.js" */
@@ -206,6 +206,25 @@ export async function jsonOf(answer, most) {
 }
 
 /**
+ * Throws for an address that `fetch` refuses, or whose host it takes for a scheme.
+ *
+ * @param {string | URL} url
+ * @throws {TypeError}
+ */
+function checkAddress(url) {
+  try {
+    const { protocol, username, password } = new URL(url, globalThis.location?.href);
+    if (/^https?:$/.test(protocol) && username + password === "") return;
+  } catch {
+    // no address
+  }
+  throw wrong(
+    `url = ${shown(url).replace(/\/\/.*@/s, "//***@")}`,
+    'an address such as "https://reports.example.org/v1/reports"; nothing was reported',
+  );
+}
+
+/**
  * Posts an encoded batch once.
  *
  * @param {string | URL} url
@@ -232,9 +251,11 @@ export async function postOnce(url, body, token, init) {
  * @param {Uint8Array} body From `encodeBatch`.
  * @param {PostOptions} [options]
  * @returns {Promise<{batch_id: string, reports: number}>}
+ * @throws {TypeError} If the address cannot be one.
  * @throws {DeliveryError}
  */
 export async function post(url, body, { token, attempts = 5, signal } = {}) {
+  checkAddress(url);
   let told = "no attempt";
   let status = 0;
   for (let attempt = 1; attempt <= attempts; attempt += 1) {
@@ -246,11 +267,13 @@ export async function post(url, body, { token, attempts = 5, signal } = {}) {
       if (status === 202 && typeof answer.told?.batch_id === "string") return answer.told;
       after = answer.headers.get("Retry-After");
       told = explanation(answer);
+      if (status === 404 || status === 405) told += "; the gateway takes reports at /v1/reports";
       const isCut = status === 202 && answer.told === null;
       if (!RETRY_STATUS.includes(status) && !isCut) break;
     } catch (error) {
       if (signal?.aborted) throw new DeliveryError("aborted", body, status);
-      told = String(error);
+      const { cause } = /** @type {Error} */ (error);
+      told = cause ? `${String(error)} (${String(cause)})` : String(error); // Node's has the reason
       status = 0;
     }
     const pause = waitMs(attempt, after);

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import calendar
 import contextlib
 import dataclasses
 import datetime
 import email.utils
 import re
+import shlex
 import time
 import zoneinfo
 from collections.abc import Iterable, Mapping, Sequence
@@ -64,6 +66,10 @@ DATE_FIRST = "a time of day needs its date: --time-column DATE --time-column TIM
 _CLOCK_TITLE = re.compile(r"time|hour|clock|zeit|heure|hora|[時时]", re.IGNORECASE)
 _MIDNIGHT = re.compile(r"[T ]0?0:00(:00(\.0+)?)?$")  # that databases write behind a date
 _TIME_OF_DAY = re.compile(r"\d{1,2}[:h]\d\d\b")
+_END_OF_DAY = re.compile(r"(?<=[T ])24(?=([:h]00){1,2}([.,]0+)?(?![\d:.,]))")
+"""The hour of a midnight that belongs to the day before, as ISO 8601 allows."""
+_NAMED_MONTH = re.compile(r"\d\.?[ -](?:de )?([^\W\d_]{3,}\.?)[ -](?:de )?\d{2,4}\b")
+_ENGLISH_MONTHS = {*calendar.month_name, *calendar.month_abbr}
 _DIGIT_FORMATS = {"%Y": 4, "%Y%m": 6, "%y%m%d": 6, "%Y%j": 7, "%Y%m%d": 8, "%d%m%Y": 8, "%m%d%Y": 8}
 _DIGIT_FORMATS |= {
     "%Y%m%d%H": 10,
@@ -155,9 +161,12 @@ class TimeFormat:
             As for `parse`.
         """
         fault = ""
+        cell, days = _END_OF_DAY.subn("00", cell)
         for form in self.form.split(EITHER):
             try:
                 moment = self._moment(cell, form)
+                if isinstance(moment, datetime.datetime):
+                    moment += datetime.timedelta(days)
                 return int(event_times(moment, 1)[0]), _clock_change(moment)
             except (ValueError, OverflowError, re.error) as error:
                 fault = str(error)
@@ -234,6 +243,15 @@ def _check_digits(cell: str, form: str) -> None:
         length = sum(_DIRECTIVE_DIGITS.get(directive, 2) for directive in group[1::2])
         if len(group) > 2 and "%f" not in form and len(digits) != length:
             raise ValueError(f"{len(digits)} digits in {digits!r}: expected {length} for {group!r}")
+
+
+def _translation(cell: str) -> str:
+    """Return what to do about a month's name that is not English, or ""."""
+    month = _NAMED_MONTH.search(cell)
+    if month is None or month[1].title() in _ENGLISH_MONTHS:
+        return ""
+    expression = shlex.quote(f"s/{re.escape(month[1])}/Jan/")
+    return f". Months are read in English: `sed {expression} FILE` renames one to Jan"
 
 
 def _checked(cell: str, moment: datetime.datetime) -> datetime.datetime:
@@ -420,7 +438,7 @@ def read_time_columns(
                 f"{location}, row {number}: {shortened(text)} is no event time: expected "
                 f"{form.form.split(EITHER)[0]} ({why}); --missing TEXT marks a cell without a "
                 "time, --time-format ('%d/%m/%Y %H:%M', seconds or excel for instance) says how "
-                "all are written"
+                f"all are written{_translation(text)}"
             ) from None
     times = np.array([moments[text][0] for text in texts], dtype=np.int64)
     known_times = times[times >= 0]

@@ -142,6 +142,22 @@ def test_what_is_not_acknowledged_is_an_error_with_the_batch(site: Site) -> None
     assert told == {"batch_id": batch_id.hex(), "reports": 1}
 
 
+def test_an_address_to_which_nothing_can_be_posted_is_named(site: Site) -> None:
+    found = site.report("v1/report", LATE, 1, 2)
+    assert (found["name"], found["status"]) == ("DeliveryError", 404)
+    assert found["message"].endswith("; the gateway takes reports at /v1/reports")
+    site.url = ""
+    for url in ("http://x:99999/", "localhost:1/", "ftp://x/", "http://u:secret@x/"):
+        with row(url):
+            found = site.report(url, LATE, 1, 2)
+            assert found["name"] == "TypeError"
+            assert found["message"].startswith(
+                f'url = "{url.replace("u:secret", "***")}": expected'
+            )
+    found = site.report("http://127.0.0.1:9/", LATE, 1, 2, attempts=1)
+    assert found["message"].endswith("fetch failed (Error: bad port)")
+
+
 def test_an_answer_without_end_is_not_read(site: Site) -> None:
     site.answers.append(Response(b" " * (2**20 + 1), 202))
     found = site.report("moody", LATE, 1, 2, attempts=1)

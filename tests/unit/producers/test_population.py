@@ -156,6 +156,12 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     ("t;v\n1;980\n1;1.250\n", "row 2: '1.250' may have .*--decimal , reads 1250", {}),
     ("t,v\n1,AAA\n", "row 1: category 'AAA' is not one of", {"columns": {"carrier": "v"}}),
     ("t,v\n31 Jan 2013 10:00:00 CEST,1\n", "CEST' is no event time", {}),
+    *(
+        (f"t,v\n5.1.2026 24:{rest},1\n", f"24:{rest}. is no event", {})
+        for rest in ("30", "00:00.5")
+    ),
+    ("t,v\n5 janv. 2026 10:00,1\n", r"in English: `sed 's/janv\\./Jan/' FILE` renames", {}),
+    ("t,v\n5. Januar 2026,1\n", "in English: `sed s/Januar/Jan/ FILE` renames", {}),
     ("t,v\n1,1\n", "expected one of the two", {"time": ()}),
     ("t,v\n1,1\nt,v\n", "row 2 is the first line again. If files were joined, `awk", {}),
     ("2,9:30\n3,9:31\n", "If the first line is data, .* adds a header", {}),
@@ -227,6 +233,9 @@ def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Pa
         (["Thu 31 Jan 2013 10:00:00 +0100", "NA"], {"time_format": "%a %d %b %Y %X %z"}, NINE),
         (["31 Jan 2013 10:00:00 +0100 (CET)", "1 Feb 2013 04:00:01"], missing, NINE),
         (["2013-01-31 09:00:00 UTC", "-"], missing, NINE),
+        (["2013-01-30 24:00:00", "2013-01-31T00:00"], berlin, "2013-01-30T23:00:00"),
+        (["30.01.2013 24:00", "31.01.2013 09:00"], {}, "2013-01-31T00:00:00"),
+        (["31 Jan 2400 10:00:00 GMT"], {}, "2400-01-31T10:00:00"),
         (["31.01.2013 09:00", "NA"], berlin, "2013-01-31T08:00:00"),
         (["31.1.2013 10:00 CET"], {"time_format": "%d.%m.%Y %H:%M %Z", **berlin}, NINE),
         (["634952196000000000"], {"time_format": "ticks"}, NINE),

@@ -290,6 +290,16 @@ def test_a_mistyped_variable_is_an_error_that_names_the_nearest() -> None:
             assert "hunter2" not in error
 
 
+def test_quotes_that_came_along_with_a_variable_are_named() -> None:
+    for variable in ("DITHER_REDIS_URL", "DITHER_KAFKA_BOOTSTRAP_SERVERS", "DITHER_METRICS"):
+        for text in ('"hunter2"', "'hunter2'"):
+            error = str(refusal(environ={variable: text}))
+            with row(variable, text):
+                assert error.startswith(f"environment: {variable} = ")
+                assert "without the quotes around it" in error
+                assert "hunter2" not in error
+
+
 def test_slices_that_no_metric_has_are_refused() -> None:
     about: dict[str, Any] = {"kind": "mean", "mechanism": "laplace", "range": (0, 1), "levels": [1]}
     by = {"by": ["country"], "attributes": {"country": ["DE"]}}

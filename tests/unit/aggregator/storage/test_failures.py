@@ -85,6 +85,7 @@ UNREADABLE = {
     "redis://app:pa/secret@db:6379/0": ENCODED,
     "unix://run/redis.sock": "three slashes",
     "unix:/": "three slashes",
+    "redis:///run/redis.sock": "unix:// before the path",
     "redis:/db": "two slashes",
     "http://app:secret@db": "redis:// or another scheme",
     "localhost:6379": "redis:// or another scheme",
