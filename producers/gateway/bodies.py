@@ -65,10 +65,10 @@ class Times:
             ("too_old", "past", -seconds_ahead, self.past),
         ):
             if time_ms and away > limit:
-                event = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
+                event = np.datetime64(time_ms // 1000, "s")  # also beyond the year 9999
                 raise ReportError(
                     reason,
-                    f"an event time of {event:%Y-%m-%dT%H:%M:%SZ}, {away:,.0f} s in the {where}: "
+                    f"an event time of {event}Z, {away:,.0f} s in the {where}: "
                     f"expected at most {limit:,.0f} (aggregate.{where})",
                 )
 

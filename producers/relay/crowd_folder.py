@@ -41,6 +41,8 @@ FILE_MAGIC = b"dither crowd 1\n\0"
 CHECKSUM_FORMAT = struct.Struct(">I")
 MARK_FORMAT = struct.Struct(">qq")
 ROWS_AT_ONCE = 1 << 14
+NEW_SUFFIX = ".new"
+"""Of a file that is being written."""
 PREFIX_BYTES = 16
 """Of a sealed report, drawn at random by its device: two posts with the same ones are a retry."""
 
@@ -116,7 +118,6 @@ class OpenCrowd:
     def __init__(self, folder: CrowdFolder, terms: CrowdTerms) -> None:
         self.terms, self._folder = terms, folder
         self._path = folder.path("open", terms.name)
-        self._file: int | None = None
         head = terms.encode()
         self._seed, self._end = zlib.crc32(head), len(head)
         self._record_bytes = terms.report_bytes + CHECKSUM_FORMAT.size
@@ -126,11 +127,6 @@ class OpenCrowd:
         self.reports = (self._end - len(head)) // self._record_bytes
         self.is_closed = folder.is_closed(terms)
 
-    @property
-    def file_bytes(self) -> int:
-        """The size of its file."""
-        return self._end
-
     def append(self, reports: Sequence[bytes]) -> None:
         """Add reports; they are durable when it returns.
 
@@ -139,10 +135,8 @@ class OpenCrowd:
         OSError
             If the disk does not take them: then none of them is in the file.
         """
-        if self._file is None:
-            if not self._path.exists():
-                self._folder.write("open", self.terms.name, self.terms.encode())
-            self._file = os.open(self._path, os.O_WRONLY)
+        if not self._path.exists():
+            self._folder.write("open", self.terms.name, self.terms.encode())
         data = memoryview(
             b"".join(
                 part
@@ -150,23 +144,20 @@ class OpenCrowd:
                 for part in (report, CHECKSUM_FORMAT.pack(zlib.crc32(report, self._seed)))
             )
         )
+        file = os.open(self._path, os.O_WRONLY)  # not kept: there may be more crowds than files
         try:
             written = 0
             while written < len(data):
-                written += os.pwrite(self._file, data[written:], self._end + written)
-            os.fdatasync(self._file)
+                written += os.pwrite(file, data[written:], self._end + written)
+            os.fdatasync(file)
         except OSError:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._file, self._end)
+                os.ftruncate(file, self._end)
             raise
+        finally:
+            os.close(file)
         self._end += len(data)
         self.reports += len(reports)
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,7 +224,7 @@ class CrowdFolder:
             os.close(self._lock)
             raise
         for name in CROWD_FOLDERS:
-            for unfinished in (path / name).glob("*.new"):
+            for unfinished in (path / name).glob(f"*{NEW_SUFFIX}"):
                 unfinished.unlink()
 
     def close(self) -> None:
@@ -253,7 +244,7 @@ class CrowdFolder:
         data : bytes
         """
         path = self.path(folder, name)
-        new = path.with_name(f"{name}.new")
+        new = path.with_name(f"{name}{NEW_SUFFIX}")
         try:
             descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
@@ -346,8 +337,18 @@ class CrowdFolder:
         status = os.statvfs(self._root)
         return status.f_bavail * status.f_frsize
 
+    def largest_bytes(self) -> int:
+        """Return the size of the largest crowd that is not shuffled."""
+        largest = 0
+        for path in (*self._files("open"), *self._files("closing")):
+            with contextlib.suppress(FileNotFoundError):  # it has been shuffled since
+                largest = max(largest, path.stat().st_size)
+        return largest
+
     def _files(self, folder: str) -> Iterator[Path]:
-        return iter(sorted((self._root / folder).iterdir()))
+        """Return the whole files of a folder, in the order of their names."""
+        paths = sorted((self._root / folder).iterdir())
+        return (path for path in paths if path.suffix != NEW_SUFFIX)
 
     def _sync(self, *folders: str) -> None:
         """Make new, renamed and removed files of folders durable."""

@@ -42,8 +42,7 @@ RETRY_SECONDS = 60.0
 STUCK_SECONDS = 60.0
 """Without a look at the crowds: the process is restarted."""
 FREE_BYTES = 2**26
-"""That must be free on the disk, beside the size of the largest crowd, which is copied when it
-closes."""
+"""That must be free on the disk, beside the size of the largest crowd, which is copied."""
 DISK_FAILS = "the relay's disk takes no reports now"
 ACCEPTED_BODY = b'{"status":"accepted"}'
 DROP_REMEDY = "drop the report, and count it as dropped: it must not be randomized or sealed again"
@@ -167,8 +166,6 @@ class CrowdRelay:
         for executor in (self._disk, self._shuffler):
             await asyncio.to_thread(executor.shutdown)
         await asyncio.to_thread(self.forwarder.stop)
-        for crowd in [*self._open.values(), *self._ending.values()]:
-            crowd.close()
         self._folder.close()
 
     @property
@@ -285,13 +282,13 @@ class CrowdRelay:
     def _crowd(self, label: CrowdLabel) -> OpenCrowd:
         """Return the crowd that takes the reports of a label."""
         crowd = self._open.get(label)
+        terms = self._terms(label) if crowd is None else crowd.terms
+        if terms.closes_ms <= self.now_ms():
+            raise _closed(label)
         if crowd is None:
-            terms = self._terms(label)
             if label in self._ending or self._folder.is_closed(terms):  # the clock was set back
                 raise _closed(label)
             crowd = self._open[label] = OpenCrowd(self._folder, terms)
-        if crowd.terms.closes_ms <= self.now_ms():
-            raise _closed(label)
         return crowd
 
     def _terms(self, label: CrowdLabel) -> CrowdTerms:
@@ -372,16 +369,13 @@ class CrowdRelay:
         self._write()
         try:
             for label, crowd in list(self._ending.items()):
-                crowd.close()
                 self._folder.end_intake(crowd.terms)
                 del self._ending[label]
-            free_bytes = self._folder.free_bytes()
+            is_full = self._folder.free_bytes() < FREE_BYTES + self._folder.largest_bytes()
         except OSError as error:
             logger.error("crowds could not be closed: %s", error)  # noqa: TRY400
             self.obstacle = DISK_FAILS
             return
-        largest = max((crowd.file_bytes for crowd in list(self._open.values())), default=0)
-        is_full = free_bytes < FREE_BYTES + largest
         self.obstacle = "the relay's disk is full" if is_full else ""
 
     def _shuffle_closed(self) -> None:

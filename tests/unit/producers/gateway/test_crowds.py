@@ -199,8 +199,10 @@ def test_what_is_no_crowd_is_refused_for_good_and_not_written(
         assert {outcome for _, outcome in gateway.crowds.counts} == {"refused"}
         assert post(whole, media=JSON_TYPE).status_code == 415
         assert post(bytes(MAX_CROWD_BODY + 1)).status_code == 413
-    with relaying(broker, topic, keys, times=Times(past=86_400)) as (_, post):
+    last = label(pane_start_ms=(2**63 - 1) // DAY * DAY)
+    with relaying(broker, topic, keys, times=Times(future=600, past=86_400)) as (_, post):
         assert "too_old" in post(whole).json()["detail"]
+        assert "future" in post(crowd(good, last)).json()["detail"]
     assert not broker.batches(topic)
 
 

@@ -51,7 +51,6 @@ def closed(path: Path, reports: Sequence[bytes], terms: CrowdTerms = TERMS) -> C
     with contextlib.closing(CrowdFolder(path)) as folder:
         crowd = OpenCrowd(folder, terms)
         crowd.append(reports)
-        crowd.close()
         folder.end_intake(terms)
         return folder.shuffle(terms.name)
 

@@ -22,6 +22,7 @@ from producers.sealing import decode_crowd
 from tests.support.rows import row
 from tests.unit.producers.relay.crowds import (
     LABEL,
+    NEXT_LABEL,
     REPORT_BYTES,
     TERMS,
     closed,
@@ -189,14 +190,12 @@ def test_a_torn_record_is_not_a_report(tmp_path: Path) -> None:
             with closing(CrowdFolder(path)) as folder:
                 crowd = OpenCrowd(folder, TERMS)
                 crowd.append(reports[:100])
-                crowd.close()
                 with folder.path("open", TERMS.name).open("ab") as file:
                     file.write(tail)
             with closing(CrowdFolder(path)) as folder:
                 (crowd,) = folder.open_crowds()
                 assert crowd.terms == TERMS
                 crowd.append(reports[100:])
-                crowd.close()
                 folder.end_intake(TERMS)
                 assert sorted(sent(folder.shuffle(TERMS.name))) == sorted(reports)
 
@@ -226,7 +225,6 @@ def test_what_a_full_disk_has_not_taken_is_not_there(tmp_path: Path) -> None:
         assert caught.value.errno == errno.EFBIG
         assert folder.path("open", TERMS.name).stat().st_size == size
         crowd.append(reports[50:])
-        crowd.close()
         folder.end_intake(TERMS)
         with largest_file(1_000), pytest.raises(OSError, match="large"):
             folder.shuffle(TERMS.name)
@@ -240,7 +238,6 @@ def test_a_folder_has_one_relay_and_whole_files(tmp_path: Path) -> None:
             CrowdFolder(tmp_path)
         crowd = OpenCrowd(folder, dataclasses.replace(TERMS, minimum=7))
         crowd.append(sealed(1))
-        crowd.close()
         path = folder.path("open", TERMS.name)
         data = bytearray(path.read_bytes())
         for place in (0, 20, 40, 100):
@@ -259,3 +256,24 @@ def test_marks_go_when_nothing_is_left_of_their_crowd(tmp_path: Path) -> None:
             crowd.parts[0].path.unlink(missing_ok=True)
         folder.forget(TERMS.late_ms + 1)
         assert not folder.is_closed(TERMS)
+        unfinished = folder.path("closed", f"{TERMS.name}.new")
+        unfinished.touch()  # the thread that writes has not filled it yet
+        folder.forget(TERMS.late_ms + 1)
+        assert unfinished.exists()
+
+
+def test_crowds_may_be_more_than_open_files(tmp_path: Path) -> None:
+    with closing(CrowdFolder(tmp_path)) as folder:
+        descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
+        for terms in (TERMS, dataclasses.replace(TERMS, label=NEXT_LABEL)):
+            OpenCrowd(folder, terms).append(sealed(1))
+        assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == descriptors
+
+
+def test_a_crowd_that_waits_to_be_shuffled_keeps_its_room_on_the_disk(tmp_path: Path) -> None:
+    with closing(CrowdFolder(tmp_path)) as folder:
+        OpenCrowd(folder, dataclasses.replace(TERMS, label=NEXT_LABEL)).append(sealed(1))
+        OpenCrowd(folder, TERMS).append(sealed(100))
+        size = folder.path("open", TERMS.name).stat().st_size
+        folder.end_intake(TERMS)
+        assert folder.largest_bytes() == size

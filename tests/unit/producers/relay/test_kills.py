@@ -46,7 +46,6 @@ def test_a_kill_at_each_step_of_closing_loses_and_doubles_nothing(tmp_path: Path
             for terms, arrived in ((TERMS, reports + reports[:9]), (NEXT_TERMS, sealed(99))):
                 crowd = OpenCrowd(folder, terms)
                 crowd.append(arrived)
-                crowd.close()
         with row("step", step), analyst() as receiver:
             receiver.statuses = [0, 503]
             codes = []

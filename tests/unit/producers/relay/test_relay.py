@@ -118,6 +118,8 @@ def test_posts_get_the_status_that_says_what_a_device_has_to_do(tmp_path: Path) 
                 with row(name, way):
                     answer = server.post(data, **headers, **further)
                     assert answer.status == status, answer.body
+                    assert {*server.relay._open, *server.relay._ending} <= {LABEL}
+                    assert not any((tmp_path / "closed").iterdir())
                     assert status == 202 or b'"remedy"' in answer.body
         metrics = server.metrics()
         assert metrics['reports_total{metric="late",outcome="taken"}'] == 4
