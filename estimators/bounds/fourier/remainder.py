@@ -73,12 +73,7 @@ def divide_cells(
 
 # Theorem 1 of docs/proofs/fourier.md
 def log_remainder(
-    tilt: Floats | float,
-    frequencies: Floats,
-    log_modulus: Floats,
-    counts: Floats,
-    variance: Floats,
-    cutoffs: int = CUTOFF_CANDIDATES,
+    tilt: Floats | float, frequencies: Floats, log_modulus: Floats, counts: Floats, variance: Floats
 ) -> Floats:
     """Bound ln R, at most 0, for P(S >= s) <= exp(K(tilt) - tilt s) R; leading axes broadcast.
 
@@ -96,8 +91,6 @@ def log_remainder(
     variance : ndarray of float64, shape (..., parts)
         v_l, at least the variance of X under its tilted law, for all data. If log_modulus only
         bounds the logarithm of a largest modulus: so large that g_l + v_l tau^2 / 2 is convex.
-    cutoffs : int
-        How many D are tried, from the last node on; one is enough for hundreds of reports.
 
     Examples
     --------
@@ -108,26 +101,16 @@ def log_remainder(
     >>> bool(exact < np.exp(log_r) < 1.12 * exact)
     True
     """
-    weight = cutoff_weights(tilt, frequencies, cutoffs)
+    weight = cutoff_weights(tilt, frequencies)
     log_factor = log_cutoff_factors(frequencies, log_modulus, counts, variance, weight)
     log_least: Floats = np.minimum(log_factor.min(axis=-1), 0.0)
     return log_least
 
 
-def cutoff_weights(
-    tilt: Floats | float, frequencies: Floats, cutoffs: int = CUTOFF_CANDIDATES
-) -> Floats:
-    """Return the weight of each cell in R for each D, shape (..., cutoffs, nodes - 1).
-
-    Parameters
-    ----------
-    tilt, frequencies
-        As for :func:`log_remainder`.
-    cutoffs : int
-        The number of values of D.
-    """
+def cutoff_weights(tilt: Floats | float, frequencies: Floats) -> Floats:
+    """Return the weight of each cell in R for each D, shape (..., CUTOFF_CANDIDATES, nodes - 1)."""
     count = frequencies.shape[-1]
-    cutoff_nodes = np.linspace(count - 1, count // 4, cutoffs).astype(np.intp)
+    cutoff_nodes = np.linspace(count // 4, count - 1, CUTOFF_CANDIDATES).astype(np.intp)
     tau, cutoff = frequencies[..., None, :-1], frequencies[..., cutoff_nodes, None]
     majorant = _majorant_weights(np.asarray(tilt)[..., None, None], tau, cutoff)
     return np.where(tau < cutoff, majorant * np.diff(frequencies)[..., None, :], 0.0)
@@ -137,13 +120,13 @@ def cutoff_weights(
 def log_cutoff_factors(
     frequencies: Floats, log_modulus: Floats, counts: Floats, variance: Floats, weight: Floats
 ) -> Floats:
-    """Return ln R for each D of `weight`, not yet cut at 0: shape (..., cutoffs).
+    """Return ln R for each D of `weight`, not yet cut at 0: shape (..., CUTOFF_CANDIDATES).
 
     Parameters
     ----------
     frequencies, log_modulus, counts, variance : ndarray of float64
         As for :func:`log_remainder`.
-    weight : ndarray of float64, shape (..., cutoffs, nodes - 1)
+    weight : ndarray of float64, shape (..., CUTOFF_CANDIDATES, nodes - 1)
         From :func:`cutoff_weights`.
     """
     modulus = np.exp(log_modulus)

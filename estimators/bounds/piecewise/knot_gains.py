@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.fourier.phases import Phases
-from estimators.bounds.fourier.remainder import CUTOFF_CANDIDATES, divide_cells, log_remainder
+from estimators.bounds.fourier.remainder import divide_cells, log_remainder
 from estimators.bounds.mixtures import RowIndices
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.estimate import Floats
@@ -54,12 +54,12 @@ def log_fourier_remainders(
     reach = np.minimum(2.0 ** np.ceil(np.log2(MAX_FREQUENCY * sd)), last_node)
     grids = np.stack([breadth, coarseness, reach], axis=-1)
     for grid in {*map(tuple, grids.tolist())}:
-        phases, cutoffs = _phases(*grid), CUTOFF_CANDIDATES if grid[1] == 1 else 1
+        phases = _phases(*grid)
         rows = np.flatnonzero((grids == grid).all(axis=1))
         number = max(1, LARGEST_TABLE // (phases.multiples.size * gains.knots.values.size))
         for begin in range(0, rows.size, number):
             part = rows[begin : begin + number]
-            log_remainders[part] = gains.log_remainders(part, phases, sd[part], cutoffs)
+            log_remainders[part] = gains.log_remainders(part, phases, sd[part])
     return log_remainders
 
 
@@ -152,9 +152,7 @@ class _KnotGains:
             np.matmul(chances, terms[:, symbols], out=sums[:, knots])
         return sums
 
-    def log_remainders(
-        self, rows: RowIndices, phases: Phases, unit: Floats, cutoffs: int
-    ) -> Floats:
+    def log_remainders(self, rows: RowIndices, phases: Phases, unit: Floats) -> Floats:
         """Return ln R of these rows, with nodes that are divided by the `unit` of each."""
         terms = phases.factors_of(self.gain[rows] / unit[:, None], self.growth[rows])
         sums = self._sums(terms.view(np.float64))
@@ -166,4 +164,4 @@ class _KnotGains:
         nodes, modulus = divide_cells(nodes, modulus, variance, count, NODE_PARTS)
         with np.errstate(divide="ignore"):
             log_modulus = np.minimum(np.log(modulus), 0.0)
-        return log_remainder(1.0, nodes, log_modulus, self.counts[rows], variance, cutoffs)
+        return log_remainder(1.0, nodes, log_modulus, self.counts[rows], variance)

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 from estimators import define
+from estimators.bounds import PiecewiseLaw
 from estimators.bounds.piecewise.cells import CellBets
+from estimators.bounds.piecewise.knot_gains import log_fourier_remainders
 from estimators.bounds.piecewise.limits import symbol_limits
+from estimators.exact.piecewise_shapes import shape_at
 from estimators.mechanisms import Piecewise
 from estimators.question import Question
 from estimators.weights import WEIGHTINGS
@@ -154,3 +157,12 @@ def test_limits_are_hardly_wider_than_with_all_nodes() -> None:
         wider = np.array([lower - estimate.lower, estimate.upper - upper]) * 2 / (upper - lower)
         with row(levels, n, power, beta):
             assert -0.01 < wider.min() <= wider.max() < 1e-3
+
+
+def test_longer_steps_hardly_raise_the_remainder_of_two_symbols() -> None:
+    """Their modulus comes back to 1 before the last node: the integral has to end before."""
+    n = np.array([1312.0])
+    law = PiecewiseLaw.of([shape_at(Fraction(1, 4))], n, 1 / n, free=False).rows(None)
+    tilts = 1 / np.sqrt(law.worst_variances)
+    short, longest = (log_fourier_remainders(law, tilts, np.array([x]), 600.0) for x in (1.0, 5.0))
+    assert short[0] < longest[0] + 0.05 < short[0] + 0.1
