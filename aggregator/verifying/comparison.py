@@ -181,7 +181,7 @@ class PartitionComparison:
             if (metric := counted_metric(metrics, key)) is not None
         }
         self._stored = {k: first for k, first in stored.items() if k.metric in self._metrics}
-        self._has_older = len(self._stored) < len(stored)
+        self._unjudged = {key.metric for key in stored} - self._metrics.keys()
         self._vanished = int(self._snapshot.owner.get(VANISHED_FIELD, 0))
 
     def run(self) -> None:
@@ -194,8 +194,11 @@ class PartitionComparison:
         if self._vanished or (self._replay.is_truncated and self._must_report_truncation):
             for where in ("counts", "watermarks"):
                 self._doubt(where, self._truncation)
-        elif not (self._replay.is_truncated or self._has_older):
+        elif not (self._replay.is_truncated or self._unjudged):
             self._compare_counters()
+        if self._unjudged and not self._replay.is_truncated:
+            detail = "in the store under a definition that no offset of the log was counted by"
+            self._doubt(", ".join(sorted(self._unjudged)), detail)
 
     @property
     def _must_report_truncation(self) -> bool:

@@ -61,7 +61,7 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     --------
     >>> law = Law(np.array([1e4, 1e4]), np.array([5e-5, 5e-5]), np.array([0.5, 1.0]))
     >>> round(heterogeneity(law, np.array([[0.10], [0.11]])), 3)
-    0.916
+    0.92
     >>> heterogeneity(law, np.array([[0.10], [0.30]])) < 1e-12
     True
     """
@@ -275,7 +275,7 @@ def heterogeneity_of_bounded(
     --------
     >>> counts, ones = np.array([1e4, 1e4]), np.ones((2, 1))
     >>> round(heterogeneity_of_bounded(counts, ones, ones, np.array([[0.1], [0.14]])), 3)
-    0.257
+    0.255
     >>> heterogeneity_of_bounded(counts, ones, ones, np.array([[0.1], [0.3]])) < 1e-12
     True
     """

@@ -37,7 +37,7 @@ def in_document(text: str) -> Iterator[str]:
     """Yield the commands of a Markdown text: lines of shell blocks, and inline code."""
     for language, body in BLOCK.findall(text):
         if language in SHELL:
-            found = (LINE.match(line) for line in body.splitlines())
+            found = (LINE.match(line) for line in body.replace("\\\n", " ").splitlines())
             yield from (one[1] for one in found if one)
     yield from INLINE.findall(BLOCK.sub("", text))
 

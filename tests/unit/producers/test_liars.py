@@ -156,4 +156,4 @@ def test_lists_in_lists_are_no_definition_no_round_and_no_answer() -> None:
         read_served(deep, "late")
     with pytest.raises(ValueError, match="recursion depth"):
         decode(deep)
-    assert verdict(GatewayAnswer(202, "application/json", "", "", deep), b"") is Verdict.AGAIN
+    assert verdict(GatewayAnswer(202, "application/json", "", "", deep), bytes(16)) is Verdict.AGAIN

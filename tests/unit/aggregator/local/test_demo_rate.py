@@ -14,6 +14,7 @@ from aggregator.local import demo
 def test_the_rate_is_of_reports_until_the_last_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter(range(10, 1000))
     found: Any = MagicMock(_began=0.0, _produced=SimpleNamespace(reports=600))
+    found._relay.reports = 0
     found._counted.side_effect = [599] * 5 + [600] * 30
     found._is_released.side_effect = [False] * 25 + [True]
     found._store.registry.publisher_status.return_value = (True, {"final": 0})
