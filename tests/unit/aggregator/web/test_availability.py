@@ -19,7 +19,7 @@ from aggregator.reading.series import SeriesReader
 from aggregator.storage.store import Store
 from aggregator.web import application
 from aggregator.web.events import Abortable
-from aggregator.web.http import middleware
+from aggregator.web.http import middleware, pools
 from aggregator.web.http.middleware import UnreadLimit
 from aggregator.web.http.small_posts import PostProtocol
 from estimators import load_metrics
@@ -101,8 +101,8 @@ def test_series_of_one_client_keep_neither_its_lookups_nor_others_waiting(
 def test_a_client_that_asks_too_much_at_once_is_told_so_and_no_other(
     held: Held, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aggregator.web.http.pools.MAX_WAITING", 5)
-    monkeypatch.setattr("aggregator.web.http.pools.MAX_WAITING_PER_CLIENT", 3)
+    monkeypatch.setattr(pools, "MAX_WAITING", 5)
+    monkeypatch.setattr(pools, "MAX_WAITING_PER_CLIENT", 3)
     found: list[Answer] = []
     with contextlib.ExitStack() as stack:
 
