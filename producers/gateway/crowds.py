@@ -180,24 +180,23 @@ class Crowds:
         metric = self._metrics.get(label.metric)
         if metric is None:
             expected = meant(label.metric, self._metrics)
-            raise _refused(f"unknown_metric: metric {label.metric!r}: {expected}")
+            raise _waiting(f"unknown_metric: metric {label.metric!r}: {expected}")
+        if label.fingerprint != metric.fingerprint:
+            raise _waiting(
+                f"wrong_revision: fingerprint {label.fingerprint.hex()}: expected "
+                f"{metric.fingerprint.hex()}; the devices have another definition of {metric.name}"
+            )
         if fault := self._fault(label, metric, size, count):
             raise self._refused_crowd(metric, count, fault)
         private_key = self._keys().get(label.key_hash)
         if private_key is None:
-            fault = "key_hash: expected that of a key in the server's gateway.crowd_keys"
-            raise self._refused_crowd(metric, count, fault)
+            raise _waiting("key_hash: expected that of a key in the server's gateway.crowd_keys")
         return PostedCrowd(crowd_id, label, size, body[-count * size :], metric, private_key)
 
     def _fault(self, label: CrowdLabel, metric: Metric, size: int, count: int) -> str:
         """Return why `count` sealed reports of `size` bytes are no crowd; "" if they are one."""
         if metric.crowd is None:
             return f"metric {metric.name} has no crowd: its reports are not sealed"
-        if label.fingerprint != metric.fingerprint:
-            return (
-                f"wrong_revision: fingerprint {label.fingerprint.hex()}: expected "
-                f"{metric.fingerprint.hex()}; the devices have another definition of {metric.name}"
-            )
         if label.pane_start_ms != metric.pane_start(label.pane_start_ms):
             return f"pane_start_ms = {label.pane_start_ms}: expected a multiple of {metric.pane_ms}"
         if size != (expected := sealed_size(metric.randomizer.width)):
@@ -308,6 +307,11 @@ async def _opened(crowd: PostedCrowd) -> bytes:
         logger.error("a crowd could not be opened: %s", errors.decode(errors="replace"))
         raise unavailable("the process that opens crowds has failed; the log says why", POST_AGAIN)
     return opened
+
+
+def _waiting(detail: str) -> Problem:
+    """Return why this server cannot take a crowd before its own files are others."""
+    return unavailable(detail, "post the same bytes again, once the server's files are mended")
 
 
 def _refused(detail: str) -> Problem:

@@ -401,7 +401,14 @@ class CrowdRelay:
         self.reports[metric, "damaged"] += closed.damaged
         self.reports[metric, "too_few"] += 0 if closed.parts else closed.reports
         self.forwarder.add(closed.parts)
-        logger.info("a crowd of %s has closed: %s", metric, outcome)
+        if closed.parts:
+            logger.info("a crowd of %s was shuffled", metric)
+        else:
+            logger.warning(
+                "a crowd of %s was deleted: its %d reports are fewer than the minimum",
+                metric,
+                closed.reports,
+            )
 
     def now_ms(self) -> int:
         """Return the time since the epoch."""
