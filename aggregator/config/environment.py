@@ -29,7 +29,7 @@ LINK_VARIABLE = re.compile(
 )
 LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 """Kubernetes sets variables named after each service: dither-serve is not a section."""
-QUOTED = re.compile(r"(['\"]).*\1", re.DOTALL)
+QUOTED_VALUE = re.compile(r"(['\"]).*\1", re.DOTALL)
 """Files of variables are read with their quotes by some programs, such as docker."""
 OTHER_VARIABLES = re.compile(r"DITHER_(TEST_\w*|REQUIRE_REAL|CONFIG)")
 MIN_SIMILARITY = 0.8
@@ -63,7 +63,7 @@ def variables(environ: Mapping[str, str], keys: Mapping[str, list[str]]) -> Iter
         elif name.endswith(FILE_SUFFIX) and key.removeprefix("kafka.") not in KAFKA_FILES:
             plain = _setting_of(name.removesuffix(FILE_SUFFIX), keys) or key
             yield name, plain, _from_file(name, text, plain, environ)
-        elif QUOTED.fullmatch(text):
+        elif QUOTED_VALUE.fullmatch(text):
             expected = f"a value without the quotes around it, or {name}_FILE if they belong to it"
             raise SettingsError(name, HIDDEN, expected, "environment")
         else:
