@@ -274,6 +274,7 @@ export async function post(url, body, { token, attempts = 5, signal } = {}) {
       if (signal?.aborted) throw new DeliveryError("aborted", body, status);
       const { cause } = /** @type {Error} */ (error);
       told = cause ? `${String(error)} (${String(cause)})` : String(error); // Node's has the reason
+      told += `; is a gateway at ${url}?`;
       status = 0;
     }
     const pause = waitMs(attempt, after);

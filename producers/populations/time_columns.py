@@ -248,7 +248,7 @@ def _check_digits(cell: str, form: str) -> None:
 def _translation(cell: str) -> str:
     """Return what to do about a month's name that is not English, or ""."""
     month = _NAMED_MONTH.search(cell)
-    if month is None or month[1].title() in _ENGLISH_MONTHS:
+    if month is None or _ENGLISH_MONTHS.intersection(re.findall(r"\w+", cell.title())):
         return ""
     expression = shlex.quote(f"s/{re.escape(month[1])}/Jan/")
     return f". Months are read in English: `sed {expression} FILE` renames one to Jan"

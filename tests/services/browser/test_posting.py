@@ -155,7 +155,8 @@ def test_an_address_to_which_nothing_can_be_posted_is_named(site: Site) -> None:
                 f'url = "{url.replace("u:secret", "***")}": expected'
             )
     found = site.report("http://127.0.0.1:9/", LATE, 1, 2, attempts=1)
-    assert found["message"].endswith("fetch failed (Error: bad port)")
+    told = "fetch failed (Error: bad port); is a gateway at http://127.0.0.1:9/?"
+    assert found["message"].endswith(told)
 
 
 def test_an_answer_without_end_is_not_read(site: Site) -> None:
