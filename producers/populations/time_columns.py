@@ -61,6 +61,7 @@ STRPTIME_FORMATS = tuple(
     for date in (*_DATES, *_OTHER_DATES)
 )
 """Formats that are tried between ISO 8601 and RFC 2822; a column may have several of one date."""
+_YEAR_DIRECTIVE = re.compile(r"%[YyGcx]")
 EITHER = " or "  # between several formats of one column
 DATE_FIRST = "a time of day needs its date: --time-column DATE --time-column TIME"
 _CLOCK_TITLE = re.compile(r"time|hour|clock|zeit|heure|hora|[時时]", re.IGNORECASE)
@@ -434,6 +435,10 @@ def read_time_columns(
             moments[text] = moments[text] if text in moments else form.parse_local(text)
         except ValueError as error:
             why = DATE_FIRST if _TIME_OF_DAY.match(text) else shortened(str(error))[1:-1]
+            if why != DATE_FIRST and "%" in form.form and not _YEAR_DIRECTIVE.search(form.form):
+                why = (
+                    "the format has no year: write the year into each cell, and %Y into it"
+                )
             raise ValueError(
                 f"{location}, row {number}: {shortened(text)} is no event time: expected "
                 f"{form.form.split(EITHER)[0]} ({why}); --missing TEXT marks a cell without a "

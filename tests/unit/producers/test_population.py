@@ -162,6 +162,7 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     ),
     ("t,v\n5 janv. 2026 10:00,1\n", r"in English: `sed 's/janv\\./Jan/' FILE` renames", {}),
     ("t,v\n5. Januar 2026,1\n", "in English: `sed s/Januar/Jan/ FILE` renames", {}),
+    ("t,v\nJan 5 9:00,1\n", "has no year: write the year", {"time_format": "%b %d %H:%M"}),
     ("t,v\nMon Jan  5 09:00:00 UTC 2026,1\n", r"UTC 2026' is no event time(?!.*sed)", {}),
     ("t,v\n1,1\n", "expected one of the two", {"time": ()}),
     ("t,v\n1,1\nt,v\n", "row 2 is the first line again. If files were joined, `awk", {}),
