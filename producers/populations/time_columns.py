@@ -436,9 +436,7 @@ def read_time_columns(
         except ValueError as error:
             why = DATE_FIRST if _TIME_OF_DAY.match(text) else shortened(str(error))[1:-1]
             if why != DATE_FIRST and "%" in form.form and not _YEAR_DIRECTIVE.search(form.form):
-                why = (
-                    "the format has no year: write the year into each cell, and %Y into it"
-                )
+                why = "the format has no year: write the year into each cell, and %Y into it"
             raise ValueError(
                 f"{location}, row {number}: {shortened(text)} is no event time: expected "
                 f"{form.form.split(EITHER)[0]} ({why}); --missing TEXT marks a cell without a "
