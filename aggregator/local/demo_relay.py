@@ -21,9 +21,8 @@ from aggregator.local.embedded import MALLOC_VARIABLES
 from aggregator.web.http.access import hash_token, new_token
 from estimators import LocalMetric, Metric
 from estimators.estimate import Floats
-from producers.http.relay import RelayClient
+from producers.http.relay import RelayClient, sealed_post
 from producers.populations.truth import RunningTruth, Truth
-from producers.sealing import CrowdLabel, encode_post, key_hash, seal
 
 CROWD_FLIGHTS = 1_000
 """That report in a pane at most: each posts by itself."""
@@ -114,15 +113,14 @@ class DemoRelay:
         """Post reports of the pane that has just begun; return the values of accepted ones."""
         start_ms = self.metric.pane_start(round(time.time() * 1000))
         end = (start_ms + self.metric.pane_ms) / 1000 - CLOSING_SECONDS
-        name, fingerprint = self.metric.name, self.metric.fingerprint
-        label = CrowdLabel(key_hash(self._public_key), fingerprint, start_ms, name)
         reports = self.metric.randomize(values, np.zeros(values.size, dtype=np.intp))
         width, encoded = self.metric.randomizer.width, self.metric.randomizer.encode(reports)
         for number in range(values.size):
             if stop.is_set() or time.time() > end:
                 return values[:number]
             report = encoded[number * width : (number + 1) * width]
-            answer = self._client.post(encode_post(label, seal(report, label, self._public_key)))
+            post = sealed_post(self.metric, start_ms, report, self._public_key)
+            answer = self._client.post(post)
             if answer.status != HTTPStatus.ACCEPTED:
                 end_text = self._child.describe_end() or answer.body.decode(errors="replace")
                 raise DitherError(f"the relay has refused a report: {end_text}")

@@ -49,8 +49,8 @@ class Verdict(enum.Enum):
 def verdict(answer: GatewayAnswer, key: bytes) -> Verdict:
     """Return the fate of the batch with this id after an answer; a sealed report has none.
 
-    Only a gateway's own words decide: a proxy's or a login page's response is no answer, and
-    the batch is posted again.
+    Only a gateway's or relay's own words decide: a proxy's or a login page's response is no answer,
+    and the batch is posted again.
 
     Examples
     --------
@@ -60,10 +60,11 @@ def verdict(answer: GatewayAnswer, key: bytes) -> Verdict:
     <Verdict.ACCEPTED: 'accepted'>
     >>> verdict(GatewayAnswer(200, "text/html", "", "", b"<html>Log in"), key)
     <Verdict.AGAIN: 'again'>
-    >>> verdict(GatewayAnswer(202, "", "", "", b""), b"")
+    >>> verdict(GatewayAnswer(202, "", "", "", b'{"status": "accepted"}'), b"")
     <Verdict.ACCEPTED: 'accepted'>
     """
-    if answer.status == ACCEPTED_STATUS and _json(answer).get("batch_id", "") == key.hex():
+    field, text = ("batch_id", key.hex()) if key else ("status", "accepted")
+    if answer.status == ACCEPTED_STATUS and _json(answer).get(field) == text:
         return Verdict.ACCEPTED
     refused = REFUSED_STATUSES if key else SEALED_REFUSED_STATUSES
     if answer.status in refused and problem_of(answer):

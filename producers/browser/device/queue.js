@@ -65,7 +65,7 @@ export const RELAY = {
   until: "relayUntil",
   refused: [400, 409, 410, 413, 415],
   mostRefusals: 1,
-  isAccepted: ({ status }) => status === 202,
+  isAccepted: ({ status, told }) => status === 202 && told?.status === "accepted",
   headers: { "Content-Type": "application/octet-stream" },
 };
 

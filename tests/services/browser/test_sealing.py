@@ -140,12 +140,13 @@ def test_a_device_seals_once_a_pane_and_posts_the_same_bytes_to_the_relay_alone(
     relay.answers = [
         Response(status_code=503, headers={"Retry-After": "1"}),
         Problem(500, "broken").response("/"),
+        Response("<html>", 202),  # a login page's
     ]
     opened(page, relay, budget=100, token="secret")  # noqa: S106
     assert call(page, 'device.report("late", 1, 2)') == {"reports": 1, "denied": 0}
     assert call(page, 'device.report("late", 0, 2)').startswith("AlreadyAnswered")
     assert call(page, "device.flush()") is None
-    assert len(relay.posted) == 3
+    assert len(relay.posted) == 4
     assert len(set(relay.posted)) == 1
     assert not any("authorization" in headers for headers in relay.headers)
     assert set(relay.asked) == {"key", "metrics/late", "sealed"}
@@ -159,7 +160,7 @@ def test_a_device_seals_once_a_pane_and_posts_the_same_bytes_to_the_relay_alone(
     assert totals(page, "late") == [6, 1, 5, 0]
     assert [each["status"] for each in call(page, "failures")] == statuses
     assert len({len(body) for body in relay.posted}) == 1
-    assert len(relay.opened) == 8
+    assert len(relay.opened) == 9
     spent = 'device.ledger.accounts().then((all) => all.get("late").everSpent)'
     assert call(page, spent) == 6 * 2
     assert call(page, 'device.report("plain", 0, 1)').startswith("TypeError: metric plain of the")
