@@ -11,8 +11,9 @@ import structlog
 def configure(level: str = "info", as_json: bool = False) -> None:
     """Log events at `level` and above, as text for people or as JSON for machines.
 
-    Warnings of libraries have the same form.
+    Warnings of libraries, and what the package `producers` logs, have the same form.
     """
+    threshold = logging.getLevelNamesMapping()[level.upper()]
     renderer: structlog.types.Processor = (
         structlog.processors.JSONRenderer()
         if as_json
@@ -33,12 +34,11 @@ def configure(level: str = "info", as_json: bool = False) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
-    logging.basicConfig(handlers=[of_libraries], level=logging.WARNING)
+    logging.basicConfig(handlers=[of_libraries], level=max(threshold, logging.WARNING))
+    logging.getLogger("producers").setLevel(threshold)
     structlog.configure(
         processors=[*processors, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[level.upper()]
-        ),
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
 

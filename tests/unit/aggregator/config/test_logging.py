@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -46,3 +47,27 @@ logging.tell_failure("no broker")
     else:
         assert "a batch of 3" in library
         assert failure == "Error: no broker"
+
+
+def test_the_level_holds_for_what_libraries_and_producers_log() -> None:
+    code = """
+import logging as of_libraries, sys
+from aggregator.config import logging
+logging.configure(sys.argv[1])
+for name in ("producers.relay", "library"):
+    for level in (of_libraries.INFO, of_libraries.WARNING, of_libraries.ERROR):
+        of_libraries.getLogger(name).log(level, "%s-%d", name, level)
+"""
+    logged = {
+        level: re.findall(
+            r"(producers|library)(?:\.relay)?-(\d+)",
+            subprocess.run(
+                [sys.executable, "-c", code, level], capture_output=True, text=True, check=True
+            ).stderr,
+        )
+        for level in ("info", "error")
+    }
+    ours, theirs = (("producers", str(level)) for level in (20, 30)), [("library", "30")]
+    errors = [("producers", "40"), ("library", "40")]
+    assert sorted(logged["info"]) == sorted([*ours, *theirs, *errors])
+    assert logged["error"] == errors
