@@ -131,14 +131,6 @@ def test_few_real_reports_of_every_mechanism_are_covered_at_all_times() -> None:
             assert left(case, 6, LOOKS[:6:2]) <= 4
 
 
-@pytest.mark.more
-def test_bounds_for_all_times_cover_whole_paths() -> None:
-    """25 paths: that half of them are left is found half of the time."""
-    for case in CASES:
-        with row(case):
-            assert left(case, 25, LOOKS) <= binom.isf(1e-4, 25, 0.2)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_five_hundred_long_paths_are_covered(case: str) -> None:
