@@ -25,7 +25,7 @@ MEAN = (
 )
 AXE = "axe-core@4.10.2"  # under the MPL 2.0; fetched for this test alone
 AXE_SHA256 = "9ea2d2d6917da998122bdacfd3b473e31ead53f4b87146c716a12edf89158100"
-VIOLATIONS = """async () => (await axe.run()).violations.map(
+VIOLATIONS = """async (rules) => (await axe.run(rules ? {runOnly: rules} : {})).violations.map(
   ({id, nodes}) => `${id}: ${nodes.map((node) => node.html).join("; ").slice(0, 300)}`)"""
 UNIT = 'kind = "mean", range = [0, 1], levels = [1]'
 ARMS = 'where = { variant = "new" }, start = 2026-01-01T00:00:00Z'
@@ -323,7 +323,8 @@ def test_axe_finds_nothing_on_any_page(reported: Site, visitor: Visitor) -> None
             page.evaluate(
                 "document.querySelectorAll('main details').forEach((fold) => { fold.open = true; })"
             )
-            found[f"{name} {fragment}"] = page.evaluate(VIOLATIONS)
+            rules = ["color-contrast"] if name == "dark" else None  # nothing else differs
+            found[f"{name} {fragment}"] = page.evaluate(VIOLATIONS, rules)
             scrolls = page.evaluate("document.documentElement.scrollWidth > innerWidth")
             assert not scrolls, f"{name} {fragment} scrolls sideways"
     page.locator("#connection").click()
