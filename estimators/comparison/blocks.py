@@ -139,8 +139,7 @@ class _Test(NamedTuple):
         bound = value + np.maximum(slope, 0) * (high - low)
         value, slope = self.at(high, delta)
         bound = np.minimum(bound, value + np.maximum(-slope, 0) * (high - low))
-        bounds: Floats = np.where(empty, -np.inf, bound)
-        return bounds
+        return np.where(empty, -np.inf, bound)
 
     def at(self, f: Floats, delta: Floats) -> tuple[Floats, Floats]:
         """Return K where b has frequency f and a has f + delta, at most 1; and its slope."""

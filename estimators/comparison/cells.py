@@ -153,8 +153,7 @@ class Cells(NamedTuple):
         hazard = np.exp(-(z**2) / 2 - log_ndtr(z)) / np.sqrt(2 * np.pi)
         log_normal = log_normal + half * np.abs(hazard / sd - tilt) + np.log(spread / safe) / 2
         remainder = np.exp(np.minimum(log_normal, 0)) + 2 * BERRY_ESSEEN * third / safe**1.5
-        log_remainder: Floats = np.where(helps, np.log(np.minimum(remainder, 1)), 0.0)
-        return log_remainder
+        return np.where(helps, np.log(np.minimum(remainder, 1)), 0.0)
 
     def _mean_range(self, tilt: Floats) -> tuple[Floats, Floats]:
         """Enclose the mean of U, concave in x: at the ends, and where the tangents there meet."""

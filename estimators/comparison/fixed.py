@@ -61,8 +61,7 @@ class SumPair(NamedTuple):
 
     def max_tilt(self, factor: Floats) -> Floats:
         """Return the steepest tilts."""
-        limit: Floats = np.minimum(self.first.max_tilt / factor, self.second.max_tilt)
-        return limit
+        return np.minimum(self.first.max_tilt / factor, self.second.max_tilt)
 
     def worst(self, line: HypothesisLine, tilts: Floats, *, chernoff: bool = False) -> Worst:
         """Return the largest bound over the cells of C, for lines of shape (k,).
