@@ -74,10 +74,8 @@ class Cells(NamedTuple):
     def improve_tilt(self, tilt: Floats) -> Floats:
         """Return a step of Newton's method towards the best tilt."""
         x, factor = self.worst_mean(tilt), self.line.factor
-        first, second = (
-            self.first.cumulant(x, factor * tilt),
-            self.second.cumulant(self.second_mean(x), tilt),
-        )
+        first = self.first.cumulant(x, factor * tilt)
+        second = self.second.cumulant(self.second_mean(x), tilt)
         excess = factor * first.by_tilt + second.by_tilt - self.observed
         moved = tilt - excess / np.maximum(factor**2 * first.curvature + second.curvature, 1e-300)
         return np.clip(moved, tilt / 4, tilt * 4)
