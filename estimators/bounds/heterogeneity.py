@@ -68,10 +68,8 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     levels = np.flatnonzero(law.counts >= MIN_REPORTS)
     if not means.size or levels.size < 2:  # an open vocabulary of which nothing is asked for
         return None
-    n, means = (
-        np.broadcast_to(law.counts[levels, None], (levels.size, means.shape[1])),
-        means[levels],
-    )
+    n = np.broadcast_to(law.counts[levels, None], (levels.size, means.shape[1]))
+    means = means[levels]
     scores = _scores(law, levels, n, means)
     return _least_p_value(means, _precision(law)[levels, None], scores, -1.0)
 

@@ -207,8 +207,7 @@ def standard_shares(facts: LevelFacts, counts: Sequence[Counts]) -> Floats:
         in_both, a_counts * b_counts / np.maximum(a_counts + b_counts, 1) / facts.variances, 0.0
     )
     total = shares.sum()
-    normalized: Floats = shares / total if total > 0 else shares
-    return normalized
+    return shares / total if total > 0 else shares
 
 
 def mixes_differ(counts: Sequence[Counts]) -> float:

@@ -54,10 +54,8 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
     )
     law = _together(a.law, b.law)
     weight = law.counts * law.coefficient**2
-    top, floor = (
-        float(weight @ law.largest_share),
-        -MIN_CELL_REPORTS * log_p * float(law.coefficient.max()) ** 2,
-    )
+    top = float(weight @ law.largest_share)
+    floor = -MIN_CELL_REPORTS * log_p * float(law.coefficient.max()) ** 2
     number = max(1, math.ceil(math.log(top / floor) / math.log(BLOCK_CELL_RATIO)))
     edges = floor * BLOCK_CELL_RATIO ** np.arange(number + 1, dtype=np.float64)
     tilts, costs = cell_tilts(law, edges, log_left)
@@ -139,16 +137,13 @@ class _Test(NamedTuple):
         bound = value + np.maximum(slope, 0) * (high - low)
         value, slope = self.at(high, delta)
         bound = np.minimum(bound, value + np.maximum(-slope, 0) * (high - low))
-        bounds: Floats = np.where(empty, -np.inf, bound)
-        return bounds
+        return np.where(empty, -np.inf, bound)
 
     def at(self, f: Floats, delta: Floats) -> tuple[Floats, Floats]:
         """Return K where b has frequency f and a has f + delta, at most 1; and its slope."""
         a_frequency = np.minimum(f + delta, 1.0)
-        of_a, of_b = (
-            _cumulant(self.a, self.tilt, 1.0, a_frequency),
-            _cumulant(self.b, self.tilt, -1.0, f),
-        )
+        of_a = _cumulant(self.a, self.tilt, 1.0, a_frequency)
+        of_b = _cumulant(self.b, self.tilt, -1.0, f)
         return of_a[0] + of_b[0], np.where(f + delta > 1, 0, of_a[1]) + of_b[1]
 
     def solve(self, goal: Floats, centre: Floats) -> Floats:

@@ -74,10 +74,8 @@ class Cells(NamedTuple):
     def improve_tilt(self, tilt: Floats) -> Floats:
         """Return a step of Newton's method towards the best tilt."""
         x, factor = self.worst_mean(tilt), self.line.factor
-        first, second = (
-            self.first.cumulant(x, factor * tilt),
-            self.second.cumulant(self.second_mean(x), tilt),
-        )
+        first = self.first.cumulant(x, factor * tilt)
+        second = self.second.cumulant(self.second_mean(x), tilt)
         excess = factor * first.by_tilt + second.by_tilt - self.observed
         moved = tilt - excess / np.maximum(factor**2 * first.curvature + second.curvature, 1e-300)
         return np.clip(moved, tilt / 4, tilt * 4)
@@ -153,8 +151,7 @@ class Cells(NamedTuple):
         hazard = np.exp(-(z**2) / 2 - log_ndtr(z)) / np.sqrt(2 * np.pi)
         log_normal = log_normal + half * np.abs(hazard / sd - tilt) + np.log(spread / safe) / 2
         remainder = np.exp(np.minimum(log_normal, 0)) + 2 * BERRY_ESSEEN * third / safe**1.5
-        log_remainder: Floats = np.where(helps, np.log(np.minimum(remainder, 1)), 0.0)
-        return log_remainder
+        return np.where(helps, np.log(np.minimum(remainder, 1)), 0.0)
 
     def _mean_range(self, tilt: Floats) -> tuple[Floats, Floats]:
         """Enclose the mean of U, concave in x: at the ends, and where the tangents there meet."""

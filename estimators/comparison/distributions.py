@@ -222,8 +222,7 @@ def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> Com
         )
         largest = np.maximum(a_largest, b_largest)
         tail = (1 - VARIANCE_SHARE) * share / (2 * numbers)
-        half_width: Floats = largest * fixed_deviation((a_variance + b_variance) / largest**2, tail)
-        return half_width
+        return largest * fixed_deviation((a_variance + b_variance) / largest**2, tail)
 
     half = width(beta)
     p_value = chained_p_values(lambda share: np.abs(value) > width(share), beta)

@@ -61,8 +61,7 @@ class SumPair(NamedTuple):
 
     def max_tilt(self, factor: Floats) -> Floats:
         """Return the steepest tilts."""
-        limit: Floats = np.minimum(self.first.max_tilt / factor, self.second.max_tilt)
-        return limit
+        return np.minimum(self.first.max_tilt / factor, self.second.max_tilt)
 
     def worst(self, line: HypothesisLine, tilts: Floats, *, chernoff: bool = False) -> Worst:
         """Return the largest bound over the cells of C, for lines of shape (k,).
@@ -148,10 +147,8 @@ def lower_ratio(sums: SumPair, origin: float, log_p: float) -> Floats:
     sums, origin, log_p
         `sums`: X is -S_B, Y is S_A; `origin`: o, at least 1; `log_p`: as in :func:`lower_limit`.
     """
-    above, below = (
-        origin + np.clip(sums.second_observed, -1, 1),
-        origin + np.clip(-sums.first_observed, -1, 1),
-    )
+    above = origin + np.clip(sums.second_observed, -1, 1)
+    below = origin + np.clip(-sums.first_observed, -1, 1)
     below = np.maximum(
         below, np.sqrt(sums.first.largest_variance(np.clip(sums.first_observed, -1, 1)))
     )
@@ -186,10 +183,8 @@ def _proves_smaller(
     top = np.maximum(tops.ravel(), 1e-12)
     line = HypothesisLine((top - 1) * origin, top, np.maximum(top - ends.ravel(), 0), origin)
     cell_sums = sums.at(np.repeat(np.arange(k), number))
-    tilts, is_last_cell = (
-        cell_sums.tilts(top, log_p),
-        np.tile(np.arange(number) == RATIO_CELL_WIDTHS.size, k),
-    )
+    tilts = cell_sums.tilts(top, log_p)
+    is_last_cell = np.tile(np.arange(number) == RATIO_CELL_WIDTHS.size, k)
     rejected = np.zeros(top.size, dtype=np.bool_)
     for _ in range(3):
         at = cell_sums.worst(line, tilts)

@@ -141,8 +141,7 @@ def _evidence(mixture: mixtures.Mixture, log_p: float) -> Floats:
     variance = mixture.first.variance() + mixture.second.variance()
     means = mixtures.Means(0 * ones, ones, ones)
     tilts = mixture.tilt(ones, -log_p), np.maximum(difference, 1e-12) / variance
-    evidence: Floats = np.maximum(*(mixture.log_evidence(means, tilt) for tilt in tilts))
-    return evidence
+    return np.maximum(*(mixture.log_evidence(means, tilt) for tilt in tilts))
 
 
 def consistent(

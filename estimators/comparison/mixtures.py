@@ -221,8 +221,7 @@ class Mixture(NamedTuple):
     def tilt(self, factor: Floats, goal: float) -> Floats:
         """Return about the best tilt of factor X + Y where ln M reaches `goal`."""
         variance = factor**2 * self.first.variance() + self.second.variance()
-        tilt: Floats = np.sqrt(2 * (goal + 2) / variance)
-        return tilt
+        return np.sqrt(2 * (goal + 2) / variance)
 
 
 def lower_limit(mixture: Mixture, log_p: float) -> Floats:

@@ -149,8 +149,7 @@ class DifferenceStream:
     @property
     def observed(self) -> Floats:
         """The estimate of theta, or of -theta."""
-        estimate: Floats = self.sign * (2 * (self.law.coefficient @ self.sums) - 1)
-        return estimate
+        return self.sign * (2 * (self.law.coefficient @ self.sums) - 1)
 
     @property
     def max_tilt(self) -> float:

@@ -126,10 +126,8 @@ class _Pair:
         x = (begin + end) / 2
         for turn in range(MAX_MEAN_STEPS + 1):
             checkpoint()
-            a, b = (
-                log_expected_wealth(a_law, tilts, x),
-                log_expected_wealth(b_law, tilts, delta - x),
-            )
+            a = log_expected_wealth(a_law, tilts, x)
+            b = log_expected_wealth(b_law, tilts, delta - x)
             rise = a.slope - b.slope
             if turn < MAX_MEAN_STEPS:
                 x = np.clip(x - rise / (a.curvature + b.curvature), begin, end)

@@ -37,8 +37,7 @@ def union(a: ArmEstimator, b: ArmEstimator, beta: float, *, ratio: bool) -> Comp
 
     def excludes_null(share: float) -> NDArray[np.bool_]:
         low, high = limits(share)
-        is_outside: NDArray[np.bool_] = (low > null) | (high < null)
-        return is_outside
+        return (low > null) | (high < null)
 
     lower, upper = limits(beta)
     p_value = chained_p_values(excludes_null, beta)

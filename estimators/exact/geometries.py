@@ -68,8 +68,7 @@ class Geometry:
         support = self.space.translated_sums(counts, self.points)
         n = counts.sum(axis=1, keepdims=True)
         raw = (support - float(self.q) * n) / (self.contrast * np.maximum(n, 1))
-        frequencies: Floats = np.where(n > 0, raw - 1 / self.points, 0.0)
-        return frequencies
+        return np.where(n > 0, raw - 1 / self.points, 0.0)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -182,8 +182,7 @@ class Caps(RankedDirections):
         score = wide @ (vector / length) / np.linalg.norm(wide, axis=1)
         aligned, shorter = self.laws[level].density(score), min(length, 1.0)
         opposite = self.laws[level].density(-score)
-        mixed: Floats = np.log((1 + shorter) / 2 * aligned + (1 - shorter) / 2 * opposite)
-        return mixed
+        return np.log((1 + shorter) / 2 * aligned + (1 - shorter) / 2 * opposite)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -105,11 +105,9 @@ class HadamardResponse(OutputSets, BlockDifferences):
 
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return, per category, the sum of signs in its block and the number of reports there."""
-        levels, categories, size = (
-            len(symbols),
-            self.categories,
-            block_size(self.categories, blocks),
-        )
+        levels = len(symbols)
+        categories = self.categories
+        size = block_size(self.categories, blocks)
         signs = hadamard.transform(symbols[:, : blocks * size].reshape(-1, size))
         # rows of the matrix, by blocks: categories in order
         signs = signs.reshape(levels, blocks, size).transpose(0, 2, 1)

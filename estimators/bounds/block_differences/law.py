@@ -133,10 +133,8 @@ class DifferenceLaw:
             lower, upper = (lower - slack) / tilt, (upper + slack) / tilt
         else:
             max_exponent = float(z.max())
-            lower, upper = (
-                lower / tilt,
-                upper / (tilt * float(np.tanh(max_exponent)) / max_exponent),
-            )
+            lower = lower / tilt
+            upper = upper / (tilt * float(np.tanh(max_exponent)) / max_exponent)
         lower, upper = np.clip(lower, self.lowest, 1), np.clip(upper, self.lowest, 1)
         if refined and not (self.free or self.signed):
             positive = np.flatnonzero(lower > 0)

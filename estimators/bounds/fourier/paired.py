@@ -47,8 +47,7 @@ def largest_cumulants(tilt: Floats, knots: Floats, grown: Floats) -> Floats:
     left, rise = grown[:, :-1], np.maximum(np.diff(grown), 0) / np.diff(knots)
     with np.errstate(divide="ignore"):
         x = np.clip(knots[:-1] + 1 / t - (1 + left) / rise, knots[:-1], knots[1:])
-    cumulants: Floats = np.log1p(left + rise * (x - knots[:-1])) - t * x
-    return cumulants
+    return np.log1p(left + rise * (x - knots[:-1])) - t * x
 
 
 # Theorem 5 of docs/proofs/fourier.md

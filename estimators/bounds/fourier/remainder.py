@@ -40,8 +40,7 @@ def frequency_nodes(counts: Floats, variance: Floats, step: float = BULK_STEP) -
     node_limit = int(MAX_NODES / coarser)
     even_steps = last + widest * np.arange(1, node_limit + 1)
     relative_nodes = np.concatenate([bulk_steps, growing_steps, even_steps])
-    nodes: Floats = relative_nodes[relative_nodes <= LAST_NODE][:node_limit] / sd[..., None]
-    return nodes
+    return relative_nodes[relative_nodes <= LAST_NODE][:node_limit] / sd[..., None]
 
 
 # Theorem 2 of docs/proofs/fourier.md

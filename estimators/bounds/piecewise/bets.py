@@ -90,8 +90,7 @@ class SymbolBets:
         """Return ln(1 + t s y), shape (..., m, levels * symbols)."""
         stakes = self.law.coefficient[..., None] * self.law.symbols.values
         flat = stakes.reshape(*stakes.shape[:-2], 1, -1)
-        log_growth: Floats = np.log1p(tilts[..., None] * flat)
-        return log_growth
+        return np.log1p(tilts[..., None] * flat)
 
     def _summed(self, terms: Floats) -> Floats:
         total: Floats = np.vecdot(terms, self.counts.reshape(*self.counts.shape[:-2], 1, -1))

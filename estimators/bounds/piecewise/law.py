@@ -145,12 +145,10 @@ class PiecewiseLaw(Law):
 
     def variances(self, theta: Floats) -> Floats:
         """Return an upper bound on the variance of Y at each level, shape (k, levels)."""
-        variances: Floats = self.symbols.squares[:, 0] - theta[:, None] ** 2
-        return variances
+        return self.symbols.squares[:, 0] - theta[:, None] ** 2
 
     def _variance_slopes(self, theta: Floats) -> Floats:
-        slopes: Floats = -2 * theta[:, None] * self.contrast
-        return slopes
+        return -2 * theta[:, None] * self.contrast
 
     @property
     def worst_variance(self) -> float:

@@ -64,8 +64,7 @@ class Candidates:
         """Return the mean sum of the best 1, 2, ..., W scores."""
         z, weight, tail = self.rule
         of_rank = _rank_probabilities(self.candidates // 2 - 1, self.inside, tail) @ (weight * z)
-        sums: Floats = np.cumsum(of_rank) * (self.candidates / 2)
-        return sums
+        return np.cumsum(of_rank) * (self.candidates / 2)
 
 
 def _largest_angle(dimension: int) -> float:

@@ -55,8 +55,7 @@ class CoordinateBounds(RankedNoise):
     @property
     def coordinate_variance(self) -> Floats:
         """The variance of each coordinate of N, from the observed squares."""
-        variance: Floats = (self.counts * self.coefficient**2) @ self.squares
-        return variance
+        return (self.counts * self.coefficient**2) @ self.squares
 
     # Theorems 3, 4 and 9 of docs/proofs/ranked-directions.md
     def coordinate_deviation(self, log_p: float) -> Floats:
@@ -189,8 +188,7 @@ class UniformCoordinateBounds(RankedNoise):
         tilt = choose_tilt(self.cumulant, scale, self.max_tilt, log_p)
         cumulant = self.cumulants(np.array([tilt]), columns)[:, 0]
         parts = self.laws, self.counts, self.coefficient, columns, self.unit
-        bounds: Floats = (cumulant + log_remainder(*parts, tilt) - log_p) / tilt
-        return bounds
+        return (cumulant + log_remainder(*parts, tilt) - log_p) / tilt
 
 
 # Theorem 3 of docs/proofs/ranked-directions.md

@@ -69,8 +69,7 @@ class RankedNoise:
         of_mean = self.coefficient * np.array([law.mean for law in self.laws])
         common_mean = float(self.counts @ of_mean**2)
         separate_means = float(self.counts @ of_mean) ** 2 / float(self.counts.sum())
-        least_sum: Floats = gamma**2 * (common_mean if self.one_law else separate_means)
-        return least_sum
+        return gamma**2 * (common_mean if self.one_law else separate_means)
 
     def max_deviation(self, size: float) -> float:
         """Return the longest s (U - E U) of a report U of this size."""
@@ -99,8 +98,7 @@ class RankedNoise:
         return total
 
     def _rounding(self, tilt: Floats) -> Floats:
-        rounding: Floats = (tilt * self.unit) ** 2 / 8
-        return rounding
+        return (tilt * self.unit) ** 2 / 8
 
     # Theorems 5 and 8 of docs/proofs/ranked-directions.md
     def radius(self, log_beta: float) -> float:

@@ -60,8 +60,7 @@ class ReportLaw:
         ranked = Candidates(self.dimension, self.candidates, self.chosen)
         chance_inside = np.interp(np.abs(score), ranked.rule[0], ranked.chances_inside())
         gain = np.where(score > 0, (self.inside - self.outside) * chance_inside, 0.0)
-        density: Floats = self.candidates * (self.outside + gain)
-        return density
+        return self.candidates * (self.outside + gain)
 
     @functools.cached_property
     def mean_squares(self) -> tuple[float, float]:
@@ -73,8 +72,7 @@ class ReportLaw:
     def variances(self, unit: float) -> Floats:
         """Bound the mean square of a coordinate for each c^2 of `squares`, rounding included."""
         low, high = self.mean_squares
-        mean_squares: Floats = low + (high - low) * self.squares + unit**2 / 4
-        return mean_squares
+        return low + (high - low) * self.squares + unit**2 / 4
 
     @functools.cached_property
     def squares(self) -> Floats:

@@ -92,13 +92,11 @@ class CountedReports(NamedTuple):
 
     def scores(self, ratio: Floats) -> Floats:
         """Return s z = s (a - r b) of each kind, shape (..., kinds)."""
-        scores: Floats = self.first - ratio[..., None] * self.base
-        return scores
+        return self.first - ratio[..., None] * self.base
 
     def gains(self, tilts: Floats, ratio: Floats) -> Floats:
         """Return the sum of ln(1 + t s z), concave in the ratio; tilts and ratios broadcast."""
-        gains: Floats = np.log1p(tilts[..., None] * self.scores(ratio)) @ self.counts
-        return gains
+        return np.log1p(tilts[..., None] * self.scores(ratio)) @ self.counts
 
 
 @dataclasses.dataclass(frozen=True)

@@ -99,8 +99,7 @@ def _first_unrejected(bets: ShareBets, rows: _Tilts) -> float | None:
         at_first, at_last = of_subsets[chosen].T[..., None]
         gains = bets.counted.gains(rows.tilt[chosen, None], ratio)
         gains = gains + at_first + part * (at_last - at_first) - rows.goal[chosen, None]
-        smaller: Floats = np.minimum(gains[:, :-1], gains[:, 1:])
-        return smaller
+        return np.minimum(gains[:, :-1], gains[:, 1:])
 
     blocks, starts = np.unique(rows.block, return_index=True)
     block_surplus = surplus(np.arange(first.size), np.stack([first, last], axis=-1))[:, 0]

@@ -206,8 +206,7 @@ class SubsetReports:
 
     def gains(self, factors: SubsetFactors) -> Floats:
         """Return the logarithm of the product of all reports' factors."""
-        gains: Floats = factors.exponents @ self.supports - self.reports * factors.price
-        return gains
+        return factors.exponents @ self.supports - self.reports * factors.price
 
     def moments(self, ends: SubsetFactors) -> tuple[Floats, Floats]:
         """Return the least variance of the sum of logarithms under tilted laws, and their range.

@@ -74,8 +74,7 @@ def lower_limit(
 def _middles(ascending: Floats, group: RowIndices) -> Floats:
     """Return the middle of the sums of each group."""
     ends = [np.searchsorted(group, np.arange(group[-1] + 1), side) for side in ("left", "right")]
-    middles: Floats = (ascending[ends[0]] + ascending[ends[1] - 1]) / 2
-    return middles
+    return (ascending[ends[0]] + ascending[ends[1] - 1]) / 2
 
 
 class _Terms(NamedTuple):

@@ -195,8 +195,7 @@ def _ranks(size: int) -> NDArray[np.intp]:
 
 
 def _half_widths(law: Law, sums: Floats, log_p: float) -> Floats:
-    half: Floats = np.sqrt(-2 * log_p * law.largest_variance(np.clip(sums, -1, 1)))
-    return half
+    return np.sqrt(-2 * log_p * law.largest_variance(np.clip(sums, -1, 1)))
 
 
 def _group_positions(positions: Floats, width: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

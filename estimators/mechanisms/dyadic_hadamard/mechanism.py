@@ -242,8 +242,7 @@ class DyadicHadamard(Mechanism):
         low_bits = node & ((np.int64(1) << free) - 1)
         parity = is_odd(first, low_bits) + 2 * is_odd(second, low_bits)
         expected = ((node >> free) << constants.hash_bits) | parity
-        log_likelihood: Floats = np.where(symbol == expected, self.log_ratio(level), 0.0)
-        return log_likelihood
+        return np.where(symbol == expected, self.log_ratio(level), 0.0)
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the least and the largest F at an edge that a report of each level represents."""

@@ -90,10 +90,8 @@ def score_tables(level: LevelConstants) -> ScoreTables:
         hashed_reach = np.abs(path_sums[:, blocks]) + total / (2 * (1 - nu))
         reach = np.maximum(np.abs(block).max(axis=1), hashed_reach) / a
         low, high = _fine_range(parts * 2.0 ** (depth - np.arange(depth)), signs, level, depth)
-        others_low, others_high = (
-            block[:, : blocks + 1].min(axis=1),
-            block[:, : blocks + 1].max(axis=1),
-        )
+        others_low = block[:, : blocks + 1].min(axis=1)
+        others_high = block[:, : blocks + 1].max(axis=1)
         lowest = np.minimum(lowest, np.minimum(others_low, path_sums[:, blocks] + low) / a)
         highest = np.maximum(highest, np.maximum(others_high, path_sums[:, blocks] + high) / a)
         centred = np.maximum(centred, reach + np.abs(full).max(axis=1))

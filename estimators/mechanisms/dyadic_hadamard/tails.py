@@ -78,10 +78,8 @@ def anytime_deviation(ratio: Floats, tail: float) -> Floats:
     cell = np.ceil(np.log(np.maximum(ratio, 1e-6)) / TIME_STEP)
     cells, back = np.unique(cell, return_inverse=True)
     r = np.exp(TIME_STEP * cells)[:, None]
-    goal, psi = (
-        -math.log(tail) + math.log(MIXTURE_RATES.size),
-        np.expm1(MIXTURE_RATES) - MIXTURE_RATES,
-    )
+    goal = -math.log(tail) + math.log(MIXTURE_RATES.size)
+    psi = np.expm1(MIXTURE_RATES) - MIXTURE_RATES
     # the best rate alone is enough, and from there Newton's method falls to the root of a convex
     # function
     x = ((goal + psi * r) / MIXTURE_RATES).min(axis=1)
