@@ -49,7 +49,6 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 @Operation(
-    method="GET",
     path="/metrics",
     summary="Prometheus metrics, in its text format or OpenMetrics.",
     answers={
@@ -89,11 +88,11 @@ def _own_ports(serve: Serve) -> str:
 
 
 @Operation(
-    method="GET",
     path="/healthz",
     summary="Whether the process is alive.",
     scopes=(),
     answers={200: Content("It is.", Alive)},
+    problems=(),
 )
 async def healthz(_: Service, __: Request) -> Response:
     """Answer that the process is alive."""
@@ -101,7 +100,6 @@ async def healthz(_: Service, __: Request) -> Response:
 
 
 @Operation(
-    method="GET",
     path="/readyz",
     summary="Whether this server is ready. Accepting reports needs Kafka. Showing estimates needs "
     "Redis and a first commit. A server that does both is ready while one of them works.",

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from aggregator.reading.query import MAX_WINDOWS, conditions
 from aggregator.timestamps import DIGITS_HINT, parse_time
+from aggregator.web.http.problem_responses import invalid_as_problem
 from estimators import durations
 from estimators.errors import meant, readable, shortened
 
@@ -202,12 +203,13 @@ def without_format(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "format"}
 
 
+@invalid_as_problem()
 def parse(request: Request, query: type[Q]) -> Q:
     """Return a request's parameters.
 
     Raises
     ------
-    ValueError
+    Problem
         If a parameter is invalid.
     """
     fields = {field.encode_name: field for field in msgspec.structs.fields(query)}
