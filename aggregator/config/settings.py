@@ -256,10 +256,7 @@ def load_settings(
         )
     for key, value in _read_file(Path(config_path or DEFAULT_FILE)):
         _set(settings, key, value, config_path or DEFAULT_FILE)
-    keys = {
-        section: list(get_type_hints(section_type))
-        for section, section_type in SECTION_TYPES.items()
-    }
+    keys = {name: list(get_type_hints(kind)) for name, kind in SECTION_TYPES.items()}
     for variable, key, text in variables(environ, keys):
         _set(settings, key, text, variable)
     for key, value in (flags or {}).items():
@@ -344,9 +341,8 @@ def _set(settings: Settings, key: str, value: Any, source: str) -> None:
         _assign(settings, key, value)
     except ValueError as error:
         expected = readable(error) if isinstance(error, msgspec.ValidationError) else str(error)
-        shown = (
-            masked(key, value) if _is_known(key) and not source.endswith(FILE_SUFFIX) else HIDDEN
-        )
+        is_shown = _is_known(key) and not source.endswith(FILE_SUFFIX)
+        shown = masked(key, value) if is_shown else HIDDEN
         if shown != value:
             items = [value, *split(key, value)] if isinstance(value, str) else [value]
             for text in value if isinstance(value, list) else items:

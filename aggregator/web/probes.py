@@ -128,15 +128,10 @@ async def readyz(service: Service, request: Request) -> Response:
             now_ms = time.time_ns() // 10**6
             silent = silence_text(overview, now_ms, service.silent_ms)
             warnings += [f"{silent}: {START_WORKERS}"] * bool(silent)
-            unowned_partitions = (
-                [] if silent else uncounted_partitions(overview, now_ms, service.silent_ms)
-            )
-            warnings += [
-                f"no worker counts partitions {unowned_partitions}, see /v1/status"
-            ] * bool(unowned_partitions)
-            halted = [
-                number for number, partition in overview.partitions.items() if partition.is_halted
-            ]
+            unowned = [] if silent else uncounted_partitions(overview, now_ms, service.silent_ms)
+            if unowned:
+                warnings.append(f"no worker counts partitions {unowned}, see /v1/status")
+            halted = [n for n, partition in overview.partitions.items() if partition.is_halted]
             warnings += [f"halted partitions, see /v1/status: {halted}"] * bool(halted)
             warnings += await service.lookups.run(request, service.reader.sums.missing_panes)
             warnings += await service.lookups.run(request, _publishing_obstacles, service)

@@ -140,17 +140,14 @@ class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
             If an edge of the window is not a time.
         """
         query_fields = msgspec.structs.asdict(self)
-        query_fields["start"], query_fields["end"] = (
-            moment("from", self.start),
-            moment("to", self.end),
-        )
-        query_fields["categories"], query_fields["quantiles"] = (
-            self.categories or None,
-            query_fields.pop("quantile"),
-        )
-        query_fields["simultaneous"] = not query_fields.pop("pointwise")
-        query_fields["where"] = conditions(self.where)
-        return query_fields
+        return query_fields | {
+            "start": moment("from", self.start),
+            "end": moment("to", self.end),
+            "categories": self.categories or None,
+            "quantiles": query_fields.pop("quantile"),
+            "simultaneous": not query_fields.pop("pointwise"),
+            "where": conditions(self.where),
+        }
 
 
 Format = Annotated[

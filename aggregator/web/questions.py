@@ -72,9 +72,8 @@ async def list_metrics(service: Service, request: Request) -> Response:
 
     def read() -> Response:
         policies = service.reader.store.registry.policies()
-        definitions_hash = (
-            service.definitions_hash()
-        )  # read first: the next status shows a later change
+        # Read first: the next status shows a later change.
+        definitions_hash = service.definitions_hash()
         definitions = [
             serialization.definition(metric, policies.get(name))
             for name, metric in service.reader.metrics.items()

@@ -188,8 +188,7 @@ class ComparisonRun:
         """Return an arm's window; if its slices may be empty or expired, the metric's window."""
         if window.status != "final" or window.grouping is None or window.coverage is not None:
             return window
-        assert window.start_ms is not None  # noqa: S101
-        assert window.end_ms is not None  # noqa: S101
+        assert window.start_ms is not None and window.end_ms is not None  # noqa: S101, PT018
         query = Query(window.start_ms / 1000, window.end_ms / 1000)
         return self._read(overview, window.metric.name, query)
 
@@ -274,9 +273,8 @@ class ComparisonRun:
         numbers = 3 * np.size(compared_sums.value)
         if len(self.history) > max(2, min(MAX_LOOKS, MAX_HISTORY_NUMBERS // numbers)):
             self._stride *= 2
-            self.history = [
-                look for look in self.history if not self._pane_number(look.at) % self._stride
-            ]
+            history, stride = self.history, self._stride
+            self.history = [look for look in history if not self._pane_number(look.at) % stride]
 
     def _pane_number(self, at: str) -> int:
         """Return the number of panes from the start to a moment."""

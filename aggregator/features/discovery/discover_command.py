@@ -71,12 +71,10 @@ def discover(
 def as_text(answer: Discovered) -> str:
     """Return the strings as a table, with the coverage of their bounds."""
     discovery, metric = answer.found, answer.window.metric
-    edges = [
-        None if ms is None else iso(ms) for ms in (answer.window.start_ms, answer.window.end_ms)
-    ]
+    begin, end = iso(answer.window.start_ms), iso(answer.window.end_ms)
     lines = [
         f"{metric.name}: {metric.description}" if metric.description else metric.name,
-        f"window     {edges[0] or 'the beginning'} to {edges[1] or 'now'}",
+        f"window     {begin or 'the beginning'} to {end or 'now'}",
         f"status     {answer.status}",
         f"reports    {discovery.reports} ({discovery.tested} of whole strings)",
         f"covers     {answer.covers}: all strings are real and all bounds hold with "
