@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 import msgspec
@@ -41,15 +42,7 @@ from estimators.rounding import certainty
 )
 @output_options
 @settings_options
-def discover(
-    settings: Settings,
-    metric: str,
-    output: Output,
-    start: float | None,
-    end: float | None,
-    window: str | None,
-    beta: float,
-) -> None:
+def discover(settings: Settings, metric: str, output: Output, beta: float, **stretch: Any) -> None:
     """Find the frequent strings of a metric with `discover = true`.
 
     Nobody has to list them. It takes seconds, and uses closed panes only: without --to all of those
@@ -57,7 +50,7 @@ def discover(
     """
     reader = opened_reader(settings)
     try:
-        described, reading = describe_discovery(reader, metric, start, end, window=window)
+        described, reading = describe_discovery(reader, metric, **stretch)
         discovered = discover_strings(reader.read(described), beta, reading)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
