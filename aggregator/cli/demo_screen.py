@@ -85,15 +85,12 @@ def _estimates(view: View) -> Table:
     table.add_column("")
     for name, estimate in view.estimates.items():
         truth = view.truths[name]
-        value, lower, upper = (
-            np.atleast_1d(x) for x in (estimate.shown, estimate.lower, estimate.upper)
-        )
+        value, lower, upper = map(np.atleast_1d, (estimate.shown, estimate.lower, estimate.upper))
         true = np.atleast_1d(truth.value)
         names = view.labels(name)
         by_size = estimate.radius is None  # coordinates have an order of their own
-        shown = np.argsort(-true if by_size else np.zeros(true.size), kind="stable")[
-            :MAX_SHOWN_NUMBERS
-        ]
+        order = -true if by_size else np.zeros(true.size)
+        shown = np.argsort(order, kind="stable")[:MAX_SHOWN_NUMBERS]
         places = common_decimals(lower[shown], upper[shown])
         for rank, i in enumerate(shown):
             cells = [nearest(true[i], places), *interval((value[i], lower[i], upper[i]), places)]

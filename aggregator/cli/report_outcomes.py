@@ -59,14 +59,11 @@ def describe_mismatch(state: RedisState, settings: Settings, metric: Metric) -> 
     from aggregator.state.definition_history import CountingDefinitions, definitions_by_offset
 
     try:
-        histories = [
-            definitions_by_offset(partition.owner)
-            for partition in state.progress.partitions.values()
-        ]
+        partitions = state.progress.partitions.values()
+        histories = [definitions_by_offset(partition.owner) for partition in partitions]
         newest = {history[-1][1] for history in histories if history}
-        counted = [
-            CountingDefinitions.decode(state.definitions[digest]).metrics for digest in newest
-        ]
+        documents = [state.definitions[digest] for digest in newest]
+        counted = [CountingDefinitions.decode(document).metrics for document in documents]
     except (DitherError, KeyError, ValueError):
         return ""
     revisions = {metrics[metric.name].revision for metrics in counted if metric.name in metrics}

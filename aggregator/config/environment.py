@@ -89,17 +89,10 @@ def _belongs_to_others(name: str, text: str) -> bool:
 
 def _refuse_mistyped(name: str, keys: Mapping[str, list[str]]) -> None:
     """Raise if a variable resembles a setting's; others belong to other programs."""
-    known_names = [
-        f"{VARIABLE_PREFIX}{section}_{key}".upper() for section in keys for key in keys[section]
-    ]
-    known_names += [
-        f"{VARIABLE_PREFIX}KAFKA_{key}".upper().replace(".", "_") for key in KAFKA_LIKELY
-    ]
-    known_names += [
-        *(f"{VARIABLE_PREFIX}{key}".upper() for key in keys),
-        f"{VARIABLE_PREFIX}KAFKA",
-        f"{VARIABLE_PREFIX}METRICS",
-    ]
+    names = [f"{section}_{key}" for section in keys for key in keys[section]]
+    names += [f"kafka_{key.replace('.', '_')}" for key in KAFKA_LIKELY]
+    names += [*keys, "kafka", "metrics"]
+    known_names = [f"{VARIABLE_PREFIX}{name}".upper() for name in names]
     plain = name.removesuffix(FILE_SUFFIX)
     section = "_".join(plain.split("_")[:2])
     similar_names = difflib.get_close_matches(plain, known_names, n=1, cutoff=MIN_SIMILARITY) or [
@@ -107,11 +100,8 @@ def _refuse_mistyped(name: str, keys: Mapping[str, list[str]]) -> None:
         for match in difflib.get_close_matches(section, known_names, n=1, cutoff=MIN_SIMILARITY)
     ]
     key = plain.removeprefix(VARIABLE_PREFIX)
-    bare = [
-        f"{VARIABLE_PREFIX}{section}_{key}".upper()
-        for section in keys
-        if key.lower() in keys[section]
-    ]
+    sections = [section for section in keys if key.lower() in keys[section]]
+    bare = [f"{VARIABLE_PREFIX}{section}_{key}".upper() for section in sections]
     short = [full for full in known_names if full.endswith(f"_{key}")]
     if guess := " or ".join(bare) or "".join([*short, *similar_names][:1]):
         expected = f"a variable of a known section: {guess}? (known: kafka, {', '.join(keys)})"

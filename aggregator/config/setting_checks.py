@@ -1,97 +1,68 @@
-"""Checks of settings; their ValueErrors say what was expected."""
+"""The types of settings, with checks; their ValueErrors say what was expected."""
 
 from __future__ import annotations
 
+import dataclasses
+import ipaddress
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
-from aggregator.config import web_settings
-from aggregator.secrets import HASHED_TOKEN
+from aggregator.secrets import HASHED_TOKEN, REGISTRY_URL
 from aggregator.timestamps import from_iso
 from estimators.durations import milliseconds
 from estimators.errors import nearest
 
 MAX_PORT = 65_535
-PORT_SETTINGS = (
-    "serve.port",
-    "serve.worker_port",
-    "aggregate.health_port",
-    "coordinate.health_port",
-)
+MIN_MEMORY = 33_554_432
 ACCESS_SCOPES = ("read", "report", "relay", "admin")
-DURATION_SETTINGS = (
-    "aggregate.commit_interval",
-    "aggregate.deadletter_span",
-    "aggregate.future",
-    "aggregate.idle",
-    "aggregate.past",
-    "aggregate.stuck_after",
-    "aggregate.stuck_exit",
-    "coordinate.lease",
-    "gateway.acknowledge_timeout",
-    "otlp.interval",
-    "publish.interval",
-    "publish.lease",
-)
-SHORTEST_MS = {
-    "otlp.interval": 100,
-    "publish.interval": 100,
-    "publish.lease": 500,
-    "coordinate.lease": 500,
-}
-SMALLEST_VALUES = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 0}
-BROKERS_CHOICE = ("topics.replication", -1)
 SKIPPED_OFFSETS = re.compile(r"(\d{1,9}):(\d{1,18})(?:-(\d{1,18}))?")
 SUBJECT_NAMINGS = ("topic", "record", "topic_record")
-ALLOWED_CHOICES = {"aggregate.on_gap": ("stop", "skip"), "schemas.naming": SUBJECT_NAMINGS}
-GROUP_PROTOCOL = "kafka.group.protocol"
 GROUPING_SETTINGS = ("publish.slices", "serve.slices")
+ORIGIN_PATTERN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
+HOST_NAME = re.compile(r"\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\]")
+ENDPOINT_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?(?<!/v1/metrics)(?<!/v1/traces)")
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Check = Callable[[Any], object]
+"""Raises a ValueError for an invalid value."""
 
 
-def check(key: str, value: Any) -> None:
-    """Refuse an invalid value of a setting.
+@dataclasses.dataclass(frozen=True)
+class Lasting:
+    """Refuses a text that is no duration, or a shorter one."""
 
-    Raises
-    ------
-    ValueError
-        If the value is invalid.
-    """
-    if key in web_settings.SETTING_CHECKS:
-        web_settings.SETTING_CHECKS[key](value)
-    elif key in DURATION_SETTINGS:
-        if milliseconds(value) < (shortest := SHORTEST_MS.get(key, 0)):
-            raise ValueError(f"a duration of {shortest}ms or more")
-    elif key == GROUP_PROTOCOL:
-        if value != "classic":
-            raise ValueError(
-                "classic: workers set session.timeout.ms and partition.assignment.strategy, which "
-                "other protocols leave to the brokers"
-            )
-    elif key == "aggregate.skip":
-        for text in value:
-            parse_skipped(text)
-    elif key in GROUPING_SETTINGS:
-        parse_groupings(value)
-    elif key == "publish.since":
-        publish_since_ms(value)
-    elif key in ALLOWED_CHOICES and value not in ALLOWED_CHOICES[key]:
-        raise ValueError(f"one of {', '.join(ALLOWED_CHOICES[key])}")
-    elif key == "access.anonymous":
-        for scope in value:
-            if scope not in ACCESS_SCOPES:
-                raise ValueError(f"scopes: {nearest(scope, ACCESS_SCOPES)}")
-    elif key in PORT_SETTINGS:
-        if not 0 <= value <= MAX_PORT:
-            raise ValueError(f"a port, 0 to {MAX_PORT}")
-    elif key == "aggregate.deadletter_ratio":
-        if not 0 <= value < 1:
-            raise ValueError("a share from 0 (never) to less than 1")
-    elif key in SMALLEST_VALUES:
-        if value < SMALLEST_VALUES[key]:
-            raise ValueError(f"a number of {SMALLEST_VALUES[key]} or more")
-    elif type(value) is int and value < 1 and (key, value) != BROKERS_CHOICE:
-        raise ValueError("a number of 1 or more")
+    shortest_ms: int = 0
+
+    def __call__(self, text: str) -> None:
+        """Check a text."""
+        if milliseconds(text) < self.shortest_ms:
+            raise ValueError(f"a duration of {self.shortest_ms}ms or more")
+
+
+def satisfying(is_valid: Callable[[Any], object], expected: str) -> Check:
+    """Return a check that refuses values for which `is_valid` is false."""
+
+    def check(value: Any) -> None:
+        if not is_valid(value):
+            raise ValueError(expected)
+
+    return check
+
+
+def at_least(smallest: int) -> Check:
+    """Return a check that refuses smaller numbers."""
+    return satisfying(lambda number: number >= smallest, f"a number of {smallest} or more")
+
+
+def one_of(*words: str) -> Check:
+    """Return a check that refuses other words."""
+    return satisfying(words.__contains__, f"one of {', '.join(words)}")
+
+
+def each(check: Check) -> Check:
+    """Return a check of lists that checks each item."""
+    return lambda items: [check(item) for item in items]
 
 
 def split(key: str, text: str) -> list[str]:
@@ -105,6 +76,22 @@ def split(key: str, text: str) -> list[str]:
     if key in GROUPING_SETTINGS:
         return [item for part in text.split(";") if (item := part.strip())]
     return text.replace(",", " ").split()
+
+
+def check_scope(scope: str) -> None:
+    """Refuse an unknown scope of access, and say which one is nearest."""
+    if scope not in ACCESS_SCOPES:
+        raise ValueError(f"scopes: {nearest(scope, ACCESS_SCOPES)}")
+
+
+def check_rate(rate: str) -> None:
+    """Refuse what is neither a rate nor empty."""
+    from producers.gateway.clients import rate_limit  # which other commands need not load
+
+    try:
+        rate_limit(rate)
+    except ValueError:
+        raise ValueError("a rate such as 100/second or 5000 per hour, or nothing") from None
 
 
 def check_token(value: Any) -> str:
@@ -185,3 +172,83 @@ def parse_groupings(texts: Sequence[str]) -> dict[str, list[tuple[str, ...]]]:
             )
         metric_groupings.append(by)
     return groupings
+
+
+def parse_networks(proxies: list[str]) -> list[Network]:
+    """Return the networks of trusted proxies.
+
+    Raises
+    ------
+    ValueError
+        If one is neither an address nor a network, or contains all addresses.
+
+    Examples
+    --------
+    >>> [str(network) for network in parse_networks(["127.0.0.1", "10.1.0.0/16", "::1"])]
+    ['127.0.0.1/32', '10.1.0.0/16', '::1/128']
+    """
+    try:
+        parsed = [ipaddress.ip_network(proxy) for proxy in proxies]
+    except ValueError:
+        parsed = None
+    if parsed is None or any(not network.prefixlen for network in parsed):
+        raise ValueError(
+            "addresses or networks of the proxies, as in 127.0.0.1 or 10.0.3.0/24, never all: a "
+            "client that is trusted as a proxy can claim any address"
+        )
+    return parsed
+
+
+Duration = Annotated[str, Lasting()]
+LeaseDuration = Annotated[str, Lasting(500)]
+Interval = Annotated[str, Lasting(100)]
+Count = Annotated[int, at_least(1)]
+Port = Annotated[int, satisfying(range(MAX_PORT + 1).__contains__, f"a port, 0 to {MAX_PORT}")]
+Replication = Annotated[int, satisfying(lambda n: n >= 1 or n == -1, "a number of 1 or more")]
+"""-1: the brokers choose."""
+Share = Annotated[float, satisfying(lambda x: 0 <= x < 1, "a share from 0 (never) to less than 1")]
+Rate = Annotated[str, check_rate]
+Time = Annotated[str, publish_since_ms]
+Groupings = Annotated[list[str], parse_groupings]
+SkippedMessages = Annotated[list[str], each(parse_skipped)]
+Scopes = Annotated[list[str], each(check_scope)]
+Proxies = Annotated[list[str], parse_networks]
+Hosts = Annotated[
+    list[str],
+    satisfying(
+        lambda hosts: all(map(HOST_NAME.fullmatch, hosts)),
+        "host names without scheme and port, as in dither.example, 127.0.0.1 or [::1]; "
+        "*.example for all below example, or * for all",
+    ),
+]
+Origins = Annotated[
+    list[str],
+    satisfying(
+        lambda origins: all(map(ORIGIN_PATTERN.fullmatch, origins)),
+        "origins as browsers send them, as in https://app.example or http://localhost:3000: in "
+        "lower case and without a path; or * for all",
+    ),
+]
+Endpoint = Annotated[
+    str,
+    satisfying(
+        lambda endpoint: not endpoint or ENDPOINT_URL.fullmatch(endpoint),
+        "a collector's address without user, query and the path of a signal, as in "
+        "http://localhost:4318; headers belong in OTEL_EXPORTER_OTLP_HEADERS",
+    ),
+]
+RegistryUrl = Annotated[
+    str,
+    satisfying(
+        lambda url: not url or REGISTRY_URL.fullmatch(url),
+        "http:// or https://, a host and perhaps a path, as in http://localhost:8081; user and "
+        "password belong in schemas.user and schemas.password",
+    ),
+]
+SchemaId = Annotated[
+    int,
+    satisfying(
+        range(1 << 31).__contains__,
+        "the number that `dither schemas` prints for the reports topic, or 0",
+    ),
+]

@@ -8,20 +8,14 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from aggregator.config import container
+from aggregator.config import setting_checks as checked
 from aggregator.config.environment import FILE_SUFFIX, VARIABLE_PREFIX, variables
-from aggregator.config.setting_checks import (
-    DURATION_SETTINGS,
-    GROUP_PROTOCOL,
-    SMALLEST_VALUES,
-    check,
-    check_token,
-    split,
-)
+from aggregator.config.setting_checks import MIN_MEMORY, SUBJECT_NAMINGS, check_token, split
 from aggregator.config.temporary_settings import is_abandoned
 from aggregator.errors import DitherError, SettingsError
 from aggregator.secrets import HIDDEN, KAFKA_ADDRESSES, is_secret, masked_path
@@ -45,8 +39,8 @@ class Topics(msgspec.Struct, forbid_unknown_fields=True):
     estimates: str = "dither.estimates"
     rounds: str = "dither.rounds"
     managed: bool = True
-    partitions: int = 6
-    replication: int = -1
+    partitions: checked.Count = 6
+    replication: checked.Replication = -1
 
 
 class Redis(msgspec.Struct, forbid_unknown_fields=True):
@@ -66,27 +60,27 @@ class Serve(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     host: str = "127.0.0.1"
-    port: int = 8080
-    workers: int = 1
-    worker_port: int = 0
+    port: checked.Port = 8080
+    workers: checked.Count = 1
+    worker_port: checked.Port = 0
     tls_certificate: str = ""
     tls_key: str = ""
-    top_categories: int = 20
-    slices: list[str] = msgspec.field(default_factory=list)
-    top_slices: int = 20
+    top_categories: checked.Count = 20
+    slices: checked.Groupings = msgspec.field(default_factory=list)
+    top_slices: checked.Count = 20
     gateway: bool = True
-    hosts: list[str] = msgspec.field(default_factory=list)
-    trusted_proxies: list[str] = msgspec.field(default_factory=list)
-    cors_origins: list[str] = msgspec.field(default_factory=list)
-    max_request_bytes: int = 1_048_576
-    max_streams: int = 1_000
-    max_streams_per_client: int = 50
+    hosts: checked.Hosts = msgspec.field(default_factory=list)
+    trusted_proxies: checked.Proxies = msgspec.field(default_factory=list)
+    cors_origins: checked.Origins = msgspec.field(default_factory=list)
+    max_request_bytes: checked.Count = 1_048_576
+    max_streams: checked.Count = 1_000
+    max_streams_per_client: checked.Count = 50
 
 
 class Access(msgspec.Struct, forbid_unknown_fields=True):
     """Access over HTTP: scopes that need no token, and tokens by name with their scopes."""
 
-    anonymous: list[str] = msgspec.field(default_factory=lambda: ["read", "report"])
+    anonymous: checked.Scopes = msgspec.field(default_factory=lambda: ["read", "report"])
     tokens: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -98,12 +92,12 @@ class GatewaySettings(msgspec.Struct, forbid_unknown_fields=True):
     is a file with the private keys that open what a relay posts, a line each.
     """
 
-    rate_limit: str = "100/second"
-    rate_limit_bytes: str = "1000000/second"
-    rate_limit_reports: str = "100000/second"
-    max_body: int = 240_000
-    max_in_flight: int = 67_108_864
-    acknowledge_timeout: str = "10s"
+    rate_limit: checked.Rate = "100/second"
+    rate_limit_bytes: checked.Rate = "1000000/second"
+    rate_limit_reports: checked.Rate = "100000/second"
+    max_body: checked.Count = 240_000
+    max_in_flight: checked.Count = 67_108_864
+    acknowledge_timeout: checked.Duration = "10s"
     trusted_without_tls: bool = False
     crowd_keys: str = ""
 
@@ -120,22 +114,22 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     group: str = "dither"
-    workers: int = 1
-    commit_interval: str = "1s"
-    commit_reports: int = 100_000_000
-    future: str = "10m"
-    past: str = "400d"
-    idle: str = "30s"
-    on_gap: str = "stop"
-    skip: list[str] = msgspec.field(default_factory=list)
-    memory: int = 2_147_483_648
-    deadletter_consecutive: int = 10_000
-    deadletter_span: str = "2m"
-    deadletter_ratio: float = 0.0
-    deadletter_window: int = 10_000
-    stuck_after: str = "1m"
-    stuck_exit: str = "5m"
-    health_port: int = 0
+    workers: checked.Count = 1
+    commit_interval: checked.Duration = "1s"
+    commit_reports: checked.Count = 100_000_000
+    future: checked.Duration = "10m"
+    past: checked.Duration = "400d"
+    idle: checked.Duration = "30s"
+    on_gap: Annotated[str, checked.one_of("stop", "skip")] = "stop"
+    skip: checked.SkippedMessages = msgspec.field(default_factory=list)
+    memory: Annotated[int, checked.at_least(MIN_MEMORY)] = 2_147_483_648
+    deadletter_consecutive: Annotated[int, checked.at_least(0)] = 10_000
+    deadletter_span: checked.Duration = "2m"
+    deadletter_ratio: checked.Share = 0.0
+    deadletter_window: checked.Count = 10_000
+    stuck_after: checked.Duration = "1m"
+    stuck_exit: checked.Duration = "5m"
+    health_port: checked.Port = 0
 
 
 class Publish(msgspec.Struct, forbid_unknown_fields=True):
@@ -146,11 +140,11 @@ class Publish(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     enabled: bool = True
-    interval: str = "10s"
-    lease: str = "10s"
-    since: str = ""
-    top_categories: int = 1_000
-    slices: list[str] = msgspec.field(default_factory=list)
+    interval: checked.Interval = "10s"
+    lease: checked.LeaseDuration = "10s"
+    since: checked.Time = ""
+    top_categories: checked.Count = 1_000
+    slices: checked.Groupings = msgspec.field(default_factory=list)
     unsearched: list[str] = msgspec.field(default_factory=list)
     connect_schemas: bool = False
 
@@ -164,20 +158,20 @@ class Schemas(msgspec.Struct, forbid_unknown_fields=True):
     produce` and heartbeats frame their batches; 0: they do not.
     """
 
-    url: str = ""
+    url: checked.RegistryUrl = ""
     user: str = ""
     password: str = ""
     token: str = ""
     ca: str = ""
-    naming: str = "topic"
-    schema_id: int = 0
+    naming: Annotated[str, checked.one_of(*SUBJECT_NAMINGS)] = "topic"
+    schema_id: checked.SchemaId = 0
 
 
 class Coordinate(msgspec.Struct, forbid_unknown_fields=True):
     """The coordinator of the rounds of minimum and maximum; `health_port` 0: no port."""
 
-    lease: str = "10s"
-    health_port: int = 0
+    lease: checked.LeaseDuration = "10s"
+    health_port: checked.Port = 0
 
 
 class Otlp(msgspec.Struct, forbid_unknown_fields=True):
@@ -187,8 +181,8 @@ class Otlp(msgspec.Struct, forbid_unknown_fields=True):
     requests, commits, publishing and rounds.
     """
 
-    endpoint: str = ""
-    interval: str = "30s"
+    endpoint: checked.Endpoint = ""
+    interval: checked.Interval = "30s"
     traces: bool = False
 
 
@@ -218,6 +212,7 @@ SECTION_TYPES: dict[str, type[msgspec.Struct]] = {
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 }
 KAFKA_NAME = re.compile("[a-z0-9._-]*")
+GROUP_PROTOCOL = "kafka.group.protocol"
 PLAIN_KEY = re.compile("[a-z._-]{1,40}")
 """A key that may be mistyped; a token has other characters."""
 CONTAINER_SOURCE = "half of the container's limit"
@@ -261,10 +256,7 @@ def load_settings(
         )
     for key, value in _read_file(Path(config_path or DEFAULT_FILE)):
         _set(settings, key, value, config_path or DEFAULT_FILE)
-    keys = {
-        section: list(get_type_hints(section_type))
-        for section, section_type in SECTION_TYPES.items()
-    }
+    keys = {name: list(get_type_hints(kind)) for name, kind in SECTION_TYPES.items()}
     for variable, key, text in variables(environ, keys):
         _set(settings, key, text, variable)
     for key, value in (flags or {}).items():
@@ -280,7 +272,7 @@ def _fit_container(settings: Settings) -> None:
     limit = container.memory_limit()
     if "aggregate.memory" in settings.sources or limit is None:
         return
-    fitting = max(SMALLEST_VALUES["aggregate.memory"], limit.bytes // 2)
+    fitting = max(MIN_MEMORY, limit.bytes // 2)
     if fitting < settings.aggregate.memory:
         settings.aggregate.memory = fitting
         settings.sources["aggregate.memory"] = f"{CONTAINER_SOURCE}, {limit.file}"
@@ -303,7 +295,7 @@ def container_share(settings: Settings, workers: int) -> int | None:
     """Return the memory of each of several workers in one container; None if it is set."""
     if not settings.sources.get("aggregate.memory", "").startswith(CONTAINER_SOURCE):
         return None
-    return max(SMALLEST_VALUES["aggregate.memory"], settings.aggregate.memory // workers)
+    return max(MIN_MEMORY, settings.aggregate.memory // workers)
 
 
 def _read_file(file: Path) -> Iterator[tuple[str, Any]]:
@@ -349,9 +341,8 @@ def _set(settings: Settings, key: str, value: Any, source: str) -> None:
         _assign(settings, key, value)
     except ValueError as error:
         expected = readable(error) if isinstance(error, msgspec.ValidationError) else str(error)
-        shown = (
-            masked(key, value) if _is_known(key) and not source.endswith(FILE_SUFFIX) else HIDDEN
-        )
+        is_shown = _is_known(key) and not source.endswith(FILE_SUFFIX)
+        shown = masked(key, value) if is_shown else HIDDEN
         if shown != value:
             items = [value, *split(key, value)] if isinstance(value, str) else [value]
             for text in value if isinstance(value, list) else items:
@@ -407,8 +398,11 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
                 )
             check_servers({name: value})
         settings.kafka[name] = msgspec.convert(value, str | int | float | bool)
-        if key == GROUP_PROTOCOL:
-            check(key, value)
+        if key == GROUP_PROTOCOL and value != "classic":
+            raise ValueError(
+                "classic: workers set session.timeout.ms and partition.assignment.strategy, which "
+                "other protocols leave to the brokers"
+            )
     elif key == "access.tokens":
         raise ValueError(
             "a table [access.tokens] with NAME = ..., as `dither tokens new` prints it"
@@ -416,13 +410,16 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
     elif key.startswith("access.tokens."):
         settings.access.tokens[key.removeprefix("access.tokens.")] = check_token(value)
     else:
-        types = get_type_hints(SECTION_TYPES[section])
+        types = get_type_hints(SECTION_TYPES[section], include_extras=True)
         if name not in types:
             raise ValueError(f"a known key of [{section}]: {nearest(name, types)}")
-        if types[name] == list[str] and isinstance(value, str):
+        is_checked = get_origin(types[name]) is Annotated
+        plain_type, *checks = get_args(types[name]) if is_checked else [types[name]]
+        if plain_type == list[str] and isinstance(value, str):
             value = split(key, value)
-        if key in DURATION_SETTINGS and not isinstance(value, str):
+        if any(isinstance(c, checked.Lasting) for c in checks) and not isinstance(value, str):
             raise ValueError(durations.EXPECTED_DURATION)
-        converted = msgspec.convert(value, types[name], strict=False)
-        check(key, converted)
+        converted = msgspec.convert(value, plain_type, strict=False)
+        for check in checks:
+            check(converted)
         setattr(getattr(settings, section), name, converted)

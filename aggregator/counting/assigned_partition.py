@@ -91,11 +91,8 @@ class AssignedPartition:
         """The committed progress, in case Redis forgets it; empty before the first commit."""
         if self.committed < 0:
             return ()
-        topic_id, vanished = (
-            str(self.facts.get("topic_id", "")),
-            int(self.facts.get(VANISHED_FIELD, 0)),
-        )
-        name = str(self.facts.get("deployment", ""))
+        topic_id, name = (str(self.facts.get(key, "")) for key in ("topic_id", "deployment"))
+        vanished = int(self.facts.get(VANISHED_FIELD, 0))
         return (KnownProgress(self.begin, self.committed, topic_id, vanished, name),)
 
     @property
@@ -107,9 +104,8 @@ class AssignedPartition:
     def is_filled(self) -> bool:
         """Whether the changes must be committed before more is counted."""
         panes = len(self.state.changed) + self.state.changed_keys // PANE_KEYS
-        return (
-            panes > MANY_PANES or self.state.changed_bytes > self.settings.memory // CHANGED_SHARE
-        )
+        max_bytes = self.settings.memory // CHANGED_SHARE
+        return panes > MANY_PANES or self.state.changed_bytes > max_bytes
 
     @functools.cached_property
     def slice_messages(self) -> int:

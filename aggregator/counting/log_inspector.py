@@ -12,7 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from aggregator.config.settings import Settings
 from aggregator.counting.continuity import KnownProgress, Log, Mark
 from aggregator.errors import BrokerUnreachable, TopicGone
-from aggregator.kafka import clients, topic_admin
+from aggregator.kafka import topic_admin
+from aggregator.kafka.clients import ANSWER_SECONDS
 from aggregator.kafka.renewed_consumer import RenewedConsumer
 from producers.kafka.kafka_errors import describe_kafka_error
 
@@ -52,10 +53,9 @@ class LogInspector:
     def cluster_topic(self) -> ClusterTopic:
         """Return the cluster and the partitions of the reports topic."""
         with self._answers():
-            metadata = self._consumer.current.list_topics(self._topic, clients.ANSWER_SECONDS)
-        return ClusterTopic(
-            metadata.cluster_id or "", sorted(metadata.topics[self._topic].partitions)
-        )
+            metadata = self._consumer.current.list_topics(self._topic, ANSWER_SECONDS)
+        partitions = sorted(metadata.topics[self._topic].partitions)
+        return ClusterTopic(metadata.cluster_id or "", partitions)
 
     def committed_progress(self, numbers: Sequence[int]) -> dict[int, KnownProgress]:
         """Return the group's committed progress by partition, where there is one."""
@@ -63,7 +63,7 @@ class LogInspector:
             return {}
         positions = [TopicPartition(self._topic, number) for number in numbers]
         with self._answers():
-            committed = self._consumer.current.committed(positions, timeout=clients.ANSWER_SECONDS)
+            committed = self._consumer.current.committed(positions, timeout=ANSWER_SECONDS)
         progress_by_partition = {}
         for position in committed:
             if position.error is not None:
@@ -79,14 +79,12 @@ class LogInspector:
     def _range(self, number: int) -> tuple[int, int]:
         position = TopicPartition(self._topic, number)
         with self._answers():
-            return self._consumer.current.get_watermark_offsets(
-                position, timeout=clients.ANSWER_SECONDS
-            )
+            return self._consumer.current.get_watermark_offsets(position, timeout=ANSWER_SECONDS)
 
     def _mark(self, number: int, offset: int) -> Mark | None:
         position = TopicPartition(self._topic, number, offset)
         consumer, last = self._consumer.current, None
-        deadline = self._clock() + clients.ANSWER_SECONDS
+        deadline = self._clock() + ANSWER_SECONDS
         consumer.incremental_assign([position])
         try:
             while (left := deadline - self._clock()) > 0 and not _was_cut(last):

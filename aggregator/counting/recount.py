@@ -22,6 +22,8 @@ from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
 
 CHUNK_KEYS = 500
+FIRST_DELETED = ("watermarks", "counts", "open", "indexed", "sizes")
+"""Keys without which readers find nothing, instead of a part."""
 UNDER_WAY = (
     "`dither recount` is deleting this partition's counts. If it was interrupted, run it again"
 )
@@ -111,13 +113,8 @@ class _Deletion:
         with contextlib.suppress(StateUnreadable):
             indexed = self._store.panes.indexed(self._number)
             indexes = [f"{self._prefix}:index:{grain}:{key}" for grain, key in indexed]
-        first = [
-            f"{self._prefix}:{name}"
-            for name in ("watermarks", "counts", "open", "indexed", "sizes")
-        ]
-        deleted = self._delete_keys(
-            [*first, *indexes]
-        )  # readers then find nothing, instead of a part
+        first = [f"{self._prefix}:{name}" for name in FIRST_DELETED]
+        deleted = self._delete_keys([*first, *indexes])
         client: Any = self._store.client
         while more := self._delete_keys(client.scan_iter(f"{self._prefix}:*", count=CHUNK_KEYS)):
             deleted += more

@@ -120,10 +120,8 @@ class RejectionWindow(msgspec.Struct):
         while begin < messages:
             end = min(messages, begin + step - self.seen)
             first, last = bisect_left(indices, begin), bisect_left(indices, end)
-            step_reasons = Counter(self.why[-1]) + Counter(
-                reason for *_, reason in refusals[first:last]
-            )
-            self.why[-1] = dict(step_reasons)
+            added_reasons = Counter(reason for *_, reason in refusals[first:last])
+            self.why[-1] = dict(Counter(self.why[-1]) + added_reasons)
             self.refused += last - first
             self.seen += end - begin
             begin = end

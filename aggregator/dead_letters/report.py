@@ -62,9 +62,8 @@ def letter_facts(
     fields["event_time"] = iso(batch.time_ms or letter.arrived)
     fields["reports"] = len(batch.levels)
     counts = np.bincount(np.frombuffer(batch.levels, dtype=np.uint8), minlength=1)
-    fields["levels"] = {
-        _level(metric, int(index)): int(counts[index]) for index in np.flatnonzero(counts)
-    }
+    levels = np.flatnonzero(counts).tolist()
+    fields["levels"] = {_level(metric, index): int(counts[index]) for index in levels}
     return fields
 
 

@@ -81,14 +81,8 @@ def consumer(settings: Settings, group: str, **properties: Any) -> Consumer:
     """
     configured = {k: v for k, v in settings.kafka.items() if k not in PRODUCER_ONLY}
     configured["message.max.bytes"] = 1_000  # a producer's, and fetch.max.bytes may not be below it
-    config = {
-        **CONSUMER_DEFAULTS,
-        **configured,
-        "group.id": group,
-        **MANDATORY_PROPERTIES,
-        **properties,
-    }
-    return Consumer(config, logger=LIBRDKAFKA_LOG)
+    mandatory = {"group.id": group, **MANDATORY_PROPERTIES, **properties}
+    return Consumer({**CONSUMER_DEFAULTS, **configured, **mandatory}, logger=LIBRDKAFKA_LOG)
 
 
 def producer(settings: Settings, **properties: Any) -> Producer:

@@ -120,9 +120,8 @@ class KafkaLog:
             return PATIENCE_SECONDS
         if self._answered_at == float("-inf"):
             return MAX_PATIENCE_SECONDS
-        return min(
-            max(PATIENCE_SECONDS, PATIENCE_FACTOR * self._seconds_taken), MAX_PATIENCE_SECONDS
-        )
+        patience = max(PATIENCE_SECONDS, PATIENCE_FACTOR * self._seconds_taken)
+        return min(patience, MAX_PATIENCE_SECONDS)
 
     def _is_stale(self) -> bool:
         limit = max(STALE_SECONDS, PATIENCE_FACTOR * self._seconds_taken)
@@ -135,9 +134,8 @@ class KafkaLog:
         seconds_taken = self._clock() - began
         if not log_ends.unknown:
             self._seconds_taken = seconds_taken
-            self._patience = max(
-                ANSWER_SECONDS, min(PATIENCE_FACTOR * seconds_taken, MAX_ANSWER_SECONDS)
-            )
+            patience = min(PATIENCE_FACTOR * seconds_taken, MAX_ANSWER_SECONDS)
+            self._patience = max(ANSWER_SECONDS, patience)
         elif seconds_taken >= self._patience:
             self._patience = min(2 * self._patience, MAX_ANSWER_SECONDS)
         return log_ends

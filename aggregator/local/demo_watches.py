@@ -34,9 +34,8 @@ class TrueAlarm:
     def note(self) -> str:
         """A description beside the truth."""
         raised = self.raised
-        value, baseline = (
-            math.nan if x is None else x for x in (raised.now.value, raised.baseline.value)
-        )
+        numbers = raised.now.value, raised.baseline.value
+        value, baseline = (math.nan if x is None else x for x in numbers)
         return (
             f"alarm {raised.alarm}: {raised.metric} went {raised.direction} since "
             f"{raised.since[:10]}, from {baseline:.3f} to {value:.3f} "
@@ -78,9 +77,8 @@ class TrueComparison:
             f"{x:.3f}" if isinstance(x, float) else "unknown"
             for x in (self.look.value, self.look.lower, self.look.upper)
         )
-        decision = (
-            "not decided" if self.decided_at is None else f"decided on {self.decided_at[:10]}"
-        )
+        at = self.decided_at
+        decision = "not decided" if at is None else f"decided on {at[:10]}"
         return (
             f"comparison {self.definition.name}: {self.definition.metric}, "
             f"{first_slice} less {second_slice}: {value} in [{lower}, {upper}] "
@@ -105,10 +103,8 @@ def true_alarms(reader: MetricReader, population: Population) -> Iterator[TrueAl
     for alarm in all_alarms(reader).alarms:
         for raised in reversed(alarm.raised):
             edges = (raised.baseline.start, raised.baseline.end), (raised.since, raised.at)
-            baseline_mean, current_mean = (
-                _true_mean(population, alarm.metric, *edge) for edge in edges
-            )
-            yield TrueAlarm(raised, baseline_mean, current_mean)
+            means = (_true_mean(population, alarm.metric, *edge) for edge in edges)
+            yield TrueAlarm(raised, *means)
 
 
 def true_comparisons(reader: MetricReader, population: Population) -> Iterator[TrueComparison]:
@@ -131,9 +127,8 @@ def watch_notes(alarms: Sequence[TrueAlarm], comparisons: Sequence[TrueCompariso
     notes = [comparison.note for comparison in comparisons]
     for _, group in itertools.groupby(alarms, lambda alarm: alarm.raised.alarm):
         first, *later_alarms = group
-        notes.append(
-            first.note + (f"; {len(later_alarms)} more since then" if later_alarms else "")
-        )
+        more = f"; {len(later_alarms)} more since then" if later_alarms else ""
+        notes.append(first.note + more)
     return notes
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from aggregator.monitoring import metric_definitions
-from aggregator.monitoring.samples import Sample
+from aggregator.monitoring.samples import Sample, bounded_samples, category_labels
 from aggregator.reading.search_progress import search_progress
 from aggregator.reading.window import Window
 from estimators import Estimate, SearchMetric
@@ -55,9 +55,9 @@ def _numbers(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
         yield Sample(metric_definitions.RELEASE_SATURATION, estimate.saturation, (name,))
     shown = estimate.top(top)
     yield from _bounds(name, shown)
-    categories = shown.labels if np.ndim(shown.value) else ("",)
-    for category, unbiased in zip(categories, np.atleast_1d(shown.value).tolist(), strict=True):
-        yield Sample(metric_definitions.UNBIASED_ESTIMATE, unbiased, (name, category))
+    unbiased = np.atleast_1d(shown.value).tolist()
+    for category, value in zip(category_labels(shown), unbiased, strict=True):
+        yield Sample(metric_definitions.UNBIASED_ESTIMATE, value, (name, category))
     if estimate.radius is not None:
         yield Sample(metric_definitions.ESTIMATE_RADIUS, estimate.radius, (name,))
     if estimate.shares is not None:
@@ -69,23 +69,19 @@ def _numbers(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
 
 def _shares(name: str, shares: Estimate) -> Iterable[Sample]:
     """Yield the definition's shares among; of one whose B may be empty, the bounds alone."""
-    for exported, numbers in (
-        (metric_definitions.SHARE_AMONG, shares.shown),
-        (metric_definitions.SHARE_AMONG_LOWER, shares.lower),
-        (metric_definitions.SHARE_AMONG_UPPER, shares.upper),
-    ):
-        for share, number in zip(shares.labels, np.asarray(numbers).tolist(), strict=True):
-            if not math.isnan(number):
-                yield Sample(exported, number, (name, share))
+    labels, numbers = _labels(name, shares.labels), (shares.shown, shares.lower, shares.upper)
+    for sample in bounded_samples(metric_definitions.BOUNDED_SHARE_AMONG, labels, *numbers):
+        if not math.isnan(sample.value):
+            yield sample
+
+
+def _labels(name: str, labels: Iterable[str]) -> list[tuple[str, str]]:
+    return [(name, label) for label in labels]
 
 
 def _bounds(name: str, shown: Estimate) -> Iterable[Sample]:
-    numbers = (np.atleast_1d(x).tolist() for x in (shown.shown, shown.lower, shown.upper))
-    categories = shown.labels if np.ndim(shown.value) else ("",)
-    for category, value, lower, upper in zip(categories, *numbers, strict=True):
-        yield Sample(metric_definitions.ESTIMATE_VALUE, value, (name, category))
-        yield Sample(metric_definitions.ESTIMATE_LOWER, lower, (name, category))
-        yield Sample(metric_definitions.ESTIMATE_UPPER, upper, (name, category))
+    labels, numbers = _labels(name, category_labels(shown)), (shown.shown, shown.lower, shown.upper)
+    return bounded_samples(metric_definitions.BOUNDED_ESTIMATE, labels, *numbers)
 
 
 def _distribution(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
@@ -94,22 +90,19 @@ def _distribution(window: Window, estimate: Estimate, top: int) -> Iterable[Samp
         return
     assert isinstance(estimate, DistributionEstimate)  # noqa: S101
     shown = estimate.numbers
-    for exported, numbers in (
-        (metric_definitions.QUANTILE_VALUE, shown.value),
-        (metric_definitions.QUANTILE_LOWER, shown.lower),
-        (metric_definitions.QUANTILE_UPPER, shown.upper),
-    ):
-        for name, number in zip(shown.labels, np.atleast_1d(numbers).tolist(), strict=True):
-            yield Sample(exported, number, (window.metric.name, name))
+    yield from bounded_samples(
+        metric_definitions.BOUNDED_QUANTILE,
+        _labels(window.metric.name, shown.labels),
+        *(shown.value, shown.lower, shown.upper),
+    )
     edge_indices = merged_edge_indices(estimate.edges.size - 1, MAX_EXPORTED_BINS)
     names = [*edge_texts(estimate.edges[edge_indices]), "+Inf"]
-    for exported, shares in (
-        (metric_definitions.SHARE_BELOW, estimate.shown),
-        (metric_definitions.SHARE_BELOW_LOWER, estimate.cdf_lower),
-        (metric_definitions.SHARE_BELOW_UPPER, estimate.cdf_upper),
-    ):
-        for name, share in zip(names, [*shares[edge_indices].tolist(), 1.0], strict=True):
-            yield Sample(exported, share, (window.metric.name, name))
+    shares = (estimate.shown, estimate.cdf_lower, estimate.cdf_upper)
+    yield from bounded_samples(
+        metric_definitions.BOUNDED_SHARE_BELOW,
+        _labels(window.metric.name, names),
+        *(np.append(x[edge_indices], 1.0) for x in shares),
+    )
 
 
 def _search(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+from collections.abc import Mapping
+from typing import NamedTuple, Self
 
 from aggregator.counting.measurements import COMMIT_BUCKETS, LATENCY_BUCKETS
 
@@ -55,74 +57,74 @@ class Exported:
 
         Examples
         --------
-        >>> REPORT_OUTCOMES.scraped, METRIC_INFO.scraped, ESTIMATE_VALUE.scraped
+        >>> REPORT_OUTCOMES.scraped, METRIC_INFO.scraped, BOUNDED_ESTIMATE.value.scraped
         ('dither_reports_total', 'dither_metric_info', 'dither_estimate')
         """
         return self.name + {"counter": "_total", "info": "_info"}.get(self.type, "")
 
 
-ESTIMATE_VALUE = Exported(
+class Bounded(NamedTuple):
+    """The exported metrics of a value and of its bounds."""
+
+    value: Exported
+    lower: Exported
+    upper: Exported
+
+    @classmethod
+    def of(cls, series: str, value: str, bound: str) -> Self:
+        """Declare them; `bound` is the help text of both bounds, with ``{}`` for the side.
+
+        Examples
+        --------
+        >>> BOUNDED_SHARE_AMONG.lower.series, BOUNDED_SHARE_AMONG.upper.help[:30]
+        ('dither_share_among_lower{metric,share}', 'Its upper confidence bound; th')
+        """
+        name, brace, labels = series.partition("{")
+        bounds = []
+        for side in ("lower", "upper"):
+            text = bound.format(side)
+            bounds.append(Exported(f"{name}_{side}{brace}{labels}", text[0].upper() + text[1:]))
+        return cls(Exported(series, value), *bounds)
+
+
+def declared(constants: Mapping[str, object]) -> tuple[Exported, ...]:
+    """Return the exported metrics among a module's constants, in the order of declaration."""
+    groups = (c if isinstance(c, Bounded) else (c,) for c in [*constants.values()])
+    return tuple(e for group in groups for e in group if isinstance(e, Exported))
+
+
+BOUNDED_ESTIMATE = Bounded.of(
     "dither_estimate{metric,category}",
     "Estimate over everything counted so far, clipped into its bounds, in the metric's unit; a "
     "frequency is a share. For a minimum or maximum: the middle of the range that the rounds have"
     " left, only a guess.",
+    "{} confidence bound of the estimate; it holds at all times at once, from the first report on.",
 )
 UNBIASED_ESTIMATE = Exported(
     "dither_estimate_unbiased{metric,category}",
     "The estimate before it is clipped into its bounds; use it for sums and means of several "
     "estimates.",
 )
-ESTIMATE_LOWER = Exported(
-    "dither_estimate_lower{metric,category}",
-    "Lower confidence bound of the estimate; it holds at all times at once, from the first report"
-    " on.",
-)
-ESTIMATE_UPPER = Exported(
-    "dither_estimate_upper{metric,category}",
-    "Upper confidence bound of the estimate; it holds at all times at once, from the first report"
-    " on.",
-)
 ESTIMATE_RADIUS = Exported(
     "dither_estimate_radius{metric}",
     "Bound on the l2 distance of the estimated mean vector from the true one.",
 )
-QUANTILE_VALUE = Exported(
+BOUNDED_QUANTILE = Bounded.of(
     "dither_quantile{metric,quantile}",
     "Quantile of a distribution over everything counted so far, in the metric's unit.",
+    "{} confidence bound of a quantile; it holds for all quantiles, at all times at once.",
 )
-QUANTILE_LOWER = Exported(
-    "dither_quantile_lower{metric,quantile}",
-    "Lower confidence bound of a quantile; it holds for all quantiles, at all times at once.",
-)
-QUANTILE_UPPER = Exported(
-    "dither_quantile_upper{metric,quantile}",
-    "Upper confidence bound of a quantile; it holds for all quantiles, at all times at once.",
-)
-SHARE_BELOW = Exported(
+BOUNDED_SHARE_BELOW = Bounded.of(
     "dither_share_below{metric,le}",
     "Share of the users whose value is below an edge of a distribution, over everything counted so "
     "far, for at most 33 edges and +Inf; histogram_quantile takes it for a histogram.",
+    "{} confidence bound of the share; it holds for all edges, at all times at once.",
 )
-SHARE_BELOW_LOWER = Exported(
-    "dither_share_below_lower{metric,le}",
-    "Lower confidence bound of the share; it holds for all edges, at all times at once.",
-)
-SHARE_BELOW_UPPER = Exported(
-    "dither_share_below_upper{metric,le}",
-    "Upper confidence bound of the share; it holds for all edges, at all times at once.",
-)
-SHARE_AMONG = Exported(
+BOUNDED_SHARE_AMONG = Bounded.of(
     "dither_share_among{metric,share}",
     "Share among some that the metric's definition names, clipped into its bounds; absent where "
     "nobody is estimated to be among them, or no bounds hold at all times.",
-)
-SHARE_AMONG_LOWER = Exported(
-    "dither_share_among_lower{metric,share}",
-    "Its lower confidence bound; those of all shares of a metric hold together, at all times.",
-)
-SHARE_AMONG_UPPER = Exported(
-    "dither_share_among_upper{metric,share}",
-    "Its upper confidence bound; those of all shares of a metric hold together, at all times.",
+    "Its {} confidence bound; those of all shares of a metric hold together, at all times.",
 )
 LAST_UPDATE = Exported(
     "dither_estimate_last_update_timestamp_seconds{metric}",
@@ -224,19 +226,11 @@ COORDINATOR_LEADER = Exported(
     "dither_coordinator_leader",
     "1 while a `dither coordinate` has the lease to open and decide rounds.",
 )
-SLICE_ESTIMATE = Exported(
+BOUNDED_SLICE = Bounded.of(
     "dither_slice_estimate{metric,slice,category}",
     "Estimate of a slice over everything counted so far, clipped into its bounds, in the metric's "
     "unit; absent while the slice has too few reports. Settings: `serve.slices`.",
-)
-SLICE_LOWER = Exported(
-    "dither_slice_estimate_lower{metric,slice,category}",
-    "Lower confidence bound of a slice; the bounds of all slices of a grouping hold together, at "
-    "all times at once.",
-)
-SLICE_UPPER = Exported(
-    "dither_slice_estimate_upper{metric,slice,category}",
-    "Upper confidence bound of a slice; the bounds of all slices of a grouping hold together, at "
+    "{} confidence bound of a slice; the bounds of all slices of a grouping hold together, at "
     "all times at once.",
 )
 SLICE_REPORTS = Exported("dither_slice_reports{metric,slice}", "Counted reports per slice.")
@@ -377,15 +371,12 @@ COLLECTION_DURATION = Exported(
 )
 BUILD_INFO = Exported("dither_build{version}", "The version of this server.", type="info")
 
-CORE_METRICS = tuple(
-    constant for constant in list(globals().values()) if isinstance(constant, Exported)
-)
-"""In the order of declaration."""
+CORE_METRICS = declared(globals())
 SECTION_TITLES = {
-    ESTIMATE_VALUE: "Estimates",
+    BOUNDED_ESTIMATE.value: "Estimates",
     LEVEL_LOSS: "Releases",
     SEARCH_ROUND: "Searches",
-    SLICE_ESTIMATE: "Slices",
+    BOUNDED_SLICE.value: "Slices",
     REPORT_OUTCOMES: "Reports",
     CONSUMER_LAG: "Counting",
     PUBLISHED_EVENTS: "Publishing",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aggregator.monitoring.metric_definitions import Exported
+from aggregator.monitoring.metric_definitions import Exported, declared
 
 RELAY_REPORTS = Exported(
     "dither_relay_reports{metric,outcome}",
@@ -34,13 +34,4 @@ RELAY_PART_AGE = Exported(
     "Time since the crowd closed whose part has waited longest; absent without one.",
 )
 
-RELAY_METRICS = (
-    RELAY_REPORTS,
-    RELAY_REFUSED,
-    RELAY_WAITING,
-    RELAY_CROWDS,
-    RELAY_PARTS,
-    RELAY_OVERDUE_PARTS,
-    RELAY_PART_AGE,
-)
-"""In the order of declaration."""
+RELAY_METRICS = declared(globals())

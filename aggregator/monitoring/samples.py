@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
-from aggregator.monitoring.metric_definitions import Exported
+import numpy as np
+
+from aggregator.monitoring.metric_definitions import Bounded, Exported
 from aggregator.reading.reader import MetricReader
 from aggregator.storage.progress import TopicProgress
+from estimators import Estimate
 
 
 class Sample(NamedTuple):
@@ -17,6 +20,29 @@ class Sample(NamedTuple):
     exported: Exported
     value: float
     labels: tuple[object, ...] = ()
+
+
+def bounded_samples(
+    exported: Bounded, labels: Iterable[tuple[object, ...]], *numbers: Any
+) -> Iterator[Sample]:
+    """Yield the samples of values and their bounds.
+
+    Parameters
+    ----------
+    exported : Bounded
+    labels : iterable of tuple
+        Those of each value.
+    *numbers : float or array of shape (values,)
+        The values, their lower and their upper bounds.
+    """
+    columns = (np.atleast_1d(x).tolist() for x in numbers)
+    for value_labels, *row in zip(labels, *columns, strict=True):
+        yield from map(Sample, exported, row, (value_labels,) * 3)
+
+
+def category_labels(estimate: Estimate) -> Sequence[str]:
+    """Return the label values of an estimate's numbers; an empty one for a single number."""
+    return estimate.labels if np.ndim(estimate.value) else ("",)
 
 
 class Samples(ABC):

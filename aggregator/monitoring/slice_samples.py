@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-import numpy as np
-
 from aggregator.monitoring import metric_definitions
-from aggregator.monitoring.samples import Sample
+from aggregator.monitoring.samples import Sample, bounded_samples, category_labels
 from aggregator.reading.grouping import Groupings, Slice, queries
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.slices.estimates import SliceEstimate
@@ -72,14 +70,11 @@ class SliceExport:
         if slice_estimate.estimate is None:
             return
         shown = slice_estimate.estimate.numbers.top(self.top_categories)
-        categories = shown.labels if np.ndim(shown.value) else ("",)
-        for exported, numbers in (
-            (metric_definitions.SLICE_ESTIMATE, shown.shown),
-            (metric_definitions.SLICE_LOWER, shown.lower),
-            (metric_definitions.SLICE_UPPER, shown.upper),
-        ):
-            for category, value in zip(categories, np.atleast_1d(numbers).tolist(), strict=True):
-                yield Sample(exported, value, (*labels, category))
+        yield from bounded_samples(
+            metric_definitions.BOUNDED_SLICE,
+            [(*labels, category) for category in category_labels(shown)],
+            *(shown.shown, shown.lower, shown.upper),
+        )
 
 
 def slice_label(values: Slice) -> str:

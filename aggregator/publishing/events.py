@@ -158,13 +158,11 @@ def final_event(
 
 
 def _final(window: Window, policy: str, data: bytes, origin: str) -> Event:
-    assert window.start_ms is not None  # noqa: S101
-    key = metric_key(window.metric.name, window.metric.revision)
-    message_key = pane_key(key, window.start_ms)
-    time = iso(window.end_ms)
-    assert time is not None  # noqa: S101
-    identity = f"{message_key}/final/{policy}"
-    return Event(identity, FINAL_TYPE, origin, window.metric.name, time, message_key, data)
+    assert window.start_ms is not None and window.end_ms is not None  # noqa: S101, PT018
+    metric = window.metric
+    key = pane_key(metric_key(metric.name, metric.revision), window.start_ms)
+    identity, time = f"{key}/final/{policy}", iso(window.end_ms)
+    return Event(identity, FINAL_TYPE, origin, metric.name, time, key, data)
 
 
 def release_event(window: Window, data: bytes, origin: str) -> Event:
@@ -204,7 +202,6 @@ def provisional_event(window: Window, estimate: Estimate, top: int, origin: str)
     data = _data(window, estimate, top)
     digest = hashlib.sha256(data).hexdigest()[: 2 * DIGEST_BYTES]
     time = iso(window.arrived_ms)
-    assert time is not None  # noqa: S101
     identity = f"{metric_key(metric.name, metric.revision)}/provisional/{digest}"
     return Event(identity, PROVISIONAL_TYPE, origin, metric.name, time, metric.name, data)
 

@@ -37,13 +37,7 @@ INDEXED_SET = "indexed"
 MAX_INT64 = 2**63 - 1
 OWNER_MINIMUMS = {
     "next": TORN,
-    "epoch": 0,
-    "begin": 0,
-    "gap": 0,
-    "vanished": 0,
-    "high": 0,
-    "updated": 0,
-    "partitions": 0,
+    **dict.fromkeys(("epoch", "begin", "gap", "vanished", "high", "updated", "partitions"), 0),
 }
 """The numeric fields of an owner's hash, and the minimum of each."""
 MAX_PARTITIONS = 2**31 - 1

@@ -73,9 +73,8 @@ class TopicRegistry:
         The types are ``final``, ``provisional``, ``alarm`` and ``decided``.
         """
         key = publisher_key(self._topic)
-        held, events = self._commands.ask(
-            [("EXISTS", f"{key}:lease"), ("HGETALL", f"{key}:events")]
-        )
+        reads = [("EXISTS", f"{key}:lease"), ("HGETALL", f"{key}:events")]
+        held, events = self._commands.ask(reads)
         counts = parsing.counts(f"{key}:events", events)
         events_by_type = {name.rpartition(".")[2]: count for name, count in counts.items()}
         return bool(held), {"final": 0, "provisional": 0} | events_by_type

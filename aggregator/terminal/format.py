@@ -86,9 +86,8 @@ def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
         *crowd_lines(metric),
     ]
     if estimate.heterogeneity is not None:
-        evidence = (
-            "values depend" if depends_on_level(estimate) else "no evidence that values depend"
-        )
+        is_found = depends_on_level(estimate)
+        evidence = "values depend" if is_found else "no evidence that values depend"
         p = f"(Cochran's Q, p = {estimate.heterogeneity:.2g})"
         lines.append(f"levels     {evidence} on the privacy level {p}")
     if suggests_uniform_weights(estimate):

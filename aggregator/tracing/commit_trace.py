@@ -11,11 +11,8 @@ MAX_STEPS = 128
 """Children of a span; the sums of all steps are attributes of the commit."""
 MESSAGE_COUNT = "messaging.batch.message_count"
 PARTITION_ID = "messaging.destination.partition.id"
-REPORT_COUNT, REFUSED_COUNT, BYTES_WRITTEN = (
-    "dither.reports",
-    "dither.refused_messages",
-    "dither.bytes_written",
-)
+REPORT_COUNT, REFUSED_COUNT = "dither.reports", "dither.refused_messages"
+BYTES_WRITTEN = "dither.bytes_written"
 
 
 class CommitTrace:

@@ -69,10 +69,8 @@ class LogReplay:
     ) -> None:
         self._position, self.snapshot = TopicPartition(topic, number), snapshot
         self.judged_from = self.begin = judged_from
-        self._history, self._retired = (
-            deque(history),
-            deque(retired_panes_by_offset(snapshot.owner)),
-        )
+        self._history = deque(history)
+        self._retired = deque(retired_panes_by_offset(snapshot.owner))
         self.state = _empty_partition(self._history.popleft()[1])
         self._left: dict[PaneKey, Pane] = {}
         self.closed: dict[PaneKey, tuple[Pane, int]] = {}
@@ -104,10 +102,8 @@ class LogReplay:
                 first = min(message.timestamp()[1] for message in part)
                 self.state.count(part)
                 for key, pane in self.state.mark_committed().items():
-                    pane.batch_ids, pane.used = (
-                        BatchIds(),
-                        {},
-                    )  # only those of open panes are compared
+                    # Only those of open panes are compared.
+                    pane.batch_ids, pane.used = BatchIds(), {}
                     self.closed[key] = (pane, max(first, arrived_before.get(key.question, first)))
         self._apply_changes(self.snapshot.next_offset)
 
@@ -124,9 +120,7 @@ class LogReplay:
     @property
     def _next_change(self) -> int | None:
         """The next offset at which definitions change, or panes are retired."""
-        return min(
-            (events[0][0] for events in (self._history, self._retired) if events), default=None
-        )
+        return min((e[0][0] for e in (self._history, self._retired) if e), default=None)
 
     def _apply_changes(self, offset: int) -> None:
         """Repeat the workers' changes at an offset."""

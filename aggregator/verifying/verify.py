@@ -120,10 +120,8 @@ def _known_history(
         Digests of lost definitions.
     """
     digests_by_offset = definitions_by_offset(snapshot.owner)
-    documents = {
-        **store.registry.definitions(),
-        current_definitions.digest: current_definitions.encode(),
-    }
+    current = {current_definitions.digest: current_definitions.encode()}
+    documents = store.registry.definitions() | current
     history: list[tuple[int, CountingDefinitions]] = []
     lost: list[str] = []
     for at, digest in digests_by_offset:

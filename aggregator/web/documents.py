@@ -13,7 +13,6 @@ DOCUMENT_CONTENT = Content("The document.", plain={"type": "object"})
 
 
 @Operation(
-    method="GET",
     path="/openapi.json",
     summary="This interface, as OpenAPI 3.1.",
     scopes=(),
@@ -27,7 +26,6 @@ async def openapi_json(service: Service, request: Request) -> Response:
 
 
 @Operation(
-    method="GET",
     path="/asyncapi.json",
     summary="What is in the Kafka topics, as AsyncAPI 3.",
     scopes=(),

@@ -226,9 +226,7 @@ class Hub:
         """Return whether a metric has a new version, and is due or has a new policy."""
         name = described.metric.name
         last_event = self._latest.get(("estimate", name))
-        is_same_policy = (
-            last_event is not None and last_event.value.window.policy == described.policy
-        )
+        is_same_policy = last_event and last_event.value.window.policy == described.policy
         is_new = self._versions.get(name) != described.version
         return is_new and (not is_same_policy or self._is_due("estimate", name))
 

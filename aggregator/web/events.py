@@ -16,7 +16,7 @@ from aggregator.errors import StateUnreadable
 from aggregator.reading import status
 from aggregator.reading.status import ServiceStatus
 from aggregator.web.http.middleware import ABORT_KEY
-from aggregator.web.http.problem_responses import RETRY_SECONDS, invalid_as_problem, redis_failure
+from aggregator.web.http.problem_responses import RETRY_SECONDS, redis_failure
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.queries import EventsParameters, parse
 from aggregator.web.service_context import Service
@@ -28,10 +28,10 @@ LEAVE_SECONDS = 1
 
 
 @Operation(
-    method="GET",
     path="/v1/status",
     summary="Outcomes and rates of all metrics, and how far every partition is counted.",
     answers={200: Content("The status, also while Redis does not answer.", ServiceStatus)},
+    problems=(),
 )
 async def show_status(service: Service, request: Request) -> Response:
     """Answer with the status."""
@@ -44,7 +44,6 @@ async def show_status(service: Service, request: Request) -> Response:
 
 
 @Operation(
-    method="GET",
     path="/v1/events",
     summary="Server-sent events: estimates as they change, the status, and new policies.",
     query=EventsParameters,
@@ -57,12 +56,10 @@ async def show_status(service: Service, request: Request) -> Response:
             media=("text/event-stream",),
         )
     },
-    problems=(400, 404, 429, 503),
 )
 async def events(service: Service, request: Request) -> Response:
     """Answer with a stream of events."""
-    with invalid_as_problem():
-        query = parse(request, EventsParameters)
+    query = parse(request, EventsParameters)
     metrics = frozenset(service.reader.metric(name).name for name in query.metric)
     limits, client = service.settings.serve, client_of(request.scope)
     max_streams = limits.max_streams

@@ -74,7 +74,7 @@ class Operation:
         None if another package has the route.
     """
 
-    method: str
+    method: str = "GET"
     path: str
     summary: str
     scopes: tuple[str, ...] = ("read",)
@@ -83,7 +83,7 @@ class Operation:
     body: Content | None = None
     answers: Mapping[int, Content]
     conditional: bool = False
-    problems: tuple[int, ...] = ()
+    problems: tuple[int, ...] = (400, 404, 429, 503)
     handler: Handler | None = None
 
     def __call__(self, handler: Handler) -> Operation:

@@ -25,35 +25,12 @@ CONTENT_TYPES = {
     "md": "text/plain; charset=utf-8",
 }
 PAGE_FILES = {"/": "index.html", "/try": "try.html"}
-RANDOMIZER_FILES = (
-    "dither.js",
-    "auto.js",
-    "axes.js",
-    "categories.js",
-    "checks.js",
-    "count_sketch.js",
-    "definition.js",
-    "deny.js",
-    "dyadic_hadamard.js",
-    "geometry.js",
-    "means.js",
-    "mechanisms.js",
-    "posting.js",
-    "prefix_tree.js",
-    "projective_sketch.js",
-    "repetition.js",
-    "rounds.js",
-    "sampling.js",
-    "sealing.js",
-    "string_code.js",
-    "vectors.js",
-    "windows.js",
-    "device/database.js",
-    "device/device.js",
-    "device/ledger.js",
-    "device/permanent.js",
-    "device/queue.js",
-    "device/roll_up.js",
+RANDOMIZERS = importlib.resources.files("producers").joinpath("browser")
+RANDOMIZER_FILES = tuple(
+    f"{folder}{file.name}"
+    for folder in ("", "device/")
+    for file in RANDOMIZERS.joinpath(folder).iterdir()
+    if file.name.endswith(".js")
 )
 PAGE_HEADERS = {
     **PROTECTIVE_HEADERS,
@@ -95,8 +72,7 @@ class File:
 def routes() -> list[Route]:
     """Return the routes of the pages and of their files under ``/static/``."""
     files = dict(_files(importlib.resources.files("aggregator").joinpath("web", "static")))
-    randomizers = importlib.resources.files("producers").joinpath("browser")
-    files |= {name: _file(randomizers.joinpath(name)) for name in RANDOMIZER_FILES}
+    files |= {name: _file(RANDOMIZERS.joinpath(name)) for name in RANDOMIZER_FILES}
 
     async def page(request: Request) -> Response:
         return files[PAGE_FILES[request.url.path]].response(request)

@@ -49,7 +49,6 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 @Operation(
-    method="GET",
     path="/metrics",
     summary="Prometheus metrics, in its text format or OpenMetrics.",
     answers={
@@ -89,11 +88,11 @@ def _own_ports(serve: Serve) -> str:
 
 
 @Operation(
-    method="GET",
     path="/healthz",
     summary="Whether the process is alive.",
     scopes=(),
     answers={200: Content("It is.", Alive)},
+    problems=(),
 )
 async def healthz(_: Service, __: Request) -> Response:
     """Answer that the process is alive."""
@@ -101,7 +100,6 @@ async def healthz(_: Service, __: Request) -> Response:
 
 
 @Operation(
-    method="GET",
     path="/readyz",
     summary="Whether this server is ready. Accepting reports needs Kafka. Showing estimates needs "
     "Redis and a first commit. A server that does both is ready while one of them works.",
@@ -130,15 +128,10 @@ async def readyz(service: Service, request: Request) -> Response:
             now_ms = time.time_ns() // 10**6
             silent = silence_text(overview, now_ms, service.silent_ms)
             warnings += [f"{silent}: {START_WORKERS}"] * bool(silent)
-            unowned_partitions = (
-                [] if silent else uncounted_partitions(overview, now_ms, service.silent_ms)
-            )
-            warnings += [
-                f"no worker counts partitions {unowned_partitions}, see /v1/status"
-            ] * bool(unowned_partitions)
-            halted = [
-                number for number, partition in overview.partitions.items() if partition.is_halted
-            ]
+            unowned = [] if silent else uncounted_partitions(overview, now_ms, service.silent_ms)
+            if unowned:
+                warnings.append(f"no worker counts partitions {unowned}, see /v1/status")
+            halted = [n for n, partition in overview.partitions.items() if partition.is_halted]
             warnings += [f"halted partitions, see /v1/status: {halted}"] * bool(halted)
             warnings += await service.lookups.run(request, service.reader.sums.missing_panes)
             warnings += await service.lookups.run(request, _publishing_obstacles, service)

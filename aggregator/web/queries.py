@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from aggregator.reading.query import MAX_WINDOWS, conditions
 from aggregator.timestamps import DIGITS_HINT, parse_time
+from aggregator.web.http.problem_responses import invalid_as_problem
 from estimators import durations
 from estimators.errors import meant, readable, shortened
 
@@ -139,17 +140,14 @@ class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
             If an edge of the window is not a time.
         """
         query_fields = msgspec.structs.asdict(self)
-        query_fields["start"], query_fields["end"] = (
-            moment("from", self.start),
-            moment("to", self.end),
-        )
-        query_fields["categories"], query_fields["quantiles"] = (
-            self.categories or None,
-            query_fields.pop("quantile"),
-        )
-        query_fields["simultaneous"] = not query_fields.pop("pointwise")
-        query_fields["where"] = conditions(self.where)
-        return query_fields
+        return query_fields | {
+            "start": moment("from", self.start),
+            "end": moment("to", self.end),
+            "categories": self.categories or None,
+            "quantiles": query_fields.pop("quantile"),
+            "simultaneous": not query_fields.pop("pointwise"),
+            "where": conditions(self.where),
+        }
 
 
 Format = Annotated[
@@ -202,12 +200,13 @@ def without_format(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "format"}
 
 
+@invalid_as_problem()
 def parse(request: Request, query: type[Q]) -> Q:
     """Return a request's parameters.
 
     Raises
     ------
-    ValueError
+    Problem
         If a parameter is invalid.
     """
     fields = {field.encode_name: field for field in msgspec.structs.fields(query)}

@@ -60,7 +60,6 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @Operation(
-    method="GET",
     path="/v1/metrics",
     summary="All metrics: everything a device needs to randomize.",
     scopes=("read", "report"),
@@ -73,9 +72,8 @@ async def list_metrics(service: Service, request: Request) -> Response:
 
     def read() -> Response:
         policies = service.reader.store.registry.policies()
-        definitions_hash = (
-            service.definitions_hash()
-        )  # read first: the next status shows a later change
+        # Read first: the next status shows a later change.
+        definitions_hash = service.definitions_hash()
         definitions = [
             serialization.definition(metric, policies.get(name))
             for name, metric in service.reader.metrics.items()
@@ -86,7 +84,6 @@ async def list_metrics(service: Service, request: Request) -> Response:
 
 
 @Operation(
-    method="GET",
     path="/v1/metrics/{name}",
     summary="A metric's definition: everything a device needs to randomize.",
     scopes=("read", "report"),
@@ -108,7 +105,6 @@ async def show_metric(service: Service, request: Request) -> Response:
 
 
 @Operation(
-    method="GET",
     path="/v1/metrics/{name}/estimate",
     summary="A metric's estimate and its confidence bounds over a window of event time.",
     query=EstimateParameters,
@@ -121,7 +117,6 @@ async def show_metric(service: Service, request: Request) -> Response:
         )
     },
     conditional=True,
-    problems=(400, 404, 429, 503),
 )
 async def estimate(service: Service, request: Request) -> Response:
     """Answer with an estimate."""
@@ -165,13 +160,11 @@ async def estimate(service: Service, request: Request) -> Response:
 
 
 @Operation(
-    method="GET",
     path="/v1/metrics/{name}/series",
     summary="A metric over time: an estimate for each step of event time, at most 1,000.",
     query=SeriesParameters,
     answers={200: Content("The points, the oldest first.", Series, is_table=True)},
     conditional=True,
-    problems=(400, 404, 429, 503),
 )
 async def series(service: Service, request: Request) -> Response:
     """Answer with a series."""

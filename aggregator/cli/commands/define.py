@@ -189,15 +189,11 @@ def define_discovery(examples: Path, name: str, levels: list[float]) -> str:
     DitherError
         If the strings yield no code, or the definition is invalid.
     """
+    keys: dict[str, Any] = {"kind": "frequency", "categories": OPEN_VOCABULARY, "discover": True}
     try:
         lines = [line for line in examples.read_text(encoding="utf-8-sig").splitlines() if line]
         learnt = learn_code(lines)
         code = learnt.packed()
-        keys: dict[str, Any] = {
-            "kind": "frequency",
-            "categories": OPEN_VOCABULARY,
-            "discover": True,
-        }
         metric = LocalMetric.require(make_metric(name=name, levels=levels, code=code, **keys))
     except ValueError as error:
         raise DitherError(f"{examples}: {error}") from None

@@ -100,21 +100,11 @@ def metrics(settings: Settings, output: Output) -> None:
         for row in rows
     ]
     click.echo(table(head, cells))
-    notes = [
-        _describe_slices(metric.name, metric.slicing)
-        for metric in defined.values()
-        if metric.slicing
-    ]
-    notes += [
-        _describe_longest_strings(metric)
-        for metric in defined.values()
-        if isinstance(metric, LocalMetric) and isinstance(metric.domain, CodedVocabulary)
-    ]
-    notes += [
-        _describe_denied_strings(metric)
-        for metric in defined.values()
-        if metric.domain.meaning.get("deny")
-    ]
+    notes = [_describe_slices(m.name, m.slicing) for m in defined.values() if m.slicing]
+    local_metrics = [m for m in defined.values() if isinstance(m, LocalMetric)]
+    coded = [m for m in local_metrics if isinstance(m.domain, CodedVocabulary)]
+    notes += map(_describe_longest_strings, coded)
+    notes += [_describe_denied_strings(m) for m in defined.values() if m.domain.meaning.get("deny")]
     notes += [line for uncounted in (*left_out, nameless) for line in uncounted.lines()]
     if notes or stopped:
         click.echo("\n" + "\n".join([*notes, *stopped]))

@@ -194,11 +194,8 @@ def produce(
     if not isinstance(definition, SearchMetric):
         if warning := _describe_old_rows(settings, population):
             click.echo(warning, err=True)
-        late = (
-            0
-            if initial_state is None
-            else count_late(initial_state.progress, definition, population)
-        )
+        if initial_state is not None:
+            late = count_late(initial_state.progress, definition, population)
         population = _drop_late_rows(definition, population, late)
     round_topics = [settings.topics.rounds] if isinstance(definition, SearchMetric) else []
     topic_admin.ensure_topics(settings, settings.topics.reports, *round_topics)
@@ -296,33 +293,35 @@ def _run(
         if waiting is not None:
             waiting.note_answers(current, answers)
 
+    shared: dict[str, Any] = {
+        "topic": settings.topics.reports,
+        "schema_id": settings.schemas.schema_id or None,
+        "seed": seed,
+        "stop": stop,
+    }
+
     def run() -> Produced:
+        properties = clients.reporter_properties(settings)
         if isinstance(metric, SearchMetric):
             return respond(
                 metric,
                 population,
-                clients.reporter_properties(settings),
+                properties,
                 mix,
-                topic=settings.topics.reports,
-                schema_id=settings.schemas.schema_id or None,
                 rounds_topic=settings.topics.rounds,
                 round_seconds=(seconds or 0.0) / metric.search.rounds,
-                seed=seed,
-                stop=stop,
                 progress=answered,
+                **shared,
             )
         return let_report(
             {metric.name: metric},
             population,
-            clients.reporter_properties(settings),
+            properties,
             mix,
             speed=speed,
             seconds=seconds,
-            seed=seed,
-            topic=settings.topics.reports,
-            schema_id=settings.schemas.schema_id or None,
-            stop=stop,
             progress=progress,
+            **shared,
         )
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script started it

@@ -59,10 +59,8 @@ def _check(registry: SchemaRegistry, subject: Subject) -> dict[str, Any]:
     if not has_subject:
         return _row(subject, NEW_STATE)
     conflicts = registry.conflicts(subject)
-    return {
-        **_row(subject, INCOMPATIBLE_STATE if conflicts else COMPATIBLE_STATE),
-        "conflicts": conflicts,
-    }
+    state = INCOMPATIBLE_STATE if conflicts else COMPATIBLE_STATE
+    return _row(subject, state) | {"conflicts": conflicts}
 
 
 def _row(subject: Subject, state: str, number: int | None = None) -> dict[str, Any]:
@@ -71,16 +69,9 @@ def _row(subject: Subject, state: str, number: int | None = None) -> dict[str, A
 
 
 def _lines(subject_states: list[dict[str, Any]]) -> Iterator[str]:
-    rows = [
-        (
-            state["subject"],
-            state["type"],
-            state["state"],
-            "" if state["id"] is None else str(state["id"]),
-        )
-        for state in subject_states
-    ]
-    yield table(("subject", "type", "state", "id"), rows)
+    keys = ("subject", "type", "state", "id")
+    rows = [tuple("" if s[key] is None else s[key] for key in keys) for s in subject_states]
+    yield table(keys, rows)
     for state in subject_states:
         for conflict in state.get("conflicts", ()):
             yield f"{state['subject']}: {_printable(conflict)}"

@@ -71,9 +71,8 @@ def _supervise(settings: Settings) -> None:
         refuse_taken(serve.host, port, "serve.worker_port")
     live_metrics(settings)
     tls.certificate_files(settings)
-    shared = shared_sockets(
-        serve.host, serve.port
-    )  # held until the end: nobody else takes the port
+    # Held until the end: nobody else takes the port.
+    shared = shared_sockets(serve.host, serve.port)
     sharing_options = ["--port", str(shared[0].getsockname()[1]), "--workers", str(serve.workers)]
     runner = Supervisor(
         serve.workers,

@@ -74,9 +74,7 @@ def slices(
     if output.is_table:
         return output.write(_frame(window, grouping, reports_by_slice))
     if output.as_json:
-        rows = [
-            {"slice": _plain(slice_), "reports": reports} for slice_, reports in reports_by_slice
-        ]
+        rows = [{"slice": _plain(s), "reports": count} for s, count in reports_by_slice]
         scope = {"metric": metric, "by": list(query.by), "where": _plain(grouping.conditions)}
         return click.echo(json.dumps({**scope, "coverage": window.coverage, "slices": rows}))
     cells = [

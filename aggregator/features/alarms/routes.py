@@ -9,7 +9,6 @@ from starlette.responses import Response
 from aggregator.features.alarms.answers import AlarmsAnswer
 from aggregator.features.alarms.frames import alarms_frame
 from aggregator.features.alarms.standing import all_alarms
-from aggregator.web.http.problem_responses import invalid_as_problem
 from aggregator.web.operations import Content, Operation, as_json, as_table
 from aggregator.web.queries import Format, parse
 from aggregator.web.service_context import Service
@@ -22,7 +21,6 @@ class AlarmsParameters(msgspec.Struct, kw_only=True, frozen=True):
 
 
 @Operation(
-    method="GET",
     path="/v1/alarms",
     summary="How all alarms stand, and what they have raised.",
     query=AlarmsParameters,
@@ -31,8 +29,7 @@ class AlarmsParameters(msgspec.Struct, kw_only=True, frozen=True):
 )
 async def alarms(service: Service, request: Request) -> Response:
     """Answer with all alarms."""
-    with invalid_as_problem():
-        parameters = parse(request, AlarmsParameters)
+    parameters = parse(request, AlarmsParameters)
 
     def compute() -> Response:
         answer = all_alarms(service.reader)

@@ -207,14 +207,12 @@ class AlarmRun:
                 "some of it is in no slice: expected a later start, or a longer retention"
             )
             return False
-        rows, min_reports = _rows(window), self.metric.minimum_reports
+        rows, min_reports = _rows(window), max(1, self.metric.minimum_reports)
         for series in self.series:
             series.baseline = rows[series.group].copy()
             reports = int(self.metric.counts(series.baseline).sum())
-            if reports < max(1, min_reports):
-                series.reason = (
-                    f"its baseline has {reports} reports: expected {max(1, min_reports)}"
-                )
+            if reports < min_reports:
+                series.reason = f"its baseline has {reports} reports: expected {min_reports}"
                 continue
             try:
                 self._watch(series)
@@ -251,9 +249,7 @@ class AlarmRun:
             log.warning("a pane of an alarm has expired", alarm=self.name, pane=iso(start_ms))
             return WatchedPane(start_ms, end_ms, (), ())
         rows = _rows(window)
-        detector_states = [
-            series.detector.state() if series.detector else b"" for series in self.series
-        ]
+        states = [series.detector.state() if series.detector else b"" for series in self.series]
         steps, raised = [], []
         for series in self.series:
             if series.detector is None:
@@ -263,7 +259,7 @@ class AlarmRun:
             if step.raised:
                 event_data = self._event_data(overview, series, step, end_ms)
                 if event_data is None:
-                    self._undo(detector_states)
+                    self._undo(states)
                     return None
                 raised.append(event_data)
         for series, step in steps:
@@ -275,8 +271,8 @@ class AlarmRun:
         self.raised = [*reversed(raised), *self.raised][:MAX_STORED_RAISED]
         return WatchedPane(start_ms, end_ms, tuple(steps), tuple(raised))
 
-    def _undo(self, detector_states: list[bytes]) -> None:
-        for series, state in zip(self.series, detector_states, strict=True):
+    def _undo(self, states: list[bytes]) -> None:
+        for series, state in zip(self.series, states, strict=True):
             if series.detector is not None:
                 series.detector.restore(state)
 
@@ -299,9 +295,8 @@ class AlarmRun:
             simultaneous=not series.below,
         )
         numbers = compared_numbers(estimate, series.below)
-        value, lower, upper = (
-            plain(np.ravel(x)[0]) for x in (numbers.value, numbers.lower, numbers.upper)
-        )
+        bounds = (numbers.value, numbers.lower, numbers.upper)
+        value, lower, upper = (plain(np.ravel(x)[0]) for x in bounds)
         assert step.direction is not None and series.compared_with is not None  # noqa: S101, PT018
         return AlarmRaised(
             alarm=definition.name,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from aggregator.features.alarms.standing import all_alarms
-from aggregator.monitoring.metric_definitions import Exported
+from aggregator.monitoring.metric_definitions import Exported, declared
 from aggregator.monitoring.samples import Sample, Samples
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import from_iso
@@ -45,15 +45,7 @@ class AlarmSamples(Samples):
     """The states of alarms, with evidence once there is any."""
 
     title = "Alarms"
-    exported = (
-        ALARM_EVIDENCE,
-        ALARM_RAISED,
-        ALARMS_TOTAL,
-        ALARM_STATE,
-        ALARM_UNTIL,
-        ALARM_SKIPPED,
-        ALARMS_PROMISED,
-    )
+    exported = declared(globals())
     labels: ClassVar = {
         "alarm": "name of an alarm in `metrics.toml`",
         "series": "a slice and a category of an alarm, as in `country=DE,category=yes`; empty "

@@ -34,20 +34,16 @@ class ComparisonWatch(RunWatch[ComparisonRun]):
     def resumed(cls, publication: Publication) -> ComparisonWatch:
         """Return the watch of all comparisons, each resumed from its state in Redis."""
         reader = publication.reader
-        defined = comparisons_of(reader.metrics).values()
-        return cls(
-            publication, [ComparisonRun.resumed(reader, definition) for definition in defined]
-        )
+        definitions = comparisons_of(reader.metrics).values()
+        return cls(publication, [ComparisonRun.resumed(reader, each) for each in definitions])
 
     def events(
         self, run: ComparisonRun, overview: TopicProgress, closed: Mapping[str, int]
     ) -> Iterator[list[Event]]:
         """Yield the events of one pane after another."""
+        source = self.publication.source
         for decisions in run.advance(overview, closed):
-            yield [
-                decision_event(decision, run.name, self.publication.source)
-                for decision in decisions
-            ]
+            yield [decision_event(decision, run.name, source) for decision in decisions]
 
     def state_key(self, run: ComparisonRun) -> str:
         """Return the Redis key of a comparison's state."""

@@ -171,10 +171,10 @@ def _may_have_expired(reader: MetricReader, run: ComparisonRun, window: Window) 
     key, partitions = metric_key(window.metric.name, window.metric.revision), [*window.watermarks]
     panes = reader.store.panes
     extent = panes.extent(key, partitions)
-    unread = (
-        [] if extent is None else panes.first_starts(key, partitions, run.next_ms, extent[1], 1)
-    )
-    if extent is None or not unread:
+    if extent is None:
+        return False
+    unread = panes.first_starts(key, partitions, run.next_ms, extent[1], 1)
+    if not unread:
         return False
     now_ms = extent[1] + max(0, int(1000 * time.time()) - window.arrived_ms)
     return run.may_have_expired(min(unread), now_ms)

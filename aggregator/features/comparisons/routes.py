@@ -111,7 +111,6 @@ class LivingParameters(msgspec.Struct, kw_only=True, frozen=True):
 
 
 @Operation(
-    method="GET",
     path="/v1/compare",
     summary="Compare two slices, a slice and the rest, two windows, or two metrics.",
     query=CompareParameters,
@@ -120,7 +119,6 @@ class LivingParameters(msgspec.Struct, kw_only=True, frozen=True):
             "The comparison; with `by`, one for each slice.", ComparisonsAnswer, is_table=True
         )
     },
-    problems=(400, 404, 429, 503),
 )
 async def compare(service: Service, request: Request) -> Response:
     """Answer with a comparison."""
@@ -146,7 +144,6 @@ async def compare(service: Service, request: Request) -> Response:
 
 
 @Operation(
-    method="GET",
     path="/v1/metrics/{name}/change",
     summary="Compare a metric's last period with the one before it.",
     query=ChangeParameters,
@@ -157,7 +154,6 @@ async def compare(service: Service, request: Request) -> Response:
             ComparisonsAnswer,
         )
     },
-    problems=(400, 404, 429, 503),
 )
 async def change(service: Service, request: Request) -> Response:
     """Answer with the change against the period before."""
@@ -176,7 +172,6 @@ async def change(service: Service, request: Request) -> Response:
 
 
 @Operation(
-    method="GET",
     path="/v1/comparisons",
     summary="How all comparisons of the definitions stand.",
     query=LivingParameters,
@@ -185,8 +180,7 @@ async def change(service: Service, request: Request) -> Response:
 )
 async def comparisons(service: Service, request: Request) -> Response:
     """Answer with all comparisons of the definitions."""
-    with invalid_as_problem():
-        parameters = parse(request, LivingParameters)
+    parameters = parse(request, LivingParameters)
 
     def compute() -> Response:
         all_living = all_comparisons(
@@ -200,17 +194,14 @@ async def comparisons(service: Service, request: Request) -> Response:
 
 
 @Operation(
-    method="GET",
     path="/v1/comparisons/{comparison}",
     summary="How a comparison of the definitions stands, and how it stood before.",
     query=LivingParameters,
     answers={200: Content("The comparison.", LivingAnswer, is_table=True)},
-    problems=(400, 404, 429, 503),
 )
 async def comparison(service: Service, request: Request) -> Response:
     """Answer with a comparison of the definitions."""
-    with invalid_as_problem():
-        parameters = parse(request, LivingParameters)
+    parameters = parse(request, LivingParameters)
     name = request.path_params["comparison"]
 
     def compute() -> Response:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from msgspec import UNSET
 
+from aggregator.features.comparisons.answers import ComparedArm
 from aggregator.features.comparisons.arms import Arms, compared, read_arms
-from aggregator.features.comparisons.compared import Compared, CompareQuery
-from aggregator.features.comparisons.decisions import decided
+from aggregator.features.comparisons.compared import ArmAnswer, Compared, CompareQuery
 from aggregator.features.comparisons.definitions import ComparisonDefinition, step_ms
 from aggregator.features.comparisons.stored import (
     ComparisonDecided,
@@ -26,7 +26,8 @@ from aggregator.features.comparisons.stored import (
 from aggregator.lazy_log import LazyLog
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.serialization import plain
+from aggregator.reading.serialization import Number, plain
+from aggregator.reading.slices.slice_answers import values
 from aggregator.reading.window import Window
 from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
@@ -188,8 +189,7 @@ class ComparisonRun:
         """Return an arm's window; if its slices may be empty or expired, the metric's window."""
         if window.status != "final" or window.grouping is None or window.coverage is not None:
             return window
-        assert window.start_ms is not None  # noqa: S101
-        assert window.end_ms is not None  # noqa: S101
+        assert window.start_ms is not None and window.end_ms is not None  # noqa: S101, PT018
         query = Query(window.start_ms / 1000, window.end_ms / 1000)
         return self._read(overview, window.metric.name, query)
 
@@ -274,9 +274,8 @@ class ComparisonRun:
         numbers = 3 * np.size(compared_sums.value)
         if len(self.history) > max(2, min(MAX_LOOKS, MAX_HISTORY_NUMBERS // numbers)):
             self._stride *= 2
-            self.history = [
-                look for look in self.history if not self._pane_number(look.at) % self._stride
-            ]
+            history, stride = self.history, self._stride
+            self.history = [look for look in history if not self._pane_number(look.at) % stride]
 
     def _pane_number(self, at: str) -> int:
         """Return the number of panes from the start to a moment."""
@@ -296,3 +295,64 @@ def arm_metrics(
 def _is_complete(window: Window) -> bool:
     """Return whether the content of a window has all of its reports."""
     return window.status != "expired" and window.coverage in {None, 1}
+
+
+def decided(
+    definition: ComparisonDefinition, compared: Compared, index: int, at: str, incomplete: int
+) -> ComparisonDecided:
+    """Return the event data of a decision at the end of a pane.
+
+    Parameters
+    ----------
+    definition : ComparisonDefinition
+    compared : Compared
+        With a comparison.
+    index : int
+        The index of the decided category or coordinate.
+    at : str
+        The pane's end.
+    incomplete : int
+        The number of panes with reports that were in no table of slices.
+    """
+    comparison = compared.comparison
+    assert comparison is not None  # noqa: S101
+    labels = comparison.labels
+    metric = compared.a.window.metric
+    return ComparisonDecided(
+        comparison=definition.name,
+        metric=metric.name,
+        unit=compared.unit,
+        of=definition.of,
+        category=labels[index] if labels else UNSET,
+        at=at,
+        value=_number(compared.value, index),
+        lower=_number(compared.lower, index),
+        upper=_number(compared.upper, index),
+        p_value=_number(compared.p_value, index),
+        bound=compared.bound,
+        beta=definition.beta,
+        covers=compared.covers,
+        law=compared.law,
+        split=definition.split,
+        a=_arm(compared.a, index, at),
+        b=_arm(compared.b, index, at),
+        rest=compared.query.rest,
+        incomplete=incomplete,
+    )
+
+
+def _arm(arm: ArmAnswer, index: int, at: str) -> ComparedArm:
+    return ComparedArm(
+        metric=arm.metric,
+        where=values(arm.where),
+        start=iso(arm.window.start_ms),
+        end=at,
+        value=_number(arm.estimate.value, index),
+        reports=arm.estimate.reports,
+    )
+
+
+def _number(numbers: object, index: int) -> Number:
+    number = plain(np.ravel(np.asarray(numbers, dtype=np.float64))[index])
+    assert not isinstance(number, list)  # noqa: S101
+    return number

@@ -13,7 +13,7 @@ from aggregator.errors import StateUnreadable
 from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
 from aggregator.features.comparisons.living import Living, living
 from aggregator.features.comparisons.run import ComparisonRun
-from aggregator.monitoring.metric_definitions import Exported
+from aggregator.monitoring.metric_definitions import Exported, declared
 from aggregator.monitoring.samples import Sample, Samples
 from aggregator.reading.reader import MetricReader
 from aggregator.storage.progress import TopicProgress
@@ -58,15 +58,7 @@ class ComparisonSamples(Samples):
     """
 
     title = "Comparisons"
-    exported = (
-        DIFFERENCE_VALUE,
-        DIFFERENCE_LOWER,
-        DIFFERENCE_UPPER,
-        DIFFERENCE_P_VALUE,
-        COMPARISON_DECIDED,
-        DECIDED_AT,
-        COMPARED_REPORTS,
-    )
+    exported = declared(globals())
     labels: ClassVar = {
         "comparison": "name of a comparison in `metrics.toml`",
         "arm": "`a`: `where`, `b`: `against`",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 import msgspec
@@ -41,15 +42,7 @@ from estimators.rounding import certainty
 )
 @output_options
 @settings_options
-def discover(
-    settings: Settings,
-    metric: str,
-    output: Output,
-    start: float | None,
-    end: float | None,
-    window: str | None,
-    beta: float,
-) -> None:
+def discover(settings: Settings, metric: str, output: Output, beta: float, **stretch: Any) -> None:
     """Find the frequent strings of a metric with `discover = true`.
 
     Nobody has to list them. It takes seconds, and uses closed panes only: without --to all of those
@@ -57,7 +50,7 @@ def discover(
     """
     reader = opened_reader(settings)
     try:
-        described, reading = describe_discovery(reader, metric, start, end, window=window)
+        described, reading = describe_discovery(reader, metric, **stretch)
         discovered = discover_strings(reader.read(described), beta, reading)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
@@ -71,12 +64,10 @@ def discover(
 def as_text(answer: Discovered) -> str:
     """Return the strings as a table, with the coverage of their bounds."""
     discovery, metric = answer.found, answer.window.metric
-    edges = [
-        None if ms is None else iso(ms) for ms in (answer.window.start_ms, answer.window.end_ms)
-    ]
+    begin, end = iso(answer.window.start_ms), iso(answer.window.end_ms)
     lines = [
         f"{metric.name}: {metric.description}" if metric.description else metric.name,
-        f"window     {edges[0] or 'the beginning'} to {edges[1] or 'now'}",
+        f"window     {begin or 'the beginning'} to {end or 'now'}",
         f"status     {answer.status}",
         f"reports    {discovery.reports} ({discovery.tested} of whole strings)",
         f"covers     {answer.covers}: all strings are real and all bounds hold with "

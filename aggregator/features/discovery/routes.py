@@ -49,7 +49,6 @@ class DiscoveryParameters(WindowOfStrings, kw_only=True, frozen=True):
 
 
 @Operation(
-    method="GET",
     path="/v1/metrics/{name}/discoveries",
     summary="The frequent strings of a metric with `discover = true`; ask again while it is 202.",
     query=DiscoveryParameters,
@@ -57,7 +56,6 @@ class DiscoveryParameters(WindowOfStrings, kw_only=True, frozen=True):
         200: Content("The strings, the most frequent first.", DiscoveryAnswer, is_table=True),
         202: Content("The search has begun, or goes on: how far it is.", DiscoveryProgress),
     },
-    problems=(400, 404, 429, 503),
 )
 async def discover(service: Service, request: Request) -> Response:
     """Answer with the strings, or with the progress of the search."""
@@ -89,7 +87,6 @@ async def discover(service: Service, request: Request) -> Response:
     summary="Cancel a search for frequent strings.",
     query=WindowOfStrings,
     answers={200: Content("How far it was.", DiscoveryProgress)},
-    problems=(400, 404, 429, 503),
 )
 async def cancel_discovery(service: Service, request: Request) -> Response:
     """Cancel a running search."""

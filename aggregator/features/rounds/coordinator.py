@@ -277,7 +277,6 @@ def round_event(metric: SearchMetric, opened: Round, reports: str) -> Event:
         The name of the reports topic, for the event's source.
     """
     key, time = metric_key(metric.name, metric.revision), iso(opened.opened_ms)
-    assert time is not None  # noqa: S101
     identity = f"{key}/round/{len(opened.decisions)}"
     origin = events.source(reports)
     return Event(identity, ROUND_EVENT_TYPE, origin, metric.name, time, key, encode(opened))

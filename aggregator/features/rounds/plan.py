@@ -49,8 +49,7 @@ class SearchPlan(ReadingPlan[SearchMetric]):
     @staticmethod
     def answer(window: Window, query: Query) -> Estimate:
         """Return the certified bound of the extreme."""
-        metric = window.metric
-        assert isinstance(metric, SearchMetric)  # noqa: S101
+        metric = SearchMetric.require(window.metric)
         query.refuse_several(f"{metric.name!r} is asked in rounds, and {UNSHARED_BOUNDS}")
         progress = Progress() if window.round is None else window.round.progress
         undecided = window.status == "provisional" and not progress.decisions

@@ -15,13 +15,11 @@ from producers.device.rounds import Round
 
 
 @Operation(
-    method="GET",
     path="/v1/metrics/{name}/round",
     summary="The round of a minimum or maximum that is open: what devices answer.",
     scopes=("read", "report"),
     answers={200: Content("The round; its threshold is null once all are decided.", Round)},
     conditional=True,
-    problems=(400, 404, 429, 503),
 )
 async def show_round(service: Service, request: Request) -> Response:
     """Answer with the open or last round."""

@@ -42,10 +42,9 @@ class ReleaseDrawer:
     def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
         """Yield the events of final panes without a release."""
         for metric, start, statistic in self._unpublished.sums(overview, partitions):
-            assert isinstance(metric, TrustedMetric)  # noqa: S101
             policy = self.reader.policy(overview, metric.name)
             try:
-                event = self._event(metric, policy, start, statistic)
+                event = self._event(TrustedMetric.require(metric), policy, start, statistic)
             except ValueError as error:  # too many reports, or foreign data in Redis
                 log.warning("not released", metric=metric.name, pane=start, reason=str(error))
             else:

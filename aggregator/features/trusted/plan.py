@@ -69,8 +69,7 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
         ValueError
             If the query has other parameters than the release, which is drawn once.
         """
-        metric, release = window.metric, window.content
-        assert isinstance(metric, TrustedMetric)  # noqa: S101
+        metric, release = TrustedMetric.require(window.metric), window.content
         assert isinstance(release, Release)  # noqa: S101
         query.refuse_several(f"{metric.name!r} is collected in trust, and {UNSHARED_BOUNDS}")
         return dataclasses.replace(select(metric, release.estimate, query), covers=THIS_WINDOW)

@@ -10,9 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.routing import BaseRoute, Match
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aggregator.config.settings import Access
+from aggregator.web.http.middleware import on_start
 from producers.gateway.problems import Problem
 
 BEARER_PREFIX = "dither_"
@@ -130,7 +131,8 @@ class AccessControl:
                 return
             scope["dither.caller"] = caller
             if caller is not None:
-                send = _telling_scopes(send, caller)
+                added = {"Dither-Scopes": " ".join(sorted(caller.scopes))}
+                send = on_start(send, lambda message: MutableHeaders(scope=message).update(added))
         await self.app(scope, receive, send)
 
     def _cross_site(self, headers: Headers) -> Problem | None:
@@ -152,12 +154,3 @@ class AccessControl:
                 closed = DEFAULT_SCOPES if path.startswith("/v1/") else ()
                 return self.scopes.get((method, path), closed)
         return ()
-
-
-def _telling_scopes(send: Send, caller: Caller) -> Send:
-    async def tell(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            MutableHeaders(scope=message)["Dither-Scopes"] = " ".join(sorted(caller.scopes))
-        await send(message)
-
-    return tell

@@ -31,6 +31,17 @@ PIECE_BYTES = 65_536
 """Written at once; answers up to this size are not counted."""
 
 
+def on_start(send: Send, act: Callable[[Message], object]) -> Send:
+    """Return a `send` that first calls a function with the message that begins an answer."""
+
+    async def observed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            act(message)
+        await send(message)
+
+    return observed
+
+
 class ProtectiveHeaders:
     """Middleware: adds headers that keep browsers from misusing answers."""
 
@@ -40,14 +51,12 @@ class ProtectiveHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Add the headers that an answer lacks."""
 
-        async def protected(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in PROTECTIVE_HEADERS.items():
-                    headers.setdefault(name, value)
-            await send(message)
+        def protect(message: Message) -> None:
+            headers = MutableHeaders(scope=message)
+            for name, value in PROTECTIVE_HEADERS.items():
+                headers.setdefault(name, value)
 
-        await self.app(scope, receive, protected if scope["type"] == "http" else send)
+        await self.app(scope, receive, on_start(send, protect) if scope["type"] == "http" else send)
 
 
 class AddressLimit:

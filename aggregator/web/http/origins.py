@@ -6,7 +6,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from aggregator.config import web_settings
+from aggregator.config.setting_checks import parse_networks
 from aggregator.config.settings import Serve
 
 PREFLIGHT_SECONDS = 600
@@ -14,7 +14,7 @@ PREFLIGHT_SECONDS = 600
 
 def proxy_middleware(serve: Serve) -> list[Middleware]:
     """Return the middleware that takes a client's address and scheme from trusted proxies."""
-    trusted_networks = web_settings.parse_networks(serve.trusted_proxies)
+    trusted_networks = parse_networks(serve.trusted_proxies)
     if not trusted_networks:
         return []
     mapped = [  # as a dual-stack socket reports an IPv4 address

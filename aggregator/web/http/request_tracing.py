@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from aggregator.web.http.middleware import on_start
 from aggregator.web.http.traffic import KNOWN_METHODS
 
 if TYPE_CHECKING:
@@ -44,12 +45,7 @@ class TraceRequests:
                 route = getattr(scope.get("route"), "path", "")
                 self._tracing.end_request(span, method, route, status)
 
-        async def ending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                end(message["status"])
-            await send(message)
-
         try:
-            await self.app(scope, receive, ending)
+            await self.app(scope, receive, on_start(send, lambda message: end(message["status"])))
         finally:
             end(None)

@@ -128,10 +128,9 @@ class SmallPosts:
     def written(self, server_headers: list[tuple[bytes, bytes]]) -> bytes:
         """Encode the headers of all answers; the server makes a new list each second."""
         if server_headers is not self._server_headers:
-            self._server_headers, self._server_header_bytes = (
-                server_headers,
-                b"".join(b"%b: %b\r\n" % header for header in server_headers),
-            )
+            self._server_headers = server_headers
+            lines = (b"%b: %b\r\n" % header for header in server_headers)
+            self._server_header_bytes = b"".join(lines)
         return self._server_header_bytes
 
     def admission(
@@ -162,12 +161,8 @@ class SmallPosts:
             return None
         if not 0 < head.length <= min(CHECKED_AT_ONCE, self.receiver.max_body):
             return None
-        scope: dict[str, Any] = {
-            "type": "http",
-            "client": client,
-            "scheme": scheme,
-            "headers": headers,
-        }
+        scope: dict[str, Any] = {"type": "http", "client": client, "scheme": scheme}
+        scope["headers"] = headers
         if self._proxied is not _nothing:
             _run(self._proxied, scope)
         request_headers = Headers(raw=headers)

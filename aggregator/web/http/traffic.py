@@ -9,11 +9,12 @@ from collections.abc import Iterable
 
 from prometheus_client import Metric as Family
 from prometheus_client.registry import Collector
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aggregator.counting.measurements import Histogram
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.collector import Families
+from aggregator.web.http.middleware import on_start
 
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 FAILED_STATUS = 500
@@ -73,19 +74,15 @@ class CountTraffic:
         began, has_begun = time.perf_counter(), False
 
         def note(status: int) -> None:
+            nonlocal has_begun
+            if has_begun:
+                return
+            has_begun = True
             route = getattr(scope.get("route"), "path", "")
             self.traffic.count_answer(route, scope["method"], status, time.perf_counter() - began)
 
-        async def noting(message: Message) -> None:
-            nonlocal has_begun
-            if message["type"] == "http.response.start":
-                has_begun = True
-                note(message["status"])
-            await send(message)
-
         try:
-            await self.app(scope, receive, noting)
+            await self.app(scope, receive, on_start(send, lambda message: note(message["status"])))
         except Exception:
-            if not has_begun:
-                note(FAILED_STATUS)
+            note(FAILED_STATUS)
             raise

@@ -516,7 +516,7 @@ def test_what_is_not_known_has_no_number(store: Store) -> None:
     gone = Window(metric=DELAY, status="").expired()
     told = [one.exported for one in answer_samples.samples_of(gone, Reader.answer(gone), TOP)]
     assert metric_definitions.EFFECTIVE_REPORTS in told
-    assert metric_definitions.ESTIMATE_VALUE not in told
+    assert metric_definitions.BOUNDED_ESTIMATE.value not in told
     unreadable = samples(text, "dither_metric_unreadable")
     assert unreadable == {("delay",): 0, ("tall",): 0, ("carrier",): 1}
     store.client.hset(f"{redis_keys.tag(TOPIC, 0)}:owner", "next", "spoilt")

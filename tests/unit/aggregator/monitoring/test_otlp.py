@@ -118,7 +118,7 @@ def test_what_is_unknown_is_left_out(receiver: Receiver) -> None:
     families = Families()
     families.put(metric_definitions.CONSUMER_LAG, math.nan, 0)
     families.put(metric_definitions.CONSUMER_LAG, 7, 1)
-    families.put(metric_definitions.ESTIMATE_LOWER, -math.inf, "late", "")
+    families.put(metric_definitions.BOUNDED_ESTIMATE.lower, -math.inf, "late", "")
     sender_of(families.filled(), receiver.url).send()
     found = in_prometheus(receiver.metrics())
     assert found == {
