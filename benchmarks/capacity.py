@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,36 +24,15 @@ CROWD_BATCH = 50_000.0
 ROUNDED_FROM = 1_000
 """Numbers from here on are printed as whole ones."""
 MAY_BE_NONE = {
-    "lateness_seconds",
-    "late_share",
-    "posted",
-    "sealed",
-    "cents_core_hour",
-    "cents_gigabyte_hour",
+    *("lateness_seconds", "late_share", "posted", "sealed"),
+    *("cents_core_hour", "cents_gigabyte_hour"),
 }
+DOCUMENTED = re.compile(r"^ {4}([\w, ]+) : .*\n((?: {8}.*\n)*)", re.MULTILINE)
 HELP = {
-    "devices": "How many there are.",
-    "reports_per_day": "Of a device, all metrics together.",
-    "batch_reports": "Reports in a message, or a post: 1 where each device sends by itself.",
-    "report_bytes": "Of a report and its level: docs/mechanisms.md.",
-    "metrics": "How many there are.",
-    "levels": "Privacy levels of a metric.",
-    "cells": "Of a level (docs/data-model.md), the mean of the metrics.",
-    "slices": "Of a metric; 1: none.",
-    "pane_seconds": "Width of a pane.",
-    "lateness_seconds": "How long after the end of a pane reports still count.",
-    "late_share": "Share of the messages that are not of the newest pane.",
-    "kept_days": "How long panes are kept (`retention`).",
-    "commit_seconds": "Between two commits (aggregate.commit_interval).",
-    "replication": "Of Kafka's topics.",
-    "outage_days": "What Kafka keeps.",
-    "posted": "Share of the messages that are posted to a gateway.",
-    "sealed": "Share of the reports that come through a relay, which a gateway opens.",
-    "most_busy": "Share of its time that a process works at the peak.",
-    "worker_bytes": "The most memory of a worker.",
-    "master_bytes": "The most memory of a Redis master.",
-    "redis_copies": "Of a master's data, its own included.",
-    "gateway_bytes": "Memory of a gateway.",
+    name: " ".join(text.split())
+    for documented in (Fleet, Assumptions)
+    for names, text in DOCUMENTED.findall(documented.__doc__ or "")
+    for name in names.split(", ")
 }
 
 

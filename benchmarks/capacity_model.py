@@ -185,10 +185,6 @@ class Need:
         Workers and gateways are processes, of one core each.
     busy : float
         Share of their time that workers count at the peak, commits included.
-    catch_up : float
-        Seconds to catch up with each second of an outage, at the peak.
-    wait_seconds : float
-        The mean time that a message waits for its worker, other than for a commit.
     remembered_ids : float
         Of batches, all partitions together.
     worker_bytes : float
@@ -209,8 +205,6 @@ class Need:
     redis_masters: int
     brokers: int
     busy: float
-    catch_up: float
-    wait_seconds: float
     remembered_ids: float
     worker_bytes: float
     redis_bytes: float
@@ -301,8 +295,6 @@ def need(fleet: Fleet, rates: Rates, assumed: Assumptions | None = None) -> Need
         masters,
         brokers,
         busy,
-        busy / (1 - busy),
-        mean_wait(messages / workers, service),
         ids,
         worker_bytes,
         redis_bytes,
@@ -369,33 +361,3 @@ def _written(fleet: Fleet, partitions: int, messages: float) -> float:
         chunks = vectors * math.ceil(fleet.slice_bytes / CHUNK_BYTES)
         changed += min(chunks * fleet.open_hours, arrived, chunks + late) * CHUNK_BYTES
     return changed / fleet.commit_seconds
-
-
-def mean_wait(arrivals: float, service: float) -> float:
-    """Return the mean seconds before service, of random arrivals that each take the same time.
-
-    Parameters
-    ----------
-    arrivals : float
-        A second.
-    service : float
-        Seconds each; together below 1.
-
-    Raises
-    ------
-    ValueError
-        If more arrives than can be served.
-
-    Notes
-    -----
-    The M/D/1 queue: rho s / (2 (1 - rho)), rho = arrivals x service (Pollaczek and Khinchine).
-
-    Examples
-    --------
-    >>> mean_wait(0.5, 1.0)
-    0.5
-    """
-    busy = arrivals * service
-    if not 0 <= busy < 1:
-        raise ValueError(f"{arrivals:g} arrivals a second of {service:g} s each: expected below 1")
-    return busy * service / (2 * (1 - busy))

@@ -13,6 +13,7 @@ import structlog
 from benchmarks.machine import described
 from benchmarks.measure import (
     MIN_SECONDS,
+    STAGES,
     Benchmark,
     CannotRunError,
     Figure,
@@ -23,27 +24,11 @@ from benchmarks.measure import (
 from benchmarks.places import Places
 from benchmarks.record import RECORDED, Record
 
-STAGE_MODULES = {"peers": "peers.libraries", "engines": "peers.engines"}
-"""Modules that are not named after their stage."""
-STAGES = {
-    name: importlib.import_module(f"benchmarks.{STAGE_MODULES.get(name, name.replace(' ', '_'))}")
-    for name in (
-        *("randomize", "encode", "produce", "consume", "count", "accumulate", "commit"),
-        *(
-            "end to end",
-            "read",
-            "discover",
-            "slices",
-            "window",
-            "reading",
-            "scrape",
-            "gateway",
-            "crowds",
-        ),
-        *("publish", "latency", "memory", "takeover", "growth", "peers", "users", "engines"),
-    )
-}
-"""In each module, `benchmarks` prepares a benchmark when its turn comes."""
+for _module in (
+    *("computing", "growth", "stored", "through_kafka", "gateway"),
+    *("peers.libraries", "peers.users", "peers.engines"),
+):
+    importlib.import_module(f"benchmarks.{_module}")  # registers its stages
 QUICK_SCALE = 0.01
 NAME_WIDTH = 58
 OUTPUT_FILE = click.Path(dir_okay=False, path_type=Path)
@@ -78,8 +63,8 @@ def bench(
     run are listed with the reason.
     """
     if listing:
-        for name, stage in STAGES.items():
-            click.echo(f"{name:12} {(stage.__doc__ or '').partition(chr(10))[0]}")
+        for name, function in STAGES.items():
+            click.echo(f"{name:12} {(function.__doc__ or '').partition(chr(10))[0]}")
         return
     names = [*STAGES, *Record.read(RECORDED).names]
     if only.split("/")[0] not in STAGES and not any(only in name for name in names):
@@ -112,7 +97,7 @@ def _run(only: str, rounds: int, *, quick: bool, in_process: bool) -> Record:
     with ExitStack() as stack:
         places = Places(stack, QUICK_SCALE if quick else 1.0, is_wanted, in_process=in_process)
         for name in [stage] if stage in STAGES else STAGES:
-            for outcome in STAGES[name].benchmarks(places):
+            for outcome in STAGES[name](places):
                 if not is_wanted(outcome.name):
                     continue
                 if isinstance(outcome, Benchmark):

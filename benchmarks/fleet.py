@@ -28,11 +28,10 @@ from aggregator.verifying.verify import verify
 from benchmarks.batches import METRIC
 from benchmarks.capacity_model import Fleet, redis_memory, worker_memory
 from benchmarks.capacity_rates import Rates
-from benchmarks.memory import memory_of
 from benchmarks.metrics import reports_of
 from benchmarks.places import FILLING, PARTITIONS, Places
 from benchmarks.record import RECORDED, Record
-from benchmarks.steady import processor_seconds
+from benchmarks.steady import memory_of, processor_seconds
 from benchmarks.workers import Workers, workers
 from estimators import LocalMetric
 from producers.wire.batch import encode_batch

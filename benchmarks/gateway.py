@@ -34,7 +34,7 @@ from aggregator.storage.store import Store
 from aggregator.web import application, reports
 from aggregator.web.http.small_posts import PostProtocol
 from benchmarks.batches import METRIC, METRICS, TIME_MS
-from benchmarks.measure import Benchmark, Figure, NotRun, Outcome, Side
+from benchmarks.measure import Benchmark, Figure, NotRun, Outcome, Side, stage
 from benchmarks.metrics import reports_of
 from benchmarks.places import PARTITIONS, Places
 from benchmarks.steady import processor_seconds
@@ -52,7 +52,9 @@ PATH, MEDIA_TYPE = "/v1/reports", "application/x-protobuf"
 READY_SECONDS = 20.0
 
 
-def benchmarks(places: Places) -> Iterator[Outcome]:
+@stage("gateway")
+def gateway_posts(places: Places) -> Iterator[Outcome]:
+    """Small posts to `dither serve` and into Kafka, against a bare route that answers 202."""
     if shutil.which("wrk") is None:
         yield NotRun("gateway", "needs wrk (Debian: wrk)")
         return

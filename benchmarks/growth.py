@@ -15,7 +15,7 @@ import numpy as np
 from aggregator.kafka.worker_clients import GATHER_MESSAGES
 from aggregator.state.partition import Partition
 from benchmarks.batches import FUTURE_MS, METRIC, TIME_MS, LogMessage
-from benchmarks.measure import Figure
+from benchmarks.measure import Figure, stage
 from benchmarks.metrics import reports_of
 from benchmarks.places import Places
 from estimators import LocalMetric, define
@@ -30,7 +30,9 @@ Costs = Callable[[int, int], float]
 """Seconds a report, of a size and a number of messages."""
 
 
-def benchmarks(places: Places) -> Iterator[Figure]:
+@stage("growth")
+def growth(places: Places) -> Iterator[Figure]:
+    """How the cost of a report, and of a read, grows: exponents of power laws, fitted."""
     messages = max(COUNTED_TOGETHER // 100, places.sized(MESSAGES))
     for dimension, (sizes, cost) in GROWTHS.items():
         wanted = [size for size in sizes if size <= max(sizes[1], places.sized(sizes[-1]))]

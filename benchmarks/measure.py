@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmarks.places import Places
 
 MIN_SECONDS = 0.1
 """How long one measurement runs at least: clocks and schedulers are noise below that."""
@@ -62,6 +66,14 @@ class NotRun:
 
 
 Outcome = Benchmark | Figure | NotRun
+Stage = Callable[["Places"], Iterator[Outcome]]
+STAGES: dict[str, Stage] = {}
+"""By their names: each prepares a benchmark when its turn comes."""
+
+
+def stage(name: str) -> Callable[[Stage], Stage]:
+    """Register a stage; the first line of its docstring says what it measures."""
+    return lambda function: STAGES.setdefault(name, function)
 
 
 @dataclass(frozen=True)
@@ -77,14 +89,6 @@ class Result:
     ratio: float
     lowest: float
     highest: float
-
-    def as_dict(self) -> dict[str, float | str]:
-        return {
-            "ours": self.ours,
-            "baseline": self.baseline,
-            "unit": self.unit,
-            "ratio": self.ratio,
-        }
 
 
 def measure(benchmark: Benchmark, rounds: int, seconds: float = MIN_SECONDS) -> Result:
@@ -125,3 +129,15 @@ def repeated(
         return done / passed
 
     return rate
+
+
+def compared(
+    name: str,
+    unit: str,
+    units: int,
+    ours: Callable[[], object],
+    baseline: Callable[[], object],
+    clock: Callable[[], float] = time.process_time,
+) -> Benchmark:
+    """Return the benchmark of two actions of so many units each, as :func:`repeated`."""
+    return Benchmark(name, unit, repeated(units, ours, clock), repeated(units, baseline, clock))

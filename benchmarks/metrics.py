@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators import LocalMetric, define
+from estimators.estimate import Counts
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import MECHANISMS, mechanism_class
 from estimators.mechanisms.mechanism import Levels, Reports
@@ -74,3 +75,10 @@ def reports_of(metric: LocalMetric, size: int) -> tuple[Levels, Reports]:
     """Return levels and reports of so many users."""
     values, level = population(metric, size)
     return level, metric.randomize(values, level, SeededBits(7))
+
+
+def sums_of(metric: LocalMetric, size: int) -> Counts:
+    """Return the statistic of the reports of so many users."""
+    statistic = metric.zero()
+    metric.accumulate(statistic, *reports_of(metric, size))
+    return statistic

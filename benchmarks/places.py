@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -53,9 +54,18 @@ class Places:
         *,
         in_process: bool = False,
     ) -> None:
-        self._stack, self._scale, self.wanted = stack, scale, wanted
+        self._stack, self._scale, self._wanted = stack, scale, wanted
         self.is_real = not (in_process or launcher.missing())
         self._embedded: EmbeddedBroker | None = None
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether worker processes can be measured: Kafka is real, and the kernel is Linux."""
+        return self.is_real and sys.platform.startswith("linux")
+
+    def wants(self, *names: str) -> bool:
+        """Whether one of these benchmarks is to run: nothing need be prepared for others."""
+        return any(map(self._wanted, names))
 
     def sized(self, number: int) -> int:
         """Return a number of things to measure with, at the scale of this run."""

@@ -50,7 +50,10 @@ class Record:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "benchmarks": {name: result.as_dict() for name, result in self.results.items()},
+            "benchmarks": {
+                name: {key: getattr(r, key) for key in ("ours", "baseline", "unit", "ratio")}
+                for name, r in self.results.items()
+            },
             "spread": {name: [r.lowest, r.highest] for name, r in self.results.items()},
             "figures": {
                 name: {"value": figure.value, "unit": figure.unit}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from aggregator.state.batch_ids import as_ids
 from aggregator.state.pane import Pane
@@ -18,27 +18,31 @@ from estimators import Metric
 from estimators.estimate import Counts
 from producers.wire.batch import BATCH_ID_BYTES
 
+Panes = dict[PaneKey, tuple[Metric, Counts]]
+"""The metric and the statistic of each pane."""
+
 
 def write_panes(
     store: Store,
-    number: int,
+    numbers: Iterable[int],
     panes: Mapping[PaneKey, tuple[Metric, Counts]],
     watermarks: Mapping[str, int],
-    facts: Mapping[str, int] | None = None,
-    accepted: Mapping[str, int] | None = None,
+    partitions: int = 1,
 ) -> None:
-    """Write a partition's panes, closed but for running totals, its watermarks and its counts."""
-    epoch = int(store.partition.acquire(number, "bench").owner["epoch"])
-    partition = Partition({metric.name: metric for metric, _ in panes.values()}, 0)
-    for key, (metric, statistic) in panes.items():
-        pane = Pane(metric, 0, statistic, closed=key.grain != "total")
-        partition.panes[key] = partition.changed[key] = pane
-    for question, end_ms in watermarks.items():
-        partition.watermarks[question] = Watermark(end_ms, end_ms, end_ms)
-    for name, reports in (accepted or {}).items():
-        partition.counts[f"accepted:{name}"] = reports
-    partition.next_offset = 1
-    assert store.partition.commit(number, epoch, UNSET, partition, dict(facts or {}))  # noqa: S101
+    """Write panes, closed but for running totals, and watermarks, to each of these partitions."""
+    metrics = {metric.name: metric for metric, _ in panes.values()}
+    for number in numbers:
+        epoch = int(store.partition.acquire(number, "bench").owner["epoch"])
+        partition = Partition(metrics, 0)
+        for key, (metric, statistic) in panes.items():
+            pane = Pane(metric, 0, statistic, closed=key.grain != "total")
+            partition.panes[key] = partition.changed[key] = pane
+        for question, end_ms in watermarks.items():
+            partition.watermarks[question] = Watermark(end_ms, end_ms, end_ms)
+        partition.counts.update({f"accepted:{name}": 1_000 for name in metrics})
+        partition.next_offset = 1
+        facts = {"partitions": partitions, "updated": 1}
+        assert store.partition.commit(number, epoch, UNSET, partition, facts)  # noqa: S101
 
 
 def commit_ids(store: Store, ids: int, ids_a_commit: int) -> Iterator[int]:

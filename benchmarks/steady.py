@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.measure import CannotRunError
 
@@ -63,6 +64,14 @@ def processor_seconds(pids: Iterable[int]) -> float:
     True
     """
     return sum(time.clock_gettime(~pid << 3 | SCHEDULER_CLOCK) for pid in pids)
+
+
+def memory_of(pid: int) -> dict[str, int]:
+    """Return the memory of a process, in bytes, by the kernel's names; Linux only."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {
+        line.partition(":")[0]: 1024 * int(line.split()[1]) for line in lines if line[:2] == "Vm"
+    }
 
 
 def steady(samples: Sequence[Sample], messages: int) -> Steady:

@@ -14,7 +14,8 @@ import click
 
 from benchmarks import capacity
 from benchmarks.capacity_rates import Rates
-from benchmarks.command import STAGES, short
+from benchmarks.command import short
+from benchmarks.measure import STAGES
 from benchmarks.record import RECORDED, Record
 
 BLOCK = re.compile(r"(<!-- benchmarks: ([^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)

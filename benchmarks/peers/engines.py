@@ -23,7 +23,7 @@ from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from benchmarks.batches import METRIC as PLAIN
-from benchmarks.measure import Benchmark, CannotRunError, Figure, NotRun, Outcome, Side
+from benchmarks.measure import Benchmark, CannotRunError, Figure, NotRun, Outcome, Side, stage
 from benchmarks.metrics import reports_of
 from benchmarks.peers import jvm
 from benchmarks.peers.environments import NotInstalledError
@@ -51,14 +51,16 @@ MAX_ROUNDS = 2
 LOOK_SECONDS = 0.05
 
 
-def benchmarks(places: Places) -> Iterator[Outcome]:
+@stage("engines")
+def engines(places: Places) -> Iterator[Outcome]:
+    """The whole job of a worker, against Kafka Streams and Flink, warm and on the same topic."""
     names = {
         f"{name}/{engine}": (name, engine, reports, threads)
         for reports in MESSAGES
         for engine in jvm.CLASSES
         for threads in THREADS
         for name in [f"engines/batches of {reports}, threads {threads}"]
-        if places.wanted(f"{name}/{engine}")
+        if places.wants(f"{name}/{engine}")
     }
     reason = "" if places.is_real else "needs Apache Kafka: dither kafka --fetch"
     if not sys.platform.startswith("linux"):

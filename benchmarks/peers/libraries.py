@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measure import Benchmark, Outcome, Side, repeated
+from benchmarks.measure import Benchmark, Outcome, Side, repeated, stage
 from benchmarks.metrics import CATEGORIES, SIZES, metric_of
 from benchmarks.peers.process import Peer, figure, outcomes
 from benchmarks.places import Places
@@ -42,7 +42,9 @@ LOOK_REPORTS = 1_000
 UNITS = {"randomize": "reports/s", "aggregate": "reports/s", "sequence": "looks/s"}
 
 
-def benchmarks(places: Places) -> Iterator[Outcome]:
+@stage("peers")
+def libraries(places: Places) -> Iterator[Outcome]:
+    """Randomizing and estimating, against other libraries for local privacy."""
     with tempfile.TemporaryDirectory() as folder:
         values = np.random.default_rng(7).integers(0, CATEGORIES, max(SIZES.values()))
         file = Path(folder) / "values.npy"
@@ -54,7 +56,7 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
                 (name, task, mechanism)
                 for task, mechanisms in tasks.items()
                 for mechanism in mechanisms
-                if places.wanted(name := f"peers/{task}/{mechanism}/{peer}")
+                if places.wants(name := f"peers/{task}/{mechanism}/{peer}")
             ]
             if not names:
                 continue

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from benchmarks.command import STAGES, bench
-from benchmarks.measure import Benchmark, measure
+from benchmarks.command import bench
+from benchmarks.measure import STAGES, Benchmark, measure
 from benchmarks.record import RECORDED, Record
 from benchmarks.tables import BLOCK, filled
 from tests.support.rows import row

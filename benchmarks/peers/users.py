@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measure import Figure, Outcome
+from benchmarks.measure import Figure, Outcome, stage
 from benchmarks.peers.answering import DATA, NUMBERS, VECTORS, unit_vectors
 from benchmarks.peers.process import Peer, figure, outcomes
 from benchmarks.places import Places
@@ -49,11 +49,13 @@ REPORTS = 1_000_000
 DIRECTIONS = {2: 100_000, 64: 4_000}
 
 
-def benchmarks(places: Places) -> Iterator[Outcome]:
+@stage("users")
+def users(places: Places) -> Iterator[Outcome]:
+    """Users needed for the same error of a mean, against other libraries at the same epsilon."""
     for data, mechanisms in OURS.items():
         for epsilon in EPSILONS[data]:
             for mechanism in mechanisms:
-                if places.wanted(name := f"users/{data}/{epsilon:g}/{mechanism}"):
+                if places.wants(name := f"users/{data}/{epsilon:g}/{mechanism}"):
                     noise = measured_noise(mechanism, epsilon, data, places.sized)
                     yield Figure(name, noise / _square_error(data), "users")
     for peer, tasks in THEIRS.items():
@@ -63,7 +65,7 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
             for mechanism in mechanisms
             for epsilon in EPSILONS[data]
         }
-        wanted = {name: task for name, task in names.items() if places.wanted(name)}
+        wanted = {name: task for name, task in names.items() if places.wants(name)}
         if wanted:
             yield from _of_peer(peer, wanted, places)
 
