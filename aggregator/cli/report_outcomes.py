@@ -19,8 +19,8 @@ from producers.populations.population import Population
 if TYPE_CHECKING:
     from aggregator.storage.progress import TopicProgress
 
-QUIET_SECONDS, POLL_SECONDS = 3.0, 0.2
-"""The wait ends after this time without a counted report; time between two reads."""
+FIRST_SECONDS, QUIET_SECONDS, POLL_SECONDS = 10.0, 3.0, 0.2
+"""The wait ends after this time without a first and a further report; time between two reads."""
 
 
 class RedisState(NamedTuple):
@@ -97,7 +97,8 @@ def await_outcome(
 ) -> dict[str, int] | None:
     """Return the metric's reports since a state by outcome, of all senders; None if unknown.
 
-    It waits until this number of reports is counted or refused, or the workers are quiet.
+    It waits until this number of reports is counted or refused, or the workers are quiet, which
+    may just have been started.
 
     Parameters
     ----------
@@ -110,11 +111,8 @@ def await_outcome(
     """
     if initial_state is None:
         return None
-    counted, changed_at = Counter[str](), time.monotonic()
-    is_counting = bool(initial_state.progress.partitions)
-    while (
-        is_counting and counted.total() < reports and time.monotonic() - changed_at < QUIET_SECONDS
-    ):
+    counted, ends_at = Counter[str](), time.monotonic() + FIRST_SECONDS
+    while counted.total() < reports and time.monotonic() < ends_at:
         time.sleep(POLL_SECONDS)
         if (current_state := read_redis(settings)) is None:
             return None
@@ -123,7 +121,7 @@ def await_outcome(
             {outcome: count for (name, outcome), count in increase.items() if name == metric.name}
         )
         if counts != counted:
-            counted, changed_at = counts, time.monotonic()
+            counted, ends_at = counts, time.monotonic() + QUIET_SECONDS
     return dict(counted)
 
 
@@ -142,7 +140,8 @@ def describe_outcome(metric: str, reports: int, outcome: Mapping[str, int] | Non
     --------
     >>> describe_outcome("delay", 9, {"accepted": 4, "late": 3})
     "since the start, of all senders' reports of delay: 4 accepted, 3 late (`dither deadletters \
-list --metric delay`), 2 not counted by any worker yet"
+list --metric delay`), 2 not counted by any worker yet: `dither estimate delay` says how many \
+messages wait"
     """
     if outcome is None:
         return "delivered. Whether they are counted is unknown: no Redis answers (see --redis)"
@@ -151,5 +150,6 @@ list --metric delay`), 2 not counted by any worker yet"
         outcome.keys() - {"accepted", "duplicate"}
     )
     unaccounted = reports - sum(outcome.values())
-    uncounted = f", {unaccounted:,} not counted by any worker yet" * (unaccounted > 0)
+    waiting = f": `dither estimate {metric}` says how many messages wait"
+    uncounted = f", {unaccounted:,} not counted by any worker yet{waiting}" * (unaccounted > 0)
     return f"since the start, of all senders' reports of {metric}: {counts}{command}{uncounted}"

@@ -120,29 +120,68 @@ class TrueValues(Mechanism):
             return self._released(question, weights, counts, None, used, math.nan)
         if int(counts.sum()) > MOST_REPORTS:
             raise ValueError(f"{counts.sum()} reports: a release takes at most {MOST_REPORTS}")
-        epsilons = [e for e, is_used in zip(self.epsilons, used.tolist(), strict=True) if is_used]
-        levels, n = np.array([float(e) for e in epsilons]), counts[used].astype(np.float64)
-        chosen = report_weights(weights, levels, n, beta, self.bins)
-        if weights == "adpm" and affine_error(levels, n, chosen.per_report) > HOPELESS_ERROR:
+        chosen, noise = self._weigh(counts, weights, beta)
+        if noise is None:
             return self._released(question, weights, counts, chosen, used, 0.5)
-        noise = ReleaseNoise.of(epsilons, chosen.per_report, self.sensitivity)
-        total = sum(int(c) * d for c, d in zip(counts[used].tolist(), noise.weights, strict=True))
+        total = noise.total(counts[used])
         noisy = self.weighted_sums(table[used, 1:], noise) + noise.draw(bits, self.numbers)
         value = noisy / total
-        coefficient = np.array(noise.weights) / total
-        free = len(levels) > 1 and len(set(noise.weights)) == 1
-        law = self.law(n, coefficient, free)
-        log_p = math.log(beta / (2 * self.numbers))
-        slack = self.slack + 0.5 / total
-        bounds = (
-            sample_limits(noise, value, total, slack, log_p)
-            if target == "sample"
-            else population_limits(noise, law, value, total, slack, log_p)
-        )
+        law = self._weighted_law(noise, counts[used])
+        bounds = self._limits(noise, law, total, value, question)
         worst = law.worst_variance + 4 * noise.variance / total**2
         return self._released(
             question, weights, counts, chosen, used, value, bounds, noise, 1 / worst
         )
+
+    def with_beta(self, released: Estimate, beta: float) -> Estimate:
+        """Return a release in [0, 1] with bounds at another failure probability.
+
+        Nothing is drawn: the law of its noise follows from the numbers of reports, so it costs no
+        privacy. Numbers that are NaN stay so.
+        """
+        used, value = released.counts > 0, np.atleast_1d(np.asarray(released.value))
+        lower, upper = (np.where(np.isnan(value), np.nan, end) for end in (0.0, 1.0))
+        _, noise = self._weigh(released.counts, released.policy, released.beta)
+        if noise is not None:
+            counts, question = released.counts[used], Question(beta=beta, target=released.target)
+            law, present = self._weighted_law(noise, counts), ~np.isnan(value)
+            limits = self._limits(noise, law, noise.total(counts), value[present], question)
+            lower[present], upper[present] = limits
+        ends = [lower, upper] if np.ndim(released.value) else [float(lower[0]), float(upper[0])]
+        return dataclasses.replace(released, lower=ends[0], upper=ends[1], beta=beta)
+
+    def _weigh(
+        self, counts: Counts, weights: str, beta: float
+    ) -> tuple[ReportWeights | None, ReleaseNoise | None]:
+        """Return the weights of a release with these reports, and its noise.
+
+        No weights without reports; no noise if a guess is better than a release.
+        """
+        used = counts > 0
+        if not used.any():
+            return None, None
+        epsilons = [e for e, is_used in zip(self.epsilons, used.tolist(), strict=True) if is_used]
+        levels, n = np.array([float(e) for e in epsilons]), counts[used].astype(np.float64)
+        chosen = report_weights(weights, levels, n, beta, self.bins)
+        if weights == "adpm" and affine_error(levels, n, chosen.per_report) > HOPELESS_ERROR:
+            return chosen, None
+        return chosen, ReleaseNoise.of(epsilons, chosen.per_report, self.sensitivity)
+
+    def _weighted_law(self, noise: ReleaseNoise, counts: Counts) -> Law:
+        """Return the law of the weighted mean, without noise. `counts`: of the levels in use."""
+        coefficient = np.array(noise.weights) / noise.total(counts)
+        free = len(counts) > 1 and len(set(noise.weights)) == 1
+        return self.law(counts.astype(np.float64), coefficient, free)
+
+    def _limits(
+        self, noise: ReleaseNoise, law: Law, total: int, value: Floats, question: Question
+    ) -> tuple[Floats, Floats]:
+        """Return bounds on the mean, in [0, 1], for all numbers of a release together."""
+        log_p = math.log(question.beta / (2 * self.numbers))
+        slack = self.slack + 0.5 / total
+        if question.target == "sample":
+            return sample_limits(noise, value, total, slack, log_p)
+        return population_limits(noise, law, value, total, slack, log_p)
 
     def _released(
         self,

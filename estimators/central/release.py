@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from estimators.estimate import Floats
+from estimators.estimate import Counts, Floats
 from estimators.exact import discrete_laplace
 from estimators.exact.noise import DiscreteLaplace
 from estimators.exact.randomness import Bits
@@ -63,6 +63,10 @@ class ReleaseNoise:
         The certificate of a release: theorem 1 of docs/proofs/trusted.md.
         """
         return tuple(self.rate * self.sensitivity * weight for weight in self.weights)
+
+    def total(self, counts: Counts) -> int:
+        """Return sum n_l d_l, of these numbers of reports."""
+        return sum(int(c) * d for c, d in zip(counts.tolist(), self.weights, strict=True))
 
     def draw(self, bits: Bits, size: int) -> Integers:
         """Draw the noise of `size` sums, exactly."""

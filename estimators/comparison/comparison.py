@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
@@ -39,6 +40,7 @@ from estimators.errors import explain_missing_scipy
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
+from estimators.metrics.trusted import TrustedMetric
 from estimators.question import Question
 from estimators.shapes import Shape
 
@@ -258,6 +260,40 @@ def compare(
         radius=length,
         labels=labels,
         warning=_warning((metric_a, metric_b), counts, answers, beta, weights),
+    )
+
+
+def compare_releases(
+    metric: TrustedMetric, a: Estimate, b: Estimate, beta: float = 0.05
+) -> Comparison:
+    """Compare two releases of a metric: by how much a exceeds b.
+
+    Only what was released is used, so it costs no privacy. The law is that of a union.
+
+    Parameters
+    ----------
+    metric : TrustedMetric
+    a, b : Estimate
+        Releases of disjoint reports, with the same target.
+    beta : float
+        Failure probability of the bounds, for all numbers together.
+    """
+    arms = [functools.partial(metric.with_beta, release) for release in (a, b)]
+    limits, single = union(arms[0], arms[1], beta, ratio=False), not metric.labels
+    return Comparison(
+        value=_shown(np.atleast_1d(np.asarray(a.value) - np.asarray(b.value)), single),
+        lower=_shown(limits.lower, single),
+        upper=_shown(limits.upper, single),
+        p_value=_shown(limits.p_value, single),
+        law="union",
+        of="difference",
+        bound="fixed",
+        beta=beta,
+        target=a.target,
+        policy=a.policy,
+        split=None,
+        reports=(a.reports, b.reports),
+        labels=metric.labels,
     )
 
 

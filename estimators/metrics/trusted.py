@@ -104,10 +104,8 @@ class TrustedMetric(ReportedMetric):
         >>> release.privacy.round(4)
         array([0.1 , 0.14, 0.14])
         """
-        collection = self.randomizer
-        assert isinstance(collection, TrueValues)  # noqa: S101
         low, high = self.domain.ends
-        released = collection.release(
+        released = self._collection.release(
             self.table(statistic),
             SystemBits() if bits is None else bits,
             self.policies[0] if weights is None else weights,
@@ -115,3 +113,26 @@ class TrustedMetric(ReportedMetric):
             target,
         )
         return dataclasses.replace(released.rescaled(low, high - low), labels=self.labels)
+
+    def with_beta(self, release: Estimate, beta: float) -> Estimate:
+        """Return a release with bounds at another failure probability.
+
+        Nothing is drawn again, so it costs no privacy.
+
+        Parameters
+        ----------
+        release : Estimate
+            Of this metric.
+        beta : float
+            Simultaneous over categories, as in :meth:`release`.
+        """
+        low, high = self.domain.ends
+        width = high - low
+        in_unit = release.rescaled(-low / width, 1 / width)
+        return self._collection.with_beta(in_unit, beta).rescaled(low, width)
+
+    @property
+    def _collection(self) -> TrueValues:
+        collection = self.randomizer
+        assert isinstance(collection, TrueValues)  # noqa: S101
+        return collection

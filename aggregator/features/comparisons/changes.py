@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal, get_args
 
-from aggregator.features.comparisons.compared import CompareQuery
+from aggregator.features.comparisons.arms import compare_all
+from aggregator.features.comparisons.compared import ArmAnswer, Compared, CompareQuery
+from aggregator.reading.coverage import coverage_text
+from aggregator.reading.query import Progress, Query, ignore_progress
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.window import last_edges
+from aggregator.reading.window import Release, last_edges
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NO_TIME
-from estimators import LocalMetric
+from estimators import LocalMetric, Metric, TrustedMetric
+from estimators.comparison.comparison import compare_releases
 
 Period = Literal["1h", "24h", "7d", "30d", "90d"]
 OFFERED_PERIODS: tuple[str, ...] = get_args(Period)
 
 
-def change_query(reader: MetricReader, name: str, period: str | None) -> CompareQuery | None:
-    """Return the query of a change: the last closed panes against as many panes before them.
+def read_change(
+    reader: MetricReader, name: str, period: str | None, progress: Progress = ignore_progress
+) -> Compared | None:
+    """Compare the last closed panes of a metric with as many panes before them.
 
+    Releases cannot be added: the latest one is compared with the one that is a period older.
     All changes on offer hold together at one look: beta is shared by all metrics that can be
     compared, and by all periods.
 
@@ -28,10 +36,12 @@ def change_query(reader: MetricReader, name: str, period: str | None) -> Compare
     period : str or None
         One of :data:`OFFERED_PERIODS`, widened to whole panes; None: the longest that the metric
         has twice.
+    progress : callable
+        As for :func:`aggregator.features.comparisons.arms.compare_all`.
 
     Returns
     -------
-    CompareQuery or None
+    Compared or None
         None: no pane is closed, or no period is there twice.
 
     Raises
@@ -41,27 +51,53 @@ def change_query(reader: MetricReader, name: str, period: str | None) -> Compare
     ValueError
         If the metric cannot be compared.
     """
-    metric = LocalMetric.require(reader.metric(name))
-    key = metric_key(name, metric.revision)
-    progress = reader.progress(name)
+    metric = reader.metric(name)
+    if not isinstance(metric, TrustedMetric):
+        query = _change_query(reader, LocalMetric.require(metric), period)
+        return None if query is None else compare_all(reader, name, query, progress)[0]
+    latest = reader.window(name)
+    for start in _period_starts(metric, period, latest.end_ms) if latest.end_ms else ():
+        before = reader.window(name, _between(start - metric.pane_ms, start))
+        releases = [w.content.estimate for w in (latest, before) if isinstance(w.content, Release)]
+        if all(release.status == "final" for release in releases):
+            query = _query(reader, *(_between(w.start_ms, w.end_ms) for w in (latest, before)))
+            comparison = compare_releases(metric, *releases, query.a.beta / query.a.windows)
+            a, b = (
+                ArmAnswer(name, {}, window, release)
+                for window, release in zip((latest, before), releases, strict=True)
+            )
+            covers = coverage_text(latest, releases[0], query.a)
+            return Compared(a, b, query, "final", "fixed", comparison, covers, 1, 1)
+    return None
+
+
+def _change_query(
+    reader: MetricReader, metric: LocalMetric, period: str | None
+) -> CompareQuery | None:
+    key = metric_key(metric.name, metric.revision)
+    progress = reader.progress(metric.name)
     progress.require_readable()
     extent, closed = progress.extent(key, progress.partitions), progress.closed(key)
     if extent is None or closed == NO_TIME:
         return None
-    newest = min(extent[1] + metric.pane_ms, metric.pane_start(closed)) - metric.pane_ms
-    for offered in reversed(OFFERED_PERIODS) if period is None else (period,):
-        start, end = last_edges(metric, offered, newest)
+    end = min(extent[1] + metric.pane_ms, metric.pane_start(closed))
+    for start in _period_starts(metric, period, end):
         if period is not None or 2 * start - end >= extent[0]:
-            break
-    else:
-        return None
-    comparable = sum(isinstance(other, LocalMetric) for other in reader.metrics.values())
-    return CompareQuery.of_options(
-        where={},
-        against={},
-        start=start / 1000,
-        end=end / 1000,
-        against_start=(2 * start - end) / 1000,
-        against_end=start / 1000,
-        windows=comparable * len(OFFERED_PERIODS),
-    )
+            return _query(reader, _between(start, end), _between(2 * start - end, start))
+    return None
+
+
+def _period_starts(metric: Metric, period: str | None, end_ms: int) -> list[int]:
+    """Return the starts of the period, or of all on offer, that end there; the longest first."""
+    periods = reversed(OFFERED_PERIODS) if period is None else (period,)
+    return [last_edges(metric, one, end_ms - metric.pane_ms)[0] for one in periods]
+
+
+def _between(start_ms: int | None, end_ms: int | None) -> Query:
+    return Query(*(None if at is None else at / 1000 for at in (start_ms, end_ms)))
+
+
+def _query(reader: MetricReader, a: Query, b: Query) -> CompareQuery:
+    is_compared = [isinstance(one, LocalMetric | TrustedMetric) for one in reader.metrics.values()]
+    windows = sum(is_compared) * len(OFFERED_PERIODS)
+    return CompareQuery(a=dataclasses.replace(a, windows=windows), b=b)

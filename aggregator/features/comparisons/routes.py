@@ -12,7 +12,7 @@ from starlette.responses import Response
 from aggregator.errors import UnknownComparison
 from aggregator.features.comparisons.answers import ComparisonsAnswer, comparison_answer
 from aggregator.features.comparisons.arms import compare_all
-from aggregator.features.comparisons.changes import Period, change_query
+from aggregator.features.comparisons.changes import Period, read_change
 from aggregator.features.comparisons.compared import CompareQuery, comparison_frame
 from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.features.comparisons.living import (
@@ -40,7 +40,6 @@ from aggregator.web.queries import (
     without_format,
 )
 from aggregator.web.service_context import Service
-from estimators import LocalMetric
 from producers.gateway.problems import Problem
 
 Below = Annotated[
@@ -96,7 +95,8 @@ class ChangeParameters(msgspec.Struct, kw_only=True, frozen=True):
             Period,
             Meta(
                 description="The last closed panes of so long, against as many before them; by "
-                "default the longest period that the metric has twice."
+                "default the longest period that the metric has twice. Of trusted collection, the "
+                "latest release against the one that is so much older."
             ),
         ]
         | None
@@ -160,13 +160,13 @@ async def change(service: Service, request: Request) -> Response:
     name, reader = service.metric_name(request), service.reader
     with invalid_as_problem():
         period = parse(request, ChangeParameters).period
-        LocalMetric.require(reader.metric(name))
+        reader.metric(name)
 
     def compute() -> Response:
         with invalid_as_problem():
-            query = change_query(reader, name, period)
-            changes = [] if query is None else compare_all(reader, name, query, stop_if_abandoned)
-        return as_json(ComparisonsAnswer(comparisons=[*map(comparison_answer, changes)]))
+            change = read_change(reader, name, period, stop_if_abandoned)
+        changes = [] if change is None else [comparison_answer(change)]
+        return as_json(ComparisonsAnswer(comparisons=changes))
 
     return await service.surveys.run(request, compute)
 

@@ -3,7 +3,7 @@
 import {get} from "./api.js";
 import {differenceScale} from "./change.js";
 import {announce, h} from "./dom.js";
-import {moment, number, Scale, seconds, share, stretch} from "./format.js";
+import {moment, number, Scale, seconds, share, sliceName, stretch} from "./format.js";
 import {explained} from "./guide.js";
 import {metricAddress} from "./place.js";
 import {shapeOf} from "./shapes.js";
@@ -14,9 +14,7 @@ const QUIET = 5; // looks without an alarm, after which an episode is over
 const AROUND = 3; // times its own length, or looks, that are shown around an episode
 const STATES = {learning: "waits for its baseline to be final", watching: "watching", unwatchable: "cannot watch"};
 
-/** A value of an attribute in words: neither “other” nor “none” can be declared. */
-const word = (value) => (value === null ? "none" : typeof value === "object" ? "other" : value);
-const seriesOf = ({slice, category}) => [...Object.values(slice).map(word), category].filter(Boolean).join(" · ");
+const seriesOf = ({slice, category}) => [sliceName(slice), category].filter(Boolean).join(" · ");
 
 /** How all alarms stand, read again and again while somebody looks. */
 export class Feed {
@@ -81,7 +79,7 @@ function row(episode, metric, scale, points) {
   const digits = now.lower === null ? 2 : scale.digits(now.lower, now.upper);
   const [before, after] = [baseline.value, now.value].map((x) => (x === null ? "–" : scale.withUnit(x, digits)));
   const size = now.value - baseline.value;
-  const amount = now.value === null ? "" : `${size > 0 ? "+" : ""}${points.withUnit(size, digits)} at most`;
+  const amount = now.value === null ? "" : `${size > 0 ? "+" : ""}${points.withUnit(size, digits)} at its peak`;
   const title = `${count === 1 ? "Raised once" : `Raised ${number(count)} times in a row`}, until ${moment(to)} UTC. ${promise}. The values since then have no bounds that promise anything.`;
   return h("tr", {}, h("th", {scope: "row"}, explained("alarms", {title}, stretch(from, to))), h("td", {}, name), h("td", {}, amount), h("td", {}, `from ${before} to ${after}`),
     h("td", {}, h("a", {href: placeOf(episode, metric), "aria-label": `show ${stretch(from, to)} in the chart`}, "show")));

@@ -19,7 +19,7 @@ export class Card {
     this.hasChart = shape.hasHistory && (!shape.hasLabels || Boolean(definition.quantiles));
     this.metric = new Metric(definition, place, {top: TOP, steps: this.hasChart ? STEPS : 0, changed: () => this.show(), isOnScreen: false});
     const {scale, name, title} = this.metric;
-    this.link = h("a", {href: metricAddress(name)}, title);
+    this.link = h("a", {}, title);
     this.flags = new Flags(definition);
     this.headline = new Headline({isBrief: true});
     this.change = new Change();
@@ -29,7 +29,7 @@ export class Card {
     this.bars = barsOf(this.metric, (label) => this.metric.choose(label), definition.shares && {isFunnel: this.metric.shares.isFunnel, hasLongNames: true});
     this.panel = shape.panel?.(definition);
     this.found = definition.domain?.discover ? new FoundStrings(this.metric) : null;
-    this.more = h("a", {href: metricAddress(name)});
+    this.more = h("a", {});
     this.body = h("div", {class: "body"}, this.bars?.element, h("p", {class: "note more"}, this.more), this.history && h("div", {class: "reading", tabindex: "0", role: "group", "aria-label": `History of ${title}: the arrow keys move through its steps`, onkeydown: (event) => this.#key(event)}, this.history.element));
     this.element = h("article", {class: "card", "aria-label": title},
       h("header", {}, h("h3", {title: definition.description}, this.link), this.flags.element, title !== name && h("code", {}, name)),
@@ -52,8 +52,13 @@ export class Card {
   }
 
   go(place) {
-    for (const link of [this.link, this.more]) link.setAttribute("href", metricAddress(this.metric.name));
     this.metric.show(place);
+    this.#links();
+  }
+
+  /** The metric's page has the number in front that was chosen here. */
+  #links() {
+    for (const link of [this.link, this.more]) link.setAttribute("href", metricAddress(this.metric.name, {label: this.metric.chosen}));
   }
 
   /** A flag for what a feature has to say, such as an alarm. */
@@ -70,6 +75,7 @@ export class Card {
     if (!this.element) return; // not built yet
     const {metric} = this;
     const {answer} = metric;
+    this.#links();
     for (const part of [this.headline, this.change, this.empty, this.notices, this.flags, this.panel]) part?.show(metric);
     if (this.found) {
       this.found.element.hidden = !metric.isReady;

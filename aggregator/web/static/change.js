@@ -1,8 +1,9 @@
 // The change of a metric against the period before, in words: what is certain of it, or that nothing is.
 
 import {h} from "./dom.js";
-import {certainty, DAY, moment, Scale, seconds} from "./format.js";
+import {certainty, DAY, Scale, seconds, stretch} from "./format.js";
 import {explained} from "./guide.js";
+import {isTrusted} from "./parts.js";
 
 /** The numbers of one label in a comparison; null where an arm has too few reports. */
 export function changeIn(answer, label) {
@@ -20,9 +21,9 @@ export function differenceScale(kind, unit, range) {
   return scale;
 }
 
-/** "90 days", of the period that is compared with the one before it. */
-function lengthOf({answer: {a}}) {
-  const span = seconds(a.to) - seconds(a.from);
+/** "90 days", from the period before, or from an older release, to what is compared with it. */
+function lengthOf({answer: {a, b}}) {
+  const span = seconds(a.from) - seconds(b.from);
   const [size, name] = span >= 2 * DAY ? [DAY, "days"] : [3600, "hours"];
   const count = Math.round(span / size);
   return count === 1 ? "hour" : `${count} ${name}`;
@@ -43,8 +44,8 @@ export function amountOf({value, lower, upper}, {definition}) {
 
 /** How often that may be wrong, and over what it is. */
 function promiseOf({answer}) {
-  const [from, middle, to] = [answer.b.from, answer.a.from, answer.a.to].map((at) => moment(seconds(at)));
-  return `${middle} – ${to} against ${from} – ${middle} (UTC), closed panes. What this page calls a change holds with ${certainty(answer.beta)} for all metrics and periods together, at one look.`;
+  const [now, before] = [answer.a, answer.b].map(({from, to}) => stretch(seconds(from), seconds(to)));
+  return `${now} against ${before} (UTC), closed panes. What this page calls a change holds with ${certainty(answer.beta)} for all metrics and periods together, at one look.`;
 }
 
 /** The line of a card: the change with its interval, or that there is no evidence of one; empty if nothing can be compared. */
@@ -59,14 +60,16 @@ export class Change {
     this.element.hidden = !found;
     if (!found) return this.element.replaceChildren();
     const length = lengthOf(found);
-    const isPeriod = Boolean(metric.place.window);
+    const isRelease = isTrusted(metric.definition);
+    const before = ` against the ${isRelease ? "release " : ""}${length} before`;
+    const last = isRelease || metric.place.window ? "" : ` in the last ${length}`;
     const title = promiseOf(found);
     if (!found.isCertain) {
-      this.element.replaceChildren(explained("change", {title}, "no evidence of a change"), isPeriod ? "" : ` in the last ${length}`);
+      this.element.replaceChildren(explained("change", {title}, "no evidence of a change"), isRelease ? before : last);
       return;
     }
     const {amount, interval, direction} = amountOf(found, metric);
     this.element.replaceChildren(explained("change", {class: `change ${direction}`, title}, amount),
-      isPeriod ? ` against the ${length} before ` : ` in the last ${length}, against the ${length} before `, h("em", {}, `(${interval})`));
+      `${last && `${last},`}${before} `, h("em", {}, `(${interval})`));
   }
 }

@@ -2,16 +2,13 @@
 
 import {get} from "./api.js";
 import {announce, h, setText} from "./dom.js";
-import {certainty, DAY, moment, probability, quantileName, Scale, seconds, stretch, TURNING, whole} from "./format.js";
+import {certainty, DAY, moment, probability, quantileName, Scale, seconds, sliceName, stretch, TURNING, whole} from "./format.js";
 import {explained} from "./guide.js";
 import {columns, History} from "./history.js";
 import {metricAddress} from "./place.js";
 
 const BETWEEN = 5_000; // milliseconds between two looks
 
-/** A value of an attribute in words: neither “other” nor “none” can be declared. */
-const word = (value) => (value === null ? "none" : typeof value === "object" ? "other" : value);
-const sliceOf = (where) => Object.values(where).map(word).join(" · ") || "all";
 
 /** How all comparisons stand, read again and again while somebody looks. */
 export class Feed {
@@ -126,7 +123,7 @@ class ComparisonCard {
     const now = direction(lower, upper, this.equal);
     const before = decided ? direction(decided.lower, decided.upper, this.equal) : 0;
     this.#chip(isKnown, now, before);
-    const arm = (one) => `${one.metric === answer.metric ? "" : `${one.metric} `}${one === answer.b && answer.rest ? "the rest" : sliceOf(one.where)}`;
+    const arm = (one) => `${one.metric === answer.metric ? "" : `${one.metric} `}${one === answer.b && answer.rest ? "the rest" : sliceName(one.where) || "all"}`;
     const quantile = answer.quantiles && index !== null ? `${quantileName(labels[index])} of ` : "";
     const [first, second] = [arm(answer.a), arm(answer.b)];
     setText(this.link, answer.title.replace(TURNING, "") || `${quantile}${this.title}: ${first} ${answer.of === "ratio" ? "divided by" : "against"} ${second}`);

@@ -11,7 +11,7 @@ import {HeatMap, ROWS} from "./heatmap.js";
 import {columns, History} from "./history.js";
 import {Metric} from "./metric.js";
 import {levelClass, Mix} from "./mix.js";
-import {crowdText, EmptyState, Headline, historyLabel, Notices, isTrusted, POLICIES, PolicyChoice, StatusChip, windowText} from "./parts.js";
+import {crowdText, EmptyState, Headline, historyLabel, Notices, isTrusted, POLICIES, PolicyChoice, StatusChip, widerText, windowText} from "./parts.js";
 import {address, metricAddress} from "./place.js";
 import {barsOf, shapeOf} from "./shapes.js";
 import {Shares} from "./shares.js";
@@ -122,7 +122,7 @@ export class Detail {
     const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for all readers at once; no report is read again.";
     setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. ${effect}`);
     this.only.hidden = !metric.where.length;
-    if (metric.where.length) this.only.replaceChildren("Only devices with ", h("b", {}, metric.where.map((one) => one.replace("=", " = ")).join(", ")), h("a", {class: "button small", href: address({where: null})}, "Show all"));
+    if (metric.where.length) this.only.replaceChildren("Only devices with ", h("b", {}, metric.where.map((one) => one.replace("=", " = ")).join(", ")), h("span", {class: "wider"}, widerText(metric, answer)), h("a", {class: "button small", href: address({where: null})}, "Show all"));
     this.#months();
     setText(this.hint, ["Drag to zoom, double-click for everything", windowText(answer), metric.beside && `grey: ${metric.beside.text}`, ...[...this.marked].map(([{caption}, found]) => found.length && caption), this.found?.rows.some(({isVague}) => isVague) && "pale: its interval says little"].filter(Boolean).join(" · "));
     this.policyMeaning.hidden = Boolean(this.panel);
@@ -137,7 +137,7 @@ export class Detail {
     setText(this.crowd, answer.privacy ? crowdText(answer.privacy) : "");
     setText(this.saturation, typeof answer.saturation === "number" ? `Saturation: levels above ε = ${loss(answer.saturation)} do not improve the release; their loss is no larger.` : "");
     const entries = metric.changedEntries();
-    if (this.quantile && document.activeElement !== this.quantile) this.quantile.value = metric.leading()?.label;
+    for (const one of this.quantiles ?? []) one.checked = one.value === metric.leading()?.label;
     this.bars?.show(metric.isReady ? entries : [], metric.leading()?.label);
     this.all.hidden = !answer.left_out;
     setText(this.all, `Show the other ${count(answer.left_out ?? 0)}`);
@@ -191,11 +191,11 @@ export class Detail {
     else this.#zoom(null, null);
   }
 
-  /** A list of quantiles: one that the definition has not is asked for. */
+  /** A choice of quantiles: one that the definition has not is asked for. */
   #quantiles() {
     const names = [...new Set([...this.metric.definition.quantiles.map(String), ...QUANTILES])].sort((a, b) => a - b);
-    this.quantile = h("select", {id: "quantile", onchange: () => this.metric.ask(this.quantile.value)}, names.map((q) => h("option", {value: q}, quantileName(q))));
-    return h("p", {class: "choice"}, h("label", {for: "quantile"}, "Quantile"), this.quantile);
+    this.quantiles = names.map((q) => h("input", {type: "radio", name: "quantile", value: q, id: `quantile-${q}`, onchange: () => this.metric.ask(q)}));
+    return h("fieldset", {class: "segments"}, h("legend", {class: "hidden"}, "Quantile"), this.quantiles.map((one) => [one, h("label", {for: one.id}, quantileName(one.value))]));
   }
 
   #folded(title, shown) {

@@ -54,9 +54,9 @@ class Question {
     const window = isEverything(query) ? {to: iso(end - Math.max(WEEK, this.pane))} : {from: iso(2 * start - end), to: found.from};
     let before;
     try {
-      const {to, value, lower, categories} = await get(`${this.path}/estimate`, {...window, category: found.strings.slice(0, MOST_LOOKED_UP).map(({string}) => string).filter(Boolean)});
+      const {to, value, upper, categories} = await get(`${this.path}/estimate`, {...window, category: found.strings.slice(0, MOST_LOOKED_UP).map(({string}) => string).filter(Boolean)});
       const lookedUp = categories.filter((_, i) => typeof value?.[i] === "number"); // none where there are too few reports
-      before = {to, lookedUp, held: lookedUp.filter((string) => lower[categories.indexOf(string)] > 0)};
+      before = {to, lookedUp, held: categories.filter((_, i) => 2 * value?.[i] > upper?.[i])}; // by the estimate: where hashes are few, every lower bound is 0
     } catch ({message}) {
       before = {message};
     }
@@ -71,7 +71,7 @@ class Question {
   }
 }
 
-/** The strings that were found, and that the period before does not show to be held. */
+/** The strings that were found, and whose share in the period before is not above its margin of error. */
 const newOf = ({strings, before}) => strings.filter(({string}) => before?.lookedUp?.includes(string) && !before.held.includes(string));
 /** What new means, in a few words. */
 function newsOf(found) {
@@ -144,7 +144,7 @@ export class Discoveries {
     setText(this.note, aboutOf(found));
     setText(this.outlook, outlookOf(found));
     const fresh = newOf(found);
-    setText(this.news, `${newsOf(found)}${fresh.length ? ": nothing shows that anybody had it before, which does not prove that nobody had." : ""}`);
+    setText(this.news, `${newsOf(found)}${fresh.length ? ": before, its share was not above the margin of error, which does not prove that nobody had it." : ""}`);
     this.news.hidden = !this.news.textContent;
     this.body.replaceChildren(...strings.map((one) => this.#row(one, fresh.includes(one))));
     this.table.hidden = !strings.length;

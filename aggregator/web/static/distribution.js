@@ -1,8 +1,8 @@
 // The share of people at or below each value, with a band that holds everywhere at once, and the quantiles in it.
 
 import {h, setText, svg} from "./dom.js";
-import {certainty, share} from "./format.js";
-import {decimalsOf, roundTicks} from "./history.js";
+import {certainty, decimalsOf, share} from "./format.js";
+import {roundTicks} from "./history.js";
 import {windowText} from "./parts.js";
 
 const [WIDTH, HEIGHT] = [1000, 400]; // of the drawing; the page stretches it

@@ -76,6 +76,12 @@ export class Scale {
 /** A quantile's name: the median, or p95. */
 export const quantileName = (q) => (Number(q) === 0.5 ? "median" : `p${trimmed(bound(Number(q), MOST_DECIMALS, 1, 2))}`);
 
+/** A value of an attribute in words: neither “other” nor “none” can be declared. */
+export const attributeValue = (value) => (value === null ? "none" : typeof value === "object" ? "other" : value);
+export const sliceName = (slice) => Object.values(slice).map(attributeValue).join(" · ");
+/** The decimals of a round number. */
+export const decimalsOf = (x) => (String(x).split(".")[1] ?? "").length;
+
 /** 20000 as 20k, 1500000 as 1.5M. */
 export function compact(x) {
   const [size, letter] = [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]].find(([one]) => Math.abs(x) >= one) ?? [1, ""];

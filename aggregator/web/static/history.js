@@ -1,7 +1,7 @@
 // A metric over event time: the estimate of each step, and the band it lies in.
 
 import {h, setText} from "./dom.js";
-import {compact, seconds, stretch, ticks, whole} from "./format.js";
+import {compact, decimalsOf, seconds, stretch, ticks, whole} from "./format.js";
 
 const root = () => getComputedStyle(document.documentElement);
 const color = (name) => root().getPropertyValue(name).trim();
@@ -331,6 +331,3 @@ export class History {
     plot.ctx.restore();
   }
 }
-
-/** The decimals of a round number. */
-export const decimalsOf = (x) => (String(x).split(".")[1] ?? "").length;

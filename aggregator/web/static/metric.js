@@ -44,7 +44,7 @@ export class Refresher {
 }
 
 /** Whether the server compares a metric with the period before. */
-export const isComparable = (definition) => shapeOf(definition).hasHistory && !isTrusted(definition) && (definition.categories !== "open" || Boolean(definition.watch?.length));
+export const isComparable = (definition) => shapeOf(definition).hasHistory && (definition.categories !== "open" || Boolean(definition.watch?.length));
 
 /** A metric as one view of it needs it: `changed()` is called whenever something here is new. */
 export class Metric {
@@ -81,6 +81,14 @@ export class Metric {
   get by() { return this.isDetailed ? (this.place.by ?? this.definition.by?.[0] ?? "").split(",").filter((name) => this.definition.by?.includes(name)) : []; }
   /** The slice that is shown, as ATTRIBUTE=VALUE; empty for all devices. */
   get where() { return this.isDetailed && this.definition.by ? (this.place.where ?? "").split("\n").filter(Boolean) : []; }
+  /** The seconds of the window that is asked for; null if it is not bounded. */
+  get span() {
+    const {window, from, to} = this.place;
+    if (window) return Number.parseInt(window, 10) * (window.endsWith("d") ? DAY : 3600);
+    return from && to ? seconds(to) - seconds(from) : null;
+  }
+  /** Whether an answer is of more than that, beyond whole panes: slices may be kept by longer ones. */
+  isWider({from, to}) { return this.span !== null && seconds(to) - seconds(from) > this.span + 2 * this.definition.pane_seconds; }
   get isReady() { return this.answer !== null && !["not_ready", "too_few_reports", "expired"].includes(this.answer.status); }
 
   /** Whether the view can be seen; what was missed meanwhile is then made up for. */
@@ -304,7 +312,7 @@ export class Metric {
   async #readChange() {
     const {place} = this;
     if (!isComparable(this.definition) || place.from || place.to || this.where.length) return;
-    const {comparisons} = await get(`${metricPath(this.name)}/change`, {period: place.window}, {signal: this.controller.signal});
+    const {comparisons} = await get(`${metricPath(this.name)}/change`, {period: place.window}, {signal: this.controller.signal, priority: "low"});
     if (place === this.place) this.comparison = comparisons[0] ?? null;
   }
 
@@ -354,9 +362,7 @@ export class Metric {
   /** The step for a window whose length is known; else for what a few coarse steps say of it. */
   async #firstStep() {
     if (isTrusted(this.definition)) return this.definition.pane_seconds;
-    const {window, from, to} = this.place;
-    if (window) return this.#fittingStep(Number.parseInt(window, 10) * (window.endsWith("d") ? DAY : 3600));
-    if (from && to) return this.#fittingStep(seconds(to) - seconds(from));
+    if (this.span !== null) return this.#fittingStep(this.span);
     for (const probe of PROBES) {
       const {points, step_seconds: step} = await this.#readPoints(probe);
       if (points.length >= ENOUGH || step > probe || probe === PROBES.at(-1)) return this.#fittingStep(spanOf(points));
@@ -384,7 +390,7 @@ export class Metric {
   }
 
   async #readPoints(step, changes = {}) {
-    const ask = (own) => get(`${metricPath(this.name)}/series`, {...this.#query(), ...own, bins: this.bins, ...changes}, {signal: this.controller.signal});
+    const ask = (own) => get(`${metricPath(this.name)}/series`, {...this.#query(), ...own, bins: this.bins, ...changes}, {signal: this.controller.signal, priority: "low"}); // numbers first, and what a person asks for
     try {
       return await ask({step: `${step}s`});
     } catch (error) {

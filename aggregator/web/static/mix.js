@@ -1,7 +1,7 @@
 // The mix of privacy levels: each level's share of the reports above, of the weight below, and how one becomes the other.
 
 import {h, setText, svg} from "./dom.js";
-import {number, share} from "./format.js";
+import {decimalsOf, number, share} from "./format.js";
 import {explained} from "./guide.js";
 
 const [TOP, BAND, BOTTOM] = [9, 12, 9];
@@ -59,5 +59,3 @@ export class Mix {
     this.parts.push(part);
   }
 }
-
-const decimalsOf = (x) => (String(x).split(".")[1] ?? "").length;

@@ -37,6 +37,7 @@ const SEARCH_STATUS = {
   provisional: ["provisional", "Searching", "Some rounds are not decided yet; the certified end holds at all times at once."],
   final: ["final", "Decided", "All rounds are decided; the result is final."],
 };
+const LONGEST_LABEL = 20; // characters, beside a number
 const DIFFERENT = 1e-3; // one metric in a thousand without a reason
 
 const trustedFlag = (definition) => isTrusted(definition) && explained("status", {class: "chip trusted", title: "Devices send true values. Only releases are shown: each is drawn once, with noise."}, "Trusted");
@@ -134,6 +135,7 @@ export class Headline {
   #put({label, value, unit, band, about, title}) {
     for (const [part, text] of Object.entries({label, value, unit, band, about})) setText(this[part], text);
     this.label.title = label ?? "";
+    this.label.classList.toggle("long", (label ?? "").length > LONGEST_LABEL);
     this.band.hidden = !band;
     this.about.hidden = this.isBrief && Boolean(band);
     for (const part of [this.band, this.about]) part.title = part.hidden ? "" : title;
@@ -155,35 +157,24 @@ export class EmptyState {
     if (this.element.hidden) return;
     const few = answer?.status === "too_few_reports" && !definition.rounds;
     this.meter.hidden = !few;
-    if (open) {
-      setText(this.text, "You can ask for any string.");
-      setText(this.hint, "Ask on the metric's page. Strings that the definition has on “watch” are always shown.");
-    } else if (few) {
-      const more = Math.max(1, definition.minimum_reports - answer.reports);
-      setText(this.text, `${whole(more)} more ${more === 1 ? "report" : "reports"} until an estimate is shown`);
-      setText(this.hint, `${whole(answer.reports)} of ${whole(definition.minimum_reports)} reports are counted.`);
-      [this.meter.max, this.meter.value] = [definition.minimum_reports, answer.reports];
-    } else if (answer && definition.rounds) {
-      const open = Boolean(answer.search);
-      setText(this.text, open ? "The first round is open" : "No round is open yet");
-      setText(this.hint, open ? "The estimate appears once it is decided." : "“dither coordinate” opens the first one.");
-    } else if (answer?.status === "expired") {
-      setText(this.text, "Part of this window has expired");
-      setText(this.hint, "The metric's retention has deleted it. Choose a window that begins later.");
-    } else if (answer && isTrusted(definition)) {
-      setText(this.text, "No release yet");
-      setText(this.hint, "Devices send true values. A pane is released, with noise, once it is closed in all partitions.");
-    } else if (answer && definition.crowd) {
-      setText(this.text, "No crowd yet");
-      setText(this.hint, `A relay posts the reports of a pane some time after its end, if there are ${whole(definition.crowd.minimum)} or more.`);
-    } else if (answer) {
-      setText(this.text, "No reports yet");
-      this.hint.replaceChildren("Send the first one from ", h("a", {href: `/try${address({metric: definition.name})}`}, "the page “Try it”"), ", with ", h("code", {}, `dither produce ${definition.name} --csv FILE`), ", or from a device with ", h("code", {}, "Reporter"), ".");
-    } else {
-      setText(this.text, metric.problems.answer ? "No answer" : "Reading …");
-      setText(this.hint, "");
-    }
+    if (few) [this.meter.max, this.meter.value] = [definition.minimum_reports, answer.reports];
+    const [text, ...hint] = emptyWords(metric, open, few);
+    setText(this.text, text);
+    this.hint.replaceChildren(...hint);
   }
+}
+
+/** Why there is no number, and what to do. */
+function emptyWords({answer, definition, problems}, isOpen, isFew) {
+  if (isOpen) return ["You can ask for any string.", "Ask on the metric's page. Strings that the definition has on “watch” are always shown."];
+  if (!answer) return [problems.answer ? "No answer" : "Reading …"];
+  const more = Math.max(1, definition.minimum_reports - answer.reports);
+  if (isFew) return [`${whole(more)} more ${more === 1 ? "report" : "reports"} until an estimate is shown`, `${whole(answer.reports)} of ${whole(definition.minimum_reports)} reports are counted.`];
+  if (definition.rounds) return answer.search ? ["The first round is open", "The estimate appears once it is decided."] : ["No round is open yet", "“dither coordinate” opens the first one."];
+  if (answer.status === "expired") return ["Part of this window has expired", "The metric's retention has deleted it. Choose a window that begins later."];
+  if (isTrusted(definition)) return ["No release yet", "Devices send true values. A pane is released, with noise, once it is closed in all partitions."];
+  if (definition.crowd) return ["No crowd yet", `A relay posts the reports of a pane some time after its end, if there are ${whole(definition.crowd.minimum)} or more.`];
+  return ["No reports yet", "Send the first one from ", h("a", {href: `/try${address({metric: definition.name})}`}, "the page “Try it”"), ", with ", h("code", {}, `dither produce ${definition.name} --csv FILE`), ", or from a device with ", h("code", {}, "Reporter"), "."];
 }
 
 /** What a person should know: failures with their remedy; with `explain`, also that values go with the level. */
@@ -265,3 +256,6 @@ export function historyLabel(metric, rows) {
 
 /** The window that an answer is about. */
 export const windowText = (answer) => (answer ? stretch(seconds(answer.from), seconds(answer.to)) : "");
+
+/** That slices are of more than the window that was chosen; empty if they are not. */
+export const widerText = (metric, answer) => (answer && metric.isWider(answer) ? `${windowText(answer)}: slices are kept in longer steps than the window that you chose` : "");

@@ -14,13 +14,16 @@ function stepOf(share, categories) {
   return !rest.length && from >= 0 && to > from ? [from, to] : null;
 }
 
+/** "cart.. + paid" as "cart or later or paid": a set of categories, or of values of axes. */
+const inWords = (set) => set.replace(/\.\.(?=$|,| \+)/g, " or later").replaceAll(" + ", " or ").replaceAll("=", " = ");
+
 /** The shares of a definition as {label, name}, and whether they are a funnel: steps that follow each other, or that begin at the same category. */
 export function sharesOf({shares = [], categories}) {
   const steps = Array.isArray(categories) ? shares.map((share) => stepOf(share, categories)) : [];
   const isNext = ([from, to], index) => !index || from === steps[index - 1][1] || (from === steps[0][0] && to >= steps[index - 1][1]);
   const isFunnel = steps.length > 0 && steps.every(Boolean) && steps.every(isNext);
   const nameOf = ([from, to]) => `${from === EVERYBODY ? "all" : categories[from]} → ${categories[to]}`;
-  return {isFunnel, names: shares.map((label, index) => ({label, name: isFunnel ? nameOf(steps[index]) : label}))};
+  return {isFunnel, names: shares.map((label, index) => ({label, name: isFunnel ? nameOf(steps[index]) : label.split(" / ").map(inWords).join(", of ")}))};
 }
 
 /** The panel of a metric's page: one of the shares is chosen, whose history and slices are shown. */
@@ -30,7 +33,7 @@ export class Shares {
     this.bars = new Bars({label: `${name}: choose which share's history is shown`, scale, onChoose: (label) => metric.choose(label), hasIntervals: true, isFunnel, hasLongNames: true});
     this.note = h("p", {class: "note"});
     this.element = h("section", {class: "panel"}, h("h3", {}, isFunnel ? "Funnel" : "Shares among"), this.bars.element, this.note);
-    this.meaning = isFunnel ? "Of those who came as far as the first, how many came as far as the second: the rest of each bar dropped out. " : "A / B: of those in B, how many are in A. ";
+    this.meaning = isFunnel ? "Of those who came as far as the first, how many came as far as the second: the rest of each bar dropped out. " : "“A, of B”: of those in B, how many are in A. ";
   }
 
   show(metric) {

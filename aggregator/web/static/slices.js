@@ -1,9 +1,9 @@
 // A metric by attributes of devices: a menu, and a dot with its interval for each slice, sorted by value.
 
 import {announce, h, setText, svg} from "./dom.js";
-import {certainty, count, share, whole} from "./format.js";
+import {attributeValue, certainty, count, share, sliceName, whole} from "./format.js";
 import {columns, History, verticalRange} from "./history.js";
-import {windowText} from "./parts.js";
+import {widerText, windowText} from "./parts.js";
 import {address} from "./place.js";
 
 const ALL = 10_000; // the most that may be asked for
@@ -12,11 +12,8 @@ const MOST_CHARTS = 9;
 const STEPS_OVER_TIME = 12;
 const percent = (x) => `${(100 * x).toFixed(2)}%`;
 
-/** A value of an attribute in words: neither “other” nor “none” can be declared. */
-const word = (value) => (value === null ? "none" : typeof value === "object" ? "other" : value);
-const nameOf = ({slice}) => Object.values(slice).map(word).join(" · ");
 /** The address of a metric's page for the devices of a slice alone. */
-const pageOf = (slice) => address({where: Object.entries(slice).map(([name, value]) => `${name}=${word(value)}`).join("\n")});
+const pageOf = (slice) => address({where: Object.entries(slice).map(([name, value]) => `${name}=${attributeValue(value)}`).join("\n")});
 
 /** The numbers of a slice; of one that has several, those with a label. */
 function numbersOf({value, lower, upper}, place) {
@@ -95,7 +92,7 @@ class Trends {
     const {scale, definition, title} = metric;
     const isLogarithmic = definition.scale === "log";
     const shown = entries.filter(({value}) => value !== null).sort((a, b) => b.reports - a.reports).slice(0, MOST_CHARTS);
-    const all = new Map(shown.map(({name}) => [name, columns(points.filter((one) => nameOf(one) === name).map((one) => ({...one, ...numbersOf(one, at)})), null, definition.range)]));
+    const all = new Map(shown.map(({name}) => [name, columns(points.filter((one) => sliceName(one.slice) === name).map((one) => ({...one, ...numbersOf(one, at)})), null, definition.range)]));
     const ends = [...all.values()].map((found) => verticalRange(found, null, isLogarithmic));
     const limits = [Math.min(...ends.map(([low]) => low)), Math.max(...ends.map(([, high]) => high))];
     const few = entries.length - shown.length;
@@ -119,6 +116,7 @@ export class Slices {
     const choices = by.length > 1 ? [...by, by.join(",")] : by;
     this.select = h("select", {id: "by", onchange: () => { this.awaited = this.select.value; location.hash = address({by: this.select.value || NOTHING}); }},
       h("option", {value: ""}, NOTHING), choices.map((value) => h("option", {value}, value.replaceAll(",", ", "))));
+    this.wider = h("p", {class: "wider"});
     this.note = h("p", {class: "note"});
     this.list = h("ul", {role: "list"});
     this.ends = [h("span", {}), h("span", {})];
@@ -126,7 +124,7 @@ export class Slices {
     this.all = h("button", {type: "button", class: "button small", onclick: () => metric.readSlices(ALL)});
     this.trends = new Trends(metric);
     this.element = h("section", {class: "panel"},
-      h("div", {class: "by"}, h("h3", {}, "Slices"), h("label", {for: "by"}, "By"), this.select), this.note, this.chart, this.all, this.trends.element);
+      h("div", {class: "by"}, h("h3", {}, "Slices"), h("label", {for: "by"}, "By"), this.select), this.wider, this.note, this.chart, this.all, this.trends.element);
   }
 
   close() { this.trends.close(); }
@@ -139,13 +137,14 @@ export class Slices {
     const labels = found?.categories ?? found?.coordinates ?? found?.quantiles;
     const at = labels ? labels.indexOf(label) : 0;
     this.chart.hidden = this.all.hidden = true;
+    setText(this.wider, widerText(metric, found));
     this.element.setAttribute("aria-busy", String(Boolean(by) && !found));
     const key = JSON.stringify([by, label, metric.place]);
     this.trends.show(key, [], at);
     if (!by || !found || at < 0) return setText(this.note, by ? "Reading …" : "Choose an attribute of devices to compare.");
     this.all.hidden = !found.left_out;
     this.chart.hidden = !found.slices.length;
-    const entries = found.slices.map((one) => ({name: nameOf(one), slice: one.slice, reports: one.reports, ...numbersOf(one, at)}));
+    const entries = found.slices.map((one) => ({name: sliceName(one.slice), slice: one.slice, reports: one.reports, ...numbersOf(one, at)}));
     entries.sort((a, b) => (b.value === null ? -Infinity : b.value) - (a.value === null ? -Infinity : a.value) || b.reports - a.reports);
     this.list.setAttribute("aria-label", `${label ? `${name}, ${metric.leading().name}` : name} by ${found.by.join(", ")}`);
     setText(this.note, entries.length ? aboutOf(found, metric.leading()?.name) : `${windowText(found)} · no reports in slices`);

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -108,6 +110,18 @@ class Shell:
         return process
 
 
+def command_words(pid: int) -> list[str]:
+    """Return the words of a process's command line; none of one that guards a child."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    return [] if "-c" in words else words
+
+
+def is_serving(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     assert SETUP == "make setup"
@@ -148,11 +162,8 @@ def test_nothing_is_left_of_a_service_that_is_killed_and_the_next_one_names_what
     left = "dither.toml was left by a `dither up` that was killed"
     assert shell.run(ESTIMATE, status=1).startswith(f"Error: {left}")
     service = shell.up()
-    for pid in descendants(service.pid):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-        if "aggregate" in words and "-c" not in words:
-            os.kill(pid, signal.SIGKILL)
-            break
+    pid = next(pid for pid in descendants(service.pid) if "aggregate" in command_words(pid))
+    os.kill(pid, signal.SIGKILL)
     _, errors = service.communicate(timeout=60)
     assert service.returncode == 1
     assert left in errors
@@ -180,8 +191,14 @@ def test_a_folder_keeps_the_counts_between_runs_and_a_kill_and_counts_nothing_tw
     )
     assert release["reports"] == 80
     opened = http_client.get(round_url).json()
+    workers = [pid for pid in descendants(service.pid) if "aggregate" in command_words(pid)]
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)  # nothing is counted before the service is told to end
     shell.post(first)
     service.send_signal(signal.SIGINT)
+    wait_until(lambda: not is_serving(shell.port), "the gateway has ended")
+    for pid in workers:
+        os.kill(pid, signal.SIGCONT)
     told, _ = service.communicate(timeout=60)
     assert (service.returncode, "the counts are in " in told) == (0, True)
 
