@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from estimators.errors import meant, shortened
 from estimators.metrics.attributes import check_declared
+from estimators.metrics.axes import Axes
 from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import Table, read_table, visible
@@ -67,9 +68,10 @@ def read_population(
     metrics : mapping of str to Metric
         By name.
     columns : mapping of str to str or sequence of str
-        The CSV column of each metric; for a vector mean, one for each coordinate. Case is ignored
-        if necessary. Empty cells hold no value, and neither do NA, NaN, null and None, except in
-        an open vocabulary or as listed categories.
+        The CSV column of each metric; for a vector mean, one for each coordinate; for a frequency
+        with axes, one for each of them, or one with categories. Case is ignored if necessary. Empty
+        cells hold no value, and neither do NA, NaN, null and None, except in an open vocabulary or
+        as listed categories.
     time : str or sequence of str
         The column of event times, or several to join with spaces, such as date and time. Rows
         without a time are left out and counted in `Population.skipped`.
@@ -214,11 +216,15 @@ def _read(
     missing: frozenset[str],
     decimal: str | None,
 ) -> Column:
+    if metric.axes is not None and len(names) == len(metric.axes.shape):
+        return _read_axes(metric.name, metric.axes, names, table, path, missing)
     expected = metric.dimension or 1
     if len(names) != expected:
+        each = ", one for each coordinate" if expected > 1 else ""
+        if metric.axes is not None:
+            each = f", with categories, or one for each of {', '.join(metric.axes.values)}"
         raise ValueError(
-            f"{path}: {len(names)} columns for {metric.name!r}: expected {expected}"
-            + (", one for each coordinate" if expected > 1 else "")
+            f"{path}: {len(names)} columns for {metric.name!r}: expected {expected}{each}"
         )
     decimal = decimal or ("" if table.delimiter == "," else "?")
     columns = [
@@ -228,6 +234,47 @@ def _read(
         for name in names
     ]
     return columns[0] if metric.dimension is None else np.stack(columns, axis=1)
+
+
+def _read_axes(
+    metric: str,
+    axes: Axes,
+    names: Sequence[str],
+    table: Table,
+    path: str | Path,
+    missing: frozenset[str],
+) -> Column:
+    """Convert a column for each axis to indices of categories; -1 where one has no value."""
+    indices = np.array(
+        [
+            _indices(
+                table.columns[name],
+                values,
+                f"{path}: column {shortened(name)}",
+                f"axis {axis} of {metric!r}",
+                missing,
+            )
+            for name, (axis, values) in zip(names, axes.values.items(), strict=True)
+        ]
+    )
+    categories = np.ravel_multi_index(np.maximum(indices, 0), axes.shape)
+    return np.where((indices < 0).any(axis=0), -1, categories)
+
+
+def _indices(
+    cells: Sequence[str], words: Sequence[str], location: str, group: str, missing: frozenset[str]
+) -> NDArray[np.int64]:
+    """Return the index of each cell among some words; -1 for a missing one."""
+    indices = {word: index for index, word in enumerate(words)}
+    indices = dict.fromkeys(MISSING_TEXTS, -1) | indices | dict.fromkeys(missing, -1)
+    try:
+        return np.array([indices[cell] for cell in cells], dtype=np.int64)
+    except KeyError as error:
+        word = error.args[0]
+        raise ValueError(
+            f"{location}, row {cells.index(word) + 1}: category {shortened(word)} is not one of "
+            f"{group}: {meant(word, words)}. --missing TEXT marks cells without a value"
+        ) from None
 
 
 def read_values(
@@ -270,17 +317,7 @@ def read_values(
         return numbers
     if metric.categories == OPEN_VOCABULARY:
         return _texts(cells, missing)
-    indices = {name: index for index, name in enumerate(metric.category_names)}
-    indices = dict.fromkeys(MISSING_TEXTS, -1) | indices | dict.fromkeys(missing, -1)
-    try:
-        return np.array([indices[cell] for cell in cells], dtype=np.int64)
-    except KeyError as error:
-        name = error.args[0]
-        raise ValueError(
-            f"{location}, row {cells.index(name) + 1}: category {shortened(name)} is not one of "
-            f"{metric.name!r}: {meant(name, metric.category_names)}. --missing TEXT marks cells "
-            "without a value"
-        ) from None
+    return _indices(cells, metric.category_names, location, repr(metric.name), missing)
 
 
 def read_numbers(

@@ -42,6 +42,16 @@ class Truth:
     labels: tuple[str, ...] = ()
 
 
+def true_shares(metric: Metric, truth: Truth) -> dict[str, float]:
+    """Return the shares among of a metric's definition by name; NaN where nobody is in B."""
+    names, keys = metric.domain.select(metric.share_names) if metric.share_names else ((), ())
+    shares = {}
+    for name, (first, second, _) in zip(names, (key.sets for key in keys), strict=True):
+        part, remainder = (truth.value[[*members]].sum() for members in (first, second))
+        shares[name] = part / (part + remainder) if part + remainder > 0 else math.nan
+    return shares
+
+
 class RunningTruth:
     """Accumulates the truth of one metric; any thread may read it.
 

@@ -1,4 +1,4 @@
-"""`dither define`: a metric's definition from a column of a CSV file."""
+"""`dither define`: a metric's definition from columns of a CSV file."""
 
 from __future__ import annotations
 
@@ -36,14 +36,19 @@ OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name", "by"
     required=False,
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
 )
-@click.option("--column", "named", multiple=True, help="Column with the values.")
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    help="Column with the values; repeated: one for each axis of a frequency.",
+)
 @click.option(
     "--examples",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Instead of FILE: public strings, one a line, for a metric that discovers such strings.",
 )
 @cell_options
-@click.option("--name", help="Name of the metric [default: that of the column].")
+@click.option("--name", help="Name of the metric [default: that of the columns].")
 @click.option("--unit", default="", help="Unit of the values, shown to people.")
 @click.option(
     "--kind",
@@ -100,41 +105,36 @@ OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name", "by"
 )
 def define(
     table: str | None,
-    named: tuple[str, ...],
+    columns: tuple[str, ...],
     examples: Path | None,
     levels: tuple[float, ...],
     **options: Any,
 ) -> None:
-    """Suggest a metric for a column of a CSV file (-: the standard input), for metrics.toml.
+    """Suggest a metric for columns of a CSV file (-: the standard input), for metrics.toml.
 
     Numbers become a mean, or a distribution if most of their range is that of their tails; 0 and 1,
-    or yes and no, become a share; strings become a frequency. Everybody can read a definition, so
-    values of the file are written into it only if you ask for it: a range comes from rounded
-    quantiles, strings are listed only with --list-categories, attributes with --by. The error
-    output says what was decided, what each range costs, and how wide bounds will be: of all rows,
-    of a pane and of each slice.
+    or yes and no, become a share; strings become a frequency. Several columns become the axes of a
+    frequency, for two-way tables. Everybody can read a definition, so values of the file are
+    written into it only if you ask for it: a range comes from rounded quantiles, strings are listed
+    only with --list-categories, attributes with --by. The error output says what was decided, what
+    each range costs, and how wide bounds will be: of all rows, of a pane and of each slice.
 
     \b
     dither define flights.csv --column dep_delay --range -60 180 > metrics.toml
+    dither define crashes.csv --column used_x --column crashed > metrics.toml
 
     With --examples the metric discovers frequent strings without a list. A code is learnt from the
     strings of the file and becomes part of the definition: they must not be private.
     """  # noqa: D301  click reads the backspace: these lines stay as they are
-    if len(named) > 1:
-        raise click.UsageError(
-            f"--column {' --column '.join(named)}: expected one column. A metric of several "
-            "numbers together is a vector_mean, which is written by hand (docs/questions.md)"
-        )
-    column = named[0] if named else None
     if examples is not None:
-        if table is not None or column is not None:
+        if table is not None or columns:
             raise click.UsageError("--examples: expected no FILE and no --column")
         click.echo(define_discovery(examples, options["name"] or examples.stem, sorted(levels)))
         return
-    if table is None or column is None:
+    if table is None or not columns:
         raise click.UsageError("expected a FILE and --column, or --examples")
     try:
-        suggestion = suggest(table, column, levels=sorted(levels), **options)
+        suggestion = suggest(table, columns, levels=sorted(levels), **options)
     except DefinitionError as error:
         option = OPTION_BY_KEY.get(error.key.partition(".")[2])
         message = (
@@ -147,20 +147,18 @@ def define(
         raise DitherError(str(error)) from None
     for note in suggestion.notes:
         click.echo(note, err=True)
-    command = shlex.join(["dither", "produce", *_arguments(suggestion, table, column, options)])
+    command = shlex.join(["dither", "produce", *_arguments(suggestion, table, options)])
     click.echo(f"next: this in metrics.toml; dither up; in a second terminal: {command}", err=True)
     click.echo(suggestion.text)
 
 
-def _arguments(
-    suggestion: Suggestion, table: str, column: str, options: dict[str, Any]
-) -> list[str]:
+def _arguments(suggestion: Suggestion, table: str, options: dict[str, Any]) -> list[str]:
     """Return the arguments with which `dither produce` reads the same cells."""
     arguments = [suggestion.name, "--csv", table]
     attributes = [
         f"{name}={title}" for name, title in suggestion.attributes.items() if name != title
     ]
-    flags = {"--column": [column] * (column != suggestion.name), "--attribute": attributes}
+    flags = {"--column": suggestion.columns, "--attribute": attributes}
     flags |= {"--time-column": options["time"], "--missing": options["missing"]}
     named = {name: options[name] for name in ("above", "decimal", "time_format", "time_zone")}
     defaults = (None, UTC)

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -46,10 +47,14 @@ from producers.populations.produce import produce as let_report
 from producers.populations.round_answers import respond
 from producers.populations.simulated import simulate as draw
 from producers.populations.tables import read_population
-from producers.populations.truth import Truth
+from producers.populations.truth import Truth, true_shares
 
 DAY_MS = 86_400_000
 REFRESH_SECONDS = 0.2
+COLUMN_REMEDY = "the column with the values: --column NAME"
+AXES_REMEDY = (
+    "a column for each axis, in order: --column NAME --column NAME; or one with categories"
+)
 
 
 @click.command()
@@ -65,7 +70,7 @@ REFRESH_SECONDS = 0.2
     "columns",
     multiple=True,
     help="Column with the values [default: the metric's name]; one for each coordinate of a "
-    "vector.",
+    "vector, and for each axis of a frequency [default: the axes' names].",
 )
 @click.option(
     "--attribute",
@@ -144,6 +149,7 @@ def produce(
     \b
     dither produce dep_delay --csv flights.csv --time-column time_hour
     dither produce dep_delay --simulate normal:17,20 --levels 0.5:0.3,1:0.7
+    dither produce crash --csv crashes.csv --column used_x --column crashed
     """  # noqa: D301  click reads the backspace: these lines stay as they are
     if (table is None) == (simulate is None):
         raise click.UsageError("expected one of --csv FILE and --simulate DISTRIBUTION")
@@ -167,6 +173,7 @@ def produce(
         )
     if isinstance(definition, SearchMetric) and speed is not None:
         raise click.UsageError(f"--speed: {metric} is asked in rounds; expected --seconds")
+    defaults = (metric,) if definition.axes is None else tuple(definition.axes.values)
     try:
         mix = LevelDistribution.parse(levels) if levels else LevelDistribution.even(definition)
         if simulate is not None:
@@ -175,15 +182,14 @@ def produce(
         else:
             assert table is not None  # noqa: S101
             cells["attributes"] = dict(map(_parse_attribute, attributes))
-            population = _read(definition, table, columns or (metric,), rate, **cells)
+            population = _read(definition, table, columns or defaults, rate, **cells)
             if above is not None:
                 population = population.above(metric, above)
-    except NoColumnError as error:
-        if columns or error.name != metric:
-            raise DitherError(str(error)) from None
-        raise DitherError(f"{error}; name the column with the values: --column NAME") from None
     except ValueError as error:
-        raise DitherError(str(error)) from None
+        problem = str(error).replace("| dither define -", f"| dither produce {metric} --csv -")
+        if isinstance(error, NoColumnError) and not columns and error.name in defaults:
+            problem += f"; name {COLUMN_REMEDY if definition.axes is None else AXES_REMEDY}"
+        raise DitherError(problem) from None
     for note in population.notes:
         click.echo(note, err=True)
     initial_state, late = read_redis(settings), 0
@@ -355,6 +361,7 @@ def _as_dict(
     if isinstance(value, list):
         value = dict(zip(truth.labels, value, strict=True))
     sent = population.part(0, produced.devices)
+    shares = {name: plain(share) for name, share in true_shares(metric, truth).items()}
     return {
         "metric": metric.name,
         "rows": late + len(population) + population.skipped,
@@ -369,7 +376,7 @@ def _as_dict(
         "seconds": round(produced.seconds, 3),
         "levels": {f"{e:g}": int(n) for e, n in zip(metric.levels, truth.levels, strict=True)},
         "truth": value,
-    }
+    } | ({"shares_among": shares} if shares else {})
 
 
 def _as_text(metric: Metric, shown: dict[str, Any]) -> str:
@@ -378,7 +385,9 @@ def _as_text(metric: Metric, shown: dict[str, Any]) -> str:
         numbers = [(name, number) for name, number in truth.items() if number is not None]
         if metric.kind == "frequency":
             numbers.sort(key=lambda item: -item[1])
-        truth = ", ".join(f"{name} {number:.4f}" for name, number in numbers[:10])
+        truth = _listed(numbers[:10])
+    if shares := shown.get("shares_among"):
+        truth += f"\ntruth of shares: {_listed(shares.items())}"
     levels = ", ".join(f"{count:,} at {epsilon}" for epsilon, count in shown["levels"].items())
     missing = f"of {shown['rows']:,} rows {shown['missing']:,} had no value or no time"
     endings = {"late": "were late", "unsent": "were not sent"}
@@ -391,6 +400,10 @@ def _as_text(metric: Metric, shown: dict[str, Any]) -> str:
         f"privacy: {levels}\n"
         f"truth: {truth}"
     )
+
+
+def _listed(numbers: Iterable[tuple[str, float | None]]) -> str:
+    return ", ".join(f"{name} {'-' if x is None else f'{x:.4f}'}" for name, x in numbers)
 
 
 def _limits(metric: Metric) -> str:

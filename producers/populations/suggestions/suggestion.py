@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 import unicodedata
 from collections import Counter
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from estimators.errors import DefinitionError, shortened
 from estimators.metrics.attributes import NO_VALUE, OTHER_VALUE
+from estimators.metrics.axes import Axes
 from estimators.metrics.categories import ANSWERING_MECHANISM, OPEN_VOCABULARY
 from estimators.metrics.loading import define
 from estimators.metrics.local import LocalMetric
@@ -38,7 +40,14 @@ from producers.populations.suggestions.suggested_ranges import (
     rank_ranges,
     suggest_bins,
 )
-from producers.populations.tables import count_numeric, number_error, read_numbers, summarize_rows
+from producers.populations.tables import (
+    TRUTH_PAIRS,
+    count_numeric,
+    number_error,
+    parse_number,
+    read_numbers,
+    summarize_rows,
+)
 from producers.populations.text_files import table_path
 from producers.populations.time_columns import MISSING_TEXTS, UTC, read_time_columns
 
@@ -46,6 +55,7 @@ MAX_DESCRIPTION_CHARACTERS = 100
 """Characters of the column's name."""
 MAX_LISTED_CATEGORIES = 1_000
 """More distinct strings can only be an open vocabulary."""
+MAX_NAME_CHARACTERS = 50
 SUGGESTED_LEVELS = (0.5, 1.0, 2.0, 4.0)
 MAX_MAGNITUDE = 1e150
 """Numbers are clipped to it, so that no sum or square overflows."""
@@ -83,17 +93,20 @@ class Suggestion:
         The metric's name, and the table.
     attributes : mapping of str to str
         The column of each attribute.
+    columns : sequence of str
+        Those of the values, where reports are not read from them by default.
     """
 
     name: str
     text: str
     notes: list[str]
     attributes: Mapping[str, str]
+    columns: Sequence[str]
 
 
 def suggest(
     path: str | Path,
-    column: str,
+    column: str | Sequence[str],
     *,
     name: str | None = None,
     unit: str = "",
@@ -115,16 +128,17 @@ def suggest(
     """Suggest a metric that fits a column of a CSV file.
 
     Numbers become a mean, or a distribution if tails make up most of their range. Strings become a
-    frequency, of named or listed categories or of an open vocabulary.
+    frequency, of named or listed categories or of an open vocabulary. Several columns become the
+    axes of a frequency.
 
     Parameters
     ----------
     path : path
         As for :func:`producers.populations.csv_files.read_table`.
-    column : str
-        The column of the values.
+    column : str or sequence of str
+        The column of the values, or that of each axis.
     name : str, optional
-        The metric's name; by default it is derived from the column's.
+        The metric's name; by default it is derived from the columns'.
     unit : str
         For display.
     kind : str, optional
@@ -166,10 +180,21 @@ def suggest(
         raise ValueError(f"kind {kind!r}: expected mean, distribution or frequency")
     path = table_path(path)
     by = [*dict.fromkeys(by)]
-    table = read_table(path, [column, *time, *by])
-    notes, cells = table.notes, table.columns[column]
+    titles = [column] if isinstance(column, str) else [*dict.fromkeys(column)]
+    table = read_table(path, [*titles, *time, *by])
     missing_texts = frozenset(map(str.strip, missing))
-    location = f"{path}: column {shortened(column)}"
+    location = f"{path}: column{'s' * (len(titles) > 1)} {', '.join(map(shortened, titles))}"
+    notes, cells, axes = table.notes, table.columns[titles[0]], None
+    if len(titles) > 1:
+        if kind in ("mean", "distribution") or any((categories, is_open, unit, value_range, above)):
+            raise ValueError(
+                f"{location}: several columns are the axes of a frequency: expected no other kind, "
+                "and no range, unit or categories. A vector_mean is written by hand "
+                "(docs/questions.md)"
+            )
+        axes, cells = _axes(
+            table, titles, MISSING_TEXTS | missing_texts, location, list_all=list_categories
+        )
     timed = np.ones(table.rows, dtype=bool)
     if time:
         read = read_time_columns(
@@ -183,7 +208,7 @@ def suggest(
         )
     listing = bool(categories) + list_categories + is_open
     numbers = None
-    if kind != "frequency" and not listing:
+    if kind != "frequency" and not listing and axes is None:
         decimal = decimal or ("" if table.delimiter == "," else "?")
         numbers = read_numbers(cells, location, missing_texts, decimal)
         wants_numbers = (kind, value_range, above) != (None, None, None)
@@ -208,13 +233,15 @@ def suggest(
             numbers = None
     text = np.array([cell not in {"", *missing_texts} for cell in cells])
     present = text if numbers is None else ~np.isnan(numbers)
-    notes.append(summarize_rows(table, time, timed, [column], present))
+    notes.append(summarize_rows(table, time, timed, titles, present))
     used = timed & present
     if not used.any():
         raise ValueError(f"{location} has no value: expected at least one. {notes[-1]}")
-    title = column[:MAX_DESCRIPTION_CHARACTERS] + (f" above {above:g}" if above is not None else "")
+    title = " and ".join(titles)[:MAX_DESCRIPTION_CHARACTERS]
+    title += f" above {above:g}" if above is not None else ""
     suffix = "" if above is None else f"_{_plain(f'above {above:g}')}"
-    metric_name = name or _name(column, table.header) + suffix
+    names = [_name(text, table.header) for text in titles]
+    metric_name = name or "_".join(names)[:MAX_NAME_CHARACTERS] + suffix
     keys: dict[str, object] = {"title": title} if title != metric_name else {}
     keys["description"] = f"{title} of {path.name}"
     if unit and above is None:
@@ -246,9 +273,12 @@ def suggest(
     else:
         strings = [cells[row] for row in np.flatnonzero(used).tolist()]
         values = np.array(strings, dtype=object)
-        kind_keys, decisions = _of_strings(
-            strings, location, categories, list_all=list_categories, is_open=is_open
-        )
+        if axes is None:
+            kind_keys, decisions = _of_strings(
+                strings, location, categories, list_all=list_categories, is_open=is_open
+            )
+        else:
+            kind_keys, decisions = _of_axes(axes)
     keys |= kind_keys
     notes += decisions
     keys["levels"] = list(levels)
@@ -284,7 +314,69 @@ def suggest(
     if by:
         declarations = (f"{name} = {_toml(words)}" for name, words in declared.items())
         lines = ["[attributes]", *declarations, "", *lines]
-    return Suggestion(metric_name, "\n".join(lines), notes, dict(zip(attributes, by, strict=True)))
+    is_default = titles == ([metric_name] if axes is None else names)
+    columns_by_attribute = dict(zip(attributes, by, strict=True))
+    return Suggestion(
+        metric_name, "\n".join(lines), notes, columns_by_attribute, [] if is_default else titles
+    )
+
+
+def _axes(
+    table: Table, columns: Sequence[str], missing: frozenset[str], location: str, *, list_all: bool
+) -> tuple[Axes, list[str]]:
+    """Return the axes that columns are, and each row's category ("": without a value)."""
+    cells = [table.columns[column] for column in columns]
+    values = {
+        _name(column, table.header): _in_order({*texts} - missing)
+        for column, texts in zip(columns, cells, strict=True)
+    }
+    unasked = [x for x in values.values() if not (list_all or _truth_pair(x))]
+    if unasked:
+        raise ValueError(
+            f"{location}: {shortened(unasked[0][0])} and others are not yes and no. Everybody can "
+            "read a definition, so other values are written into it only with --list-categories"
+        )
+    if (count := math.prod(map(len, values.values()))) > MAX_LISTED_CATEGORIES:
+        raise ValueError(
+            f"{location} have {count:,} combinations of values: expected at most "
+            f"{MAX_LISTED_CATEGORIES:,}"
+        )
+    try:
+        axes = Axes(values)
+    except ValueError as error:
+        raise ValueError(f"{location}: expected {error}") from None
+    rows = [*zip(*cells, strict=True)]
+    label = dict.fromkeys(rows, "")
+    for row in label:
+        if missing.isdisjoint(row):
+            label[row] = axes.labelled(dict(zip(values, row, strict=True)), location)
+    return axes, [label[row] for row in rows]
+
+
+def _truth_pair(values: Sequence[str]) -> tuple[str, str] | None:
+    """Return the words for true and false that some values are, whatever their case."""
+    words = {value.casefold() for value in values}
+    return next((pair for pair in (*TRUTH_PAIRS, ("1", "0")) if words.issubset(pair)), None)
+
+
+def _in_order(values: set[str]) -> list[str]:
+    """Return the values of an axis: no before yes, numbers by size, and other strings after them.
+
+    >>> _in_order({"Yes", "No"}), _in_order({"10", "9", "b", "a"})
+    (['No', 'Yes'], ['9', '10', 'a', 'b'])
+    """
+    if pair := _truth_pair([*values]):
+        return sorted(values, key=lambda value: -pair.index(value.casefold()))
+    return sorted(values, key=lambda value: (parse_number(value), value))
+
+
+def _of_axes(axes: Axes) -> tuple[dict[str, object], list[str]]:
+    """Return the keys of a frequency of axes, and notes on them."""
+    first, *_, last = axes.values
+    share = f"{last}={axes.values[last][-1]} / {first}"
+    return {"kind": "frequency", "mechanism": CLOSED_MECHANISM, "categories": dict(axes.values)}, [
+        f'categories: {len(axes.labels)}, all combinations. shares = ["{share}"] adds a share'
+    ]
 
 
 def _attributes(
@@ -384,7 +476,8 @@ def _name(column: str, header: Sequence[str]) -> str:
 def _plain(column: str) -> str:
     """Return the column's ASCII letters and digits, without accents, as a metric's name."""
     parts = unicodedata.normalize("NFKD", re.sub("[\xb5\u03bc]", "u", column).casefold())
-    plain = re.sub(r"[^a-z0-9]+", "_", parts.encode("ascii", "ignore").decode()).strip("_")[:50]
+    plain = re.sub(r"[^a-z0-9]+", "_", parts.encode("ascii", "ignore").decode()).strip("_")
+    plain = plain[:MAX_NAME_CHARACTERS]
     return f"m_{plain}" if plain[:1].isdigit() else plain
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from aggregator.cli.main import cli
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
 from estimators.rounding import common_decimals, interval, nearest
@@ -99,6 +102,37 @@ def test_an_estimate_says_that_more_is_waiting_that_nobody_counts_and_what_is_ha
         assert f"{said}offset 7 cannot be counted" in counted.dither(*asked).stdout
         assert f"{said}offset 7 cannot be counted" in counted.dither(*asked, "--json").stderr
         client.hset(f"{tag(counted.topic, 2)}:owner", "halted", "")
+
+
+@pytest.mark.more
+def test_columns_of_a_file_become_a_two_way_table(
+    lasting: Callable[[str], Deployment], tmp_path: Path
+) -> None:
+    """By the commands alone: define, produce, estimate; devices report what the rows say."""
+    table = tmp_path / "crashes.csv"
+    rows = {"yes,No": 100, "no,No": 700, "yes,Yes": 150, "no,Yes": 50, "NA,Yes": 9, "no,NA": 3}
+    lines = [row for row, count in rows.items() for _ in range(count)]
+    table.write_text("\n".join(["Used X,crashed", *lines]))
+    columns = ("--column", "used x", "--column", "crashed")
+    options = ("--level", "16", "--name", "crash")
+    defined = CliRunner().invoke(cli, ["define", str(table), *columns, *options])
+    assert 'shares = ["crashed=Yes / used_x"] adds a share' in defined.stderr
+    deployment = lasting(f'{defined.stdout}shares = ["crashed=Yes / used_x"]\n')
+    told = deployment.dither("produce", "crash", "--csv", str(table))
+    assert "no column 'used_x': did you mean 'Used X'" in told.stderr
+    assert "name a column for each axis, in order: --column NAME --column NAME" in told.stderr
+    assert "| dither produce crash --csv - ..." in told.stderr
+    (command,) = re.findall("second terminal: dither (.*)", defined.stderr)
+    told = deployment.dither(*shlex.split(command))
+    assert told.stdout.endswith(
+        "truth: used_x=no, crashed=No 0.7000, used_x=yes, crashed=Yes 0.1500, used_x=yes, "
+        "crashed=No 0.1000, used_x=no, crashed=Yes 0.0500\n"
+        "truth of shares: crashed=Yes / used_x=no 0.0667, crashed=Yes / used_x=yes 0.6000\n"
+    )
+    assert "of 1,012 rows 12 had no value" in told.stdout
+    deployment.count()
+    shown = as_json(deployment.dither("estimate", "crash", "--json"))
+    assert shown["value"] == pytest.approx([0.7, 0.05, 0.1, 0.15], abs=1e-3)
 
 
 @pytest.mark.more

@@ -263,6 +263,32 @@ def test_strings_become_categories_only_if_somebody_says_so(tmp_path: Path) -> N
     )
 
 
+def test_columns_become_axes_whose_other_values_are_listed_only_on_demand(tmp_path: Path) -> None:
+    """No before yes, numbers by size; a row has a value if all of its cells have one."""
+    rows = ["TRUE,9,DE", "false,10,FR", "false,30,NA", ",9,DE", "TRUE,none,DE"]
+    file = table(tmp_path, "used,Age (y),land", *rows)
+    found = suggest(file, ["used", "Age (y)"], list_categories=True, missing=["none"])
+    metric = defined(tmp_path, found.text)
+    assert metric.categories == {"used": ["false", "TRUE"], "age_y": ["9", "10", "30"]}
+    assert (metric.name, found.columns) == ("used_age_y", ["used", "Age (y)"])
+    assert "rows: 5; 3 read, 2 without a value (' 9' 1, 'TRUE none' 1)" in found.notes
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("Age (y)", {}, r"columns 'used', 'Age \(y\)': '9' and others .* --list-categories"),
+        ("land", {"list_categories": True, "missing": ["FR"]}, "two values or more of axis land"),
+        ("land", {"kind": "mean"}, "several columns are the axes of a frequency"),
+        ("land", {"above": 3}, "several columns are the axes of a frequency"),
+        ("absent", {}, "no column 'absent'"),
+    ]
+    for column, options, expected in cases:
+        with row(expected), pytest.raises(ValueError, match=expected):
+            suggest(file, ["used", column], **options)
+    file = table(tmp_path, "a,b", *(f"{i},{i}" for i in range(32)), "1,a=b")
+    with pytest.raises(ValueError, match="have 1,056 combinations of values: expected at most 1,0"):
+        suggest(file, ["a", "b"], list_categories=True)
+    with pytest.raises(ValueError, match=r"without , = / .* found 'a=b'"):
+        suggest(file, ["a", "b"], list_categories=True, missing=["31"])
+
+
 def test_a_pane_has_the_reports_that_a_step_of_the_history_needs(tmp_path: Path) -> None:
     rows = [f"{i % 60},{BEGIN + 60 * i}" for i in range(3_000)]  # one a minute: 60 an hour
     file, times = table(tmp_path, "delay,when", *rows), ["when"]

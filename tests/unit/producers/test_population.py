@@ -20,6 +20,7 @@ from producers.populations.population import Arrivals, Population
 from producers.populations.simulated import simulate
 from producers.populations.tables import read_population
 from producers.populations.text_files import ENCODING_NAMES
+from tests.support.axes import CRASH
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE, PLACE, WORDS
 
@@ -311,3 +312,34 @@ def test_a_distribution_that_is_none_is_explained() -> None:
     for text, said in wrong.items():
         with row(text), pytest.raises(ValueError, match=said):
             simulate(CARRIER if "zipf" in text else LATE, 10, text, Arrivals(1))
+
+
+def test_a_row_of_axes_is_what_a_device_reports_of_the_same_values(path: Path) -> None:
+    """From a column for each axis, or one of categories; another value is named with its row."""
+    cells = [*itertools.product(["no", "yes", "", "NA"], repeat=2)]
+    table = [f'{used},{crashed},"used_x={used}, crashed={crashed}"' for used, crashed in cells]
+    path.write_text("\n".join(["Used_X,c,crash", *table]))
+
+    def indices(*columns: str, **options: Any) -> list[int]:
+        times = {"arrivals": Arrivals(1)} | options
+        population = read_population(path, {"crash": CRASH}, {"crash": columns}, **times)
+        return population.columns["crash"].tolist()
+
+    expected = [
+        -1
+        if {"", "NA"}.intersection(row)
+        else CRASH.domain.to_unit(CRASH.domain.rows({"used_x": row[0], "crashed": row[1]})).item()
+        for row in cells
+    ]
+    assert indices("used_x", "c") == expected
+    unlisted = [text for _, _, text in csv.reader(table) if text not in CRASH.labels]
+    assert indices("crash", missing=unlisted) == expected
+    with pytest.raises(ValueError, match="3 columns for 'crash': expected 1, with categories, or"):
+        indices("used_x", "c", "crash")
+    path.write_text("used_x,crashed\nno,yes\nyes,maybe")
+    with pytest.raises(
+        ValueError,
+        match=r"column 'crashed', row 2: category 'maybe' is not one of "
+        r"axis crashed of 'crash': did you mean 'yes'",
+    ):
+        indices("used_x", "crashed")
