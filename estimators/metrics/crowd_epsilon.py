@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from estimators.errors import explain_missing_scipy
+from estimators.metrics.crowd import LARGEST_CROWD, Crowd
 from estimators.metrics.metric import Metric
 from estimators.rounding import loss
 from estimators.shuffling.crowds import shuffled_epsilon
@@ -39,6 +41,30 @@ def crowd_epsilon(metric: Metric) -> float | None:
     laws = tuple(metric.randomizer.set_laws(0))
     epsilon = _epsilon(laws, metric.crowd.honest, metric.crowd.delta)
     return epsilon if epsilon < metric.levels[0] else None
+
+
+def crowd_warnings(metrics: Iterable[Metric]) -> list[str]:
+    """Return a warning for each metric whose crowd proves nothing, with what to change."""
+    return [
+        f"metric {metric.name!r}: a crowd of {crowd.minimum} proves no epsilon below "
+        f"{metric.levels[0]:g}, which each report has without it: expected "
+        f"{_larger_minimum(metric, crowd)}a lower level (`dither audit {metric.name} "
+        "--shuffled N` shows what N honest reports prove)"
+        for metric in metrics
+        if (crowd := metric.crowd) is not None and crowd_epsilon(metric) is None
+    ]
+
+
+def _larger_minimum(metric: Metric, crowd: Crowd) -> str:
+    laws, minimum = tuple(metric.randomizer.set_laws(0)), 2 * crowd.minimum
+    while minimum <= LARGEST_CROWD:
+        larger = dataclasses.replace(crowd, minimum=minimum)
+        if larger.size_fault(metric.randomizer.width):
+            break
+        if _epsilon(laws, larger.honest, crowd.delta) < metric.levels[0]:
+            return f"minimum = {minimum}, or "
+        minimum *= 2
+    return ""
 
 
 @functools.lru_cache(maxsize=1024)

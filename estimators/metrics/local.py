@@ -145,6 +145,9 @@ class LocalMetric(ReportedMetric):
             self.refuse("memoized", "false: answers that are repeated gain nothing in a crowd")
         if self.mechanism_class.discovers:
             self.refuse("crowd", "none for a metric that discovers strings")
+        for key in ("max_batch_reports", "max_key_reports"):
+            if getattr(self, key) is not None:
+                self.refuse(key, "none: the service itself cuts a crowd into batches")
         if self.lateness_ms < 2 * crowd.wait_ms:
             expected = f"at least 2 wait: a crowd arrives {crowd.wait} after its pane's end"
             self.refuse("lateness", expected)

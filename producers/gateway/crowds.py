@@ -159,12 +159,13 @@ class Crowds:
             run = asyncio.get_running_loop().run_in_executor
             crowd = await run(self._thread, self._read, body)
             opened = await _opened(crowd)
-            unopened = crowd.reports - len(opened) // crowd.metric.randomizer.width
-            batches, invalid = await run(self._thread, self._batches, crowd, opened, unopened)
+            batches = await run(self._thread, self._batches, crowd, opened)
             problems = await asyncio.gather(*map(self._send, batches))
         for obstacle in filter(None, problems):
             raise _as_unavailable(obstacle)
+        count = len(opened) // crowd.metric.randomizer.width
         reports = sum(batch.reports for batch in batches)
+        unopened, invalid = crowd.reports - count, count - reports
         for outcome, count in (("accepted", reports), ("unopened", unopened), ("invalid", invalid)):
             self.counts[crowd.metric.name, outcome] += count
         answer = CrowdAnswer(crowd.crowd_id.hex(), reports, unopened, invalid)
@@ -218,25 +219,18 @@ class Crowds:
                 "the server's key cannot be used; its log says why", POST_AGAIN
             ) from None
 
-    def _batches(
-        self, crowd: PostedCrowd, opened: bytes, unopened: int
-    ) -> tuple[list[PostedBatch], int]:
-        """Return the batches of the valid reports, and the number of invalid ones."""
+    def _batches(self, crowd: PostedCrowd, opened: bytes) -> list[PostedBatch]:
+        """Return the batches of the valid reports; raise Problem if they are too few."""
         assert crowd.metric.crowd is not None  # noqa: S101
-        allowed = crowd.metric.crowd.dishonest * crowd.reports
-        valid, invalid = list[bytes](), 0
-        for run in valid_runs(crowd.metric, opened):
-            valid.append(run)
-            invalid += not run
-            if unopened + invalid > allowed:
-                break
-        if unopened + invalid > allowed:
+        values = valid_reports(crowd.metric, opened)
+        count = len(values) // crowd.metric.randomizer.width
+        if count < (honest := crowd.metric.crowd.honest):
             problem = (
-                f"{unopened} reports that do not open and {invalid} or more that are invalid, of "
-                f"{crowd.reports}: expected at most {allowed:g} (dishonest)"
+                f"{count} of {crowd.reports} reports open and are valid: expected {honest} or more "
+                "((1 - dishonest) minimum)"
             )
             raise self._refused_crowd(crowd.metric, crowd.reports, problem)
-        return list(batches_of(crowd, b"".join(valid))), invalid
+        return list(batches_of(crowd, values))
 
     def _refused_crowd(self, metric: Metric, reports: int, detail: str) -> Problem:
         self.counts[metric.name, "refused"] += reports
@@ -248,29 +242,24 @@ def time_of(label: CrowdLabel, metric: Metric) -> int:
     return label.pane_start_ms + metric.pane_ms - 1
 
 
-def valid_runs(metric: Metric, values: bytes) -> Iterator[bytes]:
-    """Yield runs of valid reports in order, and an empty run for each invalid report."""
+def valid_reports(metric: Metric, values: bytes) -> bytes:
+    """Return the valid ones of some reports, in order."""
     width = metric.randomizer.width
     count = len(values) // width
     try:
         metric.randomizer.check(bytes(count), values)
     except ReportError:
-        if count == 1:
-            yield b""
-            return
+        if values == values[:width] * count:
+            return b""
         middle = count // 2 * width
-        yield from valid_runs(metric, values[:middle])
-        yield from valid_runs(metric, values[middle:])
-    else:
-        if count:
-            yield values
+        return valid_reports(metric, values[:middle]) + valid_reports(metric, values[middle:])
+    return values
 
 
 def batches_of(crowd: PostedCrowd, values: bytes) -> Iterator[PostedBatch]:
     """Yield a crowd's valid reports as batches, whose bytes follow from the post alone."""
     metric, width = crowd.metric, crowd.metric.randomizer.width
-    fitting = max(1, MAX_BATCH_BYTES // (width + 1))
-    size = min(fitting, metric.max_batch_reports or fitting) * width
+    size = max(1, MAX_BATCH_BYTES // (width + 1)) * width
     for index, start in enumerate(range(0, len(values), size)):
         rows = values[start : start + size]
         part = b"dither crowd part\0" + crowd.crowd_id + index.to_bytes(4)

@@ -135,15 +135,13 @@ class GatewayClient:
             )
         if not timeout > 0:
             raise ValueError(f"timeout = {timeout}: expected seconds, above 0")
-        if token is not None and not re.fullmatch(r"[!-~]+", token):
-            raise ValueError(
-                "token: expected visible ASCII characters, without spaces or line ends"
-            )
         self.url = url.rstrip("/").removesuffix(REPORTS_PATH)
         self.is_secret = parts.scheme == "https"
         self.host, self._port, self._timeout = parts.hostname, port, timeout
         self._path = parts.path.rstrip("/").removesuffix(REPORTS_PATH)
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._headers: dict[str, str] = {}
+        if token is not None:
+            self.set_token(token)
         self._tls = (tls or ssl.create_default_context()) if self.is_secret else None
         self._connection: http.client.HTTPConnection | None = None
         self._carrier: socket.socket | None = None  # a connection forgets it before a last answer
@@ -158,6 +156,14 @@ class GatewayClient:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+    def set_token(self, token: str) -> None:
+        """Send this token from now on; ValueError if it can be none."""
+        if not re.fullmatch(r"[!-~]+", token):
+            raise ValueError(
+                "token: expected visible ASCII characters, without spaces or line ends"
+            )
+        self._headers = {"Authorization": f"Bearer {token}"}
 
     def post(self, payload: bytes) -> GatewayAnswer:
         """Post a batch.

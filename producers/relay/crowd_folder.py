@@ -3,9 +3,9 @@
 A crowd's files have the name of its label's hash. It passes through these folders::
 
     open/NAME       reports in order of arrival, each with a checksum
-    closed/NAME     the crowd takes no more reports; it stays until they would be late
-    closing/NAME    the file of open/, until the crowd is in out/, or dropped as too small
-    out/NAME.N      part N, as it is posted
+    closing/NAME    the same, once it takes no more; until it is in out/, or dropped as too small
+    out/NAME.N      part N: its times, and what is posted
+    closed/NAME     of the same label without pane: the last pane whose crowd has closed
 
 Each step is durable before the next one begins, and a restart repeats the step that was
 interrupted. A part is posted only after its crowd has left closing/: from then on, its id and its
@@ -39,7 +39,9 @@ CROWD_FOLDERS = ("open", "closing", "closed", "out")
 HEAD_FORMAT = struct.Struct(">16sqqIHH")
 FILE_MAGIC = b"dither crowd 1\n\0"
 CHECKSUM_FORMAT = struct.Struct(">I")
-MARK_FORMAT = struct.Struct(">qq")
+PANE_FORMAT, TIMES_FORMAT = struct.Struct(">q"), struct.Struct(">qq")
+MAX_REPORTS = 1 << 22
+"""Of a crowd, retries included: shuffling takes memory for each."""
 ROWS_AT_ONCE = 1 << 14
 NEW_SUFFIX = ".new"
 """Of a file that is being written."""
@@ -71,7 +73,7 @@ class CrowdTerms:
     @property
     def name(self) -> str:
         """The name of the crowd's files."""
-        return hashlib.sha256(self.label.encode()).hexdigest()[:32]
+        return _name_of(self.label)
 
     def encode(self) -> bytes:
         """Return the head of the crowd's file."""
@@ -111,8 +113,6 @@ class OpenCrowd:
     ----------
     reports : int
         In its file, retries included.
-    is_closed : bool
-        Whether a last run has begun to close it.
     """
 
     def __init__(self, folder: CrowdFolder, terms: CrowdTerms) -> None:
@@ -125,7 +125,6 @@ class OpenCrowd:
             records = (self._path.stat().st_size - self._end) // self._record_bytes
             self._end += records * self._record_bytes
         self.reports = (self._end - len(head)) // self._record_bytes
-        self.is_closed = folder.is_closed(terms)
 
     def append(self, reports: Sequence[bytes]) -> None:
         """Add reports; they are durable when it returns.
@@ -167,7 +166,6 @@ class CrowdPart:
     Attributes
     ----------
     path : Path
-        Its file: the body of its post.
     metric : str
     reports : int
     closed_ms, late_ms : int
@@ -179,6 +177,10 @@ class CrowdPart:
     reports: int
     closed_ms: int
     late_ms: int
+
+    def body(self) -> bytes:
+        """Return what is posted."""
+        return self.path.read_bytes()[TIMES_FORMAT.size :]
 
     def is_overdue(self, now_ms: int) -> bool:
         """Return whether half of the time until its reports are late has passed."""
@@ -223,9 +225,12 @@ class CrowdFolder:
         except OSError:
             os.close(self._lock)
             raise
-        for name in CROWD_FOLDERS:
-            for unfinished in (path / name).glob(f"*{NEW_SUFFIX}"):
-                unfinished.unlink()
+        for unfinished in path.glob(f"*/*{NEW_SUFFIX}"):
+            unfinished.unlink()
+        self.sync(*CROWD_FOLDERS)  # what a last run has not
+        self._last_closed: dict[str, int] = {
+            file.name: PANE_FORMAT.unpack(file.read_bytes())[0] for file in self._files("closed")
+        }
 
     def close(self) -> None:
         """Leave the folder to another process."""
@@ -255,24 +260,29 @@ class CrowdFolder:
             new.unlink(missing_ok=True)
             raise
         new.rename(path)
-        self._sync(folder)
+        self.sync(folder)
 
     def open_crowds(self) -> list[OpenCrowd]:
         """Return the crowds that a last run left open."""
         return [OpenCrowd(self, CrowdTerms.read(path)[0]) for path in self._files("open")]
 
-    def is_closed(self, terms: CrowdTerms) -> bool:
-        """Return whether a crowd takes no more reports."""
-        return self.path("closed", terms.name).exists()
+    def is_closed(self, label: CrowdLabel) -> bool:
+        """Return whether the crowd of a label has closed, or that of a later pane.
+
+        Crowds of a definition close in the order of their panes, so a clock that is set back opens
+        none again.
+        """
+        return label.pane_start_ms <= self._last_closed.get(_name_of(label, 0), -1)
 
     def end_intake(self, terms: CrowdTerms) -> None:
         """Close a crowd: its file waits in closing/."""
-        if not self.is_closed(terms):
-            self.write("closed", terms.name, MARK_FORMAT.pack(terms.closes_ms, terms.late_ms))
-        source = self.path("open", terms.name)
-        if source.exists():
-            source.rename(self.path("closing", terms.name))
-            self._sync("closing", "open")
+        if not self.is_closed(terms.label):
+            pane_start_ms, name = terms.label.pane_start_ms, _name_of(terms.label, 0)
+            self.write("closed", name, PANE_FORMAT.pack(pane_start_ms))
+            self._last_closed[name] = pane_start_ms
+        with contextlib.suppress(FileNotFoundError):  # it is there, or has no report
+            self.path("open", terms.name).rename(self.path("closing", terms.name))
+        self.sync("closing", "open")
 
     def closing(self) -> list[str]:
         """Return the names of the crowds that wait for :meth:`shuffle`."""
@@ -280,6 +290,8 @@ class CrowdFolder:
 
     def shuffle(self, name: str) -> ClosedCrowd:
         """Put a crowd into parts in random order, or drop it if it is too small.
+
+        Its parts may be posted once ``closing`` has been synchronized.
 
         Raises
         ------
@@ -292,45 +304,35 @@ class CrowdFolder:
         for part in self._root.glob(f"out/{name}.*"):
             part.unlink()  # of a run that did not finish: nothing of it was posted
         terms, head_bytes = CrowdTerms.read(path)
-        reports, damaged = _intact_reports(path, terms, head_bytes)
-        first_rows = _first_of_retries(reports)
-        repeated = reports.shape[0] - first_rows.size
+        reports, intact = _intact_reports(path, terms, head_bytes)
+        rows = _different(reports, intact)
         parts = list[CrowdPart]()
-        if first_rows.size >= terms.minimum:
-            order = first_rows[random_order(first_rows.size)]
-            for number, rows in enumerate(_cut(order, terms.report_bytes)):
-                shuffled = [report.tobytes() for report in reports[rows]]
+        if rows.size >= terms.minimum:
+            times = TIMES_FORMAT.pack(terms.closes_ms, terms.late_ms)
+            for number, part_rows in enumerate(
+                _cut(rows[random_order(rows.size)], terms.report_bytes)
+            ):
+                shuffled = [report.tobytes() for report in reports[part_rows]]
                 body = encode_crowd(os.urandom(CROWD_ID_BYTES), terms.label, shuffled)
-                part_name = f"{name}.{number}"
-                self.write("out", part_name, body)
-                parts.append(self._part(part_name, terms.label.metric, rows.size))
+                self.write("out", f"{name}.{number}", times + body)
+                parts.append(self._part(f"{name}.{number}", times, terms.label, part_rows.size))
         path.unlink()
-        self._sync("closing")
-        return ClosedCrowd(terms.label.metric, first_rows.size, repeated, damaged, parts)
+        damaged, repeated = reports.shape[0] - intact.size, intact.size - rows.size
+        return ClosedCrowd(terms.label.metric, rows.size, repeated, damaged, parts)
 
     def parts(self) -> list[CrowdPart]:
         """Return the parts of a last run that may be posted."""
         parts = list[CrowdPart]()
         for path in self._files("out"):
             if not self.path("closing", path.stem).exists():
-                _, label, reports = decode_crowd(path.read_bytes())
-                parts.append(self._part(path.name, label.metric, len(reports)))
+                data = path.read_bytes()
+                _, label, reports = decode_crowd(data[TIMES_FORMAT.size :])
+                parts.append(self._part(path.name, data[: TIMES_FORMAT.size], label, len(reports)))
         return parts
 
-    def _part(self, file_name: str, metric: str, reports: int) -> CrowdPart:
-        path = self.path("out", file_name)
-        times = MARK_FORMAT.unpack(self.path("closed", path.stem).read_bytes())
-        return CrowdPart(path, metric, reports, *times)
-
-    def forget(self, now_ms: int) -> None:
-        """Remove the marks of crowds that are gone, and whose reports would be late."""
-        for mark in self._files("closed"):
-            _, late_ms = MARK_FORMAT.unpack(mark.read_bytes())
-            is_here = any(  # in the order of its way
-                self.path(folder, mark.name).exists() for folder in ("open", "closing")
-            ) or any(self._root.glob(f"out/{mark.name}.*"))
-            if now_ms > late_ms and not is_here:
-                mark.unlink()
+    def _part(self, name: str, times: bytes, label: CrowdLabel, reports: int) -> CrowdPart:
+        times_ms = TIMES_FORMAT.unpack(times)
+        return CrowdPart(self.path("out", name), label.metric, reports, *times_ms)
 
     def free_bytes(self) -> int:
         """Return the bytes that are free on the disk."""
@@ -350,7 +352,7 @@ class CrowdFolder:
         paths = sorted((self._root / folder).iterdir())
         return (path for path in paths if path.suffix != NEW_SUFFIX)
 
-    def _sync(self, *folders: str) -> None:
+    def sync(self, *folders: str) -> None:
         """Make new, renamed and removed files of folders durable."""
         for name in folders:
             descriptor = os.open(self._root / name, os.O_RDONLY)
@@ -366,21 +368,28 @@ def random_order(count: int) -> NDArray[np.intp]:
     return np.lexsort((keys[0], keys[1]))
 
 
+def _name_of(label: CrowdLabel, pane_start_ms: int | None = None) -> str:
+    """Return the name of a label's files, or of those of another pane."""
+    if pane_start_ms is not None:
+        label = dataclasses.replace(label, pane_start_ms=pane_start_ms)
+    return hashlib.sha256(label.encode()).hexdigest()[:32]
+
+
 def _intact_reports(
     path: Path, terms: CrowdTerms, head_bytes: int
-) -> tuple[NDArray[np.uint8], int]:
-    """Return the reports of a file, a row each, and the number of damaged ones that are left out.
+) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
+    """Return the reports of a file, a row each, and the rows that are not damaged.
 
     A crash may leave damaged ones at the end, which nobody was told of.
     """
     record_bytes = terms.report_bytes + CHECKSUM_FORMAT.size
     count = (path.stat().st_size - head_bytes) // record_bytes
     if not count:
-        return np.empty((0, terms.report_bytes), dtype=np.uint8), 0
+        return np.empty((0, terms.report_bytes), np.uint8), np.empty(0, np.intp)
     records = np.memmap(path, np.uint8, "r", head_bytes, (count, record_bytes))
     reports = records[:, : terms.report_bytes]
     seed = zlib.crc32(terms.encode())
-    is_intact = np.ones(count, dtype=np.bool_)
+    is_intact = np.empty(count, dtype=np.bool_)
     for first in range(0, count, ROWS_AT_ONCE):
         rows = slice(first, first + ROWS_AT_ONCE)
         checksums = records[rows, terms.report_bytes :].copy().view(">u4")[:, 0].tolist()
@@ -388,20 +397,13 @@ def _intact_reports(
             zlib.crc32(report, seed) == checksum
             for report, checksum in zip(reports[rows], checksums, strict=True)
         ]
-    damaged = count - int(is_intact.sum())
-    return (reports[is_intact] if damaged else reports), damaged
+    return reports, np.flatnonzero(is_intact)
 
 
-def _first_of_retries(reports: NDArray[np.uint8]) -> NDArray[np.intp]:
-    """Return the rows of the different reports, in order."""
-    words = np.ascontiguousarray(reports[:, :PREFIX_BYTES]).view(np.uint64)
-    order = np.lexsort((words[:, 0], words[:, 1]))  # stable: of equal ones, the first is first
-    is_first = np.ones(order.size, dtype=np.bool_)
-    is_first[1:] = False
-    for column in range(words.shape[1]):
-        ordered = words[order, column]
-        is_first[1:] |= ordered[1:] != ordered[:-1]
-    return np.sort(order[is_first])
+def _different(reports: NDArray[np.uint8], rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the rows of different reports: of each one and its retries the first."""
+    prefixes = reports[rows, :PREFIX_BYTES].view(f"V{PREFIX_BYTES}")[:, 0]
+    return rows[np.sort(np.unique(prefixes, return_index=True)[1])]
 
 
 def _cut(order: NDArray[np.intp], report_bytes: int) -> list[NDArray[np.intp]]:

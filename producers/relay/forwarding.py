@@ -7,8 +7,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
-from producers.http.answers import asked_pause, explain, pause, problem_of
+from producers.http.answers import GatewayAnswer, asked_pause, explain, pause, problem_of
 from producers.http.gateway_client import GatewayClient
 from producers.relay.crowd_folder import CrowdPart
 
@@ -21,11 +22,24 @@ ANSWER_SECONDS = 300.0
 
 
 class ServiceClient(GatewayClient):
-    """Requests to the service's server."""
+    """Requests to the service's server; its token's file is read for each post."""
 
     server = "service"
     posts_path = "/v1/crowds"
     media_type = SEALED_TYPE
+
+    def __init__(self, url: str, token_file: Path) -> None:
+        super().__init__(url, timeout=ANSWER_SECONDS)
+        self._token_file = token_file
+        self._read_token()
+
+    def post(self, payload: bytes) -> GatewayAnswer:
+        """Post a part, with the token that its file has now; OSError without one."""
+        self._read_token()
+        return super().post(payload)
+
+    def _read_token(self) -> None:
+        self.set_token(self._token_file.read_text(encoding="utf-8").strip())
 
 
 class Forwarder:
@@ -86,7 +100,7 @@ class Forwarder:
         """Post a part, and forget it if the service has it; return the pause until the next."""
         asked = None
         try:
-            answer = self._client.post(part.path.read_bytes())
+            answer = self._client.post(part.body())
             self.failure, asked = explain(answer), asked_pause(answer.retry_after, time.time())
             if answer.status == ACCEPTED_STATUS:
                 return self._settle(part, "delivered")

@@ -23,7 +23,13 @@ from producers.gateway.heads import Head, read_head
 from producers.gateway.memory import Hold, Memory
 from producers.gateway.problems import POST_AGAIN, Problem, unavailable
 from producers.gateway.receiving import Receiver
-from producers.relay.crowd_folder import CrowdFolder, CrowdTerms, OpenCrowd
+from producers.relay.crowd_folder import (
+    MAX_REPORTS,
+    ClosedCrowd,
+    CrowdFolder,
+    CrowdTerms,
+    OpenCrowd,
+)
 from producers.relay.forwarding import SEALED_TYPE, Forwarder
 from producers.sealing import CrowdLabel, decode_post, key_hash, sealed_size
 
@@ -92,13 +98,15 @@ class CrowdRelay:
     Attributes
     ----------
     reports : Counter
-        By the metric and ``taken``, ``repeated``, ``damaged`` or ``too_few``.
+        By the metric and ``taken``, ``repeated``, ``damaged``, ``too_few`` or ``too_many``.
     crowds : Counter
         Closed ones, by the metric and ``shuffled`` or ``too_few``.
     refused : Counter
         Posts, by reason.
     obstacle : str
         Why no post is taken now; empty if they are.
+    unshuffled : str
+        Why closed crowds wait for another try; empty if none does.
     """
 
     post_path, max_body = SEALED_PATH, MAX_BODY
@@ -131,8 +139,9 @@ class CrowdRelay:
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="dither-disk")
         self._shuffler = ThreadPoolExecutor(1, thread_name_prefix="dither-shuffle")
         self._shuffling: Future[None] | None = None
-        self._unshuffled: dict[str, tuple[float, str]] = {}
-        """When to try again (monotonic), and why, by the crowd's file."""
+        self._shuffled: deque[ClosedCrowd] = deque()
+        self._shuffle_at = 0.0
+        self.unshuffled = ""
         self._looked_at = time.monotonic()
         self.reports: Counter[tuple[str, str]] = Counter()
         self.crowds: Counter[tuple[str, str]] = Counter()
@@ -167,11 +176,6 @@ class CrowdRelay:
             await asyncio.to_thread(executor.shutdown)
         await asyncio.to_thread(self.forwarder.stop)
         self._folder.close()
-
-    @property
-    def unshuffled(self) -> str:
-        """Why closed crowds wait for another try; empty if none does."""
-        return "; ".join(reason for _, reason in list(self._unshuffled.values()))
 
     @property
     def overdue_parts(self) -> int:
@@ -284,11 +288,14 @@ class CrowdRelay:
         crowd = self._open.get(label)
         terms = self._terms(label) if crowd is None else crowd.terms
         if terms.closes_ms <= self.now_ms():
-            raise _closed(label)
+            raise _gone(label, "has closed")
         if crowd is None:
-            if label in self._ending or self._folder.is_closed(terms):  # the clock was set back
-                raise _closed(label)
+            if label in self._ending or self._folder.is_closed(label):  # the clock was set back
+                raise _gone(label, "has closed")
             crowd = self._open[label] = OpenCrowd(self._folder, terms)
+        if crowd.reports >= MAX_REPORTS:
+            self.reports[label.metric, "too_many"] += 1
+            raise _gone(label, "is full")
         return crowd
 
     def _terms(self, label: CrowdLabel) -> CrowdTerms:
@@ -357,7 +364,7 @@ class CrowdRelay:
         """Close the crowds that are due, and look again later."""
         self._looked_at = time.monotonic()
         for label, crowd in list(self._open.items()):
-            if crowd.terms.closes_ms <= self.now_ms() or crowd.is_closed:
+            if crowd.terms.closes_ms <= self.now_ms() or self._folder.is_closed(label):
                 self._ending[label] = self._open.pop(label)
         self._disk.submit(self._end_intake)
         if self._shuffling is None or self._shuffling.done():
@@ -380,34 +387,40 @@ class CrowdRelay:
 
     def _shuffle_closed(self) -> None:
         """Shuffle the crowds that have closed; runs in a thread of its own."""
+        if time.monotonic() < self._shuffle_at:
+            return
+        faults = []
         for name in self._folder.closing():
-            if time.monotonic() < self._unshuffled.get(name, (0, ""))[0]:
-                continue
             try:
-                self._shuffle(name)
+                self._shuffled.append(self._folder.shuffle(name))
             except Exception as error:  # whatever it is: the crowd is still in its file
-                reason = f"a closed crowd could not be shuffled: {error}"
-                logger.error("%s", reason)  # noqa: TRY400
-                self._unshuffled[name] = time.monotonic() + RETRY_SECONDS, reason
-            else:
-                self._unshuffled.pop(name, None)
-        self._folder.forget(self.now_ms())
+                faults.append(f"a closed crowd could not be shuffled: {error}")
+        try:
+            if self._shuffled:
+                self._folder.sync("closing")
+            while self._shuffled:
+                self._forward(self._shuffled.popleft())
+        except OSError as error:
+            faults.append(f"a shuffled crowd is not yet posted: {error}")
+        self.unshuffled = "; ".join(faults)
+        if faults:
+            logger.error("%s", self.unshuffled)
+            self._shuffle_at = time.monotonic() + RETRY_SECONDS
 
-    def _shuffle(self, name: str) -> None:
-        closed = self._folder.shuffle(name)
-        metric, outcome = closed.metric, "shuffled" if closed.parts else "too_few"
+    def _forward(self, crowd: ClosedCrowd) -> None:
+        metric, outcome = crowd.metric, "shuffled" if crowd.parts else "too_few"
         self.crowds[metric, outcome] += 1
-        self.reports[metric, "repeated"] += closed.repeated
-        self.reports[metric, "damaged"] += closed.damaged
-        self.reports[metric, "too_few"] += 0 if closed.parts else closed.reports
-        self.forwarder.add(closed.parts)
-        if closed.parts:
+        self.reports[metric, "repeated"] += crowd.repeated
+        self.reports[metric, "damaged"] += crowd.damaged
+        self.reports[metric, "too_few"] += 0 if crowd.parts else crowd.reports
+        self.forwarder.add(crowd.parts)
+        if crowd.parts:
             logger.info("a crowd of %s was shuffled", metric)
         else:
             logger.warning(
                 "a crowd of %s was deleted: its %d reports are fewer than the minimum",
                 metric,
-                closed.reports,
+                crowd.reports,
             )
 
     def now_ms(self) -> int:
@@ -415,12 +428,10 @@ class CrowdRelay:
         return int(self._clock() * 1000)
 
 
-def _closed(label: CrowdLabel) -> Problem:
+def _gone(label: CrowdLabel, how: str) -> Problem:
+    pane = f"the pane that begins at {label.pane_start_ms} ms"
     return Problem(
-        HTTPStatus.GONE,
-        f"the crowd of metric {label.metric!r} and the pane that begins at {label.pane_start_ms} "
-        "ms has closed",
-        DROP_REMEDY,
+        HTTPStatus.GONE, f"the crowd of metric {label.metric!r} and {pane} {how}", DROP_REMEDY
     )
 
 

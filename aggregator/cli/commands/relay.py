@@ -13,6 +13,7 @@ import click
 from aggregator.cli.commands.serve import FAILED_TO_START
 from aggregator.config.settings import load_settings
 from aggregator.errors import DitherError
+from aggregator.lazy_log import LazyLog
 from aggregator.terminal.options import live_metrics, logging_options
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from aggregator.config.settings import Settings
 
+log = LazyLog("dither.relay")
 NEEDED_OPTIONS = ("to", "token_file", "key", "folder")
 
 
@@ -90,8 +92,9 @@ def _run(
     from aggregator.web.http.traffic import Traffic
     from aggregator.web.relay_application import relay_application, relay_pages
     from estimators.durations import milliseconds
+    from estimators.metrics.crowd_epsilon import crowd_warnings
     from producers.relay.crowd_folder import CrowdFolder
-    from producers.relay.forwarding import ANSWER_SECONDS, Forwarder, ServiceClient
+    from producers.relay.forwarding import Forwarder, ServiceClient
     from producers.relay.intake import CrowdRelay
     from producers.sealing import read_public_key
 
@@ -101,12 +104,13 @@ def _run(
             f"{settings.metrics}: no metric has a crowd: expected `crowd = {{ minimum = ... }}` in "
             "one, since a relay takes no other reports"
         )
+    for warning in crowd_warnings(defined.values()):
+        log.warning(warning)
     certificate = tls.certificate_files(settings)
     refuse_taken(settings.serve.host, settings.serve.port, "--listen")
     with _explained():
         public_key = read_public_key(key)
-        token = Path(token_file).read_text(encoding="utf-8").strip()
-        client = ServiceClient(to, token, timeout=ANSWER_SECONDS)
+        client = ServiceClient(to, Path(token_file))
         crowd_folder = CrowdFolder(Path(folder))
         relay = CrowdRelay(
             defined,

@@ -12,6 +12,7 @@ from aggregator.config.setting_checks import MAX_PORT
 from aggregator.config.settings import Settings
 from aggregator.counting.supervisor import Supervisor
 from aggregator.errors import SettingsError
+from aggregator.lazy_log import LazyLog
 from aggregator.terminal.options import (
     live_metrics,
     logging_options,
@@ -19,6 +20,7 @@ from aggregator.terminal.options import (
     settings_options,
 )
 
+log = LazyLog("dither.serve")
 FAILED_TO_START = 3
 """Exit code, like uvicorn's."""
 
@@ -98,10 +100,13 @@ def _serve(settings: Settings, worker: int | None) -> None:
     from aggregator.web import application, reports
     from aggregator.web.http import tls
     from aggregator.web.http.listening import run_server, shared_sockets
+    from estimators.metrics.crowd_epsilon import crowd_warnings
 
     log_level = click.get_current_context().params["log_level"]
     defined = live_metrics(settings)
     check_groupings(settings, defined)
+    for warning in [] if worker else crowd_warnings(defined.values()):
+        log.warning(warning)
     store = opened_store(settings)
     reader = MetricReader(store, defined)
     gateway = reports.gateway(settings, defined) if settings.serve.gateway else None

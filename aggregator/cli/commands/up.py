@@ -62,8 +62,11 @@ def up(settings: Settings, workers: int, port: int | None, folder: Path | None) 
     terminal.
     """
     from aggregator.local.deployment import LocalDeployment
+    from estimators.metrics.crowd_epsilon import crowd_warnings
 
     defined = defined_metrics(settings)
+    for warning in crowd_warnings(defined.values()):
+        click.echo(warning, err=True)
     if port is not None:
         settings.serve.port = port
     searches = any(isinstance(metric, SearchMetric) for metric in defined.values())

@@ -12,6 +12,7 @@ import pytest
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
 from aggregator.monitoring.reference import all_exported
+from aggregator.monitoring.relay_metrics import RELAY_METRICS
 from tests.support.paths import ROOT
 from tests.support.rows import row
 from tests.support.running.servers import program
@@ -20,7 +21,11 @@ FOLDER = ROOT / "deploy" / "prometheus"
 REMEDY = "install Prometheus (Debian: prometheus)"
 SEVERITIES = {"critical", "warning", "info"}
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
-NAMES = {one.scraped + suffix for one in all_exported() for suffix in SUFFIXES.get(one.type, ("",))}
+NAMES = {
+    one.scraped + suffix
+    for one in (*all_exported(), *RELAY_METRICS)
+    for suffix in SUFFIXES.get(one.type, ("",))
+}
 """Of the series that are exported."""
 
 

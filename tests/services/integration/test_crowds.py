@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from aggregator.reading.window import WindowStatistic
 from producers.gateway import Gateway
 from producers.gateway.crowds import CROWD_TYPE
@@ -17,14 +19,15 @@ from tests.support.running.gateway_server import serving
 METRICS = """
 [metrics]
 hidden = {kind = "mean", mechanism = "randomized_response", range = [0, 1], levels = [3], \
-pane = "1d", lateness = "2d", max_batch_reports = 60, crowd = {minimum = 100, wait = "12h"}}
+pane = "1d", lateness = "2d", crowd = {minimum = 100, wait = "12h"}}
 """
 
 
 def test_a_crowd_that_is_posted_twice_is_counted_once_and_exactly(
-    defined: Callable[[str], Deployment], tmp_path: Path
+    defined: Callable[[str], Deployment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mutants: a random batch id; an id without the index of its batch."""
+    monkeypatch.setattr("producers.gateway.crowds.MAX_BATCH_BYTES", 120)
     deployment, values = defined(METRICS), mixed(zeros=70, ones=80)
     metric = deployment.metrics["hidden"]
     label = label_of(metric, EPOCH)

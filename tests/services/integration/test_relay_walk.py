@@ -45,8 +45,9 @@ def test_reports_of_people_arrive_by_a_relay(
     now_ms = [EPOCH]
     with serving(gateway) as url:
         wait_until(lambda: not gateway._sender.obstacle, "Kafka answers")
+        (token_file := tmp_path / "token").write_text("dither_relay")
         folder = CrowdFolder(tmp_path / "relay")
-        forwarder = Forwarder(ServiceClient(url.removesuffix("/v1/reports")))
+        forwarder = Forwarder(ServiceClient(url.removesuffix("/v1/reports"), token_file))
         relay = CrowdRelay(
             deployment.metrics, public_key, folder, forwarder, clock=lambda: now_ms[0] / 1000
         )

@@ -132,6 +132,8 @@ def test_a_definition_that_no_crowd_hides_is_refused() -> None:
         ({"mechanism": "randomized_response", "memoized": True}, "memoized = True: expected false"),
         ({"trust": "central"}, "no crowd for kind 'mean' where trust is central"),
         ({"kind": "minimum", "rounds": 3, "split": "users"}, "no crowd for kind 'minimum'"),
+        ({"max_batch_reports": 9}, "none: the service itself cuts a crowd"),
+        ({"max_key_reports": 9}, "none: the service itself cuts a crowd"),
         ({"lateness": "23h"}, "lateness = '23h': expected at least 2 wait"),
         ({"crowd": CROWD | {"minimum": 99}}, "100 to 1000000"),
         ({"crowd": CROWD | {"minimum": 1_000_001}}, "100 to 1000000"),

@@ -70,6 +70,20 @@ def test_a_relay_says_what_it_lacks(options: dict[str, str], tmp_path: Path) -> 
                 assert f"Missing option '--{name}'" in missing.output
 
 
+def test_a_crowd_that_proves_nothing_is_told_at_the_start(options: dict[str, str]) -> None:
+    """Each command fails in its next step."""
+    away = f"--metrics={options['metrics']}", "--redis=redis://127.0.0.1:1"
+    for line in (
+        ["relay", *words({**options, "folder": options["metrics"]})],
+        ["serve", f"--port={free_port()}", *away],
+        ["up", "--folder=counts", *away],
+    ):
+        with row(line[0]):
+            ran = CliRunner().invoke(cli, line)
+            assert ran.exit_code
+            assert "a crowd of 100 proves no epsilon below 3" in ran.output
+
+
 def test_a_key_is_written_for_its_owner_alone_and_never_over_another(tmp_path: Path) -> None:
     path = tmp_path / "crowds.key"
     made = CliRunner().invoke(cli, ["relay", "keygen", str(path)])

@@ -101,3 +101,12 @@ def test_where_a_crowd_adds_nothing_the_answer_says_so() -> None:
     answer = Reader.answer(window)
     assert as_dict(window, answer)["privacy"] == {"local": 12.0, "central": None}
     assert "nothing smaller is proved for its crowd" in as_text(Shown(window, answer, 4))
+    for level, minimum, told in (
+        (12, 100, ["a crowd of 100 proves no epsilon below 12, which", "expected a lower level ("]),
+        (3, 100, ["a crowd of 100 proves no epsilon below 3,", "minimum = 400, or a lower level"]),
+        (3, 400, []),
+    ):
+        with row(level, minimum):
+            warnings = crowd_epsilon.crowd_warnings([hidden(level, minimum)])
+            assert len(warnings) == bool(told)
+            assert all(part in warnings[0] for part in told)

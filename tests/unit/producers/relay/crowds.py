@@ -13,6 +13,7 @@ import numpy as np
 
 from estimators import LocalMetric, define
 from producers.relay.crowd_folder import ClosedCrowd, CrowdFolder, CrowdTerms, OpenCrowd
+from producers.relay.forwarding import ServiceClient
 from producers.sealing import CrowdLabel, decode_crowd, encode_post, key_hash, sealed_size
 
 KEY = bytes(range(32))
@@ -57,13 +58,20 @@ def closed(path: Path, reports: Sequence[bytes], terms: CrowdTerms = TERMS) -> C
 
 def sent(crowd: ClosedCrowd) -> list[bytes]:
     """Return the reports of a crowd's parts in their order."""
-    return [r for part in crowd.parts for r in decode_crowd(part.path.read_bytes())[2]]
+    return [r for part in crowd.parts for r in decode_crowd(part.body())[2]]
 
 
 def files(path: Path) -> list[str]:
     """Return the files of a relay beside its lock and its marks, with the folder."""
     folders = ("open", "closing", "out")
     return [f"{name}/{file.name}" for name in folders for file in (path / name).iterdir()]
+
+
+def client_of(path: Path, port: int) -> ServiceClient:
+    """Return a client of the analyst, with its token in a file beside a relay's folder."""
+    token_file = path.with_suffix(".token")
+    token_file.write_text("dither_relay\n")
+    return ServiceClient(f"http://127.0.0.1:{port}", token_file)
 
 
 def numbers(reports: Sequence[bytes]) -> np.ndarray:

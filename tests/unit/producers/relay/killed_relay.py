@@ -12,9 +12,9 @@ from typing import Any
 
 from producers.relay import crowd_folder, forwarding, intake
 from producers.relay.crowd_folder import CrowdFolder
-from producers.relay.forwarding import Forwarder, ServiceClient
+from producers.relay.forwarding import Forwarder
 from producers.relay.intake import CrowdRelay
-from tests.unit.producers.relay.crowds import KEY, LATE, REPORT_BYTES, files
+from tests.unit.producers.relay.crowds import KEY, LATE, REPORT_BYTES, client_of, files
 
 CHANGES = ("pwrite", "fdatasync", "fsync", "rename", "unlink")
 NEVER = 10**9
@@ -44,7 +44,7 @@ def relay_of(path: Path, analyst_port: int, clock: Path, kill_at: int) -> CrowdR
     for name in CHANGES:
         setattr(os, name, killed_at(getattr(os, name)))
     folder = CrowdFolder(path)
-    client = ServiceClient(f"http://127.0.0.1:{analyst_port}", "dither_relay")
+    client = client_of(path, analyst_port)
     forwarder = Forwarder(client, folder.parts())
     return CrowdRelay(
         {"late": LATE}, KEY, folder, forwarder, clock=lambda: float(clock.read_text())

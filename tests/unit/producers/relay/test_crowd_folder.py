@@ -147,7 +147,7 @@ def test_a_large_crowd_is_cut_into_parts_that_are_crowds_themselves(
     monkeypatch.setattr(crowd_folder, "MAX_CROWD_BYTES", 220 * REPORT_BYTES)
     reports = sealed(450)
     crowd = closed(tmp_path, reports)
-    bodies = [decode_crowd(part.path.read_bytes()) for part in crowd.parts]
+    bodies = [decode_crowd(part.body()) for part in crowd.parts]
     assert [len(part_reports) for _, _, part_reports in bodies] == [150] * 3
     assert [part.reports for part in crowd.parts] == [150] * 3
     assert len({crowd_id for crowd_id, _, _ in bodies}) == 3
@@ -245,21 +245,6 @@ def test_a_folder_has_one_relay_and_whole_files(tmp_path: Path) -> None:
                 path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
                 with pytest.raises(ValueError, match="damaged: restore it"):
                     CrowdTerms.read(path)
-
-
-def test_marks_go_when_nothing_is_left_of_their_crowd(tmp_path: Path) -> None:
-    crowd = closed(tmp_path, sealed(100))
-    with closing(CrowdFolder(tmp_path)) as folder:
-        for now_ms, is_there in ((TERMS.late_ms + 1, True), (TERMS.late_ms, True)):
-            folder.forget(now_ms)
-            assert folder.is_closed(TERMS) is is_there
-            crowd.parts[0].path.unlink(missing_ok=True)
-        folder.forget(TERMS.late_ms + 1)
-        assert not folder.is_closed(TERMS)
-        unfinished = folder.path("closed", f"{TERMS.name}.new")
-        unfinished.touch()  # the thread that writes has not filled it yet
-        folder.forget(TERMS.late_ms + 1)
-        assert unfinished.exists()
 
 
 def test_crowds_may_be_more_than_open_files(tmp_path: Path) -> None:

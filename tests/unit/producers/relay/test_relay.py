@@ -16,7 +16,7 @@ from aggregator.web.http.traffic import Traffic
 from aggregator.web.relay_application import relay_application, relay_pages
 from producers.relay import forwarding, intake
 from producers.relay.crowd_folder import CrowdFolder
-from producers.relay.forwarding import Forwarder, ServiceClient
+from producers.relay.forwarding import Forwarder
 from producers.relay.intake import CrowdRelay
 from producers.sealing import decode_crowd
 from tests.support.rows import row
@@ -32,6 +32,7 @@ from tests.unit.producers.relay.crowds import (
     REPORT_BYTES,
     analyst,
     body,
+    client_of,
     files,
     sealed,
 )
@@ -47,7 +48,7 @@ class Served:
     def __init__(self, path: Path, analyst_port: int, **limits: Any) -> None:
         self.path, self.now_ms = path, CLOSES_MS - 1
         folder = CrowdFolder(path)
-        client = ServiceClient(f"http://127.0.0.1:{analyst_port}", "dither_relay")
+        client = client_of(path, analyst_port)
         self.relay = CrowdRelay(
             {"late": LATE},
             KEY,
@@ -163,11 +164,16 @@ def test_a_crowd_is_posted_when_it_closes_and_others_leave_nothing(tmp_path: Pat
         assert receiver.tokens == {"Bearer dither_relay"}
         ((_, label, _),) = map(decode_crowd, receiver.bodies.values())
         assert label == LABEL
-        server.now_ms -= PANE_MS  # a clock that is set back opens nothing again
-        assert server.post(body(reports[3])).status == 410
-        server.now_ms += 2 * PANE_MS
-        wait_until(lambda: not files(tmp_path), "the other has closed")
+        server.now_ms += PANE_MS
+        wait_until(lambda: server.relay.crowds["late", "too_few"], "the other has closed")
+        assert not files(tmp_path)
         metrics = server.metrics()
+        looked_at = server.relay._looked_at + 2 * intake.TICK_SECONDS
+        server.now_ms += 100 * PANE_MS
+        wait_until(lambda: server.relay._looked_at > looked_at, "it is later than late")
+        server.now_ms = CLOSES_MS - 1  # a clock that is set back opens nothing again
+        for label in (LABEL, NEXT_LABEL):
+            assert server.post(body(reports[3], label)).status == 410
     assert receiver.posts == 1
     assert {name: count for name, count in metrics.items() if "reports" in name} == {
         'reports_total{metric="late",outcome="delivered"}': 120,
@@ -179,18 +185,18 @@ def test_a_crowd_is_posted_when_it_closes_and_others_leave_nothing(tmp_path: Pat
     assert metrics['crowds_total{metric="late",outcome="too_few"}'] == 1
 
 
-def closed_crowd(server: Served) -> list[bytes]:
+def closed_crowd(server: Served, advance_ms: int = 1) -> list[bytes]:
     reports = sealed(100)
     for report in reports:
         assert server.post(body(report)).status == 202
-    server.now_ms = CLOSES_MS
+    server.now_ms += advance_ms
     return reports
 
 
 def test_a_part_is_posted_until_it_is_acknowledged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also after a restart; 0 is a lost answer."""
+    """Also after a restart, with the token that its file then has; 0 is a lost answer."""
     with analyst() as receiver:
         receiver.statuses = [401] * 10**6
         with served(tmp_path, receiver.port) as server:
@@ -203,6 +209,10 @@ def test_a_part_is_posted_until_it_is_acknowledged(
             assert server.metrics()["overdue_parts"] == 1
             assert server.metrics()['oldest_part_seconds{metric="late"}'] == PANE_MS // 2000 + 0.001
             assert b"1 parts of crowds will soon be too late" in server.pages["/readyz"]().body
+            tmp_path.with_suffix(".token").write_text("dither_renewed")
+            wait_until(lambda: "Bearer dither_renewed" in receiver.tokens, "the token is renewed")
+            tmp_path.with_suffix(".token").unlink()
+            wait_until(lambda: b".token" in server.pages["/readyz"]().body, "it is gone")
         receiver.statuses = [503, 0, 403, 500, 0, 413]
         with served(tmp_path, receiver.port) as server:
             wait_until(lambda: not server.relay.forwarder.parts, "it is acknowledged")
@@ -210,6 +220,43 @@ def test_a_part_is_posted_until_it_is_acknowledged(
         assert sorted(receiver.reports) == sorted(reports)
         assert len(receiver.bodies) == 1
         assert not files(tmp_path)
+
+
+def test_a_crowd_that_is_full_takes_no_more_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "MAX_REPORTS", 100)
+    with analyst() as receiver, served(tmp_path, receiver.port) as server:
+        reports = closed_crowd(server, advance_ms=0)
+        answer = server.post(body(sealed(1)[0]))
+        assert (answer.status, b"is full" in answer.body) == (410, True)
+        assert server.post(body(sealed(1)[0], NEXT_LABEL)).status == 202
+        assert server.metrics()['reports_total{metric="late",outcome="too_many"}'] == 1
+        server.now_ms = CLOSES_MS
+        wait_until(lambda: receiver.bodies, "the crowd is posted")
+        assert sorted(receiver.reports) == sorted(reports)
+
+
+def test_a_crowd_is_posted_once_its_end_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: what follows the removal of a crowd's file is left to a restart."""
+    monkeypatch.setattr(intake, "RETRY_SECONDS", 0.05)
+    sync, failures = CrowdFolder.sync, [OSError(5, "Input/output error")] * 3
+
+    def failing(folder: CrowdFolder, *names: str) -> None:
+        if names == ("closing",) and failures:
+            raise failures.pop()
+        sync(folder, *names)
+
+    monkeypatch.setattr(CrowdFolder, "sync", failing)
+    with analyst() as receiver, served(tmp_path, receiver.port) as server:
+        reports = closed_crowd(server)
+        wait_until(lambda: b"not yet posted" in server.pages["/readyz"]().body, "it has failed")
+        assert not receiver.posts
+        wait_until(lambda: receiver.bodies, "it is durable")
+        assert sorted(receiver.reports) == sorted(reports)
+        wait_until(lambda: server.pages["/readyz"]() == Page(200, b"ready\n"), "nothing is wrong")
 
 
 def test_a_part_that_is_refused_for_good_holds_nothing_back(tmp_path: Path) -> None:
