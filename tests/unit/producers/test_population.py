@@ -163,7 +163,14 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     ("t,v\n5 janv. 2026 10:00,1\n", r"in English: `sed 's/janv\\./Jan/' FILE` renames", {}),
     ("t,v\n5. Januar 2026,1\n", "in English: `sed s/Januar/Jan/ FILE` renames", {}),
     ("t,v\nJan 5 9:00,1\n", "has no year: write the year", {"time_format": "%b %d %H:%M"}),
-    ("t,v\nMon Jan  5 09:00:00 UTC 2026,1\n", r"UTC 2026' is no event time(?!.*sed)", {}),
+    ("t,v\n1 days 02:03:04,1\n", r"is no event time(?!.*sed).* write times as", {}),
+    ("t,v\nMon Jan 3 23:30:00 CET 2026,1\n", "If CET is a time zone, --time-zone REGION", {}),
+    ("t,v\n31-01-2026 CET,1\n", "If CET is a time zone, --time-zone REGION", {}),
+    ("t,v\n3 marraskuu 2026,1\n", "sed s/marraskuu/Jan/", {}),  # November
+    ("t,v\n2026-01-05T10.5,1\n", "10.5' is no event time", {}),
+    ("t,v\n-1,1\n1767600000,1\n", "-1' .row 1: no time of 1980", {}),
+    ("t,v\n13.1.26,1\n31.12.26,1\n", "fit '%d.%m.%y' and '%y.%m.%d': choose one", {}),
+    *(("t,v\n1,1\n", f"time format '{f}': expected", {"time_format": f}) for f in ("ms", "%s")),
     ("t,v\n1,1\n", "expected one of the two", {"time": ()}),
     ("t,v\n1,1\nt,v\n", "row 2 is the first line again. If files were joined, `awk", {}),
     ("2,9:30\n3,9:31\n", "If the first line is data, .* adds a header", {}),
@@ -218,13 +225,30 @@ def test_encoding_and_delimiter_are_detected(path: Path) -> None:
 
 
 NINE = "2013-01-31T09:00:00"
+SPELLINGS = (
+    "1359622800000",
+    '"2013-01-31,  09:00"',
+    '"Thu,  31 Jan 2013  10:00:00 +0100"',
+    "Thu Jan 31 2013 10:00:00 GMT+0100 (Central European Standard Time)",
+    "2013-01-31T10:00:00+01:00[Europe/Berlin]",
+    "2013-01-31 09:00:00.0 +0000 UTC m=+0.1",
+    "Thu Jan 31 04:00:00 EST 2013",
+    "[31/Jan/2013:09:00:00 +0000]",
+    "31JAN2013:09:00:00",
+    '"Thursday, January 31st, 2013 at 9:00 a.m."',
+    "31-Jan-13 09.00.00.0 AM",
+    "2013. 1. 31. 오전 9:00:00",
+    "1/31/13 9:00AM",
+    "2013-01-31 09.00",
+    "'2013\u201301\u201331t09:00z",
+    "2013-01-31 04:00:00\u221205:00",
+)
 
 
 def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Path) -> None:
-    alone = ("1359622800000", '"2013-01-31,  09:00"', '"Thu,  31 Jan 2013  10:00:00 +0100"')
     berlin, missing = {"time_zone": "Europe/Berlin"}, {"time_zone": "Asia/Tokyo", "missing": ["-"]}
     cases: list[Any] = [
-        *(([cell], {}, NINE) for cell in alone),
+        *(([cell], {}, NINE) for cell in SPELLINGS),
         (["2013-01-31T10:00:00+01:00", "2013-01-31 09:00"], {}, NINE),
         (["31/01/2013 09:00", "01/02/2013", "01/02/2013 10:00:30", "1/2/2013 9:00:30.5"], {}, NINE),
         (['"Jan 31, 2013 9:00:00 AM"'], {}, NINE),
@@ -241,6 +265,7 @@ def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Pa
         (["31.01.2013 09:00", "NA"], berlin, "2013-01-31T08:00:00"),
         (["31.1.2013 10:00 CET"], {"time_format": "%d.%m.%Y %H:%M %Z", **berlin}, NINE),
         (["634952196000000000"], {"time_format": "ticks"}, NINE),
+        (["15736.375"], {"time_format": "days"}, NINE),
         (["31 Jan 2013 17:00:00 CST"], {"time_zone": "Asia/Shanghai"}, NINE),
         (["31 Jan 2013 09:00:00 -0000"], {"time_zone": "Asia/Shanghai"}, NINE),
         (["1359622800", "1359622860"], {}, NINE),
