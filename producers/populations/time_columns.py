@@ -170,7 +170,7 @@ class TimeFormat:
         if not (directives <= {*_DIRECTIVES} if directives else self.form in _WHOLE_FORMATS):
             raise ValueError(
                 f"time format {self.form!r}: expected {', '.join(_WHOLE_FORMATS[:-1])}, or "
-                "directives of strptime such as %Y-%m-%d %H:%M:%S (%b: Jan, %y: 26, %I:%M %p: 9:30 PM)"
+                "directives of strptime such as %Y-%m-%d %H:%M:%S (%b: Jan, %y: 26, %I %p: 9 PM)"
             )
         for directive, needed in _NEEDED_DIRECTIVES.items():
             for companions in needed if directive in directives else ():

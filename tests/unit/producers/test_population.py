@@ -113,7 +113,16 @@ def test_files_are_read_as_people_have_them(path: Path, monkeypatch: pytest.Monk
     mac = packed(gzip.compress(SEVEN), "__MACOSX/data/._t.csv", "data/.DS_Store")
     long = SEVEN.replace(b"t,", b'"no\nte",t,').replace(b"2026", b"x" * 200_000 + b",2026")
     excel = b't,v\n="2026-01-05","=""7"""\n'
-    for content in (mac, b'"sep=;"\r\nt;v\r\n "2026-01-05" ;7\r\n', b"\n" + SEVEN, long, excel):
+    assert read(path, "<v>,w\n5,1", {"delay": "<v>"}).columns["delay"].tolist() == [5]
+    blank = SEVEN.replace(b"2026", b"   \n2026")
+    for content in (
+        mac,
+        blank,
+        b'"sep=;"\r\nt;v\r\n "2026-01-05" ;7\r\n',
+        b"\n" + SEVEN,
+        long,
+        excel,
+    ):
         assert read(path, content, {"delay": "v"}, time="t").columns["delay"].tolist() == [7]
     pipe, into = os.pipe()
     with os.fdopen(pipe, "rb"), os.fdopen(into, "wb") as writer:
@@ -129,6 +138,7 @@ MEANINGS |= {"2601051030": "%y%m%d%H%M", "638000000000000000": "ticks", "0501261
 SAYS_NOTHING = {"U": "%Y-%U", "p": "%d.%m.%Y %H %p", "I": "%d.%m.%Y %I", "d": "%Y %d", "H": "%Y %H"}
 FOREIGN = {"xz": b"\xfd7zXZ\0", "Zstandard": b"\x28\xb5\x2f\xfd", "tar": b"t" * 257 + b"ustar"}
 FOREIGN |= {r"Excel \(xlsx": packed(SEVEN, "xl/workbook.xml"), "Parquet": b"PAR1\x15"}
+FOREIGN |= {"JSON": b'[\n { "t": 1 }]', "HTML or XML": b"\xef\xbb\xbf\n <TABLE border=1><tr>"}
 WIDE = SEVEN.decode().encode("utf-16-le")
 REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     *((ZIP.replace(HEAD, new), "cannot be unpacked", {}) for new in (LOCKED, DEFLATE64, b"")),
@@ -152,7 +162,10 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     (b"t,v\nNA,1\n,2\n", r"no row .*rows: 2; 0 read, 2 without a time \('NA' 1, '' 1\)", {}),
     ("t,minuets\n1,2\n", "'minutes': did you mean 'minuets'", {"columns": {"delay": "minutes"}}),
     ("t,v\n1,2\n1,2,3\n", "row 2: 3 cells, expected 2 .* name each column in the", {}),
-    ("t^v\n1^2\n", r"no column 'v': .*`\(echo sep=\^; cat FILE\) \|", {}),
+    ("t^v\n1^2\n", r"no column 'v': .*`\(echo 'sep=\^'; cat FILE\) \|", {}),
+    ('"t" "v"\n1 2\n', r"If ' ' separates cells, `\(echo 'sep= '; cat FILE\) \|", {}),
+    ("t,v\n1,\\N\n2,\\N\n", r"'.+N' \(row 1, and 1 more\).*--missing '\\N', and so on", {}),
+    ("t,v\n1,1'112\n", r"--decimal , reads \"1'112\" as 1112", {}),
     ("t;v\n1;980\n1;1.250\n", "row 2: '1.250' may have .*--decimal , reads 1250", {}),
     ("t,v\n1,AAA\n", "row 1: category 'AAA' is not one of", {"columns": {"carrier": "v"}}),
     ("t,v\n31 Jan 2013 10:00:00 CEST,1\n", "CEST' is no event time", {}),
@@ -291,6 +304,7 @@ NOTED = {
     r"1 of 1 are later than now; the first is '2098-12-31' .row 1": "t,v\n2098-12-31,1",
     "CST is read as in the United States; if --time-zone": "t,v\n1 Jan 2013 10:00:00 CST,1",
     "far: 2 of 102 values are -999.0 and 9999.0": f"t,v\n{DAYS}2026-01-05,-999\n2026-01-05,9999",
+    "total: the last value, 13.0, is the sum": "t,v" + "\n2026-01-05,".join(["", *"2353", "13"]),
     "cells of several lines: 1, the longest of 2": 't,v\n2026-01-05,"1\n"\n',
     "header: 'v' is the name of a column. If .* adds a header": "t,v\n2026-01-05,1\n2026-01-05,v",
     "without minutes; --time-column 't' --time-column 'hour' reads": "t,v,hour\n2026-01-05,1,9:30",
