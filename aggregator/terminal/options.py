@@ -114,7 +114,7 @@ def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--time-format",
             help="Format of the times, such as %d/%m/%Y; or seconds, milliseconds, microseconds, "
-            "nanoseconds (since the epoch), excel (day numbers), ticks (of .NET) "
+            "nanoseconds or days (since the epoch), excel (day numbers), ticks (of .NET) "
             "[default: what fits all cells].",
         ),
         click.option(

@@ -32,6 +32,7 @@ DISCOVERING_MECHANISM, ANSWERING_MECHANISM = "prefix_tree", "projective_sketch"
 """The mechanism that discovers strings, and that which only answers for them, by default."""
 SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
 """A surrogate: a string with an unpaired one is not Unicode text."""
+NUMBER_NAME = re.compile(r"-?[0-9]+")
 SHARE_CHARACTERS = ("/", "+", "..", ">")
 """Of texts that may name a share among some."""
 WORK_PER_SHARE = 500
@@ -148,6 +149,7 @@ class Categories(Domain):
         if values.dtype.kind == "O" and {*map(type, values.tolist())} == {int}:
             values = np.asarray(values.tolist())  # many times as fast as one by one
         if values.dtype.kind in "iu":
+            self._refuse_indices(values)
             is_invalid = (values < 0) | (values >= len(self.labels))
             if is_invalid.any():
                 raise ValueError(
@@ -164,17 +166,37 @@ class Categories(Domain):
             indices = [self._index(name) for name in names]
         return np.asarray(indices, dtype=np.int64)
 
+    @functools.cached_property
+    def has_number_names(self) -> bool:
+        """Whether a name is another number than its index, so that an integer could mean both."""
+        names = enumerate(self.labels)
+        return any(NUMBER_NAME.fullmatch(name) and name != str(index) for index, name in names)
+
+    def _refuse_indices(self, values: Sequence[Any] | NDArray[Any]) -> None:
+        if self.has_number_names and len(values):
+            raise ValueError(
+                f"category {values[0]} of {self.metric!r}: an integer may be an index or one of "
+                "the names: expected a name, as str() makes"
+            )
+
+    def from_indices(self, indices: NDArray[np.int64]) -> NDArray[Any]:
+        """Return values for a device, given indices of categories: names, if they need be."""
+        return np.array(self.labels, dtype=object)[indices] if self.has_number_names else indices
+
     def _index(self, value: object) -> int:
         """Return the index of a category, given by its name or its index."""
         if isinstance(value, str) and value in self._indices:
             return self._indices[value]
         if isinstance(value, Integral) and not isinstance(value, bool):
+            self._refuse_indices([value])
             if 0 <= (index := int(value)) < len(self.labels):
                 return index
             expected = f"expected 0 to {len(self.labels) - 1}"
         else:
             expected = meant(value if isinstance(value, str) else "", self.labels)
         remedy = "" if isinstance(value, str | Integral) else listing(value) + LEAVE_OUT
+        if isinstance(value, float) and value.is_integer():  # of a column that once lacked some
+            remedy = f", or an index, as int() makes{LEAVE_OUT}"
         raise ValueError(f"category {shortened(value)} of {self.metric!r}: {expected}{remedy}")
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:

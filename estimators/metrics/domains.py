@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import math
 from abc import ABC, abstractmethod
+from array import ArrayType
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from mmap import mmap
 from numbers import Real
 from typing import Any, ClassVar, NoReturn, Self, TypeAlias
 
@@ -47,7 +48,7 @@ def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
     unchecked = [] if values.dtype.kind in "biuf" else values.ravel().tolist()
     invalid = [number for number in unchecked if not isinstance(number, float | int)]
     if values.dtype.kind in "mM":  # as integers they would have lost their unit
-        invalid = values.ravel()[:1].astype(str).tolist()
+        invalid = [*values.ravel()[:1]]
     if not invalid:
         try:
             numbers = values.astype(np.float64)
@@ -57,7 +58,10 @@ def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
             invalid = numbers[np.isnan(numbers)].tolist()
     if invalid:
         message = f"value {shortened(invalid[0])} of {metric!r}: expected a number"
-        raise ValueError(f"{message}{conversion(invalid[0])}{LEAVE_OUT}")
+        remedy = conversion(invalid[0])
+        if isinstance(invalid[0], datetime.timedelta | np.timedelta64):
+            remedy = ", as value / datetime.timedelta(seconds=1) makes"
+        raise ValueError(f"{message}{remedy}{LEAVE_OUT}")
     return numbers
 
 
@@ -66,13 +70,18 @@ def conversion(value: object) -> str:
     if isinstance(value, str | bytes):
         with contextlib.suppress(ValueError):
             return ", as float() makes" * math.isfinite(float(value))
+        return ""
+    if isinstance(value, Mapping) and value:
+        return " or a list of them, as list(value.values()) makes"
     if isinstance(value, Real | Decimal) and not isinstance(value, float | int):
         return ", as float() makes"
     return listing(value)
 
 
 def listing(value: object) -> str:
-    """Return how to make a list of what has several values, or ""."""
+    """Return how to make a list of what has several values, or a text of bytes, or ""."""
+    if isinstance(value, bytes):
+        return ", as .decode() makes"
     is_many = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | list)
     return " or a list of them, as list() makes" if is_many else ""
 
@@ -103,16 +112,21 @@ def refuse_misread(values: object, label: str, depth: int = 0, *, truths: bool =
         Whether a list may have True and False, which numpy reads as 1 and 0.
     """
     is_array = hasattr(values, "__array__")
-    array = np.asanyarray(values) if is_array and not isinstance(values, np.generic) else values
-    mask = getattr(array, "mask", None)
+    whole = np.asanyarray(values) if is_array and not isinstance(values, np.generic) else values
+    mask = getattr(whole, "mask", None)
     if isinstance(mask, np.ndarray | np.bool_) and mask.any():
         message = f"{label}: {np.count_nonzero(mask)} of {mask.size} are masked"
         raise ValueError(f"{message}: leave out what was not measured (compressed() does)")
-    if isinstance(values, bytearray | memoryview | mmap) and memoryview(values).format[-1] in "bBc":
-        message = f"{label}: a {type(values).__name__} of bytes"
-        raise ValueError(f"{message}: expected numbers or texts; list() makes numbers of bytes")
+    is_text = isinstance(values, str | bytes)
+    if not (is_array or is_text or isinstance(values, ArrayType | np.generic)):
+        with contextlib.suppress(TypeError):  # of what has no memory to read
+            if memoryview(values).format[-1] in "bBc":  # type: ignore[arg-type]
+                raise ValueError(
+                    f"{label}: a {type(values).__name__} of bytes: expected numbers or texts, as "
+                    "list(), .decode() or .as_py() makes"
+                )
     is_sequence = hasattr(values, "__len__") and hasattr(values, "__getitem__")
-    if not is_sequence or is_array or depth == MOST_DIMENSIONS or isinstance(values, str | bytes):
+    if not is_sequence or is_array or depth == MOST_DIMENSIONS or is_text:
         return
     types = {*map(type, values)} if isinstance(values, Iterable) else set()
     if not (truths or types.isdisjoint(TRUTH_TYPES)):
@@ -120,6 +134,21 @@ def refuse_misread(values: object, label: str, depth: int = 0, *, truths: bool =
     if not PLAIN_TYPES.issuperset(types):
         for part in values:  # type: ignore[attr-defined]
             refuse_misread(part, label, depth + 1, truths=truths)
+
+
+def titles_of(values: object) -> list[str]:
+    """Return the titles of a table's columns, a series' index, or a named tuple's fields.
+
+    >>> from typing import NamedTuple
+    >>> titles_of([NamedTuple("Point", [("y", int), ("x", int)])(1, 2)]), titles_of([1, 2])
+    (['y', 'x'], [])
+    """
+    for name in ("column_names", "columns", "index", "_fields"):
+        titles = getattr(values, name, None)
+        if titles is not None and not callable(titles):
+            return [*map(str, titles)]
+    is_list = isinstance(values, list | tuple) and len(values) > 0
+    return titles_of(values[0]) if is_list else []  # type: ignore[index]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,9 +222,16 @@ class Domain(ABC):
         """
         refuse_misread(values, f"values of {self.metric!r}")
         try:
-            return as_given(values, self.lossy_kinds)
+            array = as_given(values, self.lossy_kinds)
         except ValueError:
             self._refuse_shape(f"values {shortened(values)} of")
+        if array.dtype.names:
+            raise ValueError(
+                f"values of {self.metric!r}: records of {', '.join(array.dtype.names)}: expected "
+                f"one field, as values[{array.dtype.names[0]!r}] is, or rows of numbers, as "
+                "numpy.lib.recfunctions.structured_to_unstructured makes"
+            )
+        return array
 
     def _refuse_shape(self, values: str) -> NoReturn:
         dimension = getattr(self, "dimension", None)
@@ -218,7 +254,7 @@ class Domain(ABC):
         if not is_fitting or values.ndim > 2:
             shape = f"values of shape {values.shape} for"
             self._refuse_shape(shape if values.ndim else f"value {shortened(value)} of")
-        titles = [*map(str, getattr(value, "columns", ()))]  # of a table
+        titles = titles_of(value)
         if dimension is not None and titles != [*self.labels] and {*titles} == {*self.labels}:
             raise ValueError(
                 f"columns {shortened(titles)} for {self.metric!r}: expected the order of its "

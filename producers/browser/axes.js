@@ -45,6 +45,9 @@ export function checkAxes({ name, axes, categories }) {
  */
 export function labelled({ name, axes }, value) {
   if (axes === undefined || typeof value !== "object" || value === null) return value;
+  if (Symbol.iterator in value) {
+    throw wrong(`${String(value)} of ${name}`, "an object of axes, as Object.fromEntries() makes");
+  }
   const given = /** @type {Record<string, string>} */ (value);
   for (const axis of Object.keys(given)) {
     if (!Object.hasOwn(axes, axis)) throw wrong(`axis ${axis} of ${name}`, oneOf(Object.keys(axes)));

@@ -37,6 +37,14 @@ export function categoryIndex(definition, given) {
   const count = categoryCount(definition);
   const names = /** @type {string[]} */ (definition.categories);
   const index = typeof value === "string" ? names.indexOf(value) : /** @type {number} */ (value);
+  const isOtherNumber = (/** @type {string} */ label, /** @type {number} */ position) =>
+    /^-?\d+$/.test(label) && label !== `${position}`;
+  if (Number.isInteger(value) && names.some(isOtherNumber)) {
+    throw outside(
+      `category ${value} of ${definition.name}: an integer may be an index or one of the names`,
+      "a name, as String() makes",
+    );
+  }
   if (Number.isInteger(index) && index >= 0 && index < count) return index;
   const listed = [...names].sort().slice(0, 10).join(", ") + (count > 10 ? ` and ${count - 10} more` : "");
   const isIndex = Number.isInteger(value) || typeof value === "bigint";

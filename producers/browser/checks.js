@@ -119,12 +119,16 @@ export const LEAVE_OUT = "; leave out what was not measured";
 /** How to make a number of what is none, or a list; "" if nothing does. @internal */
 export function conversion(/** @type {unknown} */ value) {
   const isText = typeof value === "bigint" || (typeof value === "string" && value.trim() !== "");
-  return isText && Number.isFinite(Number(value)) ? ", as Number() makes" : listing(value);
+  const isNumber = value instanceof Number || value instanceof Date;
+  return (isText || isNumber) && Number.isFinite(Number(value)) ? ", as Number() makes" : listing(value);
 }
 
 /** How to make a list of what has several values, or "". @internal */
 export function listing(/** @type {unknown} */ value, which = " or a list of them") {
-  const isMany = typeof value === "object" && value !== null && Symbol.iterator in value;
+  if (typeof /** @type {any} */ (value)?.then === "function") return ", as await makes";
+  if (value instanceof String) return ", as String() makes";
+  const isObject = typeof value === "object" && value !== null;
+  const isMany = isObject && (Symbol.iterator in value || "length" in value);
   return isMany && !Array.isArray(value) ? `${which}, as Array.from() makes` : "";
 }
 

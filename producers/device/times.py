@@ -75,8 +75,8 @@ def event_times(time: Time, count: int) -> NDArray[np.int64]:
     if times.size and (times.min() <= 0 or times.max() >= END_OF_TIME * 1000):
         wrong = times_array[(times <= 0) | (times >= END_OF_TIME * 1000)].ravel()[0]
         raise ValueError(
-            f"time {wrong!s:.100}: expected a time after 1970 and before the year 10000, "
-            "in seconds since the epoch (not milliseconds)"
+            f"time {wrong!s:.100}: expected a time after 1970 and before the year 10000"
+            + ", in seconds since the epoch (not milliseconds)" * (times_array.dtype.kind in "iuf")
         )
     if times.ndim == 0:
         return np.full(count, times, dtype=np.int64)

@@ -8,6 +8,7 @@ import io
 import itertools
 import operator
 import re
+import shlex
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -74,9 +75,22 @@ class NoColumnError(ValueError):
             f"{path}: no column {shortened(name)}: {meant(name, header)}. The first line has to be "
             "the header: `tail -n +K FILE | dither define - ...` begins with line K"
             + f". {FIRST_LINE_REMEDY}" * any(map(_NUMBER_OR_TIME.fullmatch, header))
-            + ". If ^ separates cells, `(echo sep=^; cat FILE) | dither define - ...` says so"
-            * (len(header) == 1)
+            + (f". {_separator_remedy(header[0])}" if len(header) == 1 else "")
         )
+
+
+def _separator_remedy(first: str) -> str:
+    """Return how to name the delimiter of a file, guessed from its first line.
+
+    >>> print(_separator_remedy('"id" "x"'))
+    If ' ' separates cells, `(echo 'sep= '; cat FILE) | dither define - ...` says so
+    """
+    mark = (re.findall(r"[^\w\"'.-]", first) or ["^"])[0]
+    mark = mark if mark.isprintable() else "^"
+    return (
+        f"If {mark!r} separates cells, `(echo {shlex.quote(f'sep={mark}')}; cat FILE) | dither "
+        "define - ...` says so"
+    )
 
 
 def positions(header: Sequence[str], name: str) -> list[int]:
@@ -224,6 +238,7 @@ class _Rows:
         return ValueError(
             f"{self.path}, line {first}: a cell begins with a quote, {wrong}: {shortened(line)}. "
             + (_BACKSLASH_REMEDY if '\\"' in line else _QUOTES_REMEDY)
+            + f". {_separator_remedy(line)}" * (first == 1)
         )
 
     def _check_long_cells(self, block: list[list[str]], line: int) -> None:
@@ -298,8 +313,9 @@ def _columns(
     columns: dict[str, list[str]] = {name: [] for name in position_by_name}
     texts: dict[str, str] = {}  # equal cells are one string
     for block in rows.blocks():
-        empty += block.count([])
-        block = [row for row in block if row]
+        blanks = ([], [""]) if len(header) > 1 else ([],)
+        empty += sum(map(block.count, blanks))
+        block = [row for row in block if row not in blanks]
         for number, row in enumerate(block, done + 1):
             if row[-1] == header[-1] and [row[0].lstrip("\ufeff"), *row[1:]] == header:
                 raise ValueError(

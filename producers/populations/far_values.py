@@ -15,6 +15,10 @@ MAX_OUTLIERS_AT_END = 5
 """Distinct outliers at one end; at most a third of all distinct values."""
 
 
+MIN_SUMMANDS = 3
+"""Values of which the last may be the total."""
+
+
 def is_far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return which numbers are outliers at either end.
 
@@ -55,12 +59,20 @@ def _is_apart(outer: NDArray[np.float64], inner: NDArray[np.float64]) -> bool:
 
 
 def far_numbers(numbers: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:
-    """Return the outliers that :func:`is_far` finds, and a note on them."""
+    """Return the outliers that :func:`is_far` finds, and notes on them and on a total."""
     is_outlier = is_far(numbers)
+    *summands, last = numbers[~np.isnan(numbers)].tolist() or [0.0]
+    is_total = (
+        abs(last - sum(summands)) < 1e-6 * abs(last) > 2e-6 * max(map(abs, summands), default=0)
+    )
+    notes = [
+        f"total: the last value, {last!r}, is the sum of the others. If it is no value, `sed '$d' "
+        "FILE | dither define - ...` leaves the last line out"
+    ] * (is_total and len(summands) >= MIN_SUMMANDS)
     listed = np.unique(numbers[is_outlier]).tolist()
     note = (
         f"far: {np.count_nonzero(is_outlier):,} of {np.count_nonzero(~np.isnan(numbers)):,} values "
         f"are {' and '.join(map(repr, listed))}, far from all others. If that means no value, "
         f"{' '.join(f'--missing {value!r}' for value in listed)} leaves it out"
     )
-    return is_outlier, [note] if listed else []
+    return is_outlier, [note] * bool(listed) + notes

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.metrics.categories import Categories
 from producers.device.reporter import Reporter
 from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Population
@@ -130,8 +131,10 @@ class Replay:
         part, epsilons, reports = self.population.part(begin, end), self._epsilons[begin:end], 0
         for name, reporter in self.reporters.items():
             present, column = np.flatnonzero(part.has_value(name)), part.columns[name]
+            domain, values = reporter.metric.domain, column[present]
+            is_index = isinstance(domain, Categories) and values.dtype.kind == "i"
             reporter.report_groups(
-                column[present],
+                domain.from_indices(values) if is_index else values,
                 epsilons[present],
                 part.time_ms[present].view("datetime64[ms]"),
                 self._by_slice(name, begin, present),

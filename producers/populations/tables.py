@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 import re
+import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -44,6 +45,8 @@ TRUTH_PAIRS = (("true", "false"), ("yes", "no"), ("t", "f"), ("y", "n"))
 """Words for 1 and 0, in a column without others."""
 MINUS_SIGN = "\u2212"
 """The mathematical sign, which Python cannot parse."""
+_OTHER_SIGNS = dict.fromkeys([0x2010, 0x2011, 0x2012, 0x2013, 0xFE63, 0xFF0D], "-") | {0x66B: "."}
+"""Dashes that people write for a minus, and the Arabic decimal separator."""
 
 
 def read_population(
@@ -372,17 +375,30 @@ def number_error(cells: Sequence[str], numbers: NDArray[np.float64], location: s
     cells, numbers, location
         Numbers of the cells: infinite where one is no number.
     """
-    wrong = np.flatnonzero(np.isinf(numbers))
+    wrong = np.flatnonzero(np.isinf(numbers)).tolist()
+    rows: dict[str, list[int]] = {}
+    for row in wrong:
+        rows.setdefault(cells[row], []).append(row + 1)
+    texts = [*rows][:MAX_SHOWN_CELLS]
     shown = ", ".join(
-        f"{shortened(cells[row])} (row {row + 1})" for row in wrong[:MAX_SHOWN_CELLS].tolist()
+        f"{shortened(text)} (row {rows[text][0]:,}"
+        + f", and {len(rows[text]) - 1:,} more" * (len(rows[text]) > 1)
+        + ")"
+        for text in texts
     )
-    more = f" and {wrong.size - MAX_SHOWN_CELLS:,} more" if wrong.size > MAX_SHOWN_CELLS else ""
+    others = len(wrong) - sum(len(rows[text]) for text in texts)
     total = np.count_nonzero(~np.isnan(numbers))
+    read = [mark for mark in ",." if not any(math.isinf(parse_number(t, mark)) for t in rows)]
+    decimals = "--decimal , reads 1.234,5 and --decimal . reads 1,234.5"
+    if read:
+        number = parse_number(texts[0], read[0])
+        decimals = f"--decimal {read[0]} reads {shortened(texts[0])} as {number:.15g}"
     return ValueError(
-        f"{location}: {wrong.size:,} of {total:,} cells are no numbers: {shown}{more}. Write "
-        "numbers as -1234.5, without a unit, < or brackets; --decimal , reads 1.234,5 and "
-        "--decimal . reads 1,234.5. Or mark such cells as missing with --missing TEXT for each, "
-        "for dither define and dither produce. Or count strings: --kind frequency, --open for "
+        f"{location}: {len(wrong):,} of {total:,} cells are no numbers: {shown}"
+        + f" and {others:,} more" * (others > 0)
+        + f". Write numbers as -1234.5, without a unit, < or brackets; {decimals}. Or mark such "
+        f"cells as missing with --missing {shlex.quote(texts[0][:MAX_NUMBER_CHARACTERS])}, and so "
+        "on, for dither define and dither produce. Or count strings: --kind frequency, --open for "
         "any strings"
     )
 
@@ -402,10 +418,10 @@ def parse_number(text: str, decimal: str = "") -> float:
     (1.5, 1250.5, 1250.5)
     >>> parse_number("1,5"), parse_number("1.234'567", ","), parse_number("\u22121'234'567,8", ",")
     (inf, inf, -1234567.8)
-    >>> parse_number("12,34,567.5", ".")
-    1234567.5
+    >>> parse_number("12,34,567.5", "."), parse_number("\u200e\u20135\u066b5")
+    (1234567.5, -5.5)
     """
-    text = text.replace(MINUS_SIGN, "-", 1)
+    given, text = text, text.replace(MINUS_SIGN, "-", 1)
     if decimal in {".", ","}:
         thousands = "," if decimal == "." else "."
         mark = rf"[\{thousands}'\u2019 \u2009\xa0\u202f]"
@@ -419,7 +435,8 @@ def parse_number(text: str, decimal: str = "") -> float:
     try:
         value = float(text)
     except ValueError:
-        return math.inf
+        plain = visible(given.translate(_OTHER_SIGNS))
+        return math.inf if plain == given else parse_number(plain, decimal)
     return value if math.isfinite(value) and "_" not in text else math.inf
 
 

@@ -39,14 +39,17 @@ _FOREIGN_FORMATS = (
     (0, b"\x89HDF\r\n", "HDF5", ""),
     (0, b"\x93NUMPY", "NumPy", ""),
     (0, b"Obj\x01", "Avro", ""),
-    (0, b'{"', "JSON", ""),
-    (0, b"[{", "JSON", ""),
-    (0, b"<!DOCTYPE", "HTML", ""),
-    (0, b"<html", "HTML", ""),
-    (0, b"<?xml", "XML", ""),
+    (0, b"\x80\x04\x95", "pickle", ""),
+    (0, b"ORC", "ORC", ""),
+    (8, b"DUCK", "DuckDB", ""),
     (0, b"version https://git-lfs", "Git LFS, without the content", ""),
 )
 """Offset and magic bytes of other formats, their names, and commands that unpack them."""
+_TEXT_FORMATS = {
+    re.compile(rb'[{[]\s*[{["\d]|[{[]\s*$', re.MULTILINE): "JSON",
+    re.compile(rb"<[!?a-z][^<>]*(>(?![,;\t|])|$)", re.IGNORECASE): "HTML or XML",
+}
+"""Beginnings of other texts; titles such as <DATE> are those of a table."""
 _OFFICE_FILES = {"xl/workbook.xml": "Excel (xlsx)", "xl/workbook.bin": "Excel (xlsb)"}
 _OFFICE_FILES |= {"content.xml": "OpenDocument (ods)", "Index/Document.iwa": "Numbers"}
 """Members of the zip files of spreadsheets."""
@@ -107,6 +110,9 @@ def _unpacked(path: Path, packed: Any) -> Any:
     for offset, mark, name, command in _FOREIGN_FORMATS:
         if start.startswith(mark, offset):
             raise _foreign(path, name, command)
+    for beginning, name in _TEXT_FORMATS.items():
+        if beginning.match(start.removeprefix(codecs.BOM_UTF8).lstrip()):
+            raise _foreign(path, name, "")
     if not start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return packed
     archive = zipfile.ZipFile(packed)

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import datetime
 import email.utils
+import itertools
 import re
 import shlex
 import time
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from estimators.errors import shortened
 from producers.device.times import END_OF_TIME, UNIX_EPOCH, event_times
-from producers.populations.csv_files import Table, positions
+from producers.populations.csv_files import Table, positions, visible
 from producers.populations.far_values import is_far
 
 MISSING_TEXTS = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
@@ -36,49 +37,92 @@ EARLIEST_SECONDS, LATEST_SECONDS = 315_532_800, 4_102_444_800
 """The years 1980 to 2099; other numbers are no times."""
 NO_NUMBER, NO_UNIT = "no number", "no time of 1980 to 2099 in any unit"
 EXCEL_FORMAT = "excel"
-EXCEL_START = datetime.datetime(1899, 12, 30)
+DAY_NUMBER_STARTS = {
+    EXCEL_FORMAT: datetime.datetime(1899, 12, 30),
+    "days": datetime.datetime(1970, 1, 1),
+}
+"""The day 0 of each format of day numbers."""
 DAY_MS = 86_400_000
 TICKS_FORMAT = "ticks"
 """A .NET tick: 100 ns since the year 1."""
 MAIL_FORMAT = "RFC 2822, as in Thu, 31 Jan 2013 10:00:00 +0100"
 _MAIL_PATTERN = re.compile(
     r"([A-Za-z]{3},\s*)?\d{1,2}\s+[A-Za-z]{3}\s+\d{4}\s+\d{1,2}:\d{2}(:\d{2})?"
-    r"(\s+([+-]\d{4}|UTC?|GMT|[ECMP][SD]T))?(\s*\(.*\))?"
+    r"(\s+([+-]\d{4}|[A-Z]{2,5}))?(\s*\(.*\))?"
 )
-"""With the known zones: Python ignores any other name."""
-_ISO_PATTERN = re.compile(r"[\dW-]+($|[T ]\d)")
+_ISO_PATTERN = re.compile(r"[\dW-]+($|[T ]\d)(?!(\d:?\d)?\d[.,])")
+"""Without fractions of hours and minutes, which Python reads as those of seconds."""
+_ZONE_NAME = re.compile(r"(?<=[0-9M] )(?!AM$|PM$|BC$)([A-Z]{2,5}|\w+/\w+)(?=$| \d{4}$)")
+_UNKNOWN_ZONE = "no zone of {}, UTC or RFC 2822: --time-zone names another"
 _US_NAMES = re.compile(r"(?<=[0-9M] )[ECMP][SD]T\b")
 """Zone names after a time that are not unique to the United States."""
 _WEEKDAY_PATTERN = re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)")
 _NAMED_ZONES = (UTC, "GMT", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT")
+_DATE_ORDERS = ("dmy", "mdy", "ymd")
 _DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y-%m-%d")
-_OTHER_DATES = ("%Y.%m.%d", "%d-%b-%Y", "%b %d, %Y", "%Y年%m月%d日")
+_OTHER_DATES = ("%Y.%m.%d", "%Y:%m:%d", "%d-%b-%Y", "%d/%b/%Y", "%d%b%Y", "%d %b %Y", "%b %d %Y")
+_OTHER_DATES += ("%Y年%m月%d日", "%d-%b-%y", "%d/%b/%y")
+_MONTHS = ("%Y-%m", "%m/%Y", "%b %Y")
+_SHORT_DATES = tuple(
+    f"%{mark.join(order)}".replace(mark, f"{mark}%") for mark in "/.-" for order in _DATE_ORDERS
+)
+"""With years of two digits, in each order that a place uses: most of them ask which it is."""
 _HOURS = ("", " %H", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %H:%M:%S,%f", " %I:%M %p")
 _ZONED_HOURS = (" %H:%M:%S %z", " %H:%M:%S.%f %z", " %H:%M:%S %Z", " %H:%M:%S.%f %Z")
-_CLOCKS = (*_HOURS, " %I:%M:%S %p", " %Hh%M", *_ZONED_HOURS)
-STRPTIME_FORMATS = tuple(
-    tuple(date + mark + clock for mark in ("", ",") for clock in _CLOCKS)
-    for date in (*_DATES, *_OTHER_DATES)
+_DOTTED_HOURS = (" %H.%M", " %H.%M.%S", " %I.%M.%S.%f %p")
+_CLOCKS = (*_HOURS, " %I:%M:%S %p", " %I %p", " %Hh%M", *_ZONED_HOURS, *_DOTTED_HOURS)
+STRPTIME_FORMATS = (
+    *(tuple(date + clock for clock in _CLOCKS) for date in (*_DATES, *_OTHER_DATES, *_SHORT_DATES)),
+    *((month,) for month in _MONTHS),
+    tuple(f"%b %d %H:%M:%S {year}" for year in ("%Y", "%z %Y", "%Z %Y", "%Y %z")),
 )
 """Formats that are tried between ISO 8601 and RFC 2822; a column may have several of one date."""
 _YEAR_DIRECTIVE = re.compile(r"%[YyGcx]")
 EITHER = " or "  # between several formats of one column
+WRITE_ISO = "write times as 2026-01-31 10:00:00"
 DATE_FIRST = "a time of day needs its date: --time-column DATE --time-column TIME"
 _CLOCK_TITLE = re.compile(r"time|hour|clock|zeit|heure|hora|[時时]", re.IGNORECASE)
 _MIDNIGHT = re.compile(r"[T ]0?0:00(:00(\.0+)?)?$")  # that databases write behind a date
 _TIME_OF_DAY = re.compile(r"\d{1,2}[:h]\d\d\b")
 _END_OF_DAY = re.compile(r"(?<=[T ])24(?=([:h]00){1,2}([.,]0+)?(?![\d:.,]))")
 """The hour of a midnight that belongs to the day before, as ISO 8601 allows."""
-_NAMED_MONTH = re.compile(r"\d\.?[ -](?:de )?([^\W\d_]{3,}\.?)[ -](?:de )?\d{2,4}\b")
+_NAMED_MONTH = re.compile(r"\d\.?[ -](?:de )?([^\W\d_]{3,}\.?)[ -](?:de )?\d{2,4}\b(?!:)")
+_LONG_MONTHS = "|".join([*calendar.month_name[1:], *calendar.month_abbr[1:], "Sept"])
+_SPELLINGS = tuple(
+    (re.compile(pattern, re.IGNORECASE), replacement)
+    for pattern, replacement in (
+        (r"[\u2010-\u2015\u2212]", "-"),
+        (r"^[\[('\"“]+|(?<=\d)[\])'\"”]+$", ""),
+        (r"\b(gmt|utc)(?=[+-]\d\d:?\d\d)", ""),  # of JavaScript
+        (  # also of Java, Go
+            r"(:\d\d([.,]\d+)? ?(z|[+-]\d\d:?\d\d)) ?(\(.*\)|\[.*\]|[a-z]{2,5})( m=.*)?$",
+            r"\1",
+        ),
+        (r"(?<=\d)[tz](?=\d|$)", lambda letter: letter[0].upper()),
+        (r"^(mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?,? ", ""),
+        (rf"(?<![a-z])({_LONG_MONTHS})\.?(?![a-z])", lambda month: month[0][:3]),
+        (r"(?<=\d)(st|nd|rd|th)\b", ""),
+        (r",? (at|@) |, ", " "),
+        (r"(?<=\d{4}):(?=\d\d:\d\d:\d\d)", " "),  # of Apache, SAS
+        (r"^(\d{4})\. ?(\d\d?)\. ?(\d\d?)\.?", r"\1-\2-\3"),  # of Korea, Hungary
+        (r"(上午|午前|오전) ?(\S+)", r"\2 AM"),
+        (r"(下午|午後|오후) ?(\S+)", r"\2 PM"),
+        (r"(?<=\d) ?([ap])\.? ?m\.?$", r" \1m"),
+    )
+)
+"""What people write in place of the detected formats, and what these have."""
 _ENGLISH_MONTHS = {*calendar.month_name, *calendar.month_abbr}
 _DIGIT_FORMATS = {"%Y": 4, "%Y%m": 6, "%y%m%d": 6, "%Y%j": 7, "%Y%m%d": 8, "%d%m%Y": 8, "%m%d%Y": 8}
 _DIGIT_FORMATS |= {
+    "days": 5,
     "%Y%m%d%H": 10,
     "%Y%m%d%H%M": 12,
     "%Y%m%d%H%M%S": 14,
     "%Y%m%d%H%M%S%f": 17,
     TICKS_FORMAT: 18,
 }
+_DIRECTIVES = "aAbBcdfGHIjmMpSuUVwWxXyYzZ"
+_WHOLE_FORMATS = (*UNITS_PER_SECOND, *DAY_NUMBER_STARTS, TICKS_FORMAT, ISO_FORMAT, MAIL_FORMAT)
 _DIRECTIVE_DIGITS = {"Y": 4, "j": 3}
 _SHORT_YEARS = {"%y%m%d%H%M": 10, "%y%m%d%H%M%S": 12}
 """Number of digits of all-digit formats; short years may also be times in a unit."""
@@ -106,15 +150,15 @@ class TimeFormat:
     Attributes
     ----------
     form : str
-        `ISO_FORMAT`, `MAIL_FORMAT`, `EXCEL_FORMAT` for a spreadsheet's day numbers, `TICKS_FORMAT`,
-        one of `UNITS_PER_SECOND` since the epoch, or formats of `strptime`, with `EITHER` between.
+        `ISO_FORMAT`, `MAIL_FORMAT`, `TICKS_FORMAT`, one of `DAY_NUMBER_STARTS`, one of
+        `UNITS_PER_SECOND` since the epoch, or formats of `strptime`, with `EITHER` between.
     zone : str
         The IANA name of the time zone for times without one.
 
     Raises
     ------
     ValueError
-        If there is no such zone, or `strptime` would ignore a part of the format.
+        If there is no such zone or format, or `strptime` would ignore a part of it.
     """
 
     form: str = ISO_FORMAT
@@ -122,7 +166,12 @@ class TimeFormat:
 
     def __post_init__(self) -> None:
         """Check the zone, and that `strptime` uses all directives."""
-        directives = {*re.findall(r"%(.)", self.form.replace("%%", ""))}
+        directives = {*re.findall(r"%(.?)", self.form.replace("%%", ""))}
+        if not (directives <= {*_DIRECTIVES} if directives else self.form in _WHOLE_FORMATS):
+            raise ValueError(
+                f"time format {self.form!r}: expected {', '.join(_WHOLE_FORMATS[:-1])}, or "
+                "directives of strptime such as %Y-%m-%d %H:%M:%S (%b: Jan, %y: 26, %I %p: 9 PM)"
+            )
         for directive, needed in _NEEDED_DIRECTIVES.items():
             for companions in needed if directive in directives else ():
                 if directives.isdisjoint(companions):
@@ -140,7 +189,8 @@ class TimeFormat:
             zoneinfo.ZoneInfo(self.zone)
         except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
             raise ValueError(
-                f"time zone {self.zone!r}: expected an IANA name such as Europe/Berlin, or UTC"
+                f"time zone {self.zone!r}: expected an IANA name such as Europe/Berlin, UTC, or "
+                "Etc/GMT-2 for UTC+02:00"
             ) from None
 
     def __str__(self) -> str:
@@ -163,55 +213,61 @@ class TimeFormat:
         """
         fault = ""
         cell, days = _END_OF_DAY.subn("00", cell)
-        for form in self.form.split(EITHER):
+        for text, form in itertools.product(
+            dict.fromkeys((cell, _plain(cell))), self.form.split(EITHER)
+        ):
             try:
-                moment = self._moment(cell, form)
+                moment = self._moment(text, form, cell)
                 if isinstance(moment, datetime.datetime):
                     moment += datetime.timedelta(days)
                 return int(event_times(moment, 1)[0]), _clock_change(moment)
             except (ValueError, OverflowError, re.error) as error:
-                fault = str(error)
+                fault = fault or str(error)
         raise ValueError(fault)
 
-    def _moment(self, cell: str, form: str) -> float | datetime.datetime:
+    def _moment(self, cell: str, form: str, as_written: str) -> float | datetime.datetime:
         if form in UNITS_PER_SECOND:
             return _number(cell) / UNITS_PER_SECOND[form]
-        if form == EXCEL_FORMAT:
-            moment = EXCEL_START + datetime.timedelta(milliseconds=round(_number(cell) * DAY_MS))
+        if form in DAY_NUMBER_STARTS:
+            since_start = datetime.timedelta(milliseconds=round(_number(cell) * DAY_MS))
+            moment = DAY_NUMBER_STARTS[form] + since_start
         elif form == TICKS_FORMAT:
             moment = datetime.datetime.min + datetime.timedelta(microseconds=_number(cell) / 10)
         elif form == MAIL_FORMAT:
-            moment = self._of_mail(cell)
+            moment = self._of_mail(cell, as_written)
         elif form == ISO_FORMAT:
             if cell.endswith(" UTC"):  # as BigQuery writes it
                 cell = cell[:-4] + "Z"
             if not _ISO_PATTERN.match(cell):  # Python takes any character between date and time
-                raise ValueError("neither T nor a space between date and time")
+                raise ValueError("neither a date, nor T or a space between it and a time")
             moment = datetime.datetime.fromisoformat(cell)
         elif "%Z" in form:
-            return self._with_named_zone(cell, form.replace("%Z", "%z"))
+            return self._with_named_zone(cell, form.replace("%Z", "%z"), as_written)
         else:
-            moment = _checked(cell, datetime.datetime.strptime(cell, form))
+            moment = _checked(as_written, datetime.datetime.strptime(cell, form))
             _check_digits(cell, form)
         return moment if moment.tzinfo else moment.replace(tzinfo=zoneinfo.ZoneInfo(self.zone))
 
-    def _of_mail(self, cell: str) -> datetime.datetime:
+    def _of_mail(self, cell: str, as_written: str) -> datetime.datetime:
         if not _MAIL_PATTERN.fullmatch(cell):
             raise ValueError("neither the format nor a time zone")
-        moment = _checked(cell, email.utils.parsedate_to_datetime(cell))
+        moment = _checked(as_written, email.utils.parsedate_to_datetime(cell))
         if " -0000" in cell:
             return moment.replace(tzinfo=datetime.UTC)
-        name = _US_NAMES.search(cell)
+        name = _ZONE_NAME.search(cell)
         local = name and _named(moment, self.zone, name[0])
+        if name and not local and not moment.tzinfo:  # Python ignores names that it does not know
+            raise ValueError(f"{name[0]} is {_UNKNOWN_ZONE.format(self.zone)}")
         return local or moment
 
-    def _with_named_zone(self, cell: str, form: str) -> datetime.datetime:
+    def _with_named_zone(self, cell: str, form: str, as_written: str) -> datetime.datetime:
         """Return the time of a cell with a zone name, which `strptime` would ignore."""
         fault = "neither the format nor a time zone"
         for name in re.findall(r"\b[A-Z]+\b", cell):
             with contextlib.suppress(ValueError):
-                moment = datetime.datetime.strptime(cell.replace(name, "+0000", 1), form)
-                fault = f"no zone of {self.zone}, UTC or RFC 2822: --time-zone names another"
+                utc = cell.replace(name, "+0000", 1)
+                moment = _checked(as_written, datetime.datetime.strptime(utc, form))
+                fault = f"{name} is {_UNKNOWN_ZONE.format(self.zone)}"
                 for zone in (self.zone, *_NAMED_ZONES):
                     if local := _named(moment, zone, name):
                         return local
@@ -223,6 +279,18 @@ class TimeFormat:
             return self.parse(cell) < 1000 * end
         except ValueError:
             return False
+
+
+def _plain(cell: str) -> str:
+    """Return a time as the detected formats have it.
+
+    >>> _plain("Sat Jan 03 2026 09:05:07 GMT+0100 (CET)"), _plain("January 3rd, 2026 at 9:05AM")
+    ('Jan 03 2026 09:05:07 +0100', 'Jan 3 2026 9:05 Am')
+    """
+    cell = visible(cell)
+    for pattern, replacement in _SPELLINGS:
+        cell = pattern.sub(replacement, cell)
+    return cell
 
 
 def _number(cell: str) -> float:
@@ -247,7 +315,12 @@ def _check_digits(cell: str, form: str) -> None:
 
 
 def _translation(cell: str) -> str:
-    """Return what to do about a month's name that is not English, or ""."""
+    """Return what to do about the name of a zone, or of a month that is not English, or ""."""
+    if zone := _ZONE_NAME.search(cell):
+        place = zone[0] if "/" in zone[0] else "REGION/CITY"
+        return f". If {zone[0]} is a time zone, --time-zone {place} names it" + (
+            ", and times are without it" * ("/" in zone[0])
+        )
     month = _NAMED_MONTH.search(cell)
     if month is None or _ENGLISH_MONTHS.intersection(re.findall(r"\w+", cell.title())):
         return ""
@@ -310,14 +383,14 @@ def detect_time_format(cells: Sequence[str], location: str, zone: str = UTC) -> 
         for forms in ((ISO_FORMAT,), *STRPTIME_FORMATS, (MAIL_FORMAT,))
     ]
     fitting = [form for forms in families if (form := _joined(forms, rows)) is not None]
-    if len(fitting) > 1:
+    if len({tuple(map(form.parse, rows)) for form in fitting}) > 1:
         listed = " and ".join(repr(form.form) for form in fitting)
         raise ValueError(
             f"{location}: {shortened(first)} and all other cells fit {listed}: choose one, with "
             f"--time-format {fitting[0].form!r} for instance"
         )
     if fitting:
-        return fitting[0]
+        return fitting[-1]
     likely = max(families, key=lambda forms: sum(any(f.fits(c) for f in forms) for c in sample))
     return TimeFormat(EITHER.join(form.form for form in likely), zone)
 
@@ -335,7 +408,7 @@ def _joined(forms: Sequence[TimeFormat], cells: Iterable[str]) -> TimeFormat | N
 
 def _kind(cell: str) -> str:
     """Return the unit in which a number is a time of 1980 to 2099, or what it is instead."""
-    if not _NUMBER_PATTERN.fullmatch(cell):
+    if not _SIGNED_NUMBER.fullmatch(cell):
         return NO_NUMBER
     if re.match(r"0\d", cell):
         return NO_UNIT
@@ -363,7 +436,7 @@ def _one_unit(kinds: dict[str, str], rows: dict[str, int], location: str, zone: 
     length = len(first.removesuffix(ending))
     digits = _DIGIT_FORMATS | _SHORT_YEARS
     length = 17 if length in {15, 16} else length  # fractions of a second may be short
-    texts = [form + ending * (form != TICKS_FORMAT) for form in digits if digits[form] == length]
+    texts = [form + ending * form.startswith("%") for form in digits if digits[form] == length]
     forms = [TimeFormat(text, zone) for text in (*texts, EXCEL_FORMAT)]
     likely = [
         f for f in forms if 2 * sum(f.fits(cell, LATEST_SECONDS) for cell in sample) >= len(sample)
@@ -380,8 +453,8 @@ def _one_unit(kinds: dict[str, str], rows: dict[str, int], location: str, zone: 
     reads = ", ".join(f"--time-format {form} reads {time}" for form, time in readings)
     raise ValueError(
         f"{location}: {shortened(first)} (row {rows[first]}) is a number that may mean several "
-        f"times, or none. Say which: {reads or '--time-format FORMAT'}; --missing TEXT marks a "
-        "cell without a time"
+        f"times, or none. Say which{f': {reads}' * bool(reads)}, or {WRITE_ISO}; --missing TEXT "
+        "marks a cell without a time"
     )
 
 
@@ -441,7 +514,7 @@ def read_time_columns(
                 f"{location}, row {number}: {shortened(text)} is no event time: expected "
                 f"{form.form.split(EITHER)[0]} ({why}); --missing TEXT marks a cell without a "
                 "time, --time-format ('%d/%m/%Y %H:%M', seconds or excel for instance) says how "
-                f"all are written{_translation(text)}"
+                f"all are written; or {WRITE_ISO}{_translation(text)}"
             ) from None
     times = np.array([moments[text][0] for text in texts], dtype=np.int64)
     known_times = times[times >= 0]

@@ -255,7 +255,7 @@ def suggest(
         if above is not None:
             values = numbers = (values > above).astype(np.float64)
             notes.append(f"share: devices report 1 if the value is above {above:g}, else 0")
-        elif added_notes:
+        elif is_outlier.any():
             notes.append("range: without the far values; reports of them are clipped")
         if value_range is None and kind != "distribution" and np.isin(numbers, SHARE_RANGE).all():
             value_range = SHARE_RANGE

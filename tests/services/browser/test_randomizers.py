@@ -357,7 +357,9 @@ def test_the_browser_refuses_what_python_refuses_in_the_same_words(device: Modul
     refusals = json.loads((ROOT / "tests/vectors/refusals.json").read_text())
     for entry in refusals["inputs"]:
         name, expected = entry["metric"], entry["expected"]
-        words = expected and expected.format(number="Number()", list="Array.from()")
+        words = expected and expected.format(
+            number="Number()", list="Array.from()", text="String()"
+        )
         metric = LocalMetric.require(define(name=name, **refusals["metrics"][name]))
         told = device.evaluate(REPORT, [definition(metric), entry["given"]])
         for given, message in zip(entry["given"], told, strict=True):
@@ -372,6 +374,9 @@ ODD_VALUES = [
         "value 0,0 of late: expected a number or a list of them, as Array.from",
     ),
     ("Object.create(null)", "value object of late: expected a number; leave"),
+    ("new Number(1)", "expected a number, as Number() makes"),
+    ("{ length: 1, 0: 1 }", "expected a number or a list of them, as Array.from() makes"),
+    ("Promise.resolve(1)", "expected a number, as await makes"),
     ("'x'.repeat(2000)", 'value "' + "x" * 499 + " ... of late"),
 ]
 TOLD = "(d) => {{ try {{ {}; }} catch (error) {{ return error.message; }} }}"
@@ -385,7 +390,7 @@ def test_what_only_browsers_have_is_shown_with_what_converts_it(device: Modules)
             )
             assert said in told
     seconds = "(d) => dither.report('', d, 1, 1, { time: 1767618307 }).catch((e) => e.message)"
-    assert "expected milliseconds" in device.evaluate(seconds, definition(binary()))
+    assert "whole milliseconds" in device.evaluate(seconds, definition(binary()))
 
 
 HOLES = """

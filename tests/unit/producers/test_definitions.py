@@ -220,7 +220,7 @@ def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
         "PT{}M5S",
         "0 days 0:{}",
         "R$ {}",
-        "\u200e{}",
+        "\u200e{} ms",
         "\uff10{}\uff0e5",
     )
     for form in (
@@ -229,7 +229,7 @@ def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
         "{}.5 ug/m3",
         "ca. {},5 t a year",
         "approx. {}",
-        "\u0663{}\u066b1",
+        "\u0663{}\u066b1 ms",
     ):
         rows = ['"' + form.format(i) + '"' for i in range(1_500)]
         with row(form), pytest.raises(ValueError, match="1,500 of 1,500 cells are no numbers"):

@@ -114,7 +114,16 @@ def test_files_are_read_as_people_have_them(path: Path, monkeypatch: pytest.Monk
     mac = packed(gzip.compress(SEVEN), "__MACOSX/data/._t.csv", "data/.DS_Store")
     long = SEVEN.replace(b"t,", b'"no\nte",t,').replace(b"2026", b"x" * 200_000 + b",2026")
     excel = b't,v\n="2026-01-05","=""7"""\n'
-    for content in (mac, b'"sep=;"\r\nt;v\r\n "2026-01-05" ;7\r\n', b"\n" + SEVEN, long, excel):
+    assert read(path, "<v>,w\n5,1", {"delay": "<v>"}).columns["delay"].tolist() == [5]
+    blank = SEVEN.replace(b"2026", b"   \n2026")
+    for content in (
+        mac,
+        blank,
+        b'"sep=;"\r\nt;v\r\n "2026-01-05" ;7\r\n',
+        b"\n" + SEVEN,
+        long,
+        excel,
+    ):
         assert read(path, content, {"delay": "v"}, time="t").columns["delay"].tolist() == [7]
     pipe, into = os.pipe()
     with os.fdopen(pipe, "rb"), os.fdopen(into, "wb") as writer:
@@ -130,6 +139,7 @@ MEANINGS |= {"2601051030": "%y%m%d%H%M", "638000000000000000": "ticks", "0501261
 SAYS_NOTHING = {"U": "%Y-%U", "p": "%d.%m.%Y %H %p", "I": "%d.%m.%Y %I", "d": "%Y %d", "H": "%Y %H"}
 FOREIGN = {"xz": b"\xfd7zXZ\0", "Zstandard": b"\x28\xb5\x2f\xfd", "tar": b"t" * 257 + b"ustar"}
 FOREIGN |= {r"Excel \(xlsx": packed(SEVEN, "xl/workbook.xml"), "Parquet": b"PAR1\x15"}
+FOREIGN |= {"JSON": b'[\n { "t": 1 }]', "HTML or XML": b"\xef\xbb\xbf\n <TABLE border=1><tr>"}
 WIDE = SEVEN.decode().encode("utf-16-le")
 REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     *((ZIP.replace(HEAD, new), "cannot be unpacked", {}) for new in (LOCKED, DEFLATE64, b"")),
@@ -153,7 +163,10 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     (b"t,v\nNA,1\n,2\n", r"no row .*rows: 2; 0 read, 2 without a time \('NA' 1, '' 1\)", {}),
     ("t,minuets\n1,2\n", "'minutes': did you mean 'minuets'", {"columns": {"delay": "minutes"}}),
     ("t,v\n1,2\n1,2,3\n", "row 2: 3 cells, expected 2 .* name each column in the", {}),
-    ("t^v\n1^2\n", r"no column 'v': .*`\(echo sep=\^; cat FILE\) \|", {}),
+    ("t^v\n1^2\n", r"no column 'v': .*`\(echo 'sep=\^'; cat FILE\) \|", {}),
+    ('"t" "v"\n1 2\n', r"If ' ' separates cells, `\(echo 'sep= '; cat FILE\) \|", {}),
+    ("t,v\n1,\\N\n2,\\N\n", r"'.+N' \(row 1, and 1 more\).*--missing '\\N', and so on", {}),
+    ("t,v\n1,1'112\n", r"--decimal , reads \"1'112\" as 1112", {}),
     ("t;v\n1;980\n1;1.250\n", "row 2: '1.250' may have .*--decimal , reads 1250", {}),
     ("t,v\n1,AAA\n", "row 1: category 'AAA' is not one of", {"columns": {"carrier": "v"}}),
     ("t,v\n31 Jan 2013 10:00:00 CEST,1\n", "CEST' is no event time", {}),
@@ -164,7 +177,14 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     ("t,v\n5 janv. 2026 10:00,1\n", r"in English: `sed 's/janv\\./Jan/' FILE` renames", {}),
     ("t,v\n5. Januar 2026,1\n", "in English: `sed s/Januar/Jan/ FILE` renames", {}),
     ("t,v\nJan 5 9:00,1\n", "has no year: write the year", {"time_format": "%b %d %H:%M"}),
-    ("t,v\nMon Jan  5 09:00:00 UTC 2026,1\n", r"UTC 2026' is no event time(?!.*sed)", {}),
+    ("t,v\n1 days 02:03:04,1\n", r"is no event time(?!.*sed).* write times as", {}),
+    ("t,v\nMon Jan 3 23:30:00 CET 2026,1\n", "If CET is a time zone, --time-zone REGION", {}),
+    ("t,v\n31-01-2026 CET,1\n", "If CET is a time zone, --time-zone REGION", {}),
+    ("t,v\n3 marraskuu 2026,1\n", "sed s/marraskuu/Jan/", {}),  # November
+    ("t,v\n2026-01-05T10.5,1\n", "10.5' is no event time", {}),
+    ("t,v\n-1,1\n1767600000,1\n", "-1' .row 1: no time of 1980", {}),
+    ("t,v\n13.1.26,1\n31.12.26,1\n", "fit '%d.%m.%y' and '%y.%m.%d': choose one", {}),
+    *(("t,v\n1,1\n", f"time format '{f}': expected", {"time_format": f}) for f in ("ms", "%s")),
     ("t,v\n1,1\n", "expected one of the two", {"time": ()}),
     ("t,v\n1,1\nt,v\n", "row 2 is the first line again. If files were joined, `awk", {}),
     ("2,9:30\n3,9:31\n", "If the first line is data, .* adds a header", {}),
@@ -219,13 +239,30 @@ def test_encoding_and_delimiter_are_detected(path: Path) -> None:
 
 
 NINE = "2013-01-31T09:00:00"
+SPELLINGS = (
+    "1359622800000",
+    '"2013-01-31,  09:00"',
+    '"Thu,  31 Jan 2013  10:00:00 +0100"',
+    "Thu Jan 31 2013 10:00:00 GMT+0100 (Central European Standard Time)",
+    "2013-01-31T10:00:00+01:00[Europe/Berlin]",
+    "2013-01-31 09:00:00.0 +0000 UTC m=+0.1",
+    "Thu Jan 31 04:00:00 EST 2013",
+    "[31/Jan/2013:09:00:00 +0000]",
+    "31JAN2013:09:00:00",
+    '"Thursday, January 31st, 2013 at 9:00 a.m."',
+    "31-Jan-13 09.00.00.0 AM",
+    "2013. 1. 31. 오전 9:00:00",
+    "1/31/13 9:00AM",
+    "2013-01-31 09.00",
+    "'2013\u201301\u201331t09:00z",
+    "2013-01-31 04:00:00\u221205:00",
+)
 
 
 def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Path) -> None:
-    alone = ("1359622800000", '"2013-01-31,  09:00"', '"Thu,  31 Jan 2013  10:00:00 +0100"')
     berlin, missing = {"time_zone": "Europe/Berlin"}, {"time_zone": "Asia/Tokyo", "missing": ["-"]}
     cases: list[Any] = [
-        *(([cell], {}, NINE) for cell in alone),
+        *(([cell], {}, NINE) for cell in SPELLINGS),
         (["2013-01-31T10:00:00+01:00", "2013-01-31 09:00"], {}, NINE),
         (["31/01/2013 09:00", "01/02/2013", "01/02/2013 10:00:30", "1/2/2013 9:00:30.5"], {}, NINE),
         (['"Jan 31, 2013 9:00:00 AM"'], {}, NINE),
@@ -242,6 +279,7 @@ def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Pa
         (["31.01.2013 09:00", "NA"], berlin, "2013-01-31T08:00:00"),
         (["31.1.2013 10:00 CET"], {"time_format": "%d.%m.%Y %H:%M %Z", **berlin}, NINE),
         (["634952196000000000"], {"time_format": "ticks"}, NINE),
+        (["15736.375"], {"time_format": "days"}, NINE),
         (["31 Jan 2013 17:00:00 CST"], {"time_zone": "Asia/Shanghai"}, NINE),
         (["31 Jan 2013 09:00:00 -0000"], {"time_zone": "Asia/Shanghai"}, NINE),
         (["1359622800", "1359622860"], {}, NINE),
@@ -267,6 +305,7 @@ NOTED = {
     r"1 of 1 are later than now; the first is '2098-12-31' .row 1": "t,v\n2098-12-31,1",
     "CST is read as in the United States; if --time-zone": "t,v\n1 Jan 2013 10:00:00 CST,1",
     "far: 2 of 102 values are -999.0 and 9999.0": f"t,v\n{DAYS}2026-01-05,-999\n2026-01-05,9999",
+    "total: the last value, 13.0, is the sum": "t,v" + "\n2026-01-05,".join(["", *"2353", "13"]),
     "cells of several lines: 1, the longest of 2": 't,v\n2026-01-05,"1\n"\n',
     "header: 'v' is the name of a column. If .* adds a header": "t,v\n2026-01-05,1\n2026-01-05,v",
     "without minutes; --time-column 't' --time-column 'hour' reads": "t,v,hour\n2026-01-05,1,9:30",

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimators import Metric
+from estimators import Metric, define
 from estimators.metrics.categories import Vocabulary
 from producers import Reporter
 from producers.populations.level_distribution import LevelDistribution
@@ -95,8 +95,11 @@ def test_producing_sends_what_everybody_has_and_says_what_it_is(broker: Broker, 
     delay = generator.uniform(-100, 200, 5000)
     delay[generator.random(5000) < 0.1] = np.nan
     carrier = generator.integers(-1, 9, 5000)
-    who = Population(np.arange(5000) * 100 + 1, {"delay": delay, "carrier": carrier})
-    metrics: dict[str, Metric] = {"delay": DELAY, "carrier": CARRIER}
+    keys: dict[str, Any] = {"kind": "frequency", "mechanism": "grr", "levels": [1, 4]}
+    stars = define(name="stars", categories=["1", "2", "3"], **keys)
+    columns = {"delay": delay, "carrier": carrier, "stars": np.full(5000, 2)}
+    who = Population(np.arange(5000) * 100 + 1, columns)
+    metrics: dict[str, Metric] = {"delay": DELAY, "carrier": CARRIER, "stars": stars}
     done = produce(metrics, who, broker.config, MIX, topic=topic)
     batches = broker.batches(topic)
     for metric in (DELAY, CARRIER):
@@ -106,7 +109,8 @@ def test_producing_sends_what_everybody_has_and_says_what_it_is(broker: Broker, 
     assert done.truth["delay"].value == pytest.approx(
         np.clip(delay[~np.isnan(delay)], -60, 180).mean()
     )
-    assert done.reports == who.has_value("delay").sum() + who.has_value("carrier").sum()
+    assert done.truth["stars"].value.tolist() == [0, 0, 1]
+    assert done.reports == sum(who.has_value(name).sum() for name in columns)
     assert (done.devices, done.batches) == (5000, len(batches))
 
 

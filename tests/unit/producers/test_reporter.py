@@ -10,7 +10,8 @@ import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from pickle import PickleBuffer
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -24,6 +25,13 @@ from tests.support.paths import ROOT
 from tests.support.reports.cases import summed
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, PLACE, Broker, count
+
+
+class Swapped(NamedTuple):
+    """Coordinates in another order than the metric's."""
+
+    y: float
+    x: float
 
 
 class Boxed:
@@ -168,6 +176,8 @@ def test_an_older_batch_never_leaves_behind_a_newer_one(
 
 
 def test_what_cannot_be_reported_is_named_and_nothing_is_sent(broker: Broker) -> None:
+    keys: dict[str, Any] = {"kind": "vector_mean", "coordinates": ["x", "y"], "radius": 1}
+    named = LocalMetric.require(define(name="place", levels=[1], **keys))
     cases: list[tuple[LocalMetric, Any, Any, Any, str]] = [
         (LATE, 1.0, 0.1, None, r"epsilon = 0.1: metric 'late' offers \[0.5, 1, 2, 4\]"),
         (LATE, np.ma.array([1.0, 2.0], mask=[False, True]), 1, None, "'late': 1 of 2 are masked"),
@@ -179,7 +189,19 @@ def test_what_cannot_be_reported_is_named_and_nothing_is_sent(broker: Broker) ->
         (LATE, Boxed(), 1, None, "values of 'late': 1 of 2 are masked"),
         (LATE, [1.0, 1.0], [Boxed()], None, "epsilons: 1 of 2 are masked"),
         (CARRIER, {"AA"}, 1, None, "category {'AA'} of 'carrier': expected one of"),
-        (LATE, np.array([5], "m8[ns]"), 1, None, "value '5 nanoseconds' of 'late'"),
+        (LATE, np.array([5], "m8[ns]"), 1, None, r"as value / datetime.timedelta\(seconds"),
+        (LATE, {"a": 1}, 1, None, r"list of them, as list\(value.values\(\)\) makes"),
+        (CARRIER, b"AA", 1, None, r"expected one of .*, as .decode\(\) makes"),
+        (CARRIER, [1.0], 1, None, r"or an index, as int\(\) makes"),
+        (LATE, np.zeros(1, "f8,f8"), 1, None, r"records of f0, f1: expected one field, as values"),
+        (named, [Swapped(1.0, 2.0)], 1, None, "expected the order of its coordinates"),
+        (
+            CARRIER,
+            PickleBuffer(b"AA"),
+            1,
+            None,
+            "a PickleBuffer of bytes: expected numbers or texts",
+        ),
         (LATE, [1.0, 0.0], 1, [1.0], r"times of shape \(1,\) for 2 reports"),
         (PLACE, np.zeros((4, 2)), [1, 1, 1], None, "one for each value"),
     ]
@@ -207,7 +229,7 @@ def test_inputs_are_refused_in_the_words_that_browsers_use_too(broker: Broker) -
     with Connection(broker.config) as connection:
         for entry in refusals["inputs"]:
             name, expected = entry["metric"], entry["expected"]
-            words = expected and expected.format(number="float()", list="list()")
+            words = expected and expected.format(number="float()", list="list()", text="str()")
             metric = define(name=name, **refusals["metrics"][name])
             reporter = Reporter(metric, connection)
             for value, epsilon in entry["given"]:
