@@ -14,7 +14,7 @@ from aggregator.reading import coverage
 from aggregator.reading.search_progress import search_lines, search_progress, threshold_text
 from aggregator.reading.serialization import manipulation_bound, privacy_of
 from aggregator.reading.window import Release, Window
-from aggregator.terminal.two_way import two_way_rows
+from aggregator.terminal.two_way import two_way_table
 from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric, SearchMetric, rounding
 from estimators.distribution import number_text
@@ -157,6 +157,9 @@ def _named_numbers(shown: Shown) -> list[str]:
         lines.append("ask for any string with --category, or list it as watch in the definition")
         if isinstance(shown.metric.domain, CodedVocabulary):
             lines.append(f"`dither discover {shown.metric.name}` finds the frequent ones")
+    axes = [] if shown.metric.axes is None else [*shown.metric.axes.values]
+    if len(axes) > 2 and estimate.labels == shown.metric.labels:
+        lines.append(f"a two-way table: --category '{axes[0]}, {axes[1]}'")
     if estimate.radius is not None:
         lines.append(f"within {at_most(estimate.radius)}{shown.unit} of the true vector (l2)")
     return lines
@@ -184,9 +187,9 @@ def _two_way(shown: Shown) -> list[str]:
     if axes is None or shown.nearest is not None or is_cut:
         return []
     shares = margins if isinstance(margins, Estimate) else None
-    if (two_way := two_way_rows(axes, shown.estimate, shares)) is None:
+    if (two_way := two_way_table(axes, shown.estimate, shares)) is None:
         return []
-    head, *rows = (tuple(map(printable, row)) for row in (two_way[0], *two_way[1]))
+    head, *rows = (tuple(map(printable, row)) for row in (two_way.head, *two_way.rows))
     lines = [table(head, rows)]
     if shares is not None:
         certain = certainty(shares.beta)
@@ -194,8 +197,8 @@ def _two_way(shown: Shown) -> list[str]:
     elif margins is not None:
         lines.append(f"no margins: {margins}")
     if margins is not None:
-        first, second = axes.values
-        lines.append(f"shares of rows: --category '{second} / {first}'")
+        row, column = two_way.axes
+        lines.append(f"shares of rows: --category '{column} / {row}'")
     return lines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TypeGuard
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,12 +15,24 @@ from estimators.rounding import common_decimals, interval
 MAX_ROWS, MAX_COLUMNS = 20, 6
 LABEL_FORMS = ("{row}, {column}", "{column} / {row}")
 """The labels of a table of categories, and of one of shares of rows."""
-Rows = list[tuple[str, ...]]
 
 
-def is_two_way(axes: Axes | None) -> TypeGuard[Axes]:
-    """Return whether there are two axes whose table fits into a terminal."""
-    return axes is not None and len(axes.shape) == 2 and fits(*axes.shape)
+def axes_of_table(axes: Axes | None, categories: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the two axes of whose values a question asks for all pairs; None if there is no table.
+
+    Parameters
+    ----------
+    axes : Axes or None
+    categories : sequence of str or None
+        As of a question: a table is asked for as in ``"used_x, crashed"``, or by no category.
+    """
+    if axes is None or (categories and len(categories) > 1):
+        return None
+    asked = categories[0].split(",") if categories else axes.values
+    pair = tuple(axis.strip() for axis in asked)
+    if len(pair) != 2 or not axes.values.keys() >= {*pair}:
+        return None
+    return pair if fits(*(len(axes.values[axis]) for axis in pair)) else None
 
 
 def fits(rows: int, columns: int) -> bool:
@@ -28,28 +40,33 @@ def fits(rows: int, columns: int) -> bool:
     return rows <= MAX_ROWS and columns <= MAX_COLUMNS
 
 
-def two_way_rows(
-    axes: Axes, estimate: Estimate, margins: Estimate | None
-) -> tuple[tuple[str, ...], Rows] | None:
-    """Return the head and rows of a two-way table; None if the numbers are none.
+class TwoWayTable(NamedTuple):
+    """The axes of rows and of columns, the head, and the rows as text."""
+
+    axes: tuple[str, str]
+    head: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+def two_way_table(axes: Axes, estimate: Estimate, margins: Estimate | None) -> TwoWayTable | None:
+    """Return the numbers of two axes as a two-way table; None if the numbers are none.
 
     Parameters
     ----------
     axes : Axes
     estimate : Estimate
-        Of all categories, or of the shares of rows, as in ``"crashed / used_x"``.
+        Of all pairs of values, or of the shares of rows, as in ``"crashed / used_x"``.
     margins : Estimate, optional
         Of the values of both axes.
     """
-    if not is_two_way(axes):
-        return None
     labels = set(estimate.labels)
-    for form, (row, column) in itertools.product(LABEL_FORMS, (axes.values, [*axes.values][::-1])):
-        rows, columns = axes.values[row], axes.values[column]
+    for form, pair in itertools.product(LABEL_FORMS, itertools.permutations(axes.values, 2)):
+        row, column = pair
+        values, columns = axes.values[row], axes.values[column]
         names = [
-            [form.format(row=f"{row}={y}", column=f"{column}={x}") for x in columns] for y in rows
+            [form.format(row=f"{row}={y}", column=f"{column}={x}") for x in columns] for y in values
         ]
-        if fits(len(rows), len(columns)) and labels == {*itertools.chain(*names)}:
+        if fits(len(values), len(columns)) and labels == {*itertools.chain(*names)}:
             break
     else:
         return None
@@ -63,9 +80,10 @@ def two_way_rows(
         return ["{} in [{}, {}]".format(*interval(numbers[label], places)) for label in labels]
 
     head = (f"{row} \\ {column}", *columns)
-    table = [(y, *cells(labels)) for y, labels in zip(rows, names, strict=True)]
+    table = [(y, *cells(labels)) for y, labels in zip(values, names, strict=True)]
     if margins is None:
-        return head, table
-    ends = cells([f"{row}={y}" for y in rows])
+        return TwoWayTable(pair, head, table)
+    ends = cells([f"{row}={y}" for y in values])
     last = ("all", *cells([f"{column}={x}" for x in columns]), "")
-    return (*head, "all"), [*((*x, end) for x, end in zip(table, ends, strict=True)), last]
+    rows = [*((*x, end) for x, end in zip(table, ends, strict=True)), last]
+    return TwoWayTable(pair, (*head, "all"), rows)

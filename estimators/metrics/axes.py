@@ -129,20 +129,28 @@ class Axes:
         """Yield the labels of a question, axes in order, with each value in place of an axis alone.
 
         >>> axes = Axes({"used_x": ["no", "yes"], "crashed": ["no", "yes"]})
-        >>> [*axes.spread(["crashed / used_x=yes", "crashed=no, used_x=no"])]
-        ['crashed=no / used_x=yes', 'crashed=yes / used_x=yes', 'used_x=no, crashed=no']
+        >>> [*axes.spread(["crashed / used_x=yes", "crashed=no, used_x"])]
+        ['crashed=no / used_x=yes', 'crashed=yes / used_x=yes', 'used_x=no, crashed=no', \
+'used_x=yes, crashed=no']
         """
         for label in labels:
-            sides = [side.strip() for side in label.split("/")] if isinstance(label, str) else []
-            if len(sides) > 2 or not any(side in self.values for side in sides):
-                parts = self._parts(str(label))
-                yield label if parts is None else ", ".join(parts.values())
+            sides = label.split("/") if isinstance(label, str) else []
+            parts = [[part.strip() for part in side.split(",")] for side in sides]
+            if len(sides) > 2 or not self.values.keys() & {*itertools.chain(*parts)}:
+                yield self._in_order(label) if isinstance(label, str) else label
                 continue
             options = [
-                [f"{side}={value}" for value in self.values.get(side, ())] or [side]
-                for side in sides
+                map(", ".join, itertools.product(*map(self._options, side))) for side in parts
             ]
-            yield from map(" / ".join, itertools.product(*options))
+            for spread in itertools.product(*options):
+                yield " / ".join(map(self._in_order, spread))
+
+    def _options(self, part: str) -> list[str]:
+        return [f"{part}={value}" for value in self.values.get(part, ())] or [part]
+
+    def _in_order(self, text: str) -> str:
+        parts = self._parts(text)
+        return text if parts is None else ", ".join(parts.values())
 
     def condition(self, text: str) -> Condition | None:
         """Return the categories of ``"AXIS=VALUE, AXIS=VALUE.."``; None if it does not fit."""

@@ -44,11 +44,12 @@ class Truth:
 
 def true_shares(metric: Metric, truth: Truth) -> dict[str, float]:
     """Return the shares among of a metric's definition by name; NaN where nobody is in B."""
-    names, keys = metric.domain.select(metric.share_names) if metric.share_names else ((), ())
-    shares = {}
-    for name, (first, second, _) in zip(names, (key.sets for key in keys), strict=True):
-        part, remainder = (truth.value[[*members]].sum() for members in (first, second))
-        shares[name] = part / (part + remainder) if part + remainder > 0 else math.nan
+    frequencies, shares = np.asarray(truth.value), {}
+    for name in metric.share_names:
+        _, keys = metric.domain.select([name])
+        for key in () if keys is None else keys:
+            part, rest = (frequencies[[*members]].sum() for members in key.sets[:2])
+            shares[name] = float(part / (part + rest)) if part + rest > 0 else math.nan
     return shares
 
 

@@ -32,7 +32,7 @@ from aggregator.terminal.options import (
     slice_options,
 )
 from aggregator.terminal.output import Output, output_options
-from aggregator.terminal.two_way import is_two_way
+from aggregator.terminal.two_way import axes_of_table
 from estimators import Estimate
 from estimators.distribution import DistributionEstimate
 from estimators.metrics.categories import OPEN_VOCABULARY
@@ -216,7 +216,7 @@ def estimate(
 
             notes += discovery_lines(definition, categories)
         top = query.top or MAX_SHOWN_CATEGORIES
-        margins = None if categories or query.top else _margins(reader, window, query)
+        margins = None if query.top else _margins(reader, window, query)
         shown = Shown(window, answer, top, nearest_distribution, below, margins)
         click.echo(as_text(shown, about + notes))
     if output.is_table or output.as_json:
@@ -229,10 +229,9 @@ def _margins(reader: WindowReader, window: Window, query: Query) -> Estimate | s
 
     They are a question of their own, so that no cell gets wider.
     """
-    axes = window.metric.axes
-    if not is_two_way(axes):
+    if (pair := axes_of_table(window.metric.axes, query.categories)) is None:
         return None
     try:
-        return reader.answer(window, dataclasses.replace(query, categories=(*axes.values,)))
+        return reader.answer(window, dataclasses.replace(query, categories=pair))
     except ValueError as error:
         return str(error)

@@ -16,7 +16,7 @@ import {address, metricAddress} from "./place.js";
 import {barsOf, shapeOf} from "./shapes.js";
 import {Shares} from "./shares.js";
 import {Slices} from "./slices.js";
-import {cellsOf, TwoWay} from "./two_way.js";
+import {cellsOf, hasTable, TwoWay} from "./two_way.js";
 
 const TOP = 20;
 const ALL = 10_000; // the most that may be asked for
@@ -37,7 +37,7 @@ export class Detail {
     this.panel = shape.panel?.(definition);
     this.shares = definition.shares && new Shares(this.metric);
     this.slices = definition.by && new Slices(this.metric);
-    this.twoWay = cellsOf(definition) > 0 && new TwoWay(this.metric);
+    this.twoWay = hasTable(definition) && new TwoWay(this.metric);
     this.discoveries = definition.domain?.discover && new Discoveries(this.metric, (label) => this.#follow(label));
     this.distribution = shape.hasShares && new Distribution(this.metric);
     this.heatMap = shape.hasShares && new HeatMap(this.metric);

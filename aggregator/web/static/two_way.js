@@ -1,4 +1,4 @@
-// A two-way table: a row for each value of one axis, a column for each of the other, with the intervals of all cells.
+// A two-way table: a row for each value of one axis, a column for each of another, with the intervals of all cells.
 
 import {get, metricPath} from "./api.js";
 import {h, setText} from "./dom.js";
@@ -10,22 +10,39 @@ const BETWEEN = 4_000; // milliseconds between two questions
 const MOST_CELLS = 200;
 const SHARES = {all: "Of all people", rows: "Of each row", columns: "Of each column"};
 
-/** How many categories the table of a metric needs; 0 if it has none. */
-export const cellsOf = ({axes, categories}) => (axes && Object.keys(axes).length === 2 && categories.length <= MOST_CELLS ? categories.length : 0);
+const countAxes = ({axes}) => Object.keys(axes ?? {}).length;
+
+/** How many categories the table of a metric needs: all of two axes, none of more, whose pairs are questions. */
+export const cellsOf = (definition) => (countAxes(definition) === 2 && definition.categories.length <= MOST_CELLS ? definition.categories.length : 0);
+
+/** Whether a metric has a table. */
+export const hasTable = (definition) => countAxes(definition) > 2 || cellsOf(definition) > 0;
+
+const titleOf = (row, column) => `${row.axis} and ${column.axis}`;
 
 export class TwoWay {
   constructor(metric) {
-    const {axes} = metric.definition;
-    [this.rows, this.columns] = Object.entries(axes).map(([axis, values]) => ({axis, labels: values.map((value) => `${axis}=${value}`), values}));
+    this.axes = Object.entries(metric.definition.axes).map(([axis, values]) => ({axis, labels: values.map((value) => `${axis}=${value}`), values}));
+    const pairs = this.axes.flatMap((row, i) => this.axes.slice(i + 1).map((column) => [row, column]));
+    [this.rows, this.columns] = pairs[0];
     Object.assign(this, {metric, of: "all", place: metric.place, answer: null, found: null});
     this.refresh = new Refresher(BETWEEN, () => document.visibilityState === "visible", () => this.#read());
-    this.choice = h("select", {id: "of", onchange: () => { [this.of, this.found] = [this.choice.value, null]; this.#draw(); this.refresh.now(); }}, Object.entries(SHARES).map(([value, text]) => h("option", {value}, text)));
+    this.choice = h("select", {id: "of", onchange: () => { this.of = this.choice.value; this.#ask(); }}, Object.entries(SHARES).map(([value, text]) => h("option", {value}, text)));
+    this.pair = h("select", {id: "pair", onchange: () => { [this.rows, this.columns] = pairs[this.pair.value]; this.#ask(); }}, pairs.map((pair, value) => h("option", {value}, titleOf(...pair))));
     this.head = h("tr", {});
     this.body = h("tbody", {});
     this.note = h("p", {class: "note"});
-    const title = `${this.rows.axis} and ${this.columns.axis}`;
-    this.element = h("section", {class: "panel two-way", hidden: true}, h("div", {class: "by"}, h("h3", {}, title), h("label", {for: "of"}, "Shares"), this.choice),
-      h("div", {class: "table", tabindex: "0", role: "region", "aria-label": title}, h("table", {}, h("thead", {}, this.head), this.body)), this.note);
+    this.title = h("h3", {id: "axes"}, titleOf(...pairs[0]));
+    this.element = h("section", {class: "panel two-way", hidden: true}, h("div", {class: "by"}, this.title, pairs.length > 1 && [h("label", {for: "pair"}, "Axes"), this.pair], h("label", {for: "of"}, "Shares"), this.choice),
+      h("div", {class: "table", tabindex: "0", role: "region", "aria-labelledby": "axes"}, h("table", {}, h("thead", {}, this.head), this.body)), this.note);
+  }
+
+  /** Ask for other shares, or other axes. */
+  #ask() {
+    this.found = null;
+    setText(this.title, titleOf(this.rows, this.columns));
+    this.#draw();
+    this.refresh.now();
   }
 
   show({answer, place, isReady}) {
@@ -41,12 +58,14 @@ export class TwoWay {
 
   close() { this.refresh.stop(); }
 
-  /** The margins, or the shares: a question of its own, so that no cell of the answer gets wider. */
+  /** The margins, or the shares: a question of its own, so that no cell of the answer gets wider; of three axes also the cells. */
   async #read() {
-    const {of, place, rows: {axis: row}, columns: {axis: column}} = this;
-    const category = {all: [row, column], rows: `${column} / ${row}`, columns: `${row} / ${column}`}[of];
+    const {of, place, rows, columns} = this;
+    const [row, column] = [rows.axis, columns.axis];
+    const cells = this.axes.length > 2 ? [`${row}, ${column}`] : [];
+    const category = {all: [...cells, row, column], rows: `${column} / ${row}`, columns: `${row} / ${column}`}[of];
     const found = await get(`${metricPath(this.metric.name)}/estimate`, {...windowQuery(place), where: this.metric.where, category}).catch((problem) => ({problem}));
-    if (of !== this.of || place !== this.place) return;
+    if (of !== this.of || place !== this.place || rows !== this.rows || columns !== this.columns) return;
     this.found = found;
     this.#draw();
   }
@@ -72,7 +91,7 @@ export class TwoWay {
     this.head.replaceChildren(h("th", {scope: "col"}, `${rows.axis} \\ ${columns.axis}`), ...names(columns.values).map((name) => h("th", {scope: "col"}, name)));
     this.body.replaceChildren(...names(rows.values).map((name, i) => h("tr", {class: i === rows.values.length ? "all" : null}, h("th", {scope: "row"}, name), cells[i].map(cell))));
     const {problem, beta} = found ?? {};
-    const together = all ? `${certainty(answer?.beta ?? 0.05)} for all cells together, and for all margins together` : beta && `${certainty(beta)} for all cells together`;
+    const together = all && this.axes.length === 2 ? `${certainty(answer?.beta ?? 0.05)} for all cells together, and for all margins together` : beta && `${certainty(beta)} for all ${all ? "numbers" : "cells"} together`;
     setText(this.note, problem ? [problem.message, problem.remedy].filter(Boolean).join(" ") : together ?? "Reading …");
   }
 }

@@ -9,6 +9,7 @@ counted reports are in :class:`CountedReports`, those of supports in
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -46,6 +47,7 @@ class SymbolKinds(NamedTuple):
     of_symbol: NDArray[np.intp]
 
     @classmethod
+    @functools.lru_cache(maxsize=256)
     def of_categories(cls, sets: CategorySets) -> SymbolKinds:
         """Return the kinds of symbols that are categories."""
         supports = np.zeros((2, sets.categories))

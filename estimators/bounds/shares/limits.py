@@ -77,13 +77,21 @@ def share_limits(bets: ShareBets, log_p: float, anytime_total: float | None) -> 
 
 # Theorem 2 of docs/proofs/shares.md
 def _lower_limit(bets: ShareBets, log_p: float, anytime_total: float | None) -> float:
-    """Return the end of the shares from 0 on that are all rejected as too small."""
-    if anytime_total is None:
-        parts = _cell_tilts(bets, log_p)
-    else:
-        parts = iter([_mixture_tilts(bets, log_p, anytime_total)])
-    limits = (_first_unrejected(bets, rows) for rows in parts)
-    return next((limit for limit in limits if limit is not None), 1.0)
+    """Return the end of the shares from 0 on that are all rejected as too small.
+
+    The share that is estimated is not: blocks beyond it are hardly ever computed.
+    """
+    first, base = bets.sums
+    middle = np.searchsorted(BLOCK_EDGES, first / base if base > 0 else 1.0) + 1
+    for blocks in np.split(np.arange(SHARE_BLOCKS), [int(middle)]):
+        if anytime_total is None:
+            parts = _cell_tilts(bets, blocks, log_p)
+        else:
+            parts = iter([_mixture_tilts(bets, blocks, log_p, anytime_total)])
+        for rows in parts if blocks.size else ():
+            if (limit := _first_unrejected(bets, rows)) is not None:
+                return limit
+    return 1.0
 
 
 def _first_unrejected(bets: ShareBets, rows: _Tilts) -> float | None:
@@ -101,9 +109,10 @@ def _first_unrejected(bets: ShareBets, rows: _Tilts) -> float | None:
         gains = gains + at_first + part * (at_last - at_first) - rows.goal[chosen, None]
         return np.minimum(gains[:, :-1], gains[:, 1:])
 
-    blocks, starts = np.unique(rows.block, return_index=True)
+    starts = np.flatnonzero(np.diff(rows.block, prepend=-1))
     block_surplus = surplus(np.arange(first.size), np.stack([first, last], axis=-1))[:, 0]
-    for block in blocks[rows.combine.reduceat(block_surplus, starts) < 0].tolist():
+    is_unsure = rows.combine.reduceat(block_surplus, starts) < 0
+    for block in rows.block[starts[is_unsure]].tolist():
         checkpoint()
         low, high = BLOCK_EDGES[block], BLOCK_EDGES[block + 1]
         chosen = np.flatnonzero(rows.block == block)
@@ -139,8 +148,8 @@ def _subset_variances(bets: ShareBets) -> Floats:
 
 
 # Theorem 2 (2) of docs/proofs/shares.md
-def _mixture_tilts(bets: ShareBets, log_p: float, total: float) -> _Tilts:
-    """Return the tilts of the mixture that are near the best ones."""
+def _mixture_tilts(bets: ShareBets, blocks: NDArray[np.intp], log_p: float, total: float) -> _Tilts:
+    """Return the tilts of the mixture that are near the best ones, for some blocks."""
     counted = bets.counted
     variance = counted.scores((BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2) ** 2 @ counted.counts
     best = np.sqrt(-2 * log_p / np.maximum(variance + _subset_variances(bets), 1e-300))
@@ -148,29 +157,29 @@ def _mixture_tilts(bets: ShareBets, log_p: float, total: float) -> _Tilts:
     is_near = (tilts >= best.min() / TILT_BAND) & (tilts <= best.max() * TILT_BAND)
     is_near[int(np.abs(np.log(tilts / best.min())).argmin())] = True
     tilts, log_weights = tilts[is_near], LOG_MIXTURE_WEIGHTS[is_near]
-    block, tilt = np.repeat(np.arange(SHARE_BLOCKS), tilts.size), np.tile(tilts, SHARE_BLOCKS)
-    goal = np.tile(LOG_P_SAFETY - log_p - log_weights, SHARE_BLOCKS)
+    block, tilt = np.repeat(blocks, tilts.size), np.tile(tilts, blocks.size)
+    goal = np.tile(LOG_P_SAFETY - log_p - log_weights, blocks.size)
     goal[tilt > largest[block]] = np.inf
     tilt = np.minimum(tilt, largest[block])
     return _Tilts(block, tilt, goal, _block_factors(bets, block, tilt), np.logaddexp)
 
 
 # Theorems 4 and 5 of docs/proofs/shares.md
-def _cell_tilts(bets: ShareBets, log_p: float) -> Iterator[_Tilts]:
+def _cell_tilts(bets: ShareBets, blocks: NDArray[np.intp], log_p: float) -> Iterator[_Tilts]:
     """Yield a tilt for each cell that the interval for the variance meets, some blocks at a time.
 
     No share beyond the first that is not rejected matters, so few are computed for few reports.
     """
     counted, scores = bets.counted, bets.counted.scores(BLOCK_EDGES)
-    cells = _Cells(np.arange(SHARE_BLOCKS), np.zeros(SHARE_BLOCKS), np.zeros(SHARE_BLOCKS))
+    cells = _Cells(blocks, np.zeros(blocks.size), np.zeros(blocks.size))
     if counted.reports:
-        cells = _met_cells(counted.counts, scores, log_p + math.log(CELL_CHOICE_SHARE))
+        cells = _met_cells(counted.counts, scores, blocks, log_p + math.log(CELL_CHOICE_SHARE))
         log_p += math.log1p(-2 * CELL_CHOICE_SHARE)
     of_subsets = _subset_variances(bets)
-    ends = np.searchsorted(cells.block, np.arange(SHARE_BLOCKS), side="right")
+    ends = np.searchsorted(cells.block, blocks, side="right")
     number, begin = ROWS_AT_A_TIME // (1 + len(bets.subsets)), 0
     while begin < cells.block.size:
-        end = int(ends[min(int(np.searchsorted(ends, begin + number)), SHARE_BLOCKS - 1)])
+        end = int(ends[min(int(np.searchsorted(ends, begin + number)), blocks.size - 1)])
         part = _Cells(cells.block[begin:end], cells.low[begin:end], cells.high[begin:end])
         yield _tilts_of_cells(bets, part, scores, of_subsets[part.block], log_p)
         begin = end
@@ -213,20 +222,21 @@ def _tilts_of_cells(
     return _Tilts(block, tilt, log_remainder - log_p + LOG_P_SAFETY, factors, np.minimum)
 
 
-def _met_cells(counts: Floats, scores: Floats, log_p: float) -> _Cells:
-    """Return the cells of V that its interval meets, in each block.
+def _met_cells(counts: Floats, scores: Floats, blocks: NDArray[np.intp], log_p: float) -> _Cells:
+    """Return the cells of V that its interval meets, in each of some blocks.
 
     Parameters
     ----------
     counts : ndarray of float64, shape (kinds,)
     scores : ndarray of float64, shape (edges, kinds)
+    blocks : ndarray of intp, shape (blocks,)
     log_p : float
         ln of the failure probability of each end of the interval.
     """
-    squares, n = scores**2, np.full(SHARE_BLOCKS, counts.sum())
-    highest = np.maximum(squares[:-1], squares[1:])
-    lowest = np.minimum(squares[:-1], squares[1:])
-    lowest[scores[:-1] * scores[1:] <= 0] = 0.0
+    at_first, at_last = scores[blocks], scores[blocks + 1]
+    n = np.full(blocks.size, counts.sum())
+    highest = np.maximum(at_first**2, at_last**2)
+    lowest = np.where(at_first * at_last <= 0, 0.0, np.minimum(at_first**2, at_last**2))
     largest = highest.max(axis=-1)
     low, _ = square_limits(lowest, counts, largest, n, log_p)
     _, high = square_limits(highest, counts, largest, n, log_p)
@@ -235,10 +245,10 @@ def _met_cells(counts: Floats, scores: Floats, log_p: float) -> _Cells:
         rank = np.log(top / np.maximum(end, 1e-300)) / math.log(CELL_RATIO)
         ranks.append(np.clip(rank, 0, MAX_CELLS - 1).astype(np.intp))
     size = ranks[1] - ranks[0] + 1
-    block = np.repeat(np.arange(SHARE_BLOCKS), size)
-    rank = np.arange(block.size) - np.repeat(np.cumsum(size) - size - ranks[0], size)
-    ends = [top[block] * CELL_RATIO ** -(rank + i).astype(np.float64) for i in range(2)]
-    return _Cells(block, np.where(rank < MAX_CELLS - 1, ends[1], 0.0), ends[0])
+    row = np.repeat(np.arange(blocks.size), size)
+    rank = np.arange(row.size) - np.repeat(np.cumsum(size) - size - ranks[0], size)
+    ends = [top[row] * CELL_RATIO ** -(rank + i).astype(np.float64) for i in range(2)]
+    return _Cells(blocks[row], np.where(rank < MAX_CELLS - 1, ends[1], 0.0), ends[0])
 
 
 # Theorem 5 of docs/proofs/shares.md

@@ -189,20 +189,24 @@ class SubsetReports:
     # Theorem 3 of docs/proofs/shares.md
     def factors(self, tilts: Floats, ratio: Floats) -> SubsetFactors:
         """Return factors of mean at most 1 + t s h, by Newton's method, for rows of both."""
-        unknown = len(self._law) - 1
-        values = np.stack([1 - ratio, -ratio, np.zeros_like(ratio)], axis=-1)[:, : unknown + 1]
-        log_means = np.log1p((tilts * self.weight)[:, None] * values)
-        wanted = log_means[:, :-1] - log_means[:, -1:]
-        exponents = np.zeros((ratio.size, 2))
-        exponents[:, :unknown] = wanted / (self.kinds.p - self.kinds.chance)
+        stakes, unknown = tilts * self.weight, len(self._law) - 1
+        values = np.stack([1 - ratio, -ratio, np.zeros_like(ratio)])[: unknown + 1]
+        log_means = np.log1p(stakes * values)
+        wanted = log_means[:-1] - log_means[-1]
+        exponents = np.zeros((2, ratio.size))
+        exponents[:unknown] = wanted / (self.kinds.p - self.kinds.chance)
         for _ in range(NEWTON_STEPS):
-            tilted = _TiltedSupports(self._law, exponents)
-            logarithm, means = np.log(tilted.mass), tilted.means[..., :unknown]
-            excess = logarithm[:, :-1] - logarithm[:, -1:] - wanted
-            slopes = means[:, :-1] - means[:, -1:]
-            exponents[:, :unknown] -= np.linalg.solve(slopes, excess[..., None])[..., 0]
-        logarithm = np.log(_TiltedSupports(self._law, exponents).mass)
-        return SubsetFactors(exponents, (logarithm - log_means).max(axis=-1))
+            moments = _tilted_moments(self._law, exponents, 1)
+            logarithm, slopes = np.log(moments[0, 0]), moments[:, :, :-1] - moments[:, :, -1:]
+            excess = logarithm[:-1] - logarithm[-1] - wanted
+            if unknown == 1:
+                exponents[:1] -= excess / slopes[1, 0]
+            else:
+                (a, c), (b, d) = slopes[1, 0], slopes[0, 1]
+                steps = d * excess[0] - b * excess[1], a * excess[1] - c * excess[0]
+                exponents -= np.stack(steps) / (a * d - b * c)
+        logarithm = np.log(_tilted_moments(self._law, exponents, 0)[0, 0])
+        return SubsetFactors(exponents.T, (logarithm - log_means).max(axis=0))
 
     def gains(self, factors: SubsetFactors) -> Floats:
         """Return the logarithm of the product of all reports' factors."""
@@ -214,16 +218,16 @@ class SubsetReports:
         `ends`: with an axis of two, the ends of blocks; between them exponents are interpolated.
         """
         supports = self._possible_supports.T
-        change = ends.exponents[:, 1] - ends.exponents[:, 0]
+        exponents = ends.exponents.transpose(2, 1, 0)
+        change = exponents[:, 1] - exponents[:, 0]
         spread = np.ptp(ends.exponents @ supports, axis=-1).max(axis=-1)
-        nearest = np.full(spread.shape, np.inf)
-        for end in range(2):
-            exponents = ends.exponents[:, end]
-            covariances = _TiltedSupports(self._law, exponents).covariances
-            deviation, distance = (np.sqrt(_variances(x, covariances)) for x in (exponents, change))
-            remaining = np.maximum(deviation - distance / 2, 0.0).min(axis=-1)
-            nearest = np.minimum(nearest, remaining)
-        shrink = np.exp(-np.ptp(change @ supports, axis=-1) / 2)
+        moments = _tilted_moments(self._law, exponents.reshape(2, -1), 2)
+        moments = moments.reshape(3, 3, -1, *exponents.shape[1:])
+        deviation, distance = (
+            np.sqrt(_variances(x, moments)) for x in (exponents, change[:, None])
+        )
+        nearest = np.maximum(deviation - distance / 2, 0.0).min(axis=(0, 1))
+        shrink = np.exp(-np.ptp(change.T @ supports, axis=-1) / 2)
         return self.reports * shrink * nearest**2, spread
 
     def score_variance(self, ratio: Floats) -> Floats:
@@ -231,51 +235,47 @@ class SubsetReports:
         factor = np.full(ratio.shape, self.weight / (self.kinds.p - self.kinds.chance))
         second = np.zeros_like(ratio) if self.kinds.sizes.covers_all else -ratio * factor
         first = factor if self.kinds.sizes.covers_all else (1 - ratio) * factor
-        covariances = _TiltedSupports(self._law, np.zeros((1, 2))).covariances
-        variances = _variances(np.stack([first, second], axis=-1), covariances)
-        noise: Floats = self.reports * variances.min(axis=-1)
+        moments = _tilted_moments(self._law, np.zeros((2, 1)), 2)
+        variances = _variances(np.stack([first, second]), moments)
+        noise: Floats = self.reports * variances.min(axis=0)
         return noise
 
 
-class _TiltedSupports:
-    """The laws of supports with densities in proportion to exp(x i + y j), for rows of x and y."""
+def _tilted_moments(law: Floats, exponents: Floats, order: int) -> Floats:
+    """Return moments under the laws of supports with densities in proportion to exp(x i + y j).
 
-    def __init__(self, chances: Floats, exponents: Floats) -> None:
-        types, *shape = chances.shape
-        flat = chances.transpose(1, 0, 2).reshape(shape[0], -1)
-        self._steps = [np.arange(float(count)) for count in shape]
-        first, self._second = (
-            np.exp(exponents[:, [axis]] * steps) for axis, steps in enumerate(self._steps)
-        )
-        powers = first * self._steps[0] ** np.arange(3.0)[:, None, None]
-        self._first = (powers @ flat).reshape(3, -1, types, shape[1])
-        self.mass = self._moment(0, 0)
-        """E exp(x i + y j) given each type, shape (rows, types)."""
+    Parameters
+    ----------
+    law : ndarray of float64, shape (types, i, j)
+        As of :func:`support_chances`.
+    exponents : ndarray of float64, shape (2, rows)
+        x and y.
+    order : int
+        The largest power of i, and of j.
 
-    def _moment(self, of_first: int, of_second: int) -> Floats:
-        second = self._second * self._steps[1] ** of_second
-        moment: Floats = np.vecdot(self._first[of_first], second[:, None])
-        return moment
-
-    @functools.cached_property
-    def means(self) -> Floats:
-        """The means of i and j, shape (rows, types, 2)."""
-        moments = np.stack([self._moment(1, 0), self._moment(0, 1)], axis=-1)
-        return moments / self.mass[..., None]
-
-    @property
-    def covariances(self) -> tuple[Floats, Floats, Floats]:
-        """The variance of i, the covariance of i and j, the variance of j, each (rows, types)."""
-        i, j = np.moveaxis(self.means, -1, 0)
-        return (
-            self._moment(2, 0) / self.mass - i * i,
-            self._moment(1, 1) / self.mass - i * j,
-            self._moment(0, 2) / self.mass - j * j,
-        )
+    Returns
+    -------
+    ndarray of float64, shape (powers of i, powers of j, types, rows)
+        E i^a j^b, but first E exp(x i + y j) before.
+    """
+    (types, *shape), powers = law.shape, np.arange(order + 1.0)[:, None]
+    steps = [np.arange(float(count))[:, None] for count in shape]
+    of_i, of_j = (
+        np.exp(step * exponent)[:, None] * step[:, None] ** powers
+        for step, exponent in zip(steps, exponents, strict=True)
+    )
+    summed = law.transpose(0, 2, 1).reshape(-1, shape[0]) @ of_i.reshape(shape[0], -1)
+    summed = summed.reshape(types, shape[1], order + 1, 1, -1)
+    moments = (summed * of_j[:, None]).sum(axis=1).transpose(1, 2, 0, 3)
+    mass = moments[0, 0].copy()
+    moments /= mass
+    moments[0, 0] = mass
+    return moments
 
 
-def _variances(exponents: Floats, covariances: tuple[Floats, Floats, Floats]) -> Floats:
-    """Return the variances of x i + y j, shape (rows, types)."""
-    x, y = exponents[:, 0, None], exponents[:, 1, None]
-    of_i, of_both, of_j = covariances
-    return np.maximum(x * x * of_i + 2 * x * y * of_both + y * y * of_j, 0.0)
+def _variances(exponents: Floats, moments: Floats) -> Floats:
+    """Return the variances of x i + y j, shape (types, ...)."""
+    (x, y), i, j = exponents, moments[1, 0], moments[0, 1]
+    of_ii, of_ij, of_jj = moments[2, 0] - i * i, moments[1, 1] - i * j, moments[0, 2] - j * j
+    variance = x * x * of_ii + 2 * x * y * of_ij + y * y * of_jj
+    return np.maximum(variance, 0.0)

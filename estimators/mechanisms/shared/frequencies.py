@@ -78,8 +78,10 @@ class SupportCounts(SupportReports):
 
     def set_scores(self, level: int, sets: CategorySets) -> Floats:
         """Return the unbiased scores of A and of B of each kind of report, shape (kinds, 2)."""
-        kinds, signs = self.report_kinds(level, sets), self.signs
-        q, contrast = float(signs.q[level]), float(signs.contrast[level])
+        return self._scores(level, self.report_kinds(level, sets))
+
+    def _scores(self, level: int, kinds: SymbolKinds | SubsetKinds) -> Floats:
+        q, contrast = float(self.signs.q[level]), float(self.signs.contrast[level])
         return kinds.sizes.scores(kinds.supports, q, contrast)
 
     def share_bets(
@@ -110,7 +112,7 @@ class SupportCounts(SupportReports):
                 sums = [float(support[level, [*members]].sum()) for members in sets[:2]]
                 subsets.append(SubsetReports(kinds, float(counts[level]), np.array(sums), weight))
                 continue
-            first, base = self.set_scores(level, sets).T
+            first, base = self._scores(level, kinds).T
             number = np.bincount(kinds.of_symbol, table[level, 1 : 1 + kinds.of_symbol.size])
             parts.append(
                 np.stack([number, weight * first, weight * base, np.full(len(first), weight)])

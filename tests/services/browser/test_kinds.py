@@ -32,6 +32,8 @@ discover = true, preset = "bytes", levels = [4], pane = "1h", options = {last = 
 deny = {presets = ["email"]}}
 crash = {kind = "frequency", levels = [4], pane = "1h", categories = {used_x = ["no", "yes"], \
 crashed = ["no", "yes"]}}
+trip = {kind = "frequency", mechanism = "grr", levels = [16], pane = "1h", categories = \
+{late = ["no", "yes"], far = ["no", "yes"], season = ["dry", "wet", "cold"]}}
 page = {kind = "frequency", mechanism = "count_sketch", categories = "open", levels = [4], \
 pane = "1h"}
 checkout = {kind = "frequency", mechanism = "grr", categories = ["none", "visit", "cart", "paid"], \
@@ -155,6 +157,21 @@ def test_two_axes_are_a_table_with_margins_or_with_shares_of_rows(
     shares = answered("crashed / used_x")[1::2]
     assert shown("yes") == [pytest.approx(x, abs=0.2) for x in shares]
     assert shares[1][1] < 40 < shares[1][2]
+
+
+def test_of_three_axes_any_two_are_a_table(site: Site, visitor: Visitor) -> None:
+    """All numbers are one question; a share of each row is over the third axis, too."""
+    cells = np.repeat([0, 4, 6, 11], [4000, 3000, 2000, 1000])
+    site.report("trip", cells, np.full(cells.size, 16.0), "2013-01-01T10:00", 1)
+    page = visitor.open(f"{site.url}/#metric=trip")
+    page.get_by_label("Axes").select_option("late and season")
+    table = page.get_by_role("region", name="late and season")
+    no = table.get_by_role("row", name="no", exact=False).nth(0)
+    expect(no).to_have_text(re.compile("40.*30.*0.*70", re.DOTALL))
+    expect(page.locator(".two-way .note")).to_contain_text("for all numbers together")
+    page.get_by_label("Shares").select_option("Of each row")
+    expect(no).to_have_text(re.compile("57.*42.*0", re.DOTALL))
+    expect(page.locator(".two-way .note")).to_contain_text("for all cells together")
 
 
 def test_strings_are_found_when_somebody_asks_and_may_be_watched(

@@ -32,6 +32,8 @@ def test_a_metric_of_axes_is_that_of_its_list_and_is_asked_by_name() -> None:
         ("crashed=yes, used_x=no", [B]),
         ("used_x", [f"{A} + {B}", f"{C} + {D}"]),
         ("crashed / used_x=no", [f"{A} / {A} + {B}", f"{B} / {A} + {B}"]),
+        ("crashed, used_x", [A, C, B, D]),
+        ("crashed=yes, used_x", [B, D]),
     ]
     for text, flat in cases:
         with row(text):

@@ -359,7 +359,7 @@ def test_a_row_of_axes_is_what_a_device_reports_of_the_same_values(path: Path) -
     table = [f'{used},{crashed},"used_x={used}, crashed={crashed}"' for used, crashed in cells]
     path.write_text("\n".join(["Used_X,c,crash", *table]))
 
-    def indices(*columns: str, **options: Any) -> list[int]:
+    def indices(*columns: str, **options: Any) -> Any:
         times = {"arrivals": Arrivals(1)} | options
         population = read_population(path, {"crash": CRASH}, {"crash": columns}, **times)
         return population.columns["crash"].tolist()

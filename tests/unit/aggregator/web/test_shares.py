@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -201,3 +203,37 @@ def test_a_two_way_table_is_answered_by_every_interface(store: Store, tmp_path: 
     assert [line.rsplit(",", 2)[1:] for line in table[1:]] == [
         ["no", "no"], ["no", "yes"], ["yes", "no"], ["yes", "yes"],
     ]  # fmt: skip
+
+
+def test_of_three_axes_any_two_are_a_table_with_margins(store: Store, tmp_path: Path) -> None:
+    """By name, over the third; in the terminal and as a frame. A table that is large is refused."""
+    file, socket = tmp_path / "metrics.toml", store.client.connection_pool.connection_kwargs["path"]
+    more = [f"v{index}" for index in range(17)]
+    axes = f'b = ["x", "y"], crashed = ["no", "yes"], many = {json.dumps(more)} }}'
+    file.write_text(AXES.replace('crashed = ["no", "yes"] }', axes).replace("[4]", "[16]"))
+    metrics = load_metrics(file)
+    rows = [{"used_x": u, "b": b, "crashed": c, "many": "v0"} for u in ("no", "yes")
+            for b in ("x", "y") for c in ("no", "yes")]  # fmt: skip
+    values = metrics["crash"].domain.to_unit(metrics["crash"].domain.rows(rows)).tolist()
+    reports = np.repeat(values, [10, 20, 30, 40, 50, 60, 70, 720]).tolist()
+    Counting(store, metrics).count(0, batch(metrics["crash"], reports, 16.0))
+    command = ["estimate", "crash", "--metrics", str(file), "--kafka", "127.0.0.1:9"]
+    command += ["--redis", f"unix://{socket}"]
+    default = CliRunner().invoke(cli, command).stdout
+    assert "a two-way table: --category 'used_x, b'" in default
+    asked = [*command, "--category", "crashed, used_x"]
+    text = CliRunner().invoke(cli, asked).stdout.split("\n\n")[1].splitlines()
+    shown = [[line.split()[0], *re.findall(r"([\d.]+) in", line)] for line in text[:4]]
+    assert [[name, *(f"{float(x):.2f}" for x in numbers)] for name, *numbers in shown] == [
+        ["used_x"], ["no", "0.04", "0.06", "0.10"], ["yes", "0.12", "0.78", "0.90"],
+        ["all", "0.16", "0.84"],
+    ]  # fmt: skip
+    assert text[4] == "95% for all cells together, and 95% for all margins together"
+    assert text[5] == "shares of rows: --category 'crashed / used_x'"
+    table = CliRunner().invoke(cli, [*asked, "--csv"]).stdout.splitlines()
+    assert table[0].endswith(",axis_used_x,axis_b,axis_crashed,axis_many")
+    assert [line.rsplit(",", 4)[1:] for line in table[1:]] == [
+        ["no", "", "no", ""], ["yes", "", "no", ""], ["no", "", "yes", ""], ["yes", "", "yes", ""],
+    ]  # fmt: skip
+    refused = CliRunner().invoke(cli, [*command, "--category", "many, b"])
+    assert "34 shares among of 'crash': expected at most 32 in a question" in refused.stderr
