@@ -163,7 +163,7 @@ async def estimate(service: Service, request: Request) -> Response:
         return conditional.respond(serialization.answer(window, answer, query.top), tag)
 
     response = await service.estimates.run(request, lambda: compute() if is_light() else None)
-    return response or await service.surveys.run(request, compute)
+    return await service.surveys.run(request, compute) if response is None else response
 
 
 @Operation(
