@@ -113,7 +113,7 @@ def check_slices(metric: Metric, slices: int, labels: int, estimates_per_slice: 
     ValueError
         Naming the maximum.
     """
-    check_shown(labels, MAX_ESTIMATED_NUMBERS // (estimates_per_slice * len(metric.levels)))
+    check_work(metric, labels, estimates_per_slice)
     numbers_per_slice = estimates_per_slice * numbers_per_estimate(metric, labels)
     max_points = max_series_points(labels, numbers_per_slice)
     max_slices = min(max_points, MAX_SERIES_POINTS // estimates_per_slice)
@@ -122,6 +122,17 @@ def check_slices(metric: Metric, slices: int, labels: int, estimates_per_slice: 
             f"by: {slices} slices, expected at most {max_slices}: ask for the largest "
             f"(top={max_slices}), by fewer attributes, or for fewer categories (category)"
         )
+
+
+def check_work(metric: Metric, work: int, estimates: int = 1) -> None:
+    """Refuse estimates of too many numbers: `work` in each, at each level.
+
+    Raises
+    ------
+    ValueError
+        Naming the maximum.
+    """
+    check_shown(work, MAX_ESTIMATED_NUMBERS // (estimates * len(metric.levels)))
 
 
 def check_shown(labels: int, max_numbers: int = MAX_ANSWER_NUMBERS) -> None:

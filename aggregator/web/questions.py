@@ -23,6 +23,7 @@ from aggregator.reading.steps import (
     MAX_QUICK_NUMBERS,
     check_shown,
     check_slices,
+    check_work,
     numbers_per_estimate,
 )
 from aggregator.web import conditional
@@ -125,13 +126,20 @@ async def estimate(service: Service, request: Request) -> Response:
         parameters = parse(request, EstimateParameters)
         query = Query(**parameters.fields())
         metric = reader.metric(name)
+
+    def is_light() -> bool:
         shares = metric.share_names if query.categories is None and not query.by else ()
-        work = metric.domain.work_of((*metric.domain.select(query.categories)[0], *shares))
-        if query.by and (grouping := Grouping.of(metric, query)) is not None:
-            slices = min(grouping.size, query.top or grouping.size)
-            check_slices(metric, slices, work)
-        else:
-            check_shown(min(work, query.top or work))
+        with invalid_as_problem():
+            labels = (*metric.domain.select(query.categories)[0], *shares)
+            work = metric.domain.work_of(labels)
+            if query.by and (grouping := Grouping.of(metric, query)) is not None:
+                slices = min(grouping.size, query.top or grouping.size)
+                check_slices(metric, slices, work)
+            else:
+                check_shown(min(len(labels), query.top or len(labels)))
+                if query.categories is not None:
+                    check_work(metric, work)
+        return not query.is_sliced and numbers_per_estimate(metric, work) <= MAX_QUICK_NUMBERS
 
     def compute() -> Response:
         with invalid_as_problem():
@@ -154,9 +162,8 @@ async def estimate(service: Service, request: Request) -> Response:
             return conditional.respond_with_table(table, tag, f"{name}-estimate")
         return conditional.respond(serialization.answer(window, answer, query.top), tag)
 
-    is_light = not query.is_sliced and numbers_per_estimate(metric, work) <= MAX_QUICK_NUMBERS
-    pool = service.estimates if is_light else service.surveys
-    return await pool.run(request, compute)
+    response = await service.estimates.run(request, lambda: compute() if is_light() else None)
+    return await service.surveys.run(request, compute) if response is None else response
 
 
 @Operation(

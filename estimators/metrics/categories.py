@@ -240,9 +240,9 @@ class Categories(Domain):
         return {name: index for index, name in enumerate(self.labels)}
 
     def work_of(self, labels: Sequence[str]) -> int:
-        """Return the number of categories, and WORK_PER_SHARE for each share among."""
+        """Return the number of categories; a share among reads all, and counts WORK_PER_SHARE."""
         shares = sum(label not in self._indices for label in labels)
-        return len(labels) + WORK_PER_SHARE * shares
+        return len(labels) + (WORK_PER_SHARE + len(self.labels)) * shares
 
     def from_unit(self, estimate: Estimate) -> Estimate:
         """Return the estimate unchanged, because frequencies have no unit."""

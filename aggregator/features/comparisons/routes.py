@@ -127,11 +127,14 @@ async def compare(service: Service, request: Request) -> Response:
         parameters = parse(request, CompareParameters)
         query = CompareQuery.of_options(**parameters.fields())
         metric = reader.metric(parameters.metric)
-        labels, _ = metric.domain.select(query.a.categories)
-        slices = 1
-        if query.a.by and (grouping := Grouping.of(metric, query.a)) is not None:
-            slices = min(grouping.size, query.a.top or grouping.size)
-        check_slices(metric, slices, metric.domain.work_of(labels), ESTIMATES_PER_COMPARISON)
+
+    def check_size() -> None:
+        with invalid_as_problem():
+            labels, _ = metric.domain.select(query.a.categories)
+            slices = 1
+            if query.a.by and (grouping := Grouping.of(metric, query.a)) is not None:
+                slices = min(grouping.size, query.a.top or grouping.size)
+            check_slices(metric, slices, metric.domain.work_of(labels), ESTIMATES_PER_COMPARISON)
 
     def compute() -> Response:
         with invalid_as_problem():
@@ -140,6 +143,7 @@ async def compare(service: Service, request: Request) -> Response:
             return as_table(comparison_frame(comparisons), f"{parameters.metric}-comparison")
         return as_json(ComparisonsAnswer(comparisons=[*map(comparison_answer, comparisons)]))
 
+    await service.estimates.run(request, check_size)
     return await service.surveys.run(request, compute)
 
 

@@ -188,7 +188,10 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         requested_step = None if query.step is None else steps.whole_panes(metric, query.step)
         if first is None or last is None or first >= last:
             return SeriesPlan(query, window, requested_step or metric.pane_ms, [])
-        cost = steps.numbers_per_estimate(metric, metric.domain.work_of(labels))
+        work = metric.domain.work_of(labels)
+        if query.categories is not None:
+            steps.check_work(metric, work)
+        cost = steps.numbers_per_estimate(metric, work)
         width, slices = metric.pane_ms, 1
         if grouping is not None:
             width = grouping.slicing.pane_ms

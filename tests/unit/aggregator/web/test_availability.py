@@ -23,6 +23,7 @@ from aggregator.web.http import middleware, pools
 from aggregator.web.http.middleware import UnreadLimit
 from aggregator.web.http.small_posts import PostProtocol
 from estimators import load_metrics
+from estimators.metrics.domains import Domain
 from tests.support.reports.counted import Client, Counting, serving
 from tests.support.rows import row
 from tests.support.running.deployment import wait_until
@@ -96,6 +97,21 @@ def test_series_of_one_client_keep_neither_its_lookups_nor_others_waiting(
             held.go_on.set()
             assert raw.answer().status == 200
         assert {raw.answer().status for raw in asking} == {200}
+
+
+def test_questions_are_read_beside_the_loop(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names in a question can be sets of many categories."""
+    select, threads = Domain.select, set[str]()
+
+    def selected(domain: Domain, labels: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return select(domain, labels)
+
+    monkeypatch.setattr(Domain, "select", selected)
+    for path in ("metrics/carrier/estimate?", "metrics/carrier/series?", "compare?metric=carrier&"):
+        ask(port, f"/v1/{path}category=AA")
+    assert threads
+    assert "http" not in threads
 
 
 def test_a_client_that_asks_too_much_at_once_is_told_so_and_no_other(
@@ -235,12 +251,15 @@ def test_a_question_that_takes_too_long_is_refused_with_a_narrower_one(
     file.write_text(LARGE)
     client = Client(counting.store, load_metrics(file), Settings())
     day = "from=2013-01-01&to=2013-01-02"
+    shares = "category=c1..%2Fc0..&category=c2..%2Fc0.."
     two = f"{day}&against-from=2013-01-02&against-to=2013-01-03"
     for path, told in (
         (f"wide/series?{day}&step=1m&top=1", "1440 points, expected at most 48 of an answer of"),
         (f"wide/series?{day}&step=1m", "the smallest step that fits is 31m"),
         (f"wait/series?{day}&step=1m&quantile=0.5", "expected at most 486 of an answer of so many"),
         (f"open/series?{day}&step=1m", "1440 points, expected at most 26"),
+        (f"huge/estimate?{shares}", "203002 numbers, expected at most 200000: ask for some cat"),
+        (f"huge/series?{day}&{shares}", "203002 numbers, expected at most 200000: ask for some"),
         ("huge/estimate", "101000 numbers, expected at most 100000: ask for the largest (top=1"),
         ("sliced/estimate?by=a&by=b", "by: 1024 slices, expected at most 1000: ask for the larg"),
     ):
