@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from estimators.metrics.crowd import MAX_CROWD_BYTES as MAX_CROWD_BYTES
-from estimators.metrics.crowd import MAX_SEALED_REPORT, SEAL_BYTES
+from estimators.metrics.crowd import SEAL_BYTES
 from estimators.metrics.validation import check_name
 from producers.opening import suite
 
@@ -139,31 +139,6 @@ def seal(report: bytes, label: CrowdLabel, public_key: bytes) -> bytes:
     return encrypt(report, X25519PublicKey.from_public_bytes(public_key), label_info(label))
 
 
-def open_sealed(sealed: bytes, label: CrowdLabel, private_key: X25519PrivateKey) -> bytes:
-    """Return the report in a sealed one.
-
-    Parameters
-    ----------
-    sealed : bytes
-    label : CrowdLabel
-    private_key : X25519PrivateKey
-        From :func:`read_private_key`.
-
-    Raises
-    ------
-    ValueError
-        If it does not open: it was sealed for another key or label, or was changed.
-    """
-    decrypt = suite().decrypt
-    from cryptography.exceptions import InvalidTag
-
-    try:
-        return decrypt(sealed, private_key, label_info(label))
-    except (InvalidTag, ValueError):
-        problem = f"a sealed report of {len(sealed)} bytes does not open"
-        raise ValueError(f"{problem}: expected one for this key and label, unchanged") from None
-
-
 def read_private_key(hex_digits: str) -> X25519PrivateKey:
     """Return the private key that 64 hexadecimal digits describe; ValueError for others."""
     suite()
@@ -201,15 +176,7 @@ def _key_bytes(hex_digits: str, name: str) -> bytes:
 
 
 def encode_post(label: CrowdLabel, sealed: bytes) -> bytes:
-    """Return what a device posts to a relay: its length is the same for all values of a metric.
-
-    Raises
-    ------
-    ValueError
-        If the sealed report is too long.
-    """
-    if len(sealed) > MAX_SEALED_REPORT:
-        raise ValueError(f"{len(sealed)} bytes: expected at most {MAX_SEALED_REPORT} when sealed")
+    """Return what a device posts to a relay: its length is the same for all values of a metric."""
     body = _prefixed(label.encode()) + _prefixed(sealed)
     return body + bytes(-len(body) % POST_MULTIPLE)
 
@@ -247,16 +214,7 @@ def encode_crowd(crowd_id: bytes, label: CrowdLabel, reports: Sequence[bytes]) -
     label : CrowdLabel
     reports : sequence of bytes
         Sealed, of the same length.
-
-    Raises
-    ------
-    ValueError
-        If the id or a report has another length, or there is no report.
     """
-    if len(crowd_id) != CROWD_ID_BYTES:
-        raise ValueError(f"crowd id of {len(crowd_id)} bytes: expected {CROWD_ID_BYTES}")
-    if len(lengths := {len(report) for report in reports}) != 1:
-        raise ValueError(f"reports of {sorted(lengths)} bytes: expected one length")
     head = crowd_id + _prefixed(label.encode()) + struct.pack(">I", len(reports))
     return b"".join([head, *reports])
 

@@ -65,13 +65,16 @@ REFUSAL_REASONS = {
 """Why a post was refused, by the status of its answer."""
 
 
+Answer = Callable[[bytes, Problem | None], None]
+
+
 class _Post(NamedTuple):
     """A post that waits for the disk."""
 
     crowd: OpenCrowd
     sealed: bytes
     hold: Hold
-    answer: Callable[[bytes, Problem | None], None]
+    answer: Answer
 
 
 class CrowdRelay:
@@ -194,33 +197,25 @@ class CrowdRelay:
     async def post(self, scope: Scope, receive: Receive) -> Response:
         """Answer a post; raise Problem unless its report is durable."""
         answered: asyncio.Future[Problem | None] = self._loop.create_future()
+        hold = Hold(self._memory)
         try:
             head = read_head(scope["headers"], self.media_types)
-            client = client_of(scope)
-            hold = self._admitted(head, client)
-            try:
-                body = await self._receiver.receive(receive, "", hold, lambda _: None)
-                self._keep(body, hold, functools.partial(_set, answered))
-            except BaseException:
-                hold.release()
-                raise
+            body = await self._receiver.receive(receive, "", hold, lambda _: None)
         except Problem as problem:
             self._count_refusal(problem)
             raise
+        finally:
+            hold.release()
+        answer = functools.partial(_set, answered)
+        self.post_whole(head, body, client_of(scope), answer, is_secret=False)
         if (refusal := await answered) is not None:
             raise refusal
         return Response(ACCEPTED_BODY, HTTPStatus.ACCEPTED, media_type="application/json")
 
     def post_whole(
-        self,
-        head: Head,
-        body: bytes,
-        client: Client,
-        answer: Callable[[bytes, Problem | None], None],
-        *,
-        is_secret: bool,
+        self, head: Head, body: bytes, client: Client, answer: Answer, *, is_secret: bool
     ) -> None:
-        """Keep a post whose body has arrived: the fast path of :meth:`post`.
+        """Keep a post whose body has arrived.
 
         Parameters
         ----------
@@ -232,20 +227,17 @@ class CrowdRelay:
         Problem
             If it is refused; then `answer` is not called.
         """
+        hold = Hold(self._memory)
         try:
-            hold = self._admitted(head, client)
-            try:
-                hold.reserve(len(body))
-                self._keep(body, hold, answer)
-            except BaseException:
-                hold.release()
-                raise
-        except Problem as problem:
-            self._count_refusal(problem)
+            self._keep(head, body, client, hold, answer)
+        except BaseException as error:
+            hold.release()
+            if isinstance(error, Problem):
+                self._count_refusal(error)
             raise
 
-    def _admitted(self, head: Head, client: Client) -> Hold:
-        """Return the memory that an admitted post reserves."""
+    def _keep(self, head: Head, body: bytes, client: Client, hold: Hold, answer: Answer) -> None:
+        """Hand a report to the disk; `answer` is called later."""
         if head.encoding:
             raise Problem(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -256,35 +248,20 @@ class CrowdRelay:
         self._clients.admit_client(client, head.length)
         if self.obstacle:
             raise unavailable(self.obstacle, POST_AGAIN)
-        hold = Hold(self._memory)
-        hold.reserve(POST_OVERHEAD)
-        return hold
-
-    def _keep(
-        self, body: bytes, hold: Hold, answer: Callable[[bytes, Problem | None], None]
-    ) -> None:
-        """Hand a report to the disk; `answer` is called later."""
+        hold.reserve(POST_OVERHEAD + len(body))
         try:
             label, sealed = decode_post(body)
+            crowd = self._crowd(label, len(sealed))
         except ValueError as error:
-            raise Problem(
-                HTTPStatus.BAD_REQUEST, f"not a sealed report: {error}", DROP_REMEDY
-            ) from None
-        crowd = self._crowd(label)
-        if len(sealed) != crowd.terms.report_bytes:
-            raise Problem(
-                HTTPStatus.BAD_REQUEST,
-                f"a sealed report of {len(sealed)} bytes: expected {crowd.terms.report_bytes}, as "
-                f"all of metric {label.metric!r}",
-                DROP_REMEDY,
-            )
+            problem = f"not a sealed report: {error}"
+            raise Problem(HTTPStatus.BAD_REQUEST, problem, DROP_REMEDY) from None
         self._waiting.append(_Post(crowd, sealed, hold, answer))
         if not self._is_write_due:
             self._is_write_due = True
             self._loop.call_later(GROUP_SECONDS, self._disk.submit, self._write)
 
-    def _crowd(self, label: CrowdLabel) -> OpenCrowd:
-        """Return the crowd that takes the reports of a label."""
+    def _crowd(self, label: CrowdLabel, report_bytes: int) -> OpenCrowd:
+        """Return the crowd that takes a report; ValueError if it has another size."""
         crowd = self._open.get(label)
         terms = self._terms(label) if crowd is None else crowd.terms
         if terms.closes_ms <= self.now_ms():
@@ -293,6 +270,8 @@ class CrowdRelay:
             if label in self._ending or self._folder.is_closed(label):  # the clock was set back
                 raise _gone(label, "has closed")
             crowd = self._open[label] = OpenCrowd(self._folder, terms)
+        if report_bytes != (size := crowd.terms.report_bytes):
+            raise ValueError(f"{report_bytes} bytes: expected {size} for {label.metric!r}")
         if crowd.reports >= MAX_REPORTS:
             self.reports[label.metric, "too_many"] += 1
             raise _gone(label, "is full")
@@ -303,13 +282,9 @@ class CrowdRelay:
         metric = self.metrics.get(label.metric)
         if metric is None or metric.crowd is None:
             raise _not_in_force(f"metric {label.metric!r} has no crowd at this relay")
-        if label.key_hash != self._key_hash:
-            raise _not_in_force(f"a key with the hash {label.key_hash.hex()}: expected another one")
-        if label.fingerprint != metric.fingerprint:
-            raise _not_in_force(
-                f"metric {metric.name!r} with the fingerprint {label.fingerprint.hex()}: expected "
-                f"{metric.fingerprint.hex()}"
-            )
+        for name, expected in (("key_hash", self._key_hash), ("fingerprint", metric.fingerprint)):
+            if (value := getattr(label, name)) != expected:
+                raise _not_in_force(f"{name} {value.hex()}: expected {expected.hex()}")
         latest_ms = self.now_ms() + self._future_ms
         if label.pane_start_ms % metric.pane_ms or label.pane_start_ms > latest_ms:
             raise _not_in_force(

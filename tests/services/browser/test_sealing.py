@@ -18,9 +18,10 @@ from aggregator.web.pages import RANDOMIZER_FILES
 from estimators import define
 from estimators.metrics.loading import definition_of
 from producers.gateway.problems import Problem
-from producers.sealing import CrowdLabel, decode_post, key_hash, open_sealed
+from producers.sealing import CrowdLabel, decode_post, key_hash
 from tests.services.browser.conftest import Modules
 from tests.services.browser.test_device import DAY, START, call, totals
+from tests.support.reports.crowds import opened as opened_reports
 from tests.support.rows import row
 from tests.support.running.scripted_server import KEY, OTHER_KEY, PRIVATE, ScriptedServer
 from tests.support.running.served import definition, module
@@ -82,7 +83,7 @@ def test_what_is_sealed_in_javascript_opens_in_python(device: Modules) -> None:
             label, sealed = decode_post(bytes.fromhex(body))
             hashed = key_hash(bytes.fromhex(KEY))
             assert label == CrowdLabel(hashed, metric.fingerprint, start, metric.name)
-            assert open_sealed(sealed, label, PRIVATE) == report
+            assert opened_reports(sealed, label, PRIVATE) == [report]
 
 
 def test_a_page_without_a_device_reports_nothing_unsealed(device: Modules) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from estimators import Metric
-from producers.sealing import CrowdLabel, encode_crowd, key_hash, read_private_key, seal
+from producers.opening import open_each
+from producers.sealing import CrowdLabel, encode_crowd, key_hash, label_info, read_private_key, seal
 
 KEY, OTHER_KEY = "11" * 32, "22" * 32
 """Private keys."""
@@ -37,6 +38,12 @@ def label_of(question: Metric, start_ms: int, **changes: Any) -> CrowdLabel:
 def sealed(values: bytes, label: CrowdLabel, private: str = KEY) -> list[bytes]:
     """Return a sealed report of one byte for each value."""
     return [seal(bytes([value]), label, public(private)) for value in values]
+
+
+def opened(sealed: bytes, label: CrowdLabel, private: str = KEY) -> list[bytes]:
+    """Return the report in a sealed one, if it opens."""
+    key = bytes.fromhex(private)
+    return [*open_each(key, label_info(label), sealed, max(1, len(sealed)))]
 
 
 def crowd(reports: list[bytes], label: CrowdLabel, number: int = 1) -> bytes:

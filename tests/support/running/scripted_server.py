@@ -9,12 +9,12 @@ from starlette.routing import Route
 
 from aggregator.reading.serialization import definition
 from estimators import LocalMetric
-from producers.sealing import decode_post, open_sealed, read_private_key
+from producers.sealing import decode_post
 from producers.wire.reports_pb2 import ReportBatch
+from tests.support.reports import crowds
 
-PRIVATE = read_private_key("07" * 32)
-KEY = PRIVATE.public_key().public_bytes_raw().hex()
-OTHER_KEY = read_private_key("08" * 32).public_key().public_bytes_raw().hex()
+PRIVATE = "07" * 32
+KEY, OTHER_KEY = (crowds.public(private).hex() for private in (PRIVATE, "08" * 32))
 
 
 class ScriptedServer:
@@ -54,4 +54,4 @@ class ScriptedServer:
     def opened(self) -> list[bytes]:
         """The reports that were posted to a relay."""
         posts = map(decode_post, self.posted)
-        return [open_sealed(sealed, label, PRIVATE) for label, sealed in posts]
+        return [r for label, sealed in posts for r in crowds.opened(sealed, label, PRIVATE)]
