@@ -279,11 +279,7 @@ function addressOf(from, to) {
 
 const labelName = ({coordinates, quantiles}) => (coordinates ? "Coordinate" : quantiles ? "Quantile" : "Category");
 
-function heading({coordinates, categories, quantiles}) {
-  if (quantiles) return "Quantiles";
-  if (coordinates) return "Coordinates";
-  return categories === "open" ? "Strings on watch or in your query" : "Largest categories";
-}
+const heading = ({coordinates, categories, quantiles}) => (quantiles ? "Quantiles" : coordinates ? "Coordinates" : categories === "open" ? "Strings on watch or in your query" : "Largest categories");
 
 /** A table whose rows are filled in again and again; it scrolls in its own box where it is wide. */
 function table(head, title, label = title) {
