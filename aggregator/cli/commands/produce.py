@@ -139,9 +139,11 @@ def produce(
     """Report a CSV column or a simulated population to Kafka.
 
     Each device randomizes its own value, with the operating system's randomness, before anything
-    leaves this process. At the end the truth is printed, to compare with `dither estimate`. Ctrl-C
-    ends it early; everything reported until then is delivered. For a minimum or maximum the devices
-    wait for the rounds, which `dither coordinate` opens, until the last one is decided.
+    leaves this process. At the end the truth is printed, to compare with `dither estimate`, and
+    what workers have counted: it waits ten seconds for the first report, three for each further
+    one. Ctrl-C ends it early; everything reported until then is delivered. For a minimum or
+    maximum the devices wait for the rounds, which `dither coordinate` opens, until the last one is
+    decided.
 
     If the metric is summed by attributes of devices (`by`), each report is sent with those of its
     row. A simulated device draws them from the declared values, each equally likely.

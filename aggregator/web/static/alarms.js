@@ -11,7 +11,7 @@ import {shapeOf} from "./shapes.js";
 const BETWEEN = 10_000; // milliseconds between two looks
 const MOST = 5; // that are listed of an alarm
 const QUIET = 5; // looks without an alarm, after which an episode is over
-const AROUND = 3; // times its own length, or looks, that are shown around an episode
+const AROUND = 3; // looks, or its own length, that are shown around an episode
 const STATES = {learning: "waits for its baseline to be final", watching: "watching", unwatchable: "cannot watch"};
 
 const seriesOf = ({slice, category}) => [sliceName(slice), category].filter(Boolean).join(" · ");
@@ -68,7 +68,7 @@ export function episodes({raised, every_seconds: every}) {
 
 /** Where an episode is in the chart of its metric. */
 function placeOf({from, to, every}, metric) {
-  const around = AROUND * Math.max(to - from, every);
+  const around = Math.max(to - from, AROUND * every);
   const [begin, end] = [from - around, to + around].map((at) => new Date(at * 1000).toISOString().replace(".000Z", "Z"));
   return metricAddress(metric, {window: null, from: begin, to: end});
 }

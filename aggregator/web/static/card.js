@@ -53,12 +53,7 @@ export class Card {
 
   go(place) {
     this.metric.show(place);
-    this.#links();
-  }
-
-  /** The metric's page has the number in front that was chosen here. */
-  #links() {
-    for (const link of [this.link, this.more]) link.setAttribute("href", metricAddress(this.metric.name, {label: this.metric.chosen}));
+    this.show();
   }
 
   /** A flag for what a feature has to say, such as an alarm. */
@@ -75,7 +70,7 @@ export class Card {
     if (!this.element) return; // not built yet
     const {metric} = this;
     const {answer} = metric;
-    this.#links();
+    for (const link of [this.link, this.more]) link.setAttribute("href", metricAddress(metric.name, {label: metric.chosen}));
     for (const part of [this.headline, this.change, this.empty, this.notices, this.flags, this.panel]) part?.show(metric);
     if (this.found) {
       this.found.element.hidden = !metric.isReady;

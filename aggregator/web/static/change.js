@@ -61,7 +61,7 @@ export class Change {
     if (!found) return this.element.replaceChildren();
     const length = lengthOf(found);
     const isRelease = isTrusted(metric.definition);
-    const before = ` against the ${isRelease ? "release " : ""}${length} before`;
+    const before = ` against the ${isRelease ? `release ${length.replace(/^hour/, "an hour")}` : length} before`;
     const last = isRelease || metric.place.window ? "" : ` in the last ${length}`;
     const title = promiseOf(found);
     if (!found.isCertain) {

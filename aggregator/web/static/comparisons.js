@@ -1,6 +1,7 @@
 // Living comparisons: by how much one arm exceeds another, when that was decided, and how it stands now.
 
 import {get} from "./api.js";
+import {differenceScale} from "./change.js";
 import {announce, h, setText} from "./dom.js";
 import {certainty, DAY, moment, probability, quantileName, Scale, seconds, sliceName, stretch, TURNING, whole} from "./format.js";
 import {explained} from "./guide.js";
@@ -88,9 +89,8 @@ class ComparisonCard {
   constructor({comparison, metric, of, unit, shares}, definition) {
     const {kind, range} = shares ? {kind: "frequency"} : definition ?? {};
     this.equal = of === "ratio" ? 1 : 0;
-    this.scale = of === "ratio" ? new Scale(null, "") : new Scale(kind, unit, range);
+    this.scale = of === "ratio" ? new Scale(null, "") : differenceScale(kind, unit, range);
     this.arms = new Scale(kind, unit, range);
-    if (this.scale.unit === "%") this.scale.unit = "points"; // percentage points: 5 points below 20 % is 15 %, not 19 %
     this.chip = explained("alarms", {class: "chip"});
     this.choice = h("select", {hidden: true, "aria-label": `Category of ${comparison}`, onchange: () => { this.chosen = this.choice.value; this.show(this.answer); }});
     this.label = h("span", {class: "label"});

@@ -124,7 +124,7 @@ export class Detail {
     this.only.hidden = !metric.where.length;
     if (metric.where.length) this.only.replaceChildren("Only devices with ", h("b", {}, metric.where.map((one) => one.replace("=", " = ")).join(", ")), h("span", {class: "wider"}, widerText(metric, answer)), h("a", {class: "button small", href: address({where: null})}, "Show all"));
     this.#months();
-    setText(this.hint, ["Drag to zoom, double-click for everything", windowText(answer), metric.beside && `grey: ${metric.beside.text}`, ...[...this.marked].map(([{caption}, found]) => found.length && caption), this.found?.rows.some(({isVague}) => isVague) && "pale: its interval says little"].filter(Boolean).join(" · "));
+    setText(this.hint, ["Drag to zoom, double-click for everything", windowText(answer), metric.beside && this.hasPale && `grey: ${metric.beside.text}`, ...[...this.marked].map(([{caption}, found]) => found.length && caption), this.found?.rows.some(({isVague}) => isVague) && "pale: its interval says little"].filter(Boolean).join(" · "));
     this.policyMeaning.hidden = Boolean(this.panel);
     this.chart.hidden = !metric.isReady || !metric.entries().length || Boolean(this.panel);
     this.#definition();
@@ -150,7 +150,8 @@ export class Detail {
     const index = metric.historyIndex();
     if (this.chart.hidden || index === undefined) return;
     this.found = columns(metric.points, index, metric.definition.range);
-    this.history.show(this.found, historyLabel(metric, this.found.rows), {reference: metric.beside ? null : metric.reference(), marks: metric.where.length ? undefined : this.#marks(), pale: metric.besideSteps()});
+    this.hasPale = 2 * this.found.rows.filter(({isVague}) => isVague).length <= this.found.rows.length; // else the line behind is noise, too
+    this.history.show(this.found, historyLabel(metric, this.found.rows), {reference: metric.beside && this.hasPale ? null : metric.reference(), marks: metric.where.length ? undefined : this.#marks(), pale: this.hasPale ? metric.besideSteps() : []});
     this.#read(null);
   }
 
@@ -278,11 +279,7 @@ function addressOf(from, to) {
 
 const labelName = ({coordinates, quantiles}) => (coordinates ? "Coordinate" : quantiles ? "Quantile" : "Category");
 
-function heading({coordinates, categories, quantiles}) {
-  if (quantiles) return "Quantiles";
-  if (coordinates) return "Coordinates";
-  return categories === "open" ? "Strings on watch or in your query" : "Largest categories";
-}
+const heading = ({coordinates, categories, quantiles}) => (quantiles ? "Quantiles" : coordinates ? "Coordinates" : categories === "open" ? "Strings on watch or in your query" : "Largest categories");
 
 /** A table whose rows are filled in again and again; it scrolls in its own box where it is wide. */
 function table(head, title, label = title) {

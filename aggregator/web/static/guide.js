@@ -33,7 +33,7 @@ const TOPICS = {
     "Weights change the estimate for everybody who looks, at once. Nothing is counted again. It takes the right to administer.",
   ]],
   change: ["What has changed", [
-    "The last period is compared with the one before it, of panes that are closed. The interval says how much larger or smaller the true value is. “No evidence of a change” does not say that nothing changed.",
+    "The last period is compared with the one before it, of panes that are closed; of a metric marked “Trusted”, the latest release with an older one. The interval says how much larger or smaller the true value is. “No evidence of a change” does not say that nothing changed.",
     "At one look, everything that this page calls a change is one, with 95 %, for all metrics and periods together: choose and filter as you like. Who looks every day has to expect false ones over the year. Alarms hold over all looks.",
   ]],
   alarms: ["Alarms and comparisons", [

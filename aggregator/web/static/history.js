@@ -22,6 +22,8 @@ function usualHalf(rows) {
   const halves = rows.filter(isBounded).map((row) => (row.upper - row.lower) / 2).sort((a, b) => a - b);
   return halves.length ? halves[Math.floor(halves.length / 2)] : 0;
 }
+/** Whether a band covers nearly all values that are allowed. */
+export const isNearlyAll = ({lower, upper}, range) => range !== null && upper - lower >= NEARLY_ALL * (range[1] - range[0]);
 const isBounded = ({value, lower, upper}) => value !== null && lower !== null && upper !== null;
 
 /**
@@ -38,8 +40,7 @@ export function columns(points, index = null, range = null) {
     };
   });
   const widest = WIDEST * usualHalf(rows);
-  const allowed = range ? NEARLY_ALL * (range[1] - range[0]) : Infinity;
-  for (const row of rows) row.isVague = isBounded(row) && (row.upper - row.lower > 2 * widest || row.upper - row.lower >= allowed);
+  for (const row of rows) row.isVague = isBounded(row) && (row.upper - row.lower > 2 * widest || isNearlyAll(row, range));
   const data = [[], [], [], [], []];
   const put = (x, ...numbers) => { data[0].push(x); numbers.forEach((one, column) => data[column + 1].push(one)); };
   rows.forEach((row, place) => {

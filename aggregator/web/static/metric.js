@@ -272,7 +272,7 @@ export class Metric {
 
   #query(category = this.#labels()) {
     if (!this.hasHistory) return {};
-    const quantile = this.definition.quantiles && this.asked.length ? [...this.definition.quantiles, ...this.asked] : null;
+    const quantile = this.definition.quantiles && this.asked.length ? [...new Set([...this.definition.quantiles, ...this.asked].map(Number))] : null;
     return {...windowQuery(this.place), where: this.where, category, quantile, top: category ? null : this.top};
   }
 

@@ -14,8 +14,11 @@ function stepOf(share, categories) {
   return !rest.length && from >= 0 && to > from ? [from, to] : null;
 }
 
-/** "cart.. + paid" as "cart or later or paid": a set of categories, or of values of axes. */
-const inWords = (set) => set.replace(/\.\.(?=$|,| \+)/g, " or later").replaceAll(" + ", " or ").replaceAll("=", " = ");
+/** "cart + paid / visit.." as "cart or paid, of visit or later"; a category with a slash in its name stays as it is. */
+function inWords(share) {
+  const sets = share.split(" / ");
+  return sets.length > 2 ? share : sets.map((set) => set.replace(/\.\.(?=$|,| \+)/g, " or later").replaceAll(" + ", " or ").replaceAll("=", " = ")).join(", of ");
+}
 
 /** The shares of a definition as {label, name}, and whether they are a funnel: steps that follow each other, or that begin at the same category. */
 export function sharesOf({shares = [], categories}) {
@@ -23,7 +26,7 @@ export function sharesOf({shares = [], categories}) {
   const isNext = ([from, to], index) => !index || from === steps[index - 1][1] || (from === steps[0][0] && to >= steps[index - 1][1]);
   const isFunnel = steps.length > 0 && steps.every(Boolean) && steps.every(isNext);
   const nameOf = ([from, to]) => `${from === EVERYBODY ? "all" : categories[from]} → ${categories[to]}`;
-  return {isFunnel, names: shares.map((label, index) => ({label, name: isFunnel ? nameOf(steps[index]) : label.split(" / ").map(inWords).join(", of ")}))};
+  return {isFunnel, names: shares.map((label, index) => ({label, name: isFunnel ? nameOf(steps[index]) : inWords(label)}))};
 }
 
 /** The panel of a metric's page: one of the shares is chosen, whose history and slices are shown. */

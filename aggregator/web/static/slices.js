@@ -2,7 +2,7 @@
 
 import {announce, h, setText, svg} from "./dom.js";
 import {attributeValue, certainty, count, share, sliceName, whole} from "./format.js";
-import {columns, History, verticalRange} from "./history.js";
+import {columns, History, isNearlyAll, verticalRange} from "./history.js";
 import {widerText, windowText} from "./parts.js";
 import {address} from "./place.js";
 
@@ -32,7 +32,7 @@ class Row {
     const drawing = svg("svg", {class: "track", "aria-hidden": "true"}, this.whisker, this.low, this.high, this.point);
     this.element = h("li", {class: "slice-row"}, this.name, drawing, this.number, this.about);
   }
-  show({name, slice, value, lower, upper, reports}, place, scale) {
+  show({name, slice, value, lower, upper, reports, isVague}, place, scale) {
     const known = value !== null;
     const digits = scale.digits(lower, upper);
     setText(this.name, name);
@@ -41,6 +41,7 @@ class Row {
     setText(this.number, known ? scale.withUnit(value, digits) : "too few reports");
     setText(this.about, known ? `${scale.interval(lower, upper, digits)} · ${whole(reports)} reports` : `${whole(reports)} reports`);
     this.element.classList.toggle("unknown", !known);
+    this.element.classList.toggle("vague", isVague);
     if (!known) return;
     for (const [part, [from, to]] of [[this.whisker, [lower, upper]], [this.low, [lower, lower]], [this.high, [upper, upper]]]) {
       part.setAttribute("x1", percent(place(from)));
@@ -144,7 +145,7 @@ export class Slices {
     if (!by || !found || at < 0) return setText(this.note, by ? "Reading …" : "Choose an attribute of devices to compare.");
     this.all.hidden = !found.left_out;
     this.chart.hidden = !found.slices.length;
-    const entries = found.slices.map((one) => ({name: sliceName(one.slice), slice: one.slice, reports: one.reports, ...numbersOf(one, at)}));
+    const entries = found.slices.map((one) => ({name: sliceName(one.slice), slice: one.slice, reports: one.reports, ...numbersOf(one, at)})).map((one) => ({...one, isVague: isNearlyAll(one, metric.definition.range ?? null)}));
     entries.sort((a, b) => (b.value === null ? -Infinity : b.value) - (a.value === null ? -Infinity : a.value) || b.reports - a.reports);
     this.list.setAttribute("aria-label", `${label ? `${name}, ${metric.leading().name}` : name} by ${found.by.join(", ")}`);
     setText(this.note, entries.length ? aboutOf(found, metric.leading()?.name) : `${windowText(found)} · no reports in slices`);

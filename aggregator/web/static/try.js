@@ -133,12 +133,10 @@ class Question {
       const [before, time] = round ? [null, null] : await Promise.all([estimateOf(definition), eventTime(definition)]);
       const body = encodeBatch(definition, [level], [report], {time: time ?? Date.now(), round: round?.number});
       const outcome = new Outcome(sent, time, before);
-      this.result.replaceChildren(...outcome.elements);
-      this.result.hidden = false;
+      showWith(this.result, ...outcome.elements);
       await outcome.deliver(body);
     } catch (error) {
-      this.result.replaceChildren(problemNotice(error));
-      this.result.hidden = false;
+      showWith(this.result, problemNotice(error));
       announce(error.message);
     } finally {
       this.button.disabled = false;
@@ -147,8 +145,7 @@ class Question {
 
   /** Say why nothing was sent. */
   #tell(text) {
-    this.result.replaceChildren(h("p", {class: "delivery"}, text));
-    this.result.hidden = false;
+    showWith(this.result, h("p", {class: "delivery"}, text));
     announce(text);
   }
 }
@@ -188,8 +185,7 @@ class Outcome {
     setText(this.state, `Kafka has the report.${all.length > 1 ? ` It was report ${all.length} of ${definition.name} from this page; their epsilons add up to ${trimmed(number(total, 4))}.` : ""}`);
     announce("Kafka has the report.");
     if (!this.sent.round) return this.#watch();
-    this.move.hidden = false;
-    this.move.replaceChildren(
+    showWith(this.move,
       h("p", {class: "note"}, "The round is decided when enough devices have answered it. This browser does not answer it again."),
       h("a", {class: "button quiet small", href: `/#metric=${encodeURIComponent(definition.name)}`}, "Its rounds on the dashboard"));
   }
@@ -214,15 +210,13 @@ class Outcome {
       if (now && now.reports > (before?.reports ?? 0)) return this.#moved(now);
       await new Promise((resolve) => setTimeout(resolve, 500));
     }
-    this.move.hidden = false;
-    this.move.replaceChildren(h("p", {class: "note"}, `Not counted within ${PATIENCE / 1000} s. Check that a worker runs (dither aggregate) and that the event time is not too late.`));
+    showWith(this.move, h("p", {class: "note"}, `Not counted within ${PATIENCE / 1000} s. Check that a worker runs (dither aggregate) and that the event time is not too late.`));
   }
 
   /** A string that is not on watch: to ask for it would tell the server what it was. */
   #unasked(now) {
     const {definition} = this;
-    this.move.hidden = false;
-    this.move.replaceChildren(
+    showWith(this.move,
       h("p", {class: "note"}, `${definition.name} has ${whole(now.reports)} reports. This page does not ask how frequent your string is: the question would tell the server what it was.`),
       h("a", {class: "button quiet small", href: `/#metric=${encodeURIComponent(definition.name)}`}, "Its history on the dashboard"));
     announce("The report is counted.");
@@ -242,14 +236,19 @@ class Outcome {
     const column = (title, one) => h("div", {}, h("p", {class: "note"}, title),
       h("p", {class: "moved"}, one?.value === null || !one?.isShown ? "–" : scale.withUnit(one.value, digits)),
       h("p", {class: "note"}, one ? `${whole(one.reports)} reports` : "no reports"));
-    this.move.hidden = false;
-    this.move.replaceChildren(
+    showWith(this.move,
       h("h3", {}, `The ${now.quantiles ? `quantile ${now.quantiles[0]}` : "estimate"} of ${endsOf(definition) ? "" : `${definition.coordinates?.[0] ?? sent.own} in `}${definition.name}`),
       h("div", {class: "sides"}, column("Before", was), column("Now", is)),
       h("p", {class: "note"}, now.status === "too_few_reports" ? `Shown from ${whole(definition.minimum_reports)} reports.` : is.lower === null ? "" : `The band is ${scale.interval(is.lower, is.upper)}; it covers the truth with probability ${certainty(now.beta)}, ${stretch(seconds(now.from), seconds(now.to))}.`),
       h("a", {class: "button quiet small", href: `/#metric=${encodeURIComponent(definition.name)}`}, "Its history on the dashboard"));
     announce("The report is counted.");
   }
+}
+
+/** Show an element with these children. */
+function showWith(element, ...children) {
+  element.replaceChildren(...children);
+  element.hidden = false;
 }
 
 function step(count, title, ...children) {

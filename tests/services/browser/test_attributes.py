@@ -282,7 +282,7 @@ def test_an_alarm_says_what_has_moved_and_leads_to_its_place_in_the_chart(
     expect(alarms.get_by_role("heading", level=4)).to_have_text(["line", "by_country by country"])
     line = alarms.locator("tr", has=page.get_by_role("cell", name="FR", exact=True))
     expect(line).to_have_count(1)
-    moved = re.compile(r"1.Jan.* 18:00.*FR\+[34]\d.*at most.*from 2\d.* to [56]\d.*minutes")
+    moved = re.compile(r"1.Jan.* 18:00.*FR\+[34]\d.*at its peak.*from 2\d.* to [56]\d.*minutes")
     expect(line).to_have_text(moved)
     expect(alarms).to_contain_text("the last look raised an alarm")
     expect(alarms).to_contain_text("All alarms together: at most 2.0 false alarms a year expected.")

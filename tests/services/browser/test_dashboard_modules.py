@@ -243,23 +243,30 @@ def test_slices_by_another_attribute_are_not_shown(device: Modules) -> None:
     assert found == [None, "b"]
 
 
-def test_shares_are_a_funnel_if_they_are_steps_of_the_list(device: Modules) -> None:
+def test_shares_are_a_funnel_if_they_are_steps_of_the_list_and_else_have_words(
+    device: Modules,
+) -> None:
     steps = ["none", "visit", "cart", "paid"]
-    tables: list[tuple[list[str], list[str], list[str] | None]] = [
+    tables: list[tuple[list[str], list[str], list[str]]] = [
         (["visit..", "cart.. / visit..", "paid / cart.."], steps,
          ["all → visit", "visit → cart", "cart → paid"]),
         (["cart.. / visit..", "paid / visit.."], steps, ["visit → cart", "visit → paid"]),
-        (["paid / cart..", "cart.. / visit.."], steps, None),
-        (["cart / visit..", "paid / cart.."], steps, None),
-        (["a / b.. / b..", "c / b.."], ["a / b", "b", "c"], None),
-        (["b.. / a.."], ["a", "a..", "b"], None),
+        (["paid / cart..", "cart.. / visit.."], steps,
+         ["", "paid, of cart or later", "cart or later, of visit or later"]),
+        (["cart + paid / visit..", "paid / cart.."], steps,
+         ["", "cart or paid, of visit or later", "paid, of cart or later"]),
+        (["x=yes, age=30.. / x=yes"], ["x=yes, age=30", "x=no, age=30"],
+         ["", "x = yes, age = 30 or later, of x = yes"]),
+        (["a / b.. / b..", "c / b.."], ["a / b", "b", "c"],
+         ["", "a / b.. / b..", "c, of b or later"]),
+        (["b.. / a.."], ["a", "a..", "b"], ["", "b or later, of a or later"]),
     ]  # fmt: skip
     shown = device.evaluate(
         """async (tables) => {
           const {sharesOf} = await load("shares.js");
           return tables.map(([shares, categories]) => {
             const {isFunnel, names} = sharesOf({shares, categories});
-            return isFunnel ? names.map(({name}) => name) : null;
+            return [...(isFunnel ? [] : [""]), ...names.map(({name}) => name)];
           });
         }""",
         [table[:2] for table in tables],

@@ -99,6 +99,11 @@ def test_of_a_trusted_metric_releases_alone_are_shown(watched: Site, visitor: Vi
     report_wages(watched, 1, 60.0)
     until(lambda: value_and_band(wage)[1] < 60 < value_and_band(wage)[2], page, "it moves")
     expect(wage.locator(".history")).to_have_attribute("aria-label", re.compile("2 steps"))
+    page.locator("label[for=window-1h]").click()
+    expect(wage.locator(".delta")).to_have_text(
+        re.compile(r"\+[34]\d.* against the release an hour before \(\+[23]\d.* to \+[45]\d")
+    )
+    page.locator("label[for=window-all]").click()
 
     # whoever looks again sees the same numbers
     shown = value_and_band(wage)

@@ -189,6 +189,22 @@ def test_each_call_draws_anew_and_the_same_bits_give_the_same_release(kind: str)
 
 
 @every_kind
+def test_a_release_at_another_beta_has_the_bounds_that_it_would_have_been_drawn_with(
+    kind: str,
+) -> None:
+    metric = trusted(kind)
+    statistic, *_ = collected(metric)
+    for weights in ("uniform-minimum", metric.policies[0]):
+        with row(weights):
+            drawn = [metric.release(statistic, SeededBits(3), weights, b) for b in (0.05, 1e-3)]
+            shown = metric.with_beta(drawn[0], 1e-3)
+            for name in ("value", "lower", "upper"):
+                np.testing.assert_allclose(getattr(shown, name), getattr(drawn[1], name), atol=1e-9)
+    empty = metric.with_beta(metric.release(metric.zero()), 1e-3)
+    assert np.isnan(empty.lower).all()
+
+
+@every_kind
 def test_levels_without_reports_cost_and_count_nothing(kind: str) -> None:
     metric = trusted(kind)
     nothing = metric.release(metric.zero())

@@ -12,9 +12,14 @@ import pytest
 from aggregator import Reader
 from aggregator.features.comparisons.answers import as_dicts
 from aggregator.features.comparisons.arms import compare_all
+from aggregator.features.comparisons.changes import read_change
 from aggregator.features.comparisons.compared import CompareQuery
+from aggregator.publishing.events import release_data
 from aggregator.reading.query import Query
-from estimators import Metric, compare, define
+from aggregator.reading.window import Window
+from aggregator.state.pane_keys import metric_key
+from aggregator.storage.redis_keys import final_key, publisher_key, release_key
+from estimators import Metric, TrustedMetric, compare, define
 from estimators.interruption import interruptible
 from tests.support.reports.counted import connected
 from tests.support.reports.messages import DAY, EPOCH, agreeing
@@ -186,3 +191,32 @@ def test_what_cannot_be_compared_is_told(reader: Reader) -> None:
     for options, why in rows:
         with row(options), pytest.raises(ValueError, match=why):
             reader.compare("late", **options)
+
+
+def test_a_release_is_compared_with_the_one_that_is_a_period_older(reader: Reader) -> None:
+    """Its bounds are those of both releases at half of a beta that all periods share."""
+    pay = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1], pane="1h")
+    assert isinstance(pay, TrustedMetric)
+    key, prefix = metric_key(pay.name, pay.revision), publisher_key(reader.store.topic)
+    drawn = {}
+    for hour, level in ((0, 3), (24, 3), (25, 4), (48, 6)):
+        statistic, start = pay.zero(), EPOCH + hour * pay.pane_ms
+        nobody = np.zeros(5000, dtype=np.int64)
+        pay.accumulate(statistic, nobody, pay.randomize(np.full(5000, float(level)), nobody))
+        drawn[hour] = dataclasses.replace(pay.release(statistic), status="final")
+        end = start + pay.pane_ms
+        pane = Window(metric=pay, start_ms=start, end_ms=end, status="final", policy="hpm-a")
+        reader.store.client.zadd(final_key(prefix, key), {str(start): start})
+        reader.store.client.set(release_key(prefix, key, start), release_data(pane, drawn[hour]))
+    releases = Reader(reader.store, {"pay": pay})
+    for period, before, chance in (("24h", 24, 10), ("7d", None, 10), (None, 24, 10)):
+        with row(period):
+            change = read_change(releases, "pay", period)
+            if before is None:
+                assert change is None
+                continue
+            assert change is not None and change.decided  # noqa: PT018
+            now, then = (pay.with_beta(drawn[hour], 0.05 / chance) for hour in (48, before))
+            assert change.value == pytest.approx(drawn[48].value - drawn[before].value)
+            assert change.lower == pytest.approx(now.lower - then.upper)
+            assert change.b.window.start_ms == EPOCH + before * pay.pane_ms
