@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Integers
 from estimators.mechanisms.mechanism import Reports
 from estimators.metrics.metric import Metric
 
@@ -184,7 +184,8 @@ def _scores(
 
     def repeats(trials: Trials, other_reports: Reports) -> Floats:
         is_same = (trials.reports == other_reports).reshape(len(other_reports), -1)
-        return np.logical_and.reduce(is_same, axis=1).astype(np.float64)
+        equal: Floats = np.logical_and.reduce(is_same, axis=1).astype(np.float64)
+        return equal
 
     yield "likelihood ratio", likelihood_ratio
     if level + 1 < len(metric.levels):
@@ -205,7 +206,7 @@ def _bytes(metric: Metric, trials: Trials) -> Bytes:
 def _symbols(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
     """Learn the logarithm of the ratio of every symbol's frequency."""
 
-    def symbols(rows: Bytes) -> NDArray[np.int64]:
+    def symbols(rows: Bytes) -> Integers:
         return rows.astype(np.int64) @ (256 ** np.arange(rows.shape[1]))
 
     size = 256 ** first.shape[1]
@@ -224,7 +225,8 @@ def _bits(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
     weights = (ones[0] - ones[1]) - (zeros[0] - zeros[1])
 
     def ratio(rows: Bytes) -> Floats:
-        return np.unpackbits(rows, axis=1) @ weights
+        total: Floats = np.unpackbits(rows, axis=1) @ weights
+        return total
 
     return ratio
 
@@ -236,6 +238,6 @@ def _thresholds(scores: Floats) -> Floats:
     return np.unique(np.quantile(scores, np.linspace(0, 1, MAX_THRESHOLDS), method="nearest"))
 
 
-def _at_least(scores: Floats, thresholds: Floats) -> NDArray[np.int64]:
+def _at_least(scores: Floats, thresholds: Floats) -> Integers:
     ordered = np.sort(scores)
     return scores.size - np.searchsorted(ordered, thresholds, side="left")

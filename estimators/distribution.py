@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.estimate import Estimate, Floats
+from estimators.estimate import Estimate, Floats, Indices
 from estimators.rounding import certainty, interval
 
 EDGE_TOLERANCE, EDGE_ULPS = 1e-9, 4
@@ -46,7 +45,7 @@ def edge_texts(edges: Floats) -> list[str]:
     return short if len(set(short)) == len(short) else [number_text(x) for x in edges.tolist()]
 
 
-def edge_indices(edges: Floats, limits: Sequence[float]) -> NDArray[np.intp]:
+def edge_indices(edges: Floats, limits: Sequence[float]) -> Indices:
     """Return the indices of limits among ascending edges, up to rounding; -1 if there is none.
 
     >>> edge_indices(np.array([1, 1000 ** (1 / 3), 100, 1000]), [10, 11, np.nan])
@@ -66,7 +65,7 @@ def edge_indices(edges: Floats, limits: Sequence[float]) -> NDArray[np.intp]:
 class QuantileEstimates(Estimate):
     """Quantiles as named numbers, in the metric's unit: `labels` are their names."""
 
-    def largest(self, size: int) -> NDArray[np.intp]:
+    def largest(self, size: int) -> Indices:
         """Return the first indices: quantiles keep their order."""
         return np.arange(max(0, min(size, len(self.labels))))
 
@@ -103,10 +102,7 @@ class DistributionEstimate(Estimate):
     @classmethod
     def of(cls, estimate: Estimate, **fields: Any) -> DistributionEstimate:
         """Return an estimate with the further fields of a distribution."""
-        estimate_fields = {
-            field.name: getattr(estimate, field.name) for field in dataclasses.fields(Estimate)
-        }
-        return cls(**estimate_fields, **fields)
+        return cls(**_fields_of(estimate), **fields)
 
     def __str__(self) -> str:
         """Return the reports and the first quantiles with their bounds as text, one on a line."""
@@ -180,26 +176,19 @@ class DistributionEstimate(Estimate):
 
     def shares_below(self, limits: Sequence[float]) -> Estimate:
         """Return the shares below edges as numbers: unbiased, with the band's limits."""
-        estimate_fields = {
-            field.name: getattr(self, field.name) for field in dataclasses.fields(Estimate)
-        }
         indices = edge_indices(self.edges, limits)
         bounds = {"lower": self.cdf_lower[indices], "upper": self.cdf_upper[indices]}
-        return Estimate(
-            **estimate_fields | bounds | {"value": self.cdf[indices], "labels": share_names(limits)}
-        )
+        shares = bounds | {"value": self.cdf[indices], "labels": share_names(limits)}
+        return Estimate(**_fields_of(self) | shares)
 
     @property
     def numbers(self) -> QuantileEstimates:
         """The quantiles as named numbers, as displays show them."""
-        estimate_fields = {
-            field.name: getattr(self, field.name) for field in dataclasses.fields(Estimate)
-        }
         names = ("value", "lower", "upper")
         columns = dict(zip(names, self.quantiles[:, 1:].T.copy(), strict=True))
-        return QuantileEstimates(**estimate_fields | columns)
+        return QuantileEstimates(**_fields_of(self) | columns)
 
-    def largest(self, size: int) -> NDArray[np.intp]:
+    def largest(self, size: int) -> Indices:
         """Return the indices of all edges: F has an order of its own."""
         return np.arange(self.edges.size)
 
@@ -225,3 +214,8 @@ class DistributionEstimate(Estimate):
         quantiles = self.quantiles.copy()
         quantiles[:, 1:] = np.nan
         return dataclasses.replace(unknown, monotone=nothing, smooth=nothing, quantiles=quantiles)
+
+
+def _fields_of(estimate: Estimate) -> dict[str, Any]:
+    """Return the fields that every estimate has."""
+    return {field.name: getattr(estimate, field.name) for field in dataclasses.fields(Estimate)}

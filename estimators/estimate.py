@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
+Integers = NDArray[np.int64]
+Indices = NDArray[np.intp]
+Bools = NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,7 +154,7 @@ class Estimate:
         """The named numbers, or the one number, that displays show."""
         return self
 
-    def largest(self, size: int) -> NDArray[np.intp]:
+    def largest(self, size: int) -> Indices:
         """Return the indices of the largest numbers, or coordinates by absolute value."""
         value = np.asarray(self.value)
         order = np.argsort(-(value if self.radius is None else np.abs(value)), kind="stable")

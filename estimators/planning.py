@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.distribution import DistributionEstimate
-from estimators.estimate import Estimate
+from estimators.estimate import Estimate, Floats, Integers
 from estimators.exact.randomness import SeededBits
 from estimators.extremes import Progress
 from estimators.metrics.categories import OPEN_VOCABULARY
@@ -66,7 +66,7 @@ def half_width(
     metric: Metric,
     epsilon: float,
     reports: float,
-    sums: dict[tuple[float, int], NDArray[np.int64]] | None = None,
+    sums: dict[tuple[float, int], Integers] | None = None,
 ) -> float:
     """Return half of the width of the 95% bounds, the widest of several, in the metric's unit.
 
@@ -117,7 +117,7 @@ def _with_level(metric: Metric, epsilon: float) -> Metric:
     return metric if metric.levels == (epsilon,) else dataclasses.replace(metric, levels=(epsilon,))
 
 
-def _sums(metric: ReportedMetric, count: int) -> NDArray[np.int64]:
+def _sums(metric: ReportedMetric, count: int) -> Integers:
     statistic, level = metric.zero(), np.zeros(count, dtype=np.uint8)
     reports = metric.randomize(synthetic_values(metric, count), level, SeededBits(count))
     metric.accumulate(statistic, level, reports)
@@ -198,7 +198,7 @@ class Wish:
         return math.exp(high)
 
     @functools.cached_property
-    def sums(self) -> dict[tuple[float, int], NDArray[np.int64]]:
+    def sums(self) -> dict[tuple[float, int], Integers]:
         """Sums of synthetic reports, for :func:`half_width`."""
         return {}
 
@@ -355,7 +355,7 @@ def best_split(wishes: Sequence[Wish], devices: float, budget: float) -> dict[st
     lowest = budget / len(wishes) / 16
     grid = np.unique(np.round(np.geomspace(max(lowest, FINEST_LEVEL), budget, 13), 4)).tolist()
 
-    def curve(wish: Wish) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def curve(wish: Wish) -> tuple[Floats, Floats]:
         ratios = [wish.width(level, devices * wish.happens) / wish.scale for level in grid]
         # a smaller level has no narrower bounds, even where the domain cuts them off
         return np.log(np.maximum.accumulate(ratios[::-1])[::-1]), np.log(grid)

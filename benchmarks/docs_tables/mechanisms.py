@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.docs_tables import print_table
 from benchmarks.docs_tables.least_variances import LEAST_VARIANCES
-from estimators.bounds.sketches.count_sketch import collision_bound
-from estimators.bounds.sketches.hashed_points import (
+from estimators.bounds.sketches import (
+    collision_bound,
     collision_log_p,
     max_collision_share,
     min_collision_share,

@@ -234,7 +234,7 @@ def vector_ratios(n: int, dimension: int) -> tuple[float, float, float]:
     """Return a coordinate's width, the radius and McDiarmid's, over those of the normal law."""
     contrast, counts = np.tanh(LEVELS / 2), np.full(5, n / 5)
     coefficient = contrast / (counts @ contrast**2) * inverse_mean_size(dimension)
-    law = Directions(dimension, counts, coefficient, contrast, 2.0**-14)
+    law = Directions(dimension, counts, coefficient, 2.0**-14, contrast)
     sd = np.sqrt(counts @ coefficient**2 / dimension)
     log_p = np.log(BETA / 2 / dimension)
     normal = sd * np.sqrt(chi2.isf(BETA, dimension))

@@ -29,6 +29,9 @@ BASELINE_TILTS = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
 EVIDENCE_MARGIN = 1e-6
 """What an alarm needs beyond ln(1/alpha), so that the last bit of a logarithm decides nothing."""
 _STATE_HEADER, _STATE_MAGIC = struct.Struct("<4s8sIIqddd"), b"SR3\0"
+POWER_Z = 1.2816
+"""The 90% quantile of the normal law."""
+BASELINE_BETS = 2 * BASELINE_TILTS.size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -302,3 +305,39 @@ class Detector:
             at += array.nbytes
         self._panes, self.gathered = panes, gathered
         self.precision, self._scale = (None if math.isnan(x) else x for x in (precision, scale))
+
+
+def smallest_shift(detector: Detector, panes: int | None = None) -> float | None:
+    """Return the move detected within some panes with a probability of about 90%.
+
+    Parameters
+    ----------
+    detector : Detector
+    panes : int, optional
+        How many panes like the last one with evidence follow the move. By default, the panes since
+        the last alarm or the start; at least one.
+
+    Returns
+    -------
+    float or None
+        In the metric's unit; None before the first pane with evidence, or if it exceeds the range.
+
+    Notes
+    -----
+    By the normal law: a bet on the shift x gains P (x delta - x^2 / 2) at a move of delta, give or
+    take x sqrt(P), P the precision of the panes or of their difference from the baseline. In
+    simulations, 84% to 99% of such moves are seen.
+    """
+    if detector.precision is None or detector.tilts is None or (panes is not None and panes < 1):
+        return None
+    cost, precision = detector.needed + math.log(detector.bets), (panes or 1) * detector.precision
+    if panes is None:
+        precision = max(precision, detector.gathered)
+    if detector.baseline_precision is not None:
+        precision = 1 / (1 / precision + 1 / detector.baseline_precision)
+        cost += math.log(BASELINE_BETS)
+    shifts = detector.tilts / detector.precision
+    reached = shifts / 2 + cost / (precision * shifts) + POWER_Z / math.sqrt(precision)
+    low, high = detector.metric.domain.ends
+    shift = detector.scale * float(reached.min()) + detector.least
+    return shift if shift <= high - low else None

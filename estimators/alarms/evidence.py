@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.alarms.panes import EValues
-from estimators.estimate import Floats
+from estimators.estimate import Bools, Floats
 
 FINE_WIDTH, FINE_STEPS = 0.75, 10
 """The distance of points near the baseline, in its standard errors, and how many there are on each
@@ -50,7 +49,7 @@ def mixed(log: Floats, slope: Floats) -> tuple[Floats, Floats]:
     return peak[:, 0] + np.log(total / log.shape[1]), (share * slope).sum(axis=1) / total
 
 
-def update_bets(previous: EValues, pane: EValues, begins: NDArray[np.bool_]) -> EValues:
+def update_bets(previous: EValues, pane: EValues, begins: Bools) -> EValues:
     """Return ln of M = (M + 1) L for each bet, and its slope.
 
     `previous`: ln M; `pane`: ln L; `begins`, shape (tilts,): False: M L instead.

@@ -4,7 +4,7 @@ from estimators.bounds.hemispheres import Directions
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.signs.law import Law
 from estimators.bounds.signs.limits import interval, limits
-from estimators.bounds.signs.noise import FlipNoise, LaplaceNoise, flip_noise_deviation
+from estimators.bounds.signs.noise import FlipNoise, LaplaceNoise
 from estimators.bounds.signs.repeated import RepeatedLaw
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "Law",
     "PiecewiseLaw",
     "RepeatedLaw",
-    "flip_noise_deviation",
     "interval",
     "limits",
 ]

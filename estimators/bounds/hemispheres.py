@@ -5,23 +5,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import ClassVar
 
 import numpy as np
 
 from estimators.bounds.fourier.deviation import sharpened_deviation
-from estimators.bounds.fourier.paired import (
+from estimators.bounds.fourier.remainder import (
     PAIRED_NODE_STEP,
     Pieces,
+    frequency_nodes,
     largest_cumulants,
     log_paired_remainder,
 )
-from estimators.bounds.fourier.remainder import frequency_nodes
 from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS, deviation_bound
 from estimators.bounds.spheres import (
+    VectorNoise,
     inverse_mean_size,
-    length_bound,
     length_bounds,
-    mcdiarmid_length,
     mean_cosh,
     sum_series,
 )
@@ -30,41 +30,23 @@ from estimators.estimate import Floats
 MAX_FREQUENCY = 3.2  # of tau, in standard deviations of Z: farther, the series loses digits
 LINEAR_SHARES = (1.0, 0.5)
 SERIES_ROUNDING = 1e-14  # more than the digits that are lost up to there, and far below any effect
-MAX_DIRECTION_TILT = 8.0
-"""Of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports."""
 SERIES_TOLERANCE = 1e-14  # of a series: far above the rounding errors of its summands
 MEAN_KNOTS = 17  # of the unknown mean of a coordinate; twice as many change no width by 0.1%
 
 
 @dataclasses.dataclass(frozen=True)
-class Directions:
-    """Independent reports of several levels, and the error N = sum of s_i (Y_i - E Y_i).
+class Directions(VectorNoise):
+    """The error of independent reports from the hemispheres of their values.
 
     Parameters
     ----------
-    dimension : int
-        d, at least 1.
-    counts : ndarray of float64, shape (levels,)
-        Reports per level, each above zero.
-    coefficient : ndarray of float64, shape (levels,)
-        s_l, above zero: the factor of one report.
     contrast : ndarray of float64, shape (levels,)
         a_l, in (0, 1].
-    unit : float
-        The step of the grid that coordinates are rounded to at random.
     """
 
-    dimension: int
-    counts: Floats
-    coefficient: Floats
-    contrast: Floats
-    unit: float
+    max_report_tilt: ClassVar[float] = 8.0
 
-    @functools.cached_property
-    def variance(self) -> float:
-        """The largest E |N|^2 over all data."""
-        rounding = self.dimension * self.unit**2 / 4
-        return float(self.counts @ self.coefficient**2) * (1 + rounding)
+    contrast: Floats
 
     @property
     def coordinate_variance(self) -> float:
@@ -75,7 +57,7 @@ class Directions:
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt <N, e>), shape (tilts,), for every unit vector e.
 
-        Tilts are above 0, and times the largest coefficient at most MAX_DIRECTION_TILT sqrt(d).
+        Tilts are above 0, and times the largest coefficient at most `max_report_tilt` sqrt(d).
         """
         z = tilt[:, None] * self.coefficient
         return (self._grown(z) + (z * self.unit) ** 2 / 8) @ self.counts
@@ -140,20 +122,7 @@ class Directions:
 
     def radius(self, log_beta: float) -> float:
         """Bound |N| with probability 1 - beta: Theorem 4 of docs/proofs/spheres.md."""
-        # for a normal N of length R sqrt(variance) the best tilt is d (R - 1/R) / sqrt(variance)
-        tilt = np.minimum(
-            np.geomspace(0.02, 4, 200)
-            * math.sqrt(self.dimension * self.dimension / self.variance)
-            * math.sqrt(-2 * log_beta / self.dimension + 1),
-            self.max_tilt,
-        )
-        markov = length_bound(self.dimension, tilt, lambda t: self.cumulant(t) - log_beta)
-        return min(markov, mcdiarmid_length(self, log_beta))
-
-    @property
-    def max_tilt(self) -> float:
-        """The largest tilt for :meth:`cumulant`."""
-        return MAX_DIRECTION_TILT * math.sqrt(self.dimension) / float(self.coefficient.max())
+        return self.largest_length(self.cumulant, log_beta)
 
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> float:
         """Bound one coordinate of N at all times at once."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.block_differences.law import DifferenceLaw
 from estimators.bounds.normal import chi_square_tail
@@ -18,8 +17,8 @@ from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.scores import binomial_scores, difference_scores, mean_scores
 from estimators.bounds.signs.law import Law
 from estimators.bounds.signs.repeated import RepeatedLaw
-from estimators.bounds.sketches.hashed_points import HashTable, max_collision_share
-from estimators.estimate import Floats
+from estimators.bounds.sketches import HashTable, max_collision_share
+from estimators.estimate import Bools, Floats, Indices
 from estimators.interruption import checkpoint
 
 MIN_REPORTS = 25
@@ -39,7 +38,7 @@ Q_TOLERANCE = 0.01
 """The search ends when the least Q is known to this, or to this share of it."""
 Tail = Callable[[int, float], float]
 """From a number of levels and Q to a p-value."""
-Scores = Callable[[Floats, NDArray[np.intp]], Floats]
+Scores = Callable[[Floats, Indices], Floats]
 """From means of shape (points, c) and the c categories they are of, shape (levels, points, c)."""
 
 
@@ -99,7 +98,7 @@ def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
     return np.array([min(1.0, chi_square_tail(levels.size, x)) for x in statistics.tolist()])
 
 
-def are_surely_homogeneous(law: Law, means: Floats) -> NDArray[np.bool_]:
+def are_surely_homogeneous(law: Law, means: Floats) -> Bools:
     """Return whether :func:`heterogeneity` of windows is 1 for certain, shape (windows,).
 
     Parameters
@@ -122,7 +121,7 @@ def are_surely_homogeneous(law: Law, means: Floats) -> NDArray[np.bool_]:
     )
 
 
-def _scores(law: Law, levels: NDArray[np.intp], n: Floats, means: Floats) -> Scores:
+def _scores(law: Law, levels: Indices, n: Floats, means: Floats) -> Scores:
     """Return the scores of levels; `n` and `means` have the shape (levels, k)."""
     contrast, offset = law.contrast[levels, None], law.offsets[levels, None]
     ones = np.rint(n * (1 + offset + contrast * means) / 2)
@@ -132,7 +131,7 @@ def _scores(law: Law, levels: NDArray[np.intp], n: Floats, means: Floats) -> Sco
     elif isinstance(law, PiecewiseLaw) or law.rate is not None:
         is_single = np.full(levels.size, False)
 
-    def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
+    def scores(theta: Floats, chosen: Indices) -> Floats:
         level_scores = np.empty((levels.size, *theta.shape))
         if is_single.any():
             chance = (1 + contrast[:, None] * theta + offset[..., None]) / 2
@@ -168,7 +167,7 @@ def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats
     # of one block, all reports are in it
     share_slope = np.where(least_share > 1 - 1e-12, 0.0, contrast)
 
-    def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
+    def scores(theta: Floats, chosen: Indices) -> Floats:
         permitted = least_share[:, None] + share_slope[:, None] * np.abs(theta)
         share = np.clip(np.maximum((sizes / n)[:, None, chosen], permitted), 0.0, 1.0)
         mean = contrast[:, None] * theta
@@ -209,7 +208,7 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]
     n, contrast, offset = (x[levels, None] for x in (law.counts, law.contrast, law.offsets))
     ones = np.rint(n * (1 + offset + contrast * means) / 2)
 
-    def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
+    def scores(theta: Floats, chosen: Indices) -> Floats:
         def score(mean: Floats) -> Floats:
             chance = (1 + contrast[:, None] * mean + offset[..., None]) / 2
             return binomial_scores(ones[:, None, chosen], n[:, None], chance)
@@ -248,7 +247,7 @@ def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> 
     n, means = counts[levels, None], means[levels]
     mean_square = np.broadcast_to(squares[levels], means.shape)
 
-    def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
+    def scores(theta: Floats, chosen: Indices) -> Floats:
         deviation = means[:, None, chosen] - theta
         variance: Floats = mean_square[:, None, chosen] - theta**2
         return deviation / np.sqrt(np.maximum(variance, 1e-12) / n[:, None])
@@ -283,7 +282,7 @@ def heterogeneity_of_bounded(
     n, means = counts[levels, None], means[levels]
     square, max_size = squares[levels][:, None], largest[levels][:, None]
 
-    def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
+    def scores(theta: Floats, chosen: Indices) -> Floats:
         from scipy.special import rel_entr
 
         deviation = means[:, None, chosen] - theta
@@ -355,7 +354,7 @@ def _pooled(means: Floats, precision: Floats, lowest: float) -> Floats:
 # Theorem 11 of docs/proofs/laws.md
 def _least_statistics_near(
     scores: Scores, means: Floats, precision: Floats, lowest: float
-) -> tuple[Floats, NDArray[np.bool_]]:
+) -> tuple[Floats, Bools]:
     """Return lower bounds on the least Q of each category, and which of them are close.
 
     They rest on common means near the pooled one; parameters are as for :func:`_least_p_value`.
@@ -377,7 +376,7 @@ def _least_statistics_near(
 
 # Theorem 11 of docs/proofs/laws.md
 def _search_least_statistics(
-    scores: Scores, low: Floats, high: Floats, chosen: NDArray[np.intp], *, each: bool = False
+    scores: Scores, low: Floats, high: Floats, chosen: Indices, *, each: bool = False
 ) -> Floats:
     """Return a lower bound on the least Q of each of these categories.
 

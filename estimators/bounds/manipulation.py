@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts, Floats, Integers
 
 MAX_DINKELBACH_STEPS = 100
 """Of a search that takes a handful."""
@@ -180,7 +179,7 @@ def _largest_removal(
     for _ in range(MAX_DINKELBACH_STEPS):
         worth = weights * (gain + change[:, None])
         order = np.argsort(-worth, axis=1)
-        ordered_counts: NDArray[np.int64] = counts[order]
+        ordered_counts: Integers = counts[order]
         preceding = np.cumsum(ordered_counts, axis=1) - ordered_counts
         removed = np.clip(reports - preceding, 0, ordered_counts)
         removed[np.take_along_axis(worth, order, axis=1) <= 0] = 0

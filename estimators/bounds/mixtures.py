@@ -6,13 +6,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
-
-RowIndices = NDArray[np.intp]
 
 CENTRAL_TILT = 2.0**-6
 """The tilt with the largest weight: the best one for some 40,000 reports of variance 1."""
@@ -39,7 +36,7 @@ class LinearMixture(NamedTuple):
     value: Floats
     slope: Floats
 
-    def of_rows(self, rows: RowIndices) -> LinearMixture:
+    def of_rows(self, rows: Indices) -> LinearMixture:
         """Return the lines of these rows."""
         return LinearMixture(*(part[rows] for part in self))
 

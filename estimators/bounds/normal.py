@@ -57,25 +57,23 @@ def chi_square_tail(degrees: int, statistic: float) -> float:
     return math.fsum([math.erfc(math.sqrt(half)) * (degrees % 2), *terms])
 
 
-def berry_esseen_deviation(
-    least_variance: float, largest_variance: float, third: float, log_p: float
-) -> float:
+def berry_esseen_deviation(variance: float, third: float, log_p: float) -> float:
     """Bound a sum by the Berry-Esseen theorem: infinite if the theorem gives no bound.
 
     Parameters
     ----------
-    least_variance, largest_variance : float
-        Bounds on the variance of the sum.
+    variance : float
+        Of the sum.
     third : float
         A bound on the sum of third absolute moments.
     log_p : float
     """
     from scipy.special import ndtri
 
-    if least_variance <= 0:
+    if variance <= 0:
         return np.inf
-    remaining_p = np.exp(log_p) - BERRY_ESSEEN * third / least_variance**1.5
-    return float(-ndtri(remaining_p) * np.sqrt(largest_variance)) if remaining_p > 0 else np.inf
+    remaining_p = np.exp(log_p) - BERRY_ESSEEN * third / variance**1.5
+    return float(-ndtri(remaining_p) * np.sqrt(variance)) if remaining_p > 0 else np.inf
 
 
 def log_wealth_remainder(sd: Floats, max_deviation: Floats) -> Floats:

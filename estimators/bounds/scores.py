@@ -9,17 +9,14 @@ import dataclasses
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.signs.law import MAX_SIGN_TILT, Law, tilted_signs
 from estimators.bounds.signs.repeated import RepeatedLaw
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
 from estimators.exact import discrete_laplace
 from estimators.interruption import checkpoint
 
-Levels = NDArray[np.intp]
-"""Rows of a law."""
 LawOfLevels = TypeVar("LawOfLevels", bound=Law)
 
 NEWTON_STEPS, TILT_TOLERANCE = 5, 1e-4
@@ -82,7 +79,7 @@ def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats)
     return np.sign(mean_report - mean) * np.sqrt(2 * trials * np.maximum(entropy, 0.0))
 
 
-def mean_scores(law: Law, levels: Levels, means: Floats, theta: Floats) -> Floats:
+def mean_scores(law: Law, levels: Indices, means: Floats, theta: Floats) -> Floats:
     """Return the scores of levels' means, shape (levels, shape of `theta`): not proved.
 
     Parameters
@@ -122,7 +119,7 @@ def _window_scores(law: PiecewiseLaw, means: Floats, theta: Floats) -> Floats:
     return np.moveaxis(sign * roots, -1, 0)
 
 
-def _select_levels(law: LawOfLevels, rows: Levels, sign: Floats | None = None) -> LawOfLevels:
+def _select_levels(law: LawOfLevels, rows: Indices, sign: Floats | None = None) -> LawOfLevels:
     """Return a law whose levels are these rows of another, mirrored where the sign is -1."""
     counts, contrast = law.counts[..., rows], law.contrast[rows]
     changed: dict[str, Any] = {"coefficient": 1 / (counts * contrast)}

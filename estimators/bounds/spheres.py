@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,36 +16,21 @@ from estimators.estimate import Floats
 from estimators.question import Question
 
 T = TypeVar("T", np.float64, np.complex128)
+MARKOV_TILTS = np.geomspace(0.02, 4, 200)  # in units of one that is near the best
 COARSE_STRIDE = 8  # of some hundred tilts that are a few percent apart
 MAX_LENGTH_STEPS, LENGTH_TOLERANCE = 40, 1e-12  # of Newton's method; five to eight are enough
 
 
-class VectorNoise(Protocol):
-    """The error N of a weighted mean of unit vectors; each part is as in :class:`Directions`."""
+class VectorLaw(Protocol):
+    """The law of the error N of a weighted mean of unit vectors."""
 
     @property
     def dimension(self) -> int:
         """The number of coordinates."""
 
     @property
-    def counts(self) -> Floats:
-        """Reports per level."""
-
-    @property
-    def coefficient(self) -> Floats:
-        """The factor of one report, per level."""
-
-    @property
-    def unit(self) -> float:
-        """The step of the grid."""
-
-    @property
     def variance(self) -> float:
         """The largest E |N|^2 over all data."""
-
-
-class VectorLaw(VectorNoise, Protocol):
-    """The same with its bounds."""
 
     @property
     def coordinate_variance(self) -> float | Floats:
@@ -60,6 +47,55 @@ class VectorLaw(VectorNoise, Protocol):
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
         """Bound the length of N at all times at once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class VectorNoise:
+    """The error N = sum of s_i (Y_i - E Y_i) of independent unit vectors of several levels.
+
+    Parameters
+    ----------
+    dimension : int
+        d, at least 1.
+    counts, coefficient : ndarray of float64, shape (levels,)
+        Reports per level, and s_l, the factor of one report; all above zero.
+    unit : float
+        The step of the grid that coordinates are rounded to at random.
+    """
+
+    max_report_tilt: ClassVar[float]
+    """Of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports."""
+
+    dimension: int
+    counts: Floats
+    coefficient: Floats
+    unit: float
+
+    @functools.cached_property
+    def variance(self) -> float:
+        """The largest E |N|^2 over all data."""
+        rounding = self.dimension * self.unit**2 / 4
+        return float(self.counts @ self.coefficient**2) * (1 + rounding)
+
+    @functools.cached_property
+    def max_tilt(self) -> float:
+        """The largest tilt for a cumulant."""
+        return self.max_report_tilt * math.sqrt(self.dimension) / float(self.coefficient.max())
+
+    def largest_length(self, log_mean: Callable[[Floats], Floats], log_beta: float) -> float:
+        """Bound |N| with probability 1 - beta, from ln E M(t |N|): Theorem 4 of spheres.md.
+
+        The smaller bound of Markov's inequality and of McDiarmid's.
+        """
+        # for a normal N of length R sqrt(variance) the best tilt is d (R - 1/R) / sqrt(variance)
+        d = self.dimension
+        scale, relative_length = math.sqrt(d * d / self.variance), math.sqrt(-2 * log_beta / d + 1)
+        tilt = np.minimum(MARKOV_TILTS * scale * relative_length, self.max_tilt)
+        markov = length_bound(d, tilt, lambda t: log_mean(t) - log_beta)
+        spread = math.sqrt(float(self.counts @ self.coefficient**2)) * (
+            1 + math.sqrt(d) * self.unit
+        )
+        return min(markov, math.sqrt(self.variance) + spread * math.sqrt(-2 * log_beta))
 
 
 def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> float:
@@ -104,13 +140,6 @@ def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
     bounds = np.full(tilt.shape, np.inf)
     bounds[finite] = x * (1 + 2 * LENGTH_TOLERANCE) / tilt[finite]
     return bounds
-
-
-def mcdiarmid_length(law: VectorNoise, log_beta: float) -> float:
-    """Bound |N| by McDiarmid's inequality: Theorem 4 of docs/proofs/spheres.md."""
-    step = 1 + math.sqrt(law.dimension) * law.unit
-    spread = math.sqrt(float(law.counts @ law.coefficient**2)) * step
-    return math.sqrt(law.variance) + spread * math.sqrt(-2 * log_beta)
 
 
 def vector_deviations(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -22,10 +21,10 @@ from estimators.central.release_weights import (
     policy_named,
     report_weights,
 )
-from estimators.estimate import Counts, Estimate, Floats
+from estimators.estimate import Bools, Counts, Estimate, Floats
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.laplace import check_grid
-from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports
 from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 from estimators.question import Question
 
@@ -43,6 +42,12 @@ class TrueValues(Mechanism):
 
     name = "true_value"
     sensitivity: ClassVar[int]
+    bins: int | None = None
+    """The number of categories; None for a mean."""
+    numbers: int = 1
+    """The number of numbers in a release."""
+    slack: float = 0.0
+    """The largest change of a value by rounding on the device, in [0, 1]."""
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Raise an error: an estimate would reveal the sums."""
@@ -63,21 +68,6 @@ class TrueValues(Mechanism):
     def report_range(self) -> tuple[Floats, Floats]:
         """Raise an error: a release must not appear beside the range of a report."""
         raise ValueError("true values: the influence of a report is known for estimates alone")
-
-    @property
-    @abstractmethod
-    def numbers(self) -> int:
-        """The number of numbers in a release."""
-
-    @property
-    @abstractmethod
-    def bins(self) -> int | None:
-        """The number of categories; None for a mean."""
-
-    @property
-    @abstractmethod
-    def slack(self) -> float:
-        """The largest change of a value by rounding on the device, in [0, 1]."""
 
     @abstractmethod
     def weighted_sums(self, sums: Counts, noise: ReleaseNoise) -> Counts:
@@ -189,7 +179,7 @@ class TrueValues(Mechanism):
         policy: str,
         counts: Counts,
         chosen: ReportWeights | None,
-        used: NDArray[np.bool_],
+        used: Bools,
         value: float | Floats,
         bounds: tuple[Floats, Floats] | None = None,
         noise: ReleaseNoise | None = None,
@@ -238,20 +228,14 @@ class TrueMean(TrueValues):
     dtype = np.dtype("<u4")
     columns = 2
     sensitivity = 1
-    numbers = 1
-    bins = None
 
-    def __init__(self, epsilons: Sequence[Fraction], *, grid: int = 2**30) -> None:
+    def __init__(self, epsilons: Epsilons, *, grid: int = 2**30) -> None:
         super().__init__(epsilons)
         check_grid(grid)
         if grid > 2**30:
             raise ValueError(f"grid = {grid}: expected at most 2^30")
         self.grid = grid
-
-    @property
-    def slack(self) -> float:
-        """Half a step of the grid."""
-        return 0.5 / self.grid
+        self.slack = 0.5 / grid
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return each value in [-1, 1] on the grid, without randomness."""
@@ -295,23 +279,12 @@ class TrueFrequency(TrueValues):
 
     kinds = frozenset({"frequency"})
     sensitivity = 2
-    slack = 0.0
 
-    def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
+    def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
         super().__init__(epsilons)
-        self.categories = categories
+        self.categories = self.bins = self.numbers = categories
         self.columns = 1 + categories
         self.dtype = index_dtype(categories)
-
-    @property
-    def numbers(self) -> int:
-        """One for each category."""
-        return self.categories
-
-    @property
-    def bins(self) -> int | None:
-        """The number of categories."""
-        return self.categories
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return each category unchanged, without randomness."""

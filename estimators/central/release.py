@@ -14,11 +14,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts, Floats, Integers
 from estimators.exact import discrete_laplace
 from estimators.exact.noise import DiscreteLaplace
 from estimators.exact.randomness import Bits
-from estimators.exact.sampling import Integers
 
 LARGEST_WEIGHT = 2**25
 """The largest integer weight: at most 4 decimals of epsilon then fit the sampler's 2^40."""

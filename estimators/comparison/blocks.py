@@ -6,22 +6,26 @@ Theorem 4 of docs/proofs/comparisons.md, in its symbols. The levels of both arms
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.block_differences.law import DifferenceLaw
+from estimators.bounds.block_differences.law import (
+    DifferenceLaw,
+    exponents,
+    self_normalised_interval,
+)
 from estimators.bounds.block_differences.limits import (
     BLOCK_CELL_RATIO,
     CELL_CHOICE_SHARE,
     MIN_CELL_REPORTS,
-    bernstein_limits,
     cell_tilts,
+    square_sum_interval,
 )
-from estimators.bounds.block_differences.self_normalised import exponents, self_normalised_interval
 from estimators.bounds.tolerances import LOG_P_SAFETY
-from estimators.comparison.streams import DifferenceStream
+from estimators.comparison.streams import DifferenceStream, joined
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
@@ -52,7 +56,7 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
     near_a, near_b = (
         self_normalised_interval(x.law, x.sums, x.sizes, log_share, refined=False) for x in (a, b)
     )
-    law = _together(a.law, b.law)
+    law = dataclasses.replace(a.law, free=a.law.free or b.law.free, **joined(a.law, b.law))
     weight = law.counts * law.coefficient**2
     top = float(weight @ law.largest_share)
     floor = -MIN_CELL_REPORTS * log_p * float(law.coefficient.max()) ** 2
@@ -63,7 +67,7 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
     tilts = np.append(math.sqrt(-2 * log_left / edges[0]), tilts)
     costs = np.append(LOG_P_SAFETY - log_left, costs)
     sizes = np.concatenate([a.sizes, b.sizes])
-    low, high = _range(law, sizes, log_share)
+    low, high = square_sum_interval(law, sizes, log_share)
     low = low - a.law.explained_variance(near_a[1]) - b.law.explained_variance(near_b[1])
     high = high - a.law.explained_variance(near_a[0]) - b.law.explained_variance(near_b[0])
     first = np.minimum(np.searchsorted(edges, low - 1e-12 * top, side="right"), number)
@@ -83,36 +87,6 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
         log_tail = costs[cell] + log_left - exponent + test.largest(np.zeros(rows.size))
         tail[rows] = np.maximum(tail[rows], np.exp(np.minimum(log_tail, 0)))
     return Side(np.maximum(lower, near_a[0] - near_b[1]), tail)
-
-
-def _together(a: DifferenceLaw, b: DifferenceLaw) -> DifferenceLaw:
-    return DifferenceLaw(
-        counts=np.concatenate([a.counts, b.counts]),
-        coefficient=np.concatenate([a.coefficient, b.coefficient]),
-        contrast=np.concatenate([a.contrast, b.contrast]),
-        least_share=np.concatenate([a.least_share, b.least_share]),
-        largest_share=np.concatenate([a.largest_share, b.largest_share]),
-        free=a.free or b.free,
-    )
-
-
-def _range(law: DifferenceLaw, sizes: Floats, log_p: float) -> tuple[Floats, Floats]:
-    """Return an interval for the mean of sum s^2 abs(D), each end failing with probability p."""
-    square = law.coefficient**2
-    is_determined = law.least_share == law.largest_share
-    low = high = np.full(
-        sizes.shape[1], float((law.counts * square)[is_determined] @ law.least_share[is_determined])
-    )
-    if not is_determined.all():
-        undetermined_square = np.where(is_determined, 0, square)
-        around = bernstein_limits(
-            undetermined_square @ sizes, float(undetermined_square.max()), log_p
-        )
-        low, high = low + around[0], high + around[1]
-    lower_bound, upper_bound = (
-        float(law.counts * square @ x) for x in (law.least_share, law.largest_share)
-    )
-    return np.clip(low, lower_bound, upper_bound), np.clip(high, lower_bound, upper_bound)
 
 
 class _Test(NamedTuple):

@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.comparison.arms import (
     STANDARD_WEIGHTS,
@@ -37,7 +36,7 @@ from estimators.comparison.union import ArmEstimator, union
 from estimators.comparison.vectors import CoordinateNoise, radius
 from estimators.distribution import share_names
 from estimators.errors import explain_missing_scipy
-from estimators.estimate import Counts, Estimate, Floats
+from estimators.estimate import Bools, Counts, Estimate, Floats
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
 from estimators.metrics.trusted import TrustedMetric
@@ -102,7 +101,7 @@ class Comparison:
     warning: str = ""
 
     @property
-    def decided(self) -> bool | NDArray[np.bool_]:
+    def decided(self) -> bool | Bools:
         """Whether the arms are proved to be different: `p_value` is at most `beta`."""
         if not np.ndim(self.p_value):
             return bool(self.p_value <= self.beta)

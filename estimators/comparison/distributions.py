@@ -10,14 +10,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.comparison.arms import Arm
 from estimators.comparison.joint import ComparisonLimits, anytime, consistent
 from estimators.comparison.p_values import chained_p_values
 from estimators.comparison.streams import ScoreStream
 from estimators.distribution import DistributionEstimate, edge_indices, edge_texts, number_text
-from estimators.estimate import Counts, Estimate, Floats
+from estimators.estimate import Counts, Estimate, Floats, Indices
 from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.bands import Scores, simultaneous_band
 from estimators.mechanisms.dyadic_hadamard.estimation import scores_of
@@ -37,7 +36,7 @@ def limit_indices(
     quantiles: Sequence[str | float] | None,
     *,
     ratio: bool,
-) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
+) -> tuple[Indices, Indices] | None:
     """Return the indices of limits among the edges of two distributions; None without limits.
 
     Parameters
@@ -96,7 +95,7 @@ def snapped_limits(metric: LocalMetric, limits: Sequence[float]) -> tuple[float,
     return tuple(snapped)
 
 
-def _limit_indices(metric: LocalMetric, below: Sequence[float]) -> NDArray[np.intp]:
+def _limit_indices(metric: LocalMetric, below: Sequence[float]) -> Indices:
     assert isinstance(metric.domain, Bins)  # noqa: S101
     edges = metric.domain.limits
     places = edge_indices(edges, below)
@@ -134,12 +133,12 @@ class ShareArm:
 
     question: Question
     scores: Scores | None
-    inner: NDArray[np.intp]
+    inner: Indices
     total: float
 
     @classmethod
     def of(
-        cls, metric: LocalMetric, statistic: Counts, question: Question, places: NDArray[np.intp]
+        cls, metric: LocalMetric, statistic: Counts, question: Question, places: Indices
     ) -> ShareArm:
         """Return the arm of a statistic.
 

@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.mixtures import RowIndices
 from estimators.bounds.signs.law import Law
 from estimators.bounds.signs.repeated import RepeatedLaw
 from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
 from estimators.comparison.cells import Cells, HypothesisLine
-from estimators.estimate import Floats
+from estimators.estimate import Bools, Floats, Indices
 from estimators.interruption import checkpoint
 
 CELLS_PER_INTERVAL = 4  # of the interval for the first mean
@@ -102,7 +101,7 @@ class SumPair(NamedTuple):
             tilt.reshape(tilts.shape),
         )
 
-    def at(self, rows: RowIndices) -> SumPair:
+    def at(self, rows: Indices) -> SumPair:
         """Return the sums of these categories; some may be repeated."""
         first_interval = self.first_interval[0][rows], self.first_interval[1][rows]
         return self._replace(
@@ -129,7 +128,7 @@ def lower_limit(sums: SumPair, log_p: float) -> Floats:
     ones = np.ones_like(sums.first_observed)
     width = np.sqrt(-2 * log_p * sums.variance(ones))
 
-    def line(delta: Floats, _: RowIndices) -> HypothesisLine:
+    def line(delta: Floats, _: Indices) -> HypothesisLine:
         return HypothesisLine(delta, np.ones_like(delta), np.zeros_like(delta))
 
     observed = sums.first_observed + sums.second_observed
@@ -156,7 +155,7 @@ def lower_ratio(sums: SumPair, origin: float, log_p: float) -> Floats:
     sd = np.sqrt(sums.variance(observed)) / below
     step = float(RATIO_CELL_WIDTHS[0]) * sd
 
-    def line(ratio: Floats, rows: RowIndices) -> HypothesisLine:
+    def line(ratio: Floats, rows: Indices) -> HypothesisLine:
         ratio = np.maximum(ratio, 1e-12)
         return HypothesisLine((ratio - 1) * origin, ratio, np.minimum(step[rows], ratio), origin)
 
@@ -172,9 +171,7 @@ def lower_ratio(sums: SumPair, origin: float, log_p: float) -> Floats:
     return np.maximum(limit * (1 - 4 * sums.slack), 0.0)
 
 
-def _proves_smaller(
-    sums: SumPair, origin: float, ratio: Floats, sd: Floats, log_p: float
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _proves_smaller(sums: SumPair, origin: float, ratio: Floats, sd: Floats, log_p: float) -> Bools:
     """Return whether `ratio` and all smaller ones are rejected, cell by cell."""
     k, number = ratio.size, RATIO_CELL_WIDTHS.size + 1
     tops = ratio[:, None] - sd[:, None] * np.append(0, np.cumsum(RATIO_CELL_WIDTHS))
@@ -194,14 +191,13 @@ def _proves_smaller(
         )
         rejected |= chance <= log_p - LOG_P_SAFETY
         tilts = at.tilts
-    all_rejected: np.ndarray[tuple[int], np.dtype[np.bool_]]
-    all_rejected = (rejected | (tops.ravel() <= 0)).reshape(k, number).all(axis=1)
+    all_rejected: Bools = (rejected | (tops.ravel() <= 0)).reshape(k, number).all(axis=1)
     return all_rejected
 
 
 def _search(
     sums: SumPair,
-    line: Callable[[Floats, RowIndices], HypothesisLine],
+    line: Callable[[Floats, Indices], HypothesisLine],
     observed: Floats,
     width: Floats,
     domain: tuple[float, float],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from estimators.comparison.p_values import (
     crossing_p_value,
     smallest_p_value,
 )
-from estimators.comparison.streams import DifferenceStream
+from estimators.comparison.streams import DifferenceStream, joined
 from estimators.comparison.vectors import CoordinateNoise
 from estimators.estimate import Floats
 
@@ -232,21 +233,8 @@ def difference_noise(a: Noise | None, b: Noise | None) -> Noise | None:
     """
     if isinstance(a, CoordinateNoise) and isinstance(b, CoordinateNoise):
         return a.joined_with(b)
-    if isinstance(a, FlipNoise) and isinstance(b, FlipNoise):
-        return FlipNoise(*(np.concatenate(x) for x in zip(_flips(a), _flips(b), strict=True)))
-    if isinstance(a, PiecewiseNoise) and isinstance(b, PiecewiseNoise):
-        return a.joined_with(b)
-    if not isinstance(a, LaplaceNoise) or not isinstance(b, LaplaceNoise):
+    if not isinstance(a, FlipNoise | PiecewiseNoise | LaplaceNoise) or type(a) is not type(b):
         return None
-    if a.unit != b.unit:
+    if isinstance(a, LaplaceNoise) and isinstance(b, LaplaceNoise) and a.unit != b.unit:
         return None
-    return LaplaceNoise(
-        np.concatenate([a.counts, b.counts]),
-        np.concatenate([a.coefficient, b.coefficient]),
-        np.concatenate([a.rate, b.rate]),
-        a.unit,
-    )
-
-
-def _flips(noise: FlipNoise) -> tuple[Floats, Floats, Floats]:
-    return noise.counts, noise.coefficient, noise.flip
+    return dataclasses.replace(a, **joined(a, b))

@@ -26,11 +26,10 @@ from estimators.bounds.mixtures import (
     MIXTURE_TILTS,
     TILT_RATIO,
     TILTS_PER_SIDE,
-    RowIndices,
 )
 from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
 from estimators.comparison.streams import ReportStream
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
 
 PLANNED_SHARE = 0.8
@@ -141,7 +140,7 @@ class Mixture(NamedTuple):
     second: ReportStream
     plan: TiltPlan
 
-    def at(self, rows: RowIndices) -> Mixture:
+    def at(self, rows: Indices) -> Mixture:
         """Return the mixture for these of the k numbers."""
         return Mixture(self.first.at(rows), self.second.at(rows), self.plan)
 
@@ -230,7 +229,7 @@ def lower_limit(mixture: Mixture, log_p: float) -> Floats:
     `log_p`: ln p, the failure probability over all times.
     """
 
-    def means(delta: Floats, _: RowIndices) -> Means:
+    def means(delta: Floats, _: Indices) -> Means:
         ones = np.ones_like(delta)
         return Means(delta, ones, ones)
 
@@ -253,7 +252,7 @@ def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
     below = np.maximum(origin + np.clip(-mixture.first.observed, -1, 1), sd)
     above = origin + np.clip(mixture.second.observed, -1, 1)
 
-    def means(ratio: Floats, rows: RowIndices) -> Means:
+    def means(ratio: Floats, rows: Indices) -> Means:
         ratio = np.maximum(ratio, 1e-12)
         return Means((ratio - 1) * origin, ratio, below[rows])
 
@@ -264,7 +263,7 @@ def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
 
 def _search(
     mixture: Mixture,
-    means: Callable[[Floats, RowIndices], Means],
+    means: Callable[[Floats, Indices], Means],
     observed: Floats,
     domain: tuple[float, float],
     log_p: float,

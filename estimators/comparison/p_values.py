@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.estimate import Floats
+from estimators.estimate import Bools, Floats
 from estimators.interruption import checkpoint
 
 SMALLEST_P_VALUE = 1e-12
@@ -72,7 +71,7 @@ LEVEL_RATIO = 1.3
 """Between neighbouring levels above beta; below it, the j-th is smaller by the j-th power."""
 
 
-def chained_p_values(excludes_null: Callable[[float], NDArray[np.bool_]], beta: float) -> Floats:
+def chained_p_values(excludes_null: Callable[[float], Bools], beta: float) -> Floats:
     """Return p-values of intervals that may not be nested, at most beta where outside at beta.
 
     `excludes_null`: from a failure probability to whether the null hypothesis is outside, for k

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from estimators.bounds.block_differences.law import DifferenceLaw
-from estimators.bounds.block_differences.self_normalised import log_cosh
-from estimators.bounds.mixtures import RowIndices
+from estimators.bounds.block_differences.law import DifferenceLaw, log_cosh
 from estimators.bounds.piecewise.bets import SymbolBets, log_expected_wealth
 from estimators.bounds.signs.anytime import touch_cumulants
 from estimators.bounds.signs.law import MAX_SIGN_TILT, Law
 from estimators.bounds.signs.noise import Noise
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
+
+
+def joined(first: Any, second: Any) -> dict[str, Any]:
+    """Return the fields of the law of two sums: arrays and tuples, with both sums' levels."""
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(first):
+        a, b = getattr(first, field.name), getattr(second, field.name)
+        if isinstance(a, np.ndarray):
+            fields[field.name] = np.concatenate([a, b])
+        elif isinstance(a, tuple):
+            fields[field.name] = a + b
+    return fields
 
 
 class ReportStream(Protocol):
@@ -38,7 +48,7 @@ class ReportStream(Protocol):
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return lines that bound the cumulants, as :func:`.anytime.touching_lines` does."""
 
-    def at(self, rows: RowIndices) -> ReportStream:
+    def at(self, rows: Indices) -> ReportStream:
         """Return the sums of these of the k numbers."""
 
 
@@ -63,7 +73,7 @@ class LawStream:
         """Return tangents."""
         return touch_cumulants(self.law, theta, tilts)
 
-    def at(self, rows: RowIndices) -> LawStream:
+    def at(self, rows: Indices) -> LawStream:
         """Return the sums of these of the k numbers."""
         return dataclasses.replace(self, observed=self.observed[rows])
 
@@ -90,7 +100,7 @@ class NoiseStream:
         value = self.noise.cumulant(np.minimum(tilts.ravel(), self.max_tilt)).reshape(tilts.shape)
         return value + tilts * theta[:, None], tilts
 
-    def at(self, rows: RowIndices) -> NoiseStream:
+    def at(self, rows: Indices) -> NoiseStream:
         """Return the sums of these of the k numbers."""
         return dataclasses.replace(self, observed=self.observed[rows])
 
@@ -123,7 +133,7 @@ class ScoreStream:
         ratio = (self.worst / self.largest**2)[:, None]
         return tilts * theta[:, None] + (np.expm1(x) - x) * ratio, tilts
 
-    def at(self, rows: RowIndices) -> ScoreStream:
+    def at(self, rows: Indices) -> ScoreStream:
         """Return the sums of these of the k numbers."""
         return ScoreStream(self.observed[rows], self.largest[rows], self.worst[rows], self.total)
 
@@ -185,7 +195,7 @@ class DifferenceStream:
         exponent -= np.einsum("ktl,lk->kt", log_cosh(x), self.sizes)
         return value + tilts * self.observed[:, None] - exponent, self.sign * by_f / 2
 
-    def at(self, rows: RowIndices) -> DifferenceStream:
+    def at(self, rows: Indices) -> DifferenceStream:
         """Return the sums of these of the k numbers."""
         return dataclasses.replace(self, sums=self.sums[:, rows], sizes=self.sizes[:, rows])
 
@@ -220,6 +230,6 @@ class BetStream:
         gained = self.bets.gains(tilts.ravel()).reshape(tilts.shape)
         return value + tilts * self.observed - gained, slope
 
-    def at(self, rows: RowIndices) -> BetStream:
+    def at(self, rows: Indices) -> BetStream:
         """Return itself: all numbers are the same."""
         return self

@@ -11,13 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.mixtures import RowIndices
 from estimators.bounds.piecewise.bets import SymbolBets, log_expected_wealth
 from estimators.bounds.piecewise.cells import CellBets, FourierRemainders, mean_bins_meeting
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.piecewise.limits import mean_interval, variance_interval
 from estimators.bounds.tolerances import LOG_P_SAFETY, THETA_ROUNDING
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
 
 STATEMENT_SHARE = 0.005
@@ -95,7 +94,7 @@ class _Pair:
         every = np.arange(self.tilts.size)
         at_zero = self.largest(every, np.zeros(every.size))[0]
 
-        def side_limits(chosen: RowIndices) -> tuple[Floats, Floats]:
+        def side_limits(chosen: Indices) -> tuple[Floats, Floats]:
             log_r = self.cells.rows(chosen).combine_remainders(
                 self.log_parts[chosen], fourier.log_remainders[chosen]
             )
@@ -114,7 +113,7 @@ class _Pair:
                 lower, tail = min(lower, float(cell_lower[0])), max(tail, float(chance[0]))
         return LowerSide(max(lower - 2 * THETA_ROUNDING, -2.0), tail)
 
-    def largest(self, chosen: RowIndices, delta: Floats) -> tuple[Floats, Floats]:
+    def largest(self, chosen: Indices, delta: Floats) -> tuple[Floats, Floats]:
         """Return an upper bound on K(x, delta - x) for all x that the boxes allow, and its slope.
 
         `chosen`, shape (k,): cells; `delta`, shape (k,). The result has shape (k,): where no x is
@@ -137,7 +136,7 @@ class _Pair:
         value = np.where(begin > end, np.where(delta < first + b_low, -np.inf, np.inf), value)
         return value, np.where(fixed, a.slope, b.slope)
 
-    def lower_limit(self, chosen: RowIndices, cost: Floats) -> Floats:
+    def lower_limit(self, chosen: Indices, cost: Floats) -> Floats:
         """Return the largest rejected delta found, or the least of the boxes.
 
         `chosen`, shape (k,): cells; `cost`, shape (k,): what the gain has to exceed K by. The

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.comparison.joint import ComparisonLimits, consistent
 from estimators.comparison.p_values import chained_p_values
-from estimators.estimate import Estimate, Floats
+from estimators.estimate import Bools, Estimate, Floats
 
 ArmEstimator = Callable[[float], Estimate]
 """The estimate of an arm at a failure probability."""
@@ -35,7 +34,7 @@ def union(a: ArmEstimator, b: ArmEstimator, beta: float, *, ratio: bool) -> Comp
         ]
         return _quotient(*ends) if ratio else (ends[0] - ends[3], ends[1] - ends[2])
 
-    def excludes_null(share: float) -> NDArray[np.bool_]:
+    def excludes_null(share: float) -> Bools:
         low, high = limits(share)
         return (low > null) | (high < null)
 

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds import Directions
-from estimators.bounds.ranked_directions.bennett import (
-    MIN_VARIANCE,
-    bennett_deviation,
-    bennett_factor,
-    bennett_length,
-)
 from estimators.bounds.ranked_directions.coordinates import (
     SQUARES_SHARE,
     CoordinateBounds,
     UniformCoordinateBounds,
 )
+from estimators.bounds.ranked_directions.noise import (
+    MIN_VARIANCE,
+    bennett_deviation,
+    bennett_factor,
+    bennett_length,
+)
 from estimators.bounds.spheres import VectorLaw
-from estimators.estimate import Counts, Floats
+from estimators.comparison.streams import joined
+from estimators.estimate import Counts, Floats, Indices
 from estimators.mechanisms.caps import Caps
 from estimators.mechanisms.shared.ranked_directions import RankedDirections
 from estimators.question import Question
@@ -85,16 +84,10 @@ class CoordinateNoise:
     def joined_with(self, second_noise: CoordinateNoise) -> CoordinateNoise:
         """Return the noise of the difference."""
         law, second_law = self.law, second_noise.law
-        joined: dict[str, Any] = {"unit": max(law.unit, second_law.unit)}
-        for field in dataclasses.fields(law):
-            first, second = getattr(law, field.name), getattr(second_law, field.name)
-            if isinstance(first, np.ndarray):
-                joined[field.name] = np.concatenate([first, second])
-            elif isinstance(first, tuple):
-                joined[field.name] = first + second
+        unit = max(law.unit, second_law.unit)
         return dataclasses.replace(
             self,
-            law=dataclasses.replace(law, **joined),
+            law=dataclasses.replace(law, unit=unit, **joined(law, second_law)),
             spread=self.spread + second_noise.spread,
             trace=self.trace + second_noise.trace,
             failure=self.failure + second_noise.failure,
@@ -135,7 +128,7 @@ def mean_and_noise(
 def _narrow(
     noise: CoordinateNoise,
     law: CoordinateBounds,
-    columns: NDArray[np.intp],
+    columns: Indices,
     question: Question,
     total: float,
 ) -> CoordinateNoise:

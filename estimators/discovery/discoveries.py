@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.discovery.layout import DiscoveryLayout
 from estimators.discovery.own_points import RowPopulations, TailBound
@@ -23,7 +22,7 @@ from estimators.discovery.prefix_search import (
     list_candidates,
 )
 from estimators.discovery.string_code import StringCode
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts, Floats, Indices
 from estimators.exact.randomness import Words
 
 EVEN_SHARE = 0.1
@@ -49,7 +48,7 @@ class CandidateTests:
     log_p: Floats
     weights: Floats
 
-    def rejected(self, beta: float) -> NDArray[np.intp]:
+    def rejected(self, beta: float) -> Indices:
         """Return the indices of the strings whose test rejects; wrong with probability beta."""
         return np.flatnonzero(self.log_p <= math.log(beta) + np.log(self.weights))
 

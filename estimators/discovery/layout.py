@@ -12,11 +12,16 @@ import functools
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.discovery.string_code import CODE_BITS
-from estimators.exact.geometries import LARGEST_EPSILON, Geometry, best_geometry, points_of
-from estimators.exact.hashed_rows import HashedRows
+from estimators.estimate import Integers
+from estimators.exact.geometries import (
+    LARGEST_EPSILON,
+    Geometry,
+    HashedRows,
+    best_geometry,
+    points_of,
+)
 from estimators.exact.hashing import mix, row_constants
 from estimators.exact.randomness import Words
 from estimators.exact.thresholds import WORD
@@ -76,12 +81,12 @@ class DiscoveryLayout:
             for tree, sketch in zip(self.trees, self.sketches, strict=True)
         ]
 
-    def tree_counts(self, cells: NDArray[np.int64], level: int) -> NDArray[np.int64]:
+    def tree_counts(self, cells: Integers, level: int) -> Integers:
         """Return the counts of the prefixes' points at a level, shape (G, K)."""
         points, groups = self.trees[level].points, len(self.depths)
         return cells[: groups * points].reshape(groups, points)
 
-    def row_counts(self, cells: NDArray[np.int64], level: int) -> NDArray[np.int64]:
+    def row_counts(self, cells: Integers, level: int) -> Integers:
         """Return the counts of the whole strings' points at a level, shape (t, K)."""
         first, points = len(self.depths) * self.trees[level].points, self.sketches[level].points
         return cells[first : first + self.rows * points].reshape(self.rows, points)
@@ -123,11 +128,11 @@ class DiscoveryLayout:
             last = hashes[:, group] = self.extended(last, blocks[:, group], group)
         return hashes
 
-    def tree_points(self, hashes: Words, level: int) -> NDArray[np.int64]:
+    def tree_points(self, hashes: Words, level: int) -> Integers:
         """Return the points of prefixes at a level, from their hashes."""
         return points_of(mix(hashes ^ self.tree_constants[level]), self.trees[level].points)
 
-    def row_points(self, keys: Words, level: int) -> NDArray[np.int64]:
+    def row_points(self, keys: Words, level: int) -> Integers:
         """Return the points of whole strings in each row at a level, shape (n, t)."""
         return self.hashed_rows[level].points(keys)
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.discovery.layout import DiscoveryLayout
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts, Floats, Integers
 from estimators.exact.randomness import Words
 
 TEST_TILTS = np.arange(0.5, 9.01, 0.5)
@@ -53,11 +52,11 @@ class RowPopulations:
             unit.append(weight)
         return cls(layout, levels, tables, unit, float(information.sum()))
 
-    def points(self, keys: Words) -> list[NDArray[np.int64]]:
+    def points(self, keys: Words) -> list[Integers]:
         """Return the points of strings in each row, shape (n, t), for each level."""
         return [self.layout.row_points(keys, level) for level in self.levels]
 
-    def values(self, points: list[NDArray[np.int64]]) -> Floats:
+    def values(self, points: list[Integers]) -> Floats:
         """Return the numbers at strings' own points, shape (n, rows of all levels)."""
         rows = np.arange(self.layout.rows)
         parts = [
@@ -70,7 +69,7 @@ class RowPopulations:
         """The sums that frequency 1 adds at a string's own points, shape (rows of all levels,)."""
         return np.concatenate(self.unit)
 
-    def peel(self, points: list[NDArray[np.int64]], frequencies: Floats) -> None:
+    def peel(self, points: list[Integers], frequencies: Floats) -> None:
         """Subtract the estimated contributions of strings at their own points.
 
         `points`, shape (n, t); `frequencies`, shape (n,): estimates that do not depend on this

@@ -12,11 +12,10 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.discovery.layout import DiscoveryLayout
 from estimators.discovery.string_code import CODE_BITS, StringCode, as_words
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts, Floats, Integers
 from estimators.exact.randomness import Words
 
 BEAM_WIDTH = 65_536
@@ -76,7 +75,7 @@ class CandidateStrings:
 
     strings: list[str]
     bits: Words
-    lengths: NDArray[np.int64]
+    lengths: Integers
     scores: Floats
 
 
@@ -127,8 +126,8 @@ class _Beam:
         self.hashes = np.zeros(1, dtype=np.uint64)
         self.states = np.array([2], dtype=np.int32)
         self.scores = np.zeros(1)
-        self.parents: list[NDArray[np.int64]] = []
-        self.words: list[NDArray[np.int64]] = []
+        self.parents: list[Integers] = []
+        self.words: list[Integers] = []
 
     def extend(self, code: StringCode, group: int) -> None:
         """Replace the prefixes by the best of their continuations."""
@@ -182,7 +181,7 @@ class _Beam:
         return bits
 
 
-def _largest(values: Floats, size: int) -> NDArray[np.int64]:
+def _largest(values: Floats, size: int) -> Integers:
     """Return the indices of the largest values, ascending; ties go to the first."""
     indices = np.flatnonzero(values > -np.inf)
     if indices.size > size:

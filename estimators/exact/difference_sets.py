@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.estimate import Counts
+from estimators.estimate import Counts, Integers
 from estimators.exact.finite_fields import FiniteField, prime_power
 from estimators.exact.thresholds import WORD, miss_threshold
 
@@ -65,21 +65,21 @@ class DifferenceSet:
         return geometric_sum(self.order, self.coordinates - 2)
 
     @property
-    def members(self) -> NDArray[np.int64]:
+    def members(self) -> Integers:
         """The set itself, ascending; int64, shape (s,). Computed once, in O(K log K)."""
         return _members(self.order, self.coordinates)
 
     @functools.cached_property
-    def _skipped(self) -> NDArray[np.int64]:
+    def _skipped(self) -> Integers:
         """The number of residues outside the set before each member."""
         return self.members - np.arange(self.size)
 
-    def members_at(self, rank: NDArray[Any]) -> NDArray[np.int64]:
+    def members_at(self, rank: NDArray[Any]) -> Integers:
         """Return the members of these ranks, 0 to s - 1."""
-        members: NDArray[np.int64] = self.members[rank]
+        members: Integers = self.members[rank]
         return members
 
-    def others_at(self, rank: NDArray[Any]) -> NDArray[np.int64]:
+    def others_at(self, rank: NDArray[Any]) -> Integers:
         """Return the residues outside the set of these ranks, 0 to K - s - 1, ascending."""
         return rank + np.searchsorted(self._skipped, rank, side="right")
 
@@ -163,7 +163,7 @@ def geometric_sum(base: int, terms: int) -> int:
 
 
 @functools.lru_cache(maxsize=64)
-def _members(order: int, coordinates: int) -> NDArray[np.int64]:
+def _members(order: int, coordinates: int) -> Integers:
     """Return the i below K for which x^i lies in one hyperplane, ascending.
 
     For d = p^m, x generates GF(p^(m t)), and g = x^K generates GF(d). The constant coefficient u of

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.estimate import Integers
+
 Element = tuple[int, ...]
-Matrix = NDArray[np.int64]
+Matrix = Integers
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.estimate import Floats
+from estimators.estimate import Bools, Counts, Floats, Integers
 from estimators.exact.difference_sets import DifferenceSet, geometric_sum, support_chances
 from estimators.exact.finite_fields import prime_power
+from estimators.exact.hashing import hash_constants, mix
 from estimators.exact.randomness import Words
 
 LARGEST_EPSILON = Fraction(6)
@@ -26,6 +26,8 @@ LARGEST_EPSILON = Fraction(6)
 VARIANCE_TOLERANCE = 1.03
 """The factor by which the variance may grow for a number of points nearer to the aim."""
 _HALF_WORD, _LOW_WORD = np.uint64(32), np.uint64(2**32 - 1)
+AT_A_TIME = 2**15
+"""Points that are computed together: what a cache holds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Geometry:
         scale = (self.p - self.q) * (1 - Fraction(1, self.points))
         return float(share * (1 - share) / scale**2)
 
-    def frequencies(self, counts: NDArray[np.int64]) -> Floats:
+    def frequencies(self, counts: Integers) -> Floats:
         """Return the estimated frequency of each point, shape (rows, K): zero on average.
 
         (support - q n) / ((p - q) n) - 1/K, zero for a row without reports.
@@ -108,7 +110,7 @@ def _spaces(epsilon: Fraction, smallest: int, largest: int) -> Iterator[Differen
             order += 1
 
 
-def points_of(words: Words, points: int) -> NDArray[np.int64]:
+def points_of(words: Words, points: int) -> Integers:
     """Return floor(points * word / 2^64) for each word, exactly; `points` is below 2^31."""
     number = np.uint64(points)
     high, low = words >> _HALF_WORD, words & _LOW_WORD
@@ -118,3 +120,70 @@ def points_of(words: Words, points: int) -> NDArray[np.int64]:
     high += low
     high >>= _HALF_WORD
     return high.view(np.int64)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HashedRows:
+    """The rows of one level: t hashes of keys to K points.
+
+    `geometry`: of the points of a row; `rows`: t; `first`: the index of the first row's hash;
+    `seed`: of the hashes: the point of a key in a row is floor(K mix(key ^ constant) / 2^64).
+    """
+
+    geometry: Geometry
+    rows: int
+    first: int
+    seed: int
+
+    @functools.cached_property
+    def constants(self) -> Words:
+        """The constants of the hashes, shape (t,)."""
+        return self._constants_of(np.arange(self.rows))
+
+    def _constants_of(self, row: Integers) -> Words:
+        return hash_constants(self.seed, self.first + row)
+
+    @property
+    def symbols(self) -> int:
+        """The number of possible reports, t K."""
+        return self.rows * self.geometry.points
+
+    def points(self, keys: Words) -> Integers:
+        """Return the points of keys in each row, shape (n, t)."""
+        return points_of(mix(keys[:, None] ^ self.constants), self.geometry.points)
+
+    def points_in(self, row: Integers, keys: Words) -> Integers:
+        """Return the point of each key in a row of its own, shape (n,).
+
+        `row`, shape (n,); `keys`, shape (n,).
+        """
+        return points_of(mix(keys ^ self._constants_of(row)), self.geometry.points)
+
+    def supports(self, reports: Integers, key: int) -> Bools:
+        """Return which reports lie on the hyperplane of a key's point; none from t K on.
+
+        `reports`, shape (n,): those of another level may be larger than any of this one.
+        """
+        is_supported = np.zeros(reports.size, dtype=np.bool_)
+        of_this_level = np.flatnonzero(reports < self.symbols)
+        row, point = np.divmod(reports[of_this_level], self.geometry.points)
+        key_points = self.points_in(row, np.full(row.size, key, dtype=np.uint64))
+        is_supported[of_this_level] = np.isin(
+            (point - key_points) % self.geometry.points, self.geometry.space.members
+        )
+        return is_supported
+
+    def support(self, counts: Counts, keys: Words) -> Counts:
+        """Return how many reports support each key, shape (k,).
+
+        `counts`, shape (t, K): reports of each point in each row; `keys`, shape (k,).
+        """
+        geometry, support = self.geometry, np.empty(keys.size, dtype=np.int64)
+        sums = geometry.space.translated_sums(counts, geometry.points).ravel()
+        sums = sums.astype(np.min_scalar_type(sums.max()))  # a table that a cache holds
+        first, step = np.arange(self.rows) * geometry.points, max(1, AT_A_TIME // self.rows)
+        for begin in range(0, keys.size, step):
+            cells = self.points(keys[begin : begin + step])
+            cells += first
+            support[begin : begin + step] = sums.take(cells).sum(axis=1, dtype=np.int64)
+        return support

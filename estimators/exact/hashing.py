@@ -7,12 +7,21 @@ SplitMix64 (Stafford's variant 13), which is a bijection of 64-bit words, and it
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from estimators.estimate import Bools, Integers
 from estimators.exact.randomness import Words
+from estimators.exact.thresholds import WORD
 
 _GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_FACTOR, _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def check_rows_and_seed(rows: int, seed: int) -> None:
+    """Raise ValueError unless a table can have so many rows, hashed by this seed."""
+    if rows < 1:
+        raise ValueError(f"rows = {rows}: expected 1 or more")
+    if not 0 <= seed < WORD:
+        raise ValueError(f"seed = {seed}: expected 0 to 2^64 - 1")
 
 
 def mix(words: Words) -> Words:
@@ -39,7 +48,7 @@ def row_constants(seed: int, rows: int) -> Words:
     return hash_constants(seed, np.arange(rows))
 
 
-def hash_constants(seed: int, index: NDArray[np.int64]) -> Words:
+def hash_constants(seed: int, index: Integers) -> Words:
     """Return the constants of the hash functions of some indices; a device needs one.
 
     `seed`: as for :func:`row_constants`; `index`: from 0.
@@ -47,9 +56,7 @@ def hash_constants(seed: int, index: NDArray[np.int64]) -> Words:
     return mix(np.uint64(seed) + (index.astype(np.uint64) + np.uint64(1)) * _GOLDEN_RATIO)
 
 
-def buckets_and_signs(
-    keys: Words, constants: Words, bits: int
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def buckets_and_signs(keys: Words, constants: Words, bits: int) -> tuple[Integers, Bools]:
     """Hash keys to one of 2^bits buckets and to a sign.
 
     The word of a key in a row is ``mix(key ^ constant)``; its first `bits` bits are the bucket, its

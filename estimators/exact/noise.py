@@ -17,8 +17,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.estimate import Integers
 from estimators.exact.randomness import Bits
-from estimators.exact.sampling import Integers
 from estimators.exact.thresholds import exp_bounds
 
 PREFIX_BITS, WORD_BITS = 16, 64

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.estimate import Bools, Floats
 from estimators.exact.randomness import Bits, Words
 
-Bools = NDArray[np.bool_]
-Integers = NDArray[np.int64]
 Unsigned = NDArray[np.unsignedinteger[Any]]
 
 _LOW_56 = np.uint64(2**56 - 1)
@@ -56,7 +55,7 @@ def bernoulli(
     return coins[:, 0] if columns is None else coins
 
 
-def round_up(bits: Bits, fraction: NDArray[np.float64]) -> Bools:
+def round_up(bits: Bits, fraction: Floats) -> Bools:
     """Draw coins that are true with a probability given as a double, within 2^-61.
 
     This is for the random rounding of values to a grid, which costs no privacy because it comes
@@ -134,7 +133,7 @@ def uniform_other(bits: Bits, values: NDArray[Any], bound: Unsigned) -> Unsigned
     return drawn + (drawn >= values.astype(drawn.dtype))
 
 
-def unit_vectors(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+def unit_vectors(vectors: Floats) -> Floats:
     """Divide each row by its length, in place; a row of zeros becomes (1, 0, 0, ...)."""
     norm = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
     vectors[norm == 0, 0] = norm[norm == 0] = 1
@@ -142,9 +141,7 @@ def unit_vectors(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.clip(vectors, -1, 1, out=vectors)
 
 
-def normal_numbers(
-    words: Words, chosen: NDArray[np.integer[Any]] | None = None
-) -> NDArray[np.float64]:
+def normal_numbers(words: Words, chosen: NDArray[np.integer[Any]] | None = None) -> Floats:
     """Make normal variates of random words, two of each, by Box and Muller (1958).
 
     Of w words the first half of their 2 w uniform 32-bit numbers are lengths, the others turns;
@@ -163,7 +160,7 @@ def normal_numbers(
         return np.concatenate([length * cosine, length * sine])
     pair = chosen % max(pairs, 1)
     length, cosine, sine = _polar(uniform[pair], uniform[pairs + pair])
-    one_of_two: NDArray[np.float64] = length * np.where(chosen < pairs, cosine, sine)
+    one_of_two: Floats = length * np.where(chosen < pairs, cosine, sine)
     return one_of_two
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.estimate import Counts
+from estimators.estimate import Counts, Integers
 from estimators.exact.randomness import Words
 
 MANY_ROWS, BLOCK_ROWS, LEFT_ROWS = 8_192, 65_536, 64
@@ -66,10 +66,7 @@ def tally_signs(
 
 
 def tally_signs_by_part(
-    level: NDArray[np.integer[Any]],
-    levels: int,
-    signs: NDArray[np.integer[Any]],
-    sizes: NDArray[np.int64],
+    level: NDArray[np.integer[Any]], levels: int, signs: NDArray[np.integer[Any]], sizes: Integers
 ) -> Counts | None:
     """Return :func:`tally_signs` of each part; None where counting them one by one is faster.
 

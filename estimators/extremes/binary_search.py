@@ -16,11 +16,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from estimators.bounds.signs.tails import log_tail
 from estimators.errors import DefinitionError, explain_missing_scipy, nearest
-from estimators.estimate import Counts, Estimate
+from estimators.estimate import Counts, Estimate, Integers
 from estimators.exact.randomness import Bits, SystemBits
 from estimators.exact.sampling import uniform_below
 from estimators.exact.thresholds import exp_bounds
@@ -249,7 +249,7 @@ class Search:
 
     # -- On the device ----------------------------------------------------------------------------
 
-    def own_round(self, users: int, bits: Bits | None = None) -> NDArray[np.int64]:
+    def own_round(self, users: int, bits: Bits | None = None) -> Integers:
         """Draw the one round that each user answers, uniform from 0 to rounds - 1.
 
         For ``split="users"``. A device stores its number, and answers that round only. `bits`: the

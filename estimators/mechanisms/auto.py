@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from estimators.bounds.shares.bets import CategorySets, SymbolKinds
 from estimators.bounds.shares.subsets import SubsetKinds
 from estimators.errors import ReportError
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Bools, Counts, Floats, Indices
 from estimators.exact.piecewise_shapes import MOST_SYMBOLS, shape_at, two_symbols
 from estimators.exact.randomness import Bits
 from estimators.exact.tallies import tally
 from estimators.mechanisms.grr import Grr
-from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports
 from estimators.mechanisms.oue import Oue
 from estimators.mechanisms.piecewise import Piecewise
 from estimators.mechanisms.projection import Projection
@@ -75,7 +75,7 @@ class AutoMean(Piecewise):
 
     def __init__(
         self,
-        epsilons: Sequence[Fraction],
+        epsilons: Epsilons,
         *,
         values: str = "any",
         spread: str = "1/3",
@@ -151,9 +151,7 @@ class AutoFrequency(SupportCounts):
     children: Sequence[SupportCounts]
     """The mechanism of each level, built for that level alone."""
 
-    def __init__(
-        self, epsilons: Sequence[Fraction], *, categories: int, report_bytes: int = 16
-    ) -> None:
+    def __init__(self, epsilons: Epsilons, *, categories: int, report_bytes: int = 16) -> None:
         _check_report_bytes(report_bytes)
         chosen = [_frequency_at(epsilon, categories, report_bytes) for epsilon in epsilons]
         signs = ReportedSigns(*zip(*(child.signs.exact[0] for child in chosen), strict=True))
@@ -179,7 +177,7 @@ class AutoFrequency(SupportCounts):
         ).T
         return LevelFacts.of(self.epsilons, variances, paper)
 
-    def _by_level(self, level: Levels) -> Iterator[tuple[int, Mechanism, NDArray[np.intp]]]:
+    def _by_level(self, level: Levels) -> Iterator[tuple[int, Mechanism, Indices]]:
         """Yield each level in use, its mechanism, and its rows."""
         order = np.argsort(level, kind="stable")
         ends = np.cumsum(tally(level, len(self.epsilons)))
@@ -242,7 +240,7 @@ class AutoFrequency(SupportCounts):
         """Return whether the level's mechanism is private."""
         return self.children[level].is_private(0)
 
-    def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
+    def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports support the category, by the level's mechanism."""
         child = self.children[level]
         child_reports = child.decode(reports[:, : child.width].tobytes())

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds import Directions
 from estimators.bounds.ranked_directions.candidates import Candidates
 from estimators.bounds.ranked_directions.coordinates import CoordinateBounds
 from estimators.bounds.ranked_directions.report_law import ReportLaw, report_law
 from estimators.bounds.spheres import VectorLaw
-from estimators.estimate import Counts, Floats
-from estimators.mechanisms.mechanism import Reports
+from estimators.estimate import Bools, Counts, Floats
+from estimators.mechanisms.mechanism import Epsilons, Reports
 from estimators.mechanisms.shared.ranked_directions import NUMBERS_AT_A_TIME, RankedDirections
 from estimators.weights import LevelFacts
 
@@ -96,9 +94,7 @@ class Caps(RankedDirections):
 
     name = "caps"
 
-    def __init__(
-        self, epsilons: Sequence[Fraction], *, dimension: int, grid: int | None = None
-    ) -> None:
+    def __init__(self, epsilons: Epsilons, *, dimension: int, grid: int | None = None) -> None:
         if grid is None:
             grid = SIGNED_BYTE if dimension <= MAX_BYTE_DIMENSION else SIGNED_WORD
         sets = [best_caps(epsilon, dimension) for epsilon in epsilons]
@@ -142,23 +138,18 @@ class Caps(RankedDirections):
             sums[d:] += np.einsum("ij,ij->j", wide, wide)
 
     def _law(
-        self,
-        table: Counts,
-        used: NDArray[np.bool_],
-        coefficient: Floats,
-        mean: Floats,
-        one_law: bool,
+        self, table: Counts, used: Bools, coefficient: Floats, mean: Floats, one_law: bool
     ) -> VectorLaw:
         n = table[used, 0].astype(np.float64)
         if self.dimension == 1:  # a sign
             contrast = np.array([law.mean for law in self.laws])[used]
-            return Directions(1, n, coefficient, contrast, 1 / self.grid)
+            return Directions(1, n, coefficient, 1 / self.grid, contrast)
         laws = tuple(law for law, wanted in zip(self.laws, used.tolist(), strict=True) if wanted)
         squares = table[used, 1 + self.dimension :] / (self.grid**2 * n)[:, None]
-        arguments = self.dimension, n, coefficient, laws, 1 / self.grid, one_law, mean
+        arguments = self.dimension, n, coefficient, 1 / self.grid, laws, one_law, mean
         return CoordinateBounds(*arguments, squares=squares, levels=len(self.epsilons))
 
-    def _squares(self, table: Counts, used: NDArray[np.bool_]) -> Floats:
+    def _squares(self, table: Counts, used: Bools) -> Floats:
         n, unit = table[used, 0], self.scale[used] / self.grid
         squares: Floats = table[used, 1 + self.dimension :] * (unit**2 / n)[:, None]
         return squares

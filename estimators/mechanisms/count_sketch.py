@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -12,15 +11,20 @@ from numpy.typing import NDArray
 
 from estimators.bounds.block_differences.law import DifferenceLaw
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
-from estimators.bounds.sketches.count_sketch import Collisions
-from estimators.estimate import Counts, Estimate, Floats
+from estimators.bounds.sketches import Collisions
+from estimators.estimate import Bools, Counts, Estimate, Floats
 from estimators.exact import hadamard
-from estimators.exact.hashing import buckets_and_signs, hash_constants, row_constants
+from estimators.exact.hashing import (
+    buckets_and_signs,
+    check_rows_and_seed,
+    hash_constants,
+    row_constants,
+)
 from estimators.exact.randomness import Bits, Words
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
-from estimators.exact.thresholds import WORD, at_exp
+from estimators.exact.thresholds import at_exp
 from estimators.limits import LARGEST_TABLE
-from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.block_differences import Differences
 from estimators.mechanisms.shared.output_sets import OutputSets
 from estimators.mechanisms.shared.symbols import check_symbols, count_symbols, index_dtype
@@ -90,7 +94,7 @@ class CountSketch(OutputSets, Differences):
 
     def __init__(
         self,
-        epsilons: Sequence[Fraction],
+        epsilons: Epsilons,
         *,
         categories: None,
         rows: int = 512,
@@ -98,14 +102,11 @@ class CountSketch(OutputSets, Differences):
         seed: int = 0,
     ) -> None:
         super().__init__(epsilons)
-        if rows < 1:
-            raise ValueError(f"rows = {rows}: expected 1 or more")
+        check_rows_and_seed(rows, seed)
         if buckets < 1 or buckets & (buckets - 1):
             raise ValueError(f"buckets = {buckets}: expected a power of two")
         if rows * buckets > LARGEST_TABLE:
             raise ValueError(f"rows * buckets = {rows * buckets}: expected at most {LARGEST_TABLE}")
-        if not 0 <= seed < WORD:
-            raise ValueError(f"seed = {seed}: expected 0 to 2^64 - 1")
         self.rows, self.buckets, self.seed = rows, buckets, seed
         self.collisions = Collisions(rows, buckets)
         self.symbols = 2 * rows * buckets
@@ -231,7 +232,7 @@ class CountSketch(OutputSets, Differences):
                     row[part] = sizes.take(cells >> shift).sum(axis=1)
         return value, scatter, sizes_by_level
 
-    def supports(self, reports: Reports, level: int, key: Any) -> NDArray[np.bool_]:
+    def supports(self, reports: Reports, level: int, key: Any) -> Bools:
         """Return which `reports`, shape (n,), have the key's symbol, in their row and with their r.
 
         `level`: the index of their level; `key`: the 64-bit key of a string.
@@ -242,9 +243,7 @@ class CountSketch(OutputSets, Differences):
         keys = np.full(row.size, key, dtype=np.uint64)
         bucket, negative = buckets_and_signs(keys, self.constants[row], self._bits)
         key_block, column = np.divmod(bucket, self.buckets // self.blocks[level])
-        named: NDArray[np.bool_] = (block == key_block) & (
-            sign == (negative ^ hadamard.is_odd(r, column))
-        )
+        named: Bools = (block == key_block) & (sign == (negative ^ hadamard.is_odd(r, column)))
         return named
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.shares.bets import CategorySets, SymbolKinds
-from estimators.estimate import Counts
+from estimators.estimate import Bools, Counts
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_other
-from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.output_sets import OutputSets
 from estimators.mechanisms.shared.signs import ReportedSigns
@@ -46,7 +44,7 @@ class Grr(OutputSets, SupportCounts):
     memoizable = True
     rows_are_alike = True
 
-    def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
+    def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
         other_count = categories - 1
         missed = self._set_misses(epsilons, [1] * len(epsilons), [other_count] * len(epsilons))
         signs = ReportedSigns([1 - x for x in missed], [x / other_count for x in missed])
@@ -73,7 +71,7 @@ class Grr(OutputSets, SupportCounts):
         """Return in which set each category is."""
         return SymbolKinds.of_categories(sets)
 
-    def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
+    def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports name the category."""
-        named: NDArray[np.bool_] = reports == category
+        named: Bools = reports == category
         return named

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.estimate import Counts
+from estimators.estimate import Bools, Counts
 from estimators.exact import hadamard
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below
 from estimators.exact.thresholds import at_exp
-from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.block_differences import BlockDifferences
-from estimators.mechanisms.shared.output_sets import OutputSets
 
 
-class HadamardResponse(OutputSets, BlockDifferences):
+class HadamardResponse(BlockDifferences):
     """Hadamard response: a symbol from half a block of symbols that belongs to the category.
 
     At a level there are K = B b symbols in B blocks of b. Category x belongs to block x mod B and
@@ -53,7 +51,7 @@ class HadamardResponse(OutputSets, BlockDifferences):
 
     name = "hadamard_response"
 
-    def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
+    def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
         blocks = [block_count(epsilon, categories) for epsilon in epsilons]
         self.block_sizes = [block_size(categories, n) for n in blocks]
         """b, the symbols of a block, per level."""
@@ -88,17 +86,11 @@ class HadamardResponse(OutputSets, BlockDifferences):
         )
         return reports
 
-    def _least_overlap(self, level: int) -> Fraction:
-        """Return the overlap of orthogonal rows, or zero where sets may lie in different blocks."""
-        set_size, complement_size = self._outputs[level]
-        all_share = self.blocks[level] == 1
-        return all_share * Fraction(set_size, 2 * (set_size + complement_size))
-
-    def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
+    def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports lie in the category's half of its block."""
         row, category_block = divmod(category, self.blocks[level])
         block, column = np.divmod(reports.astype(np.int64), self.block_sizes[level])
-        is_supported: NDArray[np.bool_] = (block == category_block) & ~hadamard.is_odd(
+        is_supported: Bools = (block == category_block) & ~hadamard.is_odd(
             np.asarray(row + 1), column
         )
         return is_supported

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds import Directions
 from estimators.bounds.spheres import inverse_mean_size
-from estimators.estimate import Counts, Floats
-from estimators.mechanisms.mechanism import Reports
+from estimators.estimate import Bools, Counts, Floats
+from estimators.mechanisms.mechanism import Epsilons, Reports
 from estimators.mechanisms.shared.ranked_directions import RankedDirections
 from estimators.mechanisms.shared.signs import FlippedSigns
 from estimators.weights import LevelFacts
@@ -58,7 +55,7 @@ class Hemisphere(RankedDirections):
 
     name = "hemisphere"
 
-    def __init__(self, epsilons: Sequence[Fraction], *, dimension: int, grid: int = 2**14) -> None:
+    def __init__(self, epsilons: Epsilons, *, dimension: int, grid: int = 2**14) -> None:
         super().__init__(epsilons, dimension, grid, [(2, 1)] * len(epsilons))
         self.dtype = np.dtype("<i2" if grid < 2**15 else "<i4")
         self.columns = 1 + dimension
@@ -68,18 +65,13 @@ class Hemisphere(RankedDirections):
         self.facts = LevelFacts(epsilon, 1 / self.signs.contrast**2, paper=epsilon**2)
 
     def _law(
-        self,
-        table: Counts,
-        used: NDArray[np.bool_],
-        coefficient: Floats,
-        mean: Floats,
-        one_law: bool,
+        self, table: Counts, used: Bools, coefficient: Floats, mean: Floats, one_law: bool
     ) -> Directions:
         n = table[used, 0].astype(np.float64)
         contrast = self.signs.contrast[used]
-        return Directions(self.dimension, n, coefficient, contrast, 1 / self.grid)
+        return Directions(self.dimension, n, coefficient, 1 / self.grid, contrast)
 
-    def _squares(self, table: Counts, used: NDArray[np.bool_]) -> Floats:
+    def _squares(self, table: Counts, used: Bools) -> Floats:
         """Return B^2 / d for any data, because they shift the law of u by an odd function.
 
         Rounding by one step adds at most B^2 / (4 g^2).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -12,14 +11,14 @@ from numpy.typing import NDArray
 from estimators.bounds import LaplaceNoise, Law
 from estimators.bounds.signs.noise import Noise
 from estimators.errors import ReportError
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts, Floats, Integers
 from estimators.exact import discrete_laplace
 from estimators.exact.noise import discrete_laplace as noise_of
 from estimators.exact.randomness import Bits
-from estimators.exact.sampling import Integers, round_up
+from estimators.exact.sampling import round_up
 from estimators.exact.tallies import tally
 from estimators.exact.thresholds import WORD, exp_bounds
-from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.means import ScalarMean
 from estimators.question import Question
 from estimators.weights import LevelFacts
@@ -68,7 +67,7 @@ class Laplace(ScalarMean):
     dtype = np.dtype("<i4")
     columns = 4
 
-    def __init__(self, epsilons: Sequence[Fraction], *, grid: int = 1024) -> None:
+    def __init__(self, epsilons: Epsilons, *, grid: int = 1024) -> None:
         super().__init__(epsilons)
         check_grid(grid)
         self.grid = grid

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ from numpy.typing import NDArray
 from estimators.estimate import Floats
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.caps import Caps
-from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 
 
 class LiftedCaps(Caps):
@@ -53,9 +51,7 @@ class LiftedCaps(Caps):
 
     name = "lifted_caps"
 
-    def __init__(
-        self, epsilons: Sequence[Fraction], *, dimension: int, grid: int | None = None
-    ) -> None:
+    def __init__(self, epsilons: Epsilons, *, dimension: int, grid: int | None = None) -> None:
         super().__init__(epsilons, dimension=dimension + 1, grid=grid)
 
     @property

@@ -20,13 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators.bounds.heterogeneity import MIN_REPORTS
 from estimators.errors import ReportError, shortened
-from estimators.estimate import Counts, Estimate, Floats
+from estimators.estimate import Counts, Estimate, Floats, Indices, Integers
 from estimators.exact.randomness import Bits
 from estimators.exact.thresholds import exp_bounds
 from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weight
 
+Epsilons = Sequence[Fraction]
 Levels = NDArray[np.integer[Any]]
 Reports = NDArray[np.integer[Any]]
 
@@ -91,7 +92,7 @@ class Mechanism(ABC):
     shape: tuple[int, ...] = ()
     columns: int
 
-    def __init__(self, epsilons: Sequence[Fraction]) -> None:
+    def __init__(self, epsilons: Epsilons) -> None:
         self.epsilons = tuple(epsilons)
 
     @functools.cached_property
@@ -141,12 +142,7 @@ class Mechanism(ABC):
         """
 
     def accumulate_slices(
-        self,
-        tables: Counts,
-        rows: NDArray[np.intp],
-        sizes: NDArray[np.int64],
-        level: Levels,
-        reports: Reports,
+        self, tables: Counts, rows: Indices, sizes: Integers, level: Levels, reports: Reports
     ) -> None:
         """Add batches of reports, each to the table of its slice, in place.
 

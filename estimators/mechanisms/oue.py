@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.estimate import Bools
 from estimators.exact.randomness import Bits
-from estimators.exact.sampling import Bools, bernoulli, uniform_bytes
+from estimators.exact.sampling import bernoulli, uniform_bytes
 from estimators.exact.thresholds import WORD, flip_threshold
-from estimators.mechanisms.mechanism import Levels
+from estimators.mechanisms.mechanism import Epsilons, Levels
 from estimators.mechanisms.shared.packed import PackedBits
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.shuffling.set_laws import SetLaw
@@ -46,7 +46,7 @@ class Oue(PackedBits):
     name = "oue"
     memoizable = True
 
-    def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
+    def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
         self.flips = [flip_threshold(epsilon) for epsilon in epsilons]
         """T, per level."""
         q = [Fraction(flips, WORD) for flips in self.flips]

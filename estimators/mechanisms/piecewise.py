@@ -14,11 +14,11 @@ from estimators.bounds import Law, PiecewiseLaw
 from estimators.bounds.piecewise.bets import SymbolBets
 from estimators.bounds.piecewise.limits import symbol_limits
 from estimators.bounds.piecewise.noise import PiecewiseNoise
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts, Floats, Indices
 from estimators.exact.piecewise_shapes import MOST_SYMBOLS, WindowShape, shape_at
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, bytes_below, round_up
-from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.means import ScalarMean
 from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
@@ -75,7 +75,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
     name = "windows"
     memoizable = False
 
-    def __init__(self, epsilons: Sequence[Fraction], *, symbols: int = MOST_SYMBOLS) -> None:
+    def __init__(self, epsilons: Epsilons, *, symbols: int = MOST_SYMBOLS) -> None:
         super().__init__(epsilons)
         self._use([shape_at(epsilon, symbols) for epsilon in self.epsilons])
 
@@ -235,10 +235,10 @@ class _Rounding:
         ]
         self.last = np.concatenate(last)
 
-    def _cell(self, scaled: Floats, top: Any) -> NDArray[np.intp]:
+    def _cell(self, scaled: Floats, top: Any) -> Indices:
         return np.asarray((scaled + top) * (self.cells / (2 * top))).astype(np.intp)
 
-    def starts(self, values: NDArray[Any], level: NDArray[np.intp], bits: Bits) -> NDArray[Any]:
+    def starts(self, values: NDArray[Any], level: Indices, bits: Bits) -> NDArray[Any]:
         """Return the first symbol of the window of each value, rounded at random; uint8."""
         top = self.top[level]
         scaled = values * top

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from estimators.discovery.discoveries import CandidateTests, Discovery, search_and_test
 from estimators.discovery.layout import DiscoveryLayout, depths_between
 from estimators.discovery.string_code import StringCode
-from estimators.estimate import Counts, Estimate, Floats
+from estimators.estimate import Bools, Counts, Estimate, Floats, Indices, Integers
 from estimators.exact.geometries import LARGEST_EPSILON
+from estimators.exact.hashing import check_rows_and_seed
 from estimators.exact.randomness import Bits, Words
 from estimators.exact.sampling import uniform_below
-from estimators.exact.thresholds import WORD
 from estimators.limits import LARGEST_TABLE
-from estimators.mechanisms.mechanism import Levels, Reports
-from estimators.mechanisms.shared.output_sets import OutputSets
-from estimators.mechanisms.shared.point_responses import PointResponses
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
+from estimators.mechanisms.shared.output_sets import OutputSets, PointResponses
 from estimators.mechanisms.shared.string_lookups import StringLookups
 from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
@@ -88,7 +87,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
 
     def __init__(
         self,
-        epsilons: Sequence[Fraction],
+        epsilons: Epsilons,
         *,
         categories: None,
         code: StringCode,
@@ -99,10 +98,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         seed: int = 0,
     ) -> None:
         super().__init__(epsilons)
-        if rows < 1:
-            raise ValueError(f"rows = {rows}: expected 1 or more")
-        if not 0 <= seed < WORD:
-            raise ValueError(f"seed = {seed}: expected 0 to 2^64 - 1")
+        check_rows_and_seed(rows, seed)
         self.code, self.seed = code, seed
         depths = depths_between(first, last, step)
         self.layout = DiscoveryLayout(self.epsilons, depths, rows, seed)
@@ -152,8 +148,8 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         return reports
 
     def _own_points(
-        self, values: Words, level: Levels, is_whole: NDArray[np.bool_], group: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+        self, values: Words, level: Levels, is_whole: Bools, group: Integers
+    ) -> Integers:
         """Return the point of each value in its row, or in its group of prefixes."""
         layout, points = self.layout, np.empty(level.size, dtype=np.int64)
         hashes = np.zeros((level.size, len(layout.depths)), dtype=np.uint64)
@@ -166,7 +162,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
             points[of_row] = rows.points_in(group[of_row], values[of_row, 0])
         return points
 
-    def supports(self, reports: Reports, level: int, key: Any) -> NDArray[np.bool_]:
+    def supports(self, reports: Reports, level: int, key: Any) -> Bools:
         """Return which reports lie on the hyperplane of the value's point in their group.
 
         `reports` and the result, shape (n,): of one `level`; `key`, shape (3,): a value; or a key
@@ -256,7 +252,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         )
 
     def _found_limits(
-        self, table: Counts, tested: CandidateTests, rejected: NDArray[np.intp], beta: float
+        self, table: Counts, tested: CandidateTests, rejected: Indices, beta: float
     ) -> tuple[Floats, Floats]:
         """Return two-sided bounds, each failing with its share of beta."""
         lower, upper = np.zeros((2, rejected.size))

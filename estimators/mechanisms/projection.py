@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -11,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.heterogeneity import heterogeneity
-from estimators.bounds.sketches.random_signs import projection_limits
-from estimators.estimate import Counts, Estimate, Floats
+from estimators.bounds.sketches import projection_limits
+from estimators.estimate import Bools, Counts, Estimate, Floats
 from estimators.exact import hadamard
 from estimators.exact.hashing import hash_constants, mix
 from estimators.exact.randomness import Bits
-from estimators.exact.sampling import Bools, bernoulli, uniform_below
+from estimators.exact.sampling import bernoulli, uniform_below
 from estimators.exact.tallies import tally
 from estimators.exact.thresholds import WORD
 from estimators.limits import LARGEST_TABLE
-from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
 from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
@@ -84,7 +83,7 @@ class Projection(SupportCounts):
 
     def __init__(
         self,
-        epsilons: Sequence[Fraction],
+        epsilons: Epsilons,
         *,
         categories: int | None,
         rows: int | None = None,

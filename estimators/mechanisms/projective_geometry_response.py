@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.shares.bets import CategorySets, SymbolKinds
-from estimators.estimate import Counts
+from estimators.estimate import Bools, Counts
 from estimators.exact.difference_sets import DifferenceSet, geometric_sum, support_chances
 from estimators.exact.finite_fields import prime_power
 from estimators.exact.randomness import Bits
 from estimators.exact.thresholds import at_exp
-from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
-from estimators.mechanisms.shared.point_responses import PointResponses
+from estimators.mechanisms.shared.output_sets import PointResponses
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.mechanisms.shared.symbols import ReportedSymbols
 
@@ -61,7 +61,7 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
 
     name = "projective_geometry_response"
 
-    def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
+    def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
         self.geometries = [best_geometry(epsilon, categories) for epsilon in epsilons]
         """Each level's K, s, c and D."""
         self._set_spaces(epsilons, self.geometries)
@@ -94,7 +94,7 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
         supported = geometry.translated_sums(members, geometry.points)
         return SymbolKinds.of(sets.sizes, *supported[:, -np.arange(geometry.points)])
 
-    def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
+    def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports lie on the category's hyperplane."""
         geometry = self.geometries[level]
         point = (reports.astype(np.int64) - category) % geometry.points

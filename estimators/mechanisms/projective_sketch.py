@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fractions import Fraction
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.estimate import Counts
-from estimators.exact.geometries import LARGEST_EPSILON, best_geometry
-from estimators.exact.hashed_rows import HashedRows
+from estimators.estimate import Bools, Counts
+from estimators.exact.geometries import LARGEST_EPSILON, HashedRows, best_geometry
+from estimators.exact.hashing import check_rows_and_seed
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import uniform_below
-from estimators.exact.thresholds import WORD
 from estimators.limits import LARGEST_TABLE
-from estimators.mechanisms.mechanism import Levels, Reports
-from estimators.mechanisms.shared.point_responses import PointResponses
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
+from estimators.mechanisms.shared.output_sets import PointResponses
 from estimators.mechanisms.shared.string_lookups import StringLookups
 from estimators.mechanisms.shared.symbols import ReportedSymbols
 
@@ -80,7 +77,7 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
 
     def __init__(
         self,
-        epsilons: Sequence[Fraction],
+        epsilons: Epsilons,
         *,
         categories: None,
         rows: int = 1024,
@@ -88,15 +85,12 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
         seed: int = 0,
     ) -> None:
         super().__init__(epsilons)
-        if rows < 1:
-            raise ValueError(f"rows = {rows}: expected 1 or more")
+        check_rows_and_seed(rows, seed)
         if not POINTS_RANGE[0] <= points <= POINTS_RANGE[1]:
             raise ValueError(f"points = {points}: expected {POINTS_RANGE[0]} to {POINTS_RANGE[1]}")
         cells = rows * points
         if cells > LARGEST_TABLE:
             raise ValueError(f"rows * points = {cells}: expected at most {LARGEST_TABLE}")
-        if not 0 <= seed < WORD:
-            raise ValueError(f"seed = {seed}: expected 0 to 2^64 - 1")
         self.seed = seed
         exact = [min(epsilon, LARGEST_EPSILON) for epsilon in self.epsilons]
         geometries = [best_geometry(epsilon, POINTS_RANGE, points) for epsilon in exact]
@@ -126,7 +120,7 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
         rows = self.hashed_rows[level]
         return table[level, 1 : 1 + rows.symbols].reshape(rows.rows, rows.geometry.points)
 
-    def supports(self, reports: Reports, level: int, key: Any) -> NDArray[np.bool_]:
+    def supports(self, reports: Reports, level: int, key: Any) -> Bools:
         """Return which `reports` lie on the hyperplane of the key's point in their row, shape (n,).
 
         `level`: the index of their level; `key`: the 64-bit key of a string.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -11,11 +10,11 @@ from numpy.typing import NDArray
 
 from estimators.bounds import Law
 from estimators.errors import ReportError
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts, Floats, Indices, Integers
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, round_up
 from estimators.exact.tallies import tally_signs, tally_signs_by_part
-from estimators.mechanisms.mechanism import Levels, Reports, largest_byte
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports, largest_byte
 from estimators.mechanisms.shared.means import ScalarMean
 from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
 from estimators.question import Question
@@ -47,7 +46,7 @@ class RandomizedResponse(ScalarMean):
     dtype = np.dtype(np.uint8)
     columns = 2
 
-    def __init__(self, epsilons: Sequence[Fraction]) -> None:
+    def __init__(self, epsilons: Epsilons) -> None:
         super().__init__(epsilons)
         self._flipped = FlippedSigns(self.epsilons)
         self.signs: ReportedSigns = self._flipped
@@ -69,12 +68,7 @@ class RandomizedResponse(ScalarMean):
         table += tally_signs(level, len(table), reports) @ ZEROS_ONES_TO_COLUMNS
 
     def accumulate_slices(
-        self,
-        tables: Counts,
-        rows: NDArray[np.intp],
-        sizes: NDArray[np.int64],
-        level: Levels,
-        reports: Reports,
+        self, tables: Counts, rows: Indices, sizes: Integers, level: Levels, reports: Reports
     ) -> None:
         """Add batches of reports, each to the table of its slice; long ones all at once."""
         tallies = tally_signs_by_part(level, tables.shape[1], reports, sizes)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.estimate import Bools
 from estimators.exact.randomness import Bits
-from estimators.exact.sampling import Bools, bernoulli
+from estimators.exact.sampling import bernoulli
 from estimators.exact.thresholds import WORD
-from estimators.mechanisms.mechanism import Levels
+from estimators.mechanisms.mechanism import Epsilons, Levels
 from estimators.mechanisms.shared.packed import PackedBits
 from estimators.mechanisms.shared.signs import FlippedSigns
 from estimators.shuffling.set_laws import SetLaw
@@ -45,7 +45,7 @@ class Rappor(PackedBits):
     name = "rappor"
     memoizable = True
 
-    def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
+    def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
         self._flipped = FlippedSigns([epsilon / 2 for epsilon in epsilons])
         super().__init__(epsilons, categories, self._flipped)
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.estimate import Counts
+from estimators.estimate import Bools, Counts
 from estimators.exact import hadamard
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.thresholds import WORD, miss_threshold
-from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.block_differences import BlockDifferences, even_variance
-from estimators.mechanisms.shared.output_sets import OutputSets
 
 
-class RecursiveHadamard(OutputSets, BlockDifferences):
+class RecursiveHadamard(BlockDifferences):
     """Recursive Hadamard response (RHR): a block and a sign, through randomized response.
 
     At a level there are B = 2^(b-1) blocks and R = K / B rows, K = 2^ceil(log2 k). Category x
@@ -53,7 +51,7 @@ class RecursiveHadamard(OutputSets, BlockDifferences):
 
     name = "recursive_hadamard"
 
-    def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
+    def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
         self.bits = [best_bits(epsilon, categories) for epsilon in epsilons]
         """b, the bits of a report, per level."""
         blocks = [1 << (bits - 1) for bits in self.bits]
@@ -76,19 +74,11 @@ class RecursiveHadamard(OutputSets, BlockDifferences):
         symbol[missed] = uniform_other(bits, symbol[missed], bound.astype(np.uint64))
         return (2 * blocks * row + symbol).astype(self.dtype)
 
-    def _least_overlap(self, level: int) -> Fraction:
-        """Return the overlap of orthogonal rows, or zero where sets may lie in different blocks."""
-        set_size, complement_size = self._outputs[level]
-        all_share = self.blocks[level] == 1
-        return all_share * Fraction(set_size, 2 * (set_size + complement_size))
-
-    def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
+    def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports have the category's symbol in their row."""
         column, category_block = divmod(category, self.blocks[level])
         row, symbol = np.divmod(reports.astype(np.int64), 2 * self.blocks[level])
-        named: NDArray[np.bool_] = symbol == 2 * category_block + hadamard.is_odd(
-            row, np.asarray(column)
-        )
+        named: Bools = symbol == 2 * category_block + hadamard.is_odd(row, np.asarray(column))
         return named
 
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:

@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import ReportError, meant
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Bools, Counts, Floats
 from estimators.exact.randomness import Bits
-from estimators.exact.sampling import Bools
 from estimators.exact.tallies import tally
 from estimators.limits import LARGEST_REPORT
 from estimators.mechanisms.grr import Grr
-from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports
 from estimators.mechanisms.oue import Oue
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
@@ -162,7 +161,7 @@ class RepeatedMean(Repetition, RandomizedResponse):
 
     repeated: RandomizedResponse
 
-    def __init__(self, epsilons: Sequence[Fraction], *, of: str | None = None) -> None:
+    def __init__(self, epsilons: Epsilons, *, of: str | None = None) -> None:
         Mechanism.__init__(self, epsilons)
         self._repeat(of, [RandomizedResponse])
         signs = RepeatedSigns(self.repeated.signs, self.repeats, values=True)
@@ -196,9 +195,7 @@ class RepeatedFrequency(Repetition, SupportCounts):
 
     repeated: SupportCounts
 
-    def __init__(
-        self, epsilons: Sequence[Fraction], *, categories: int, of: str | None = None
-    ) -> None:
+    def __init__(self, epsilons: Epsilons, *, categories: int, of: str | None = None) -> None:
         Mechanism.__init__(self, epsilons)
         self._repeat(of, REPEATABLE_FREQUENCIES, categories=categories)
         columns = self.repeated.columns

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -12,10 +11,11 @@ from numpy.typing import NDArray
 from estimators.bounds.shares.bets import CategorySets, SymbolKinds
 from estimators.bounds.shares.subsets import SubsetKinds
 from estimators.errors import ReportError
+from estimators.estimate import Bools
 from estimators.exact.randomness import Bits
-from estimators.exact.sampling import Bools, bernoulli, uniform_below
+from estimators.exact.sampling import bernoulli, uniform_below
 from estimators.exact.thresholds import at_exp
-from estimators.mechanisms.mechanism import Levels
+from estimators.mechanisms.mechanism import Epsilons, Levels
 from estimators.mechanisms.shared.output_sets import OutputSets
 from estimators.mechanisms.shared.packed import PackedBits
 from estimators.mechanisms.shared.signs import ReportedSigns
@@ -57,9 +57,7 @@ class SubsetSelection(OutputSets, PackedBits):
     name = "subset_selection"
     memoizable = True
 
-    def __init__(
-        self, epsilons: Sequence[Fraction], *, categories: int, size: int | None = None
-    ) -> None:
+    def __init__(self, epsilons: Epsilons, *, categories: int, size: int | None = None) -> None:
         if size is not None and not 1 <= size < categories:
             raise ValueError(f"size = {size}: expected 1 to {categories - 1}")
         self.sizes = [best_size(e, categories) if size is None else size for e in epsilons]

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.errors import ReportError, nearest
+from estimators.estimate import Integers
 from estimators.limits import MOST_ATTRIBUTES
 from estimators.metrics.validation import check_name
 
@@ -25,7 +25,7 @@ NO_VALUE: Final = "none"
 MOST_BYTES = 64
 """Of an attribute's value."""
 
-Codes = NDArray[np.int64]
+Codes = Integers
 Attributes = tuple[tuple[str, str], ...]
 """What a batch says of its devices: names in order, each with its value."""
 

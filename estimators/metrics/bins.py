@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from estimators.distribution import DistributionEstimate, number_text
 from estimators.errors import nearest
-from estimators.estimate import Estimate, Floats
+from estimators.estimate import Estimate, Floats, Integers
 from estimators.limits import MOST_BINS
 from estimators.metrics.domains import Domain, Keys, as_numbers
 
@@ -133,7 +133,7 @@ class Bins(Domain):
         """The two ends, the higher one first."""
         return float(self.limits[-1]), float(self.limits[0])
 
-    def to_unit(self, values: NDArray[Any]) -> NDArray[np.int64]:
+    def to_unit(self, values: NDArray[Any]) -> Integers:
         """Return the bin of each number."""
         numbers = as_numbers(values, self.metric)
         return np.searchsorted(self.limits[1:-1], numbers, side="right").astype(np.int64)
@@ -176,7 +176,7 @@ class Bins(Domain):
         return tuple(map(number_text, quantiles.tolist())), quantiles
 
 
-def merged_edge_indices(bins: int, max_bins: int) -> NDArray[np.int64]:
+def merged_edge_indices(bins: int, max_bins: int) -> Integers:
     """Return indices of the edges, both ends included, that form at most `max_bins` wider bins.
 
     >>> merged_edge_indices(5, 2), merged_edge_indices(2, 5)

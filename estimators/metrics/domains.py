@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from estimators.errors import DefinitionError, meant, shortened
-from estimators.estimate import Estimate
+from estimators.estimate import Estimate, Floats
 from estimators.limits import MOST_COORDINATES
 
 Values: TypeAlias = ArrayLike | Mapping[str, str] | Sequence[str | Mapping[str, str]]
@@ -36,7 +36,7 @@ TRUTH_TYPES = (bool, np.bool_)
 LEAVE_OUT = "; leave out what was not measured"
 
 
-def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
+def as_numbers(values: NDArray[Any], metric: str) -> Floats:
     """Return values as a new array of float64.
 
     Raises ValueError, with the metric's name, if a value is not a number.
@@ -433,7 +433,7 @@ class Ball(Domain):
         return {"coordinates": list(self.labels), "radius": float(self.radius)}
 
     @property
-    def opposite(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def opposite(self) -> tuple[Floats, Floats]:
         """Vectors of full length in opposite directions."""
         size = len(self.labels)
         vector = np.full(size, self.radius / np.sqrt(size))

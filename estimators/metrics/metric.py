@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, shortened
-from estimators.estimate import Counts
+from estimators.estimate import Counts, Indices, Integers
 from estimators.exact.randomness import Bits, SystemBits
 from estimators.limits import LARGEST_REPORT, LEVEL_DIGITS
 from estimators.mechanisms import Mechanism
@@ -442,12 +442,7 @@ class Metric(ABC):
         self.randomizer.accumulate(self.table(statistic), level, reports)
 
     def accumulate_slices(
-        self,
-        statistics: Counts,
-        rows: NDArray[np.intp],
-        sizes: NDArray[np.int64],
-        level: Levels,
-        reports: Reports,
+        self, statistics: Counts, rows: Indices, sizes: Integers, level: Levels, reports: Reports
     ) -> None:
         """Add batches that have passed `randomizer.check` to the statistics of their slices.
 

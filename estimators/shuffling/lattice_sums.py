@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Integers
 
 UNIT_ROUNDING = 2.0**-53
 LOG_TAIL = 40.0
@@ -29,7 +29,7 @@ class Summands:
     unit of rounding; `count`: how many are added.
     """
 
-    values: NDArray[np.int64]
+    values: Integers
     masses: Floats
     count: int
 
@@ -43,7 +43,7 @@ class TiltedLaw:
     the probabilities that exact x would give.
     """
 
-    values: NDArray[np.int64]
+    values: Integers
     masses: Floats
     log_scale: float
     tilt: float

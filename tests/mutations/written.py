@@ -51,7 +51,7 @@ WRITTEN: tuple[tuple[str, str, str], ...] = (
         "((round(quotient), 1),)",
     ),
     (
-        "estimators/shuffling/signs.py: all others alike are taken for the worst dataset",
+        "estimators/shuffling/crowds.py: all others alike are taken for the worst dataset",
         "            ones += width\n",
         "            ones += reports\n",
     ),

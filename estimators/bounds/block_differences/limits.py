@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from estimators.bounds.block_differences.law import DifferenceLaw
-from estimators.bounds.block_differences.self_normalised import (
+from estimators.bounds.block_differences.law import (
+    DifferenceLaw,
     exponents,
     log_cosh,
     self_normalised_interval,
@@ -120,24 +120,31 @@ def _choose_cells(
         low, high = bernstein_limits(square @ terms, float(unit.max()), log_p)
     else:
         interval_of_f = self_normalised_interval(law, sums, sizes, log_p, refined=False)
-        is_known = law.least_share == law.largest_share
-        low = high = np.full(
-            sums.shape[1], float((law.counts * square)[is_known] @ law.least_share[is_known])
-        )
-        if not is_known.all():
-            unknown_weight = np.where(is_known, 0, square)
-            unknown_sum, largest_term = unknown_weight @ sizes, float(unknown_weight.max())
-            unknown_low, unknown_high = bernstein_limits(unknown_sum, largest_term, log_p)
-            low, high = low + unknown_low, high + unknown_high
-        least_variance = float(law.counts * square @ law.least_share)
-        low = np.clip(low, least_variance, largest) - law.explained_variance(interval_of_f[1])
-        high = np.clip(high, least_variance, largest) - law.explained_variance(interval_of_f[0])
+        low, high = square_sum_interval(law, sizes, log_p)
+        low = low - law.explained_variance(interval_of_f[1])
+        high = high - law.explained_variance(interval_of_f[0])
     rounding, last_cell = 1e-12 * largest, edges.size - 1
     return (
         np.minimum(np.searchsorted(edges, low - rounding, side="right"), last_cell),
         np.minimum(np.searchsorted(edges, high + rounding, side="right"), last_cell),
         interval_of_f,
     )
+
+
+def square_sum_interval(law: DifferenceLaw, sizes: Floats, log_p: float) -> tuple[Floats, Floats]:
+    """Return an interval for the mean of sum s^2 abs(D), each end failing with probability p."""
+    square = law.coefficient**2
+    is_known = law.least_share == law.largest_share
+    low = high = np.full(
+        sizes.shape[1], float((law.counts * square)[is_known] @ law.least_share[is_known])
+    )
+    if not is_known.all():
+        unknown_square = np.where(is_known, 0, square)
+        sums = bernstein_limits(unknown_square @ sizes, float(unknown_square.max()), log_p)
+        low, high = low + sums[0], high + sums[1]
+    weight = law.counts * square
+    least, largest = float(weight @ law.least_share), float(weight @ law.largest_share)
+    return np.clip(low, least, largest), np.clip(high, least, largest)
 
 
 def bernstein_limits(total: Floats, unit: float, log_p: float) -> tuple[Floats, Floats]:

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Integers
 
 DIGIT_BASE = 16
 STEPS_PER_NODE = 4
@@ -19,7 +19,7 @@ class Phases:
     """Nodes tau = m h: the step h, and the multiples m, ascending from 0."""
 
     step: float
-    multiples: NDArray[np.int64]
+    multiples: Integers
 
     @classmethod
     def near_nodes(cls, at: Floats) -> Phases:
@@ -56,7 +56,7 @@ class Phases:
         return phases
 
 
-def _phase_powers(angle: Floats, multiples: NDArray[np.int64]) -> NDArray[np.complex128]:
+def _phase_powers(angle: Floats, multiples: Integers) -> NDArray[np.complex128]:
     """Return the powers of exp(i angle) that these multiples need, shape (*angle.shape, powers)."""
     angles = angle[..., None] * np.arange(min(DIGIT_BASE, int(multiples[-1]) + 1))
     powers = np.empty(angles.shape, np.complex128)

@@ -8,7 +8,6 @@ import math
 
 import numpy as np
 
-from estimators.bounds.mixtures import RowIndices
 from estimators.bounds.normal import log_wealth_remainder
 from estimators.bounds.piecewise.bets import SymbolBets, solve_lower_limits
 from estimators.bounds.piecewise.knot_gains import (
@@ -20,7 +19,7 @@ from estimators.bounds.piecewise.knot_gains import (
 )
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.tolerances import LOG_P_SAFETY
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
 
 CELL_VARIANCE_RATIO = 1.15  # between neighbouring cells
 MEAN_BINS = 8  # of the mean: the third moment of Berry and Esseen is small near it
@@ -56,7 +55,7 @@ class CellBets:
     largest_variance: Floats
     max_tilt: Floats
     log_p: float
-    window: RowIndices
+    window: Indices
 
     @classmethod
     def meeting(
@@ -86,7 +85,7 @@ class CellBets:
         low, high = edges[window, cell], edges[window, cell + 1]
         return cls(law.rows(window), low, high, max_tilt[window], log_p, window)
 
-    def rows(self, chosen: RowIndices) -> CellBets:
+    def rows(self, chosen: Indices) -> CellBets:
         """Return some of the cells."""
         names = ("least_variance", "largest_variance", "max_tilt", "window")
         changed = {name: getattr(self, name)[chosen] for name in names}
@@ -160,18 +159,18 @@ class FourierRemainders:
         rows = np.concatenate([law.counts, law.coefficient, tilt], axis=-1)
         _, self._first, self._game = np.unique(rows, axis=0, return_index=True, return_inverse=True)
 
-    def refine(self, chosen: RowIndices) -> RowIndices:
+    def refine(self, chosen: Indices) -> Indices:
         """Compute the bounds of some cells; return all whose bounds are new."""
         changed = self._compute(chosen, self.coarseness, LAST_NODE)
         self.is_refined[changed] = True
         return changed
 
-    def estimate(self, chosen: RowIndices) -> RowIndices:
+    def estimate(self, chosen: Indices) -> Indices:
         """Compute larger bounds, with fewer nodes; return all cells whose bounds are new."""
         coarseness = np.full_like(self.coarseness, MAX_COARSENESS)
         return self._compute(chosen, coarseness, COARSE_LAST_NODE)
 
-    def _compute(self, chosen: RowIndices, coarseness: Floats, last_node: float) -> RowIndices:
+    def _compute(self, chosen: Indices, coarseness: Floats, last_node: float) -> Indices:
         games = np.unique(self._game[chosen])
         first = self._first[games]
         law, tilt = self.cells.law.rows(first), self.cells.tilt[first]
@@ -206,7 +205,7 @@ def limits_in_all_cells(
         cells.log_berry_esseen(*(end[:, None] for end in pair)) for pair in zip(*ends, strict=True)
     ]
 
-    def limits(chosen: RowIndices) -> Floats:
+    def limits(chosen: Indices) -> Floats:
         """Return both limits in some cells with the present bounds, shape (2, cells)."""
         some, remainders = cells.rows(chosen), fourier.log_remainders[chosen]
         cost = [some.combine_remainders(x[chosen], remainders) - some.log_p for x in log_parts]

@@ -7,13 +7,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.fourier.phases import Phases
 from estimators.bounds.fourier.remainder import divide_cells, log_remainder
-from estimators.bounds.mixtures import RowIndices
 from estimators.bounds.piecewise.law import PiecewiseLaw
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
 from estimators.exact.piecewise_shapes import WindowShape
 from estimators.exact.thresholds import WORD
 
@@ -103,10 +101,10 @@ class _Knots(NamedTuple):
     """
 
     values: Floats
-    level: NDArray[np.intp]
+    level: Indices
     knots: Floats
-    level_of_knot: NDArray[np.intp]
-    first: NDArray[np.intp]
+    level_of_knot: Indices
+    first: Indices
     levels: list[tuple[slice, slice, Floats]]
     missed: Floats
 
@@ -152,7 +150,7 @@ class _KnotGains:
             np.matmul(chances, terms[:, symbols], out=sums[:, knots])
         return sums
 
-    def log_remainders(self, rows: RowIndices, phases: Phases, unit: Floats) -> Floats:
+    def log_remainders(self, rows: Indices, phases: Phases, unit: Floats) -> Floats:
         """Return ln R of these rows, with nodes that are divided by the `unit` of each."""
         terms = phases.factors_of(self.gain[rows] / unit[:, None], self.growth[rows])
         sums = self._sums(terms.view(np.float64))

@@ -137,11 +137,7 @@ class PiecewiseLaw(Law):
     def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
         """Return the value of :meth:`cumulant`, and the slope of a line that bounds it."""
         at = self.tilted(theta[:, None], tilt[:, None] * self.coefficient)
-        value = at.value @ self.counts
-        if self.free:
-            gain, slope = self._free_tangent(theta, at.by_mean)
-            return value + gain, slope
-        return value, at.by_mean @ self.counts
+        return self._line(at.value @ self.counts, theta, at.by_mean)
 
     def variances(self, theta: Floats) -> Floats:
         """Return an upper bound on the variance of Y at each level, shape (k, levels)."""

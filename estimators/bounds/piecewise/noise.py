@@ -9,14 +9,14 @@ import math
 import numpy as np
 
 from estimators.bounds.fourier.deviation import sharpened_deviation
-from estimators.bounds.fourier.paired import (
+from estimators.bounds.fourier.phases import Phases
+from estimators.bounds.fourier.remainder import (
     PAIRED_NODE_STEP,
     Pieces,
+    frequency_nodes,
     largest_cumulants,
     log_paired_remainder,
 )
-from estimators.bounds.fourier.phases import Phases
-from estimators.bounds.fourier.remainder import frequency_nodes
 from estimators.estimate import Floats
 from estimators.exact.piecewise_shapes import WindowShape
 
@@ -41,14 +41,6 @@ class PiecewiseNoise:
     counts: Floats
     coefficient: Floats
     shapes: tuple[WindowShape, ...]
-
-    def joined_with(self, second: PiecewiseNoise) -> PiecewiseNoise:
-        """Return the noise of the difference from a sum of other reports, or of both."""
-        return PiecewiseNoise(
-            np.concatenate([self.counts, second.counts]),
-            np.concatenate([self.coefficient, second.coefficient]),
-            self.shapes + second.shapes,
-        )
 
     @functools.cached_property
     def variance(self) -> float:

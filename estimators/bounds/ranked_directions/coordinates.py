@@ -6,7 +6,6 @@ import dataclasses
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.fourier.deviation import choose_tilt
 from estimators.bounds.mixtures import (
@@ -15,17 +14,17 @@ from estimators.bounds.mixtures import (
     deviation_bounds,
     usable_tilts,
 )
-from estimators.bounds.ranked_directions.bennett import (
+from estimators.bounds.ranked_directions.noise import (
     CONVERGED_RATIO,
     MAX_ROUNDS,
     MIN_VARIANCE,
+    RankedNoise,
     bennett_deviation,
     bennett_factor,
 )
-from estimators.bounds.ranked_directions.noise import RankedNoise
 from estimators.bounds.ranked_directions.remainder import log_remainder
 from estimators.bounds.ranked_directions.report_law import ReportLaw
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
 
 SQUARES_SHARE = 0.04  # of beta, for the upper bounds on q
 TILT_STEP_RATIO = 1.03
@@ -76,7 +75,7 @@ class CoordinateBounds(RankedNoise):
             bound = np.minimum(bound, narrower_bound)
         return bound
 
-    def _sharpened(self, columns: NDArray[np.intp], variance: Floats, log_p: float) -> Floats:
+    def _sharpened(self, columns: Indices, variance: Floats, log_p: float) -> Floats:
         """Bound the coordinates at these columns by Chernoff's bound times the remainder.
 
         Coordinates of similar variance share a tilt and prices; of nearly the same, a bound.
@@ -105,7 +104,7 @@ class CoordinateBounds(RankedNoise):
         tilts: Floats = normal[0] / 2 * TILT_STEP_RATIO ** np.arange(steps + 1)
         return np.minimum(tilts, self.max_tilt)
 
-    def columns(self, log_p: float, *, fixed: bool) -> NDArray[np.intp]:
+    def columns(self, log_p: float, *, fixed: bool) -> Indices:
         """Return the columns of q+, which fail with probability p a coordinate; (levels, d).
 
         Levels whose users have the same mean may still have another q each. Unless the number of
@@ -120,9 +119,9 @@ class CoordinateBounds(RankedNoise):
             level_columns.append(law.column_of(square_limits))
         return np.array(level_columns)
 
-    def uniform_at(self, columns: NDArray[np.intp]) -> UniformCoordinateBounds:
+    def uniform_at(self, columns: Indices) -> UniformCoordinateBounds:
         """Return bounds for every coordinate of which q is at most at these columns, (levels,)."""
-        parts = self.dimension, self.counts, self.coefficient, self.laws, self.unit
+        parts = self.dimension, self.counts, self.coefficient, self.unit, self.laws
         return UniformCoordinateBounds(*parts, columns=columns)
 
     # Theorem 10 of docs/proofs/ranked-directions.md
@@ -163,7 +162,7 @@ class UniformCoordinateBounds(RankedNoise):
         The column of :meth:`ReportLaw.growth` of these values.
     """
 
-    columns: NDArray[np.intp] = dataclasses.field(kw_only=True)
+    columns: Indices = dataclasses.field(kw_only=True)
 
     @property
     def coordinate_variance(self) -> float:
@@ -179,7 +178,7 @@ class UniformCoordinateBounds(RankedNoise):
         """Bound one coordinate of N with probability 1 - 2 p."""
         return float(self.deviations(self.columns[:, None], log_p)[0])
 
-    def deviations(self, columns: NDArray[np.intp], log_p: float) -> Floats:
+    def deviations(self, columns: Indices, log_p: float) -> Floats:
         """Bound k coordinates that are like these, each with probability 1 - 2 p, shape (k,).
 
         Their columns, of shape (levels, k), take the place of `self.columns`.

@@ -3,65 +3,98 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.mixtures import usable_tilts
-from estimators.bounds.ranked_directions.bennett import (
-    CONVERGED_RATIO,
-    MAX_ROUNDS,
-    MIN_VARIANCE,
-    bennett_factor,
-    bennett_length,
-)
 from estimators.bounds.ranked_directions.report_law import MAX_REPORT_TILT, ReportLaw
-from estimators.bounds.spheres import length_bound, log_mean_cosh, mcdiarmid_length
-from estimators.estimate import Floats
+from estimators.bounds.spheres import VectorNoise, length_bound, log_mean_cosh
+from estimators.estimate import Floats, Indices
 
-MARKOV_TILTS = np.geomspace(0.02, 4, 200)  # in units of one that is near the best
+BENNETT_TILTS = np.geomspace(1e-5, 20, 90)  # tilts times the largest report; 18% apart
+CONVERGED_RATIO = 0.999  # ratio of a bound to the one before, from where on it is not repeated
+MIN_VARIANCE = 1e-300  # of a variance
+LENGTH_TILTS = np.geomspace(0.05, 4, 60)  # for a length, in units of one that is near the best
+MAX_ROUNDS = 12
 RELATIVE_LENGTHS = np.geomspace(1e-3, 1e3, 400)  # tried for the bound at all times, in units of d
 
 
-@dataclasses.dataclass(frozen=True)
-class RankedNoise:
-    """The error N = sum of s_i (Y_i - E Y_i) of independent reports of several levels.
+def bennett_growth(x: Floats) -> Floats:
+    """Return (e^x - 1 - x) / x^2, which grows with x."""
+    series = 0.5 + x / 6 + x**2 / 24 + x**3 / 120
+    return np.where(x < 1e-2, series * (1 + 1e-9), (np.expm1(x) - x) / np.maximum(x, 1e-5) ** 2)
+
+
+BENNETT_EXPONENTS = bennett_growth(BENNETT_TILTS) * BENNETT_TILTS**2
+
+
+def bennett_deviation(variance: Floats, largest: float, log_p: float) -> Floats:
+    """Bound sums of independent terms from above with probability 1 - p, shape (k,).
+
+    Parameters
+    ----------
+    variance : ndarray of float64, shape (k,)
+        Of the sums.
+    largest : float
+        The largest term.
+    log_p : float
+    """
+    cumulant = variance[:, None] * (BENNETT_EXPONENTS / largest**2)
+    bounds: Floats = ((cumulant - log_p) * (largest / BENNETT_TILTS)).min(axis=1)
+    return bounds
+
+
+def bennett_factor(tilt: Floats, largest: float) -> Floats:
+    """Return k with E e^(t X) <= exp(k E X^2) for X <= largest of mean 0; inf for steep tilts."""
+    usable = tilt * largest <= BENNETT_TILTS[-1]
+    return np.where(usable, tilt**2 * bennett_growth(np.where(usable, tilt * largest, 0.0)), np.inf)
+
+
+def bennett_length(dimension: int, variance: float, largest: float, log_beta: float) -> float:
+    """Bound the length of a sum N of independent vectors of mean zero, with probability 1 - beta.
 
     Parameters
     ----------
     dimension : int
-        d, at least 2.
-    counts, coefficient : ndarray of float64, shape (levels,)
-        Reports per level, and s_l, the factor of one report; all above zero.
+    variance : float
+        E |N|^2.
+    largest, log_beta : float
+        The longest term, and ln beta.
+    """
+    from scipy.special import hyp1f1
+
+    centre = np.sqrt((1 - log_beta) * dimension / variance)
+    tilt = np.minimum(LENGTH_TILTS * centre, BENNETT_TILTS[-1] / largest)
+
+    def goal(tilt: Floats) -> Floats:
+        spread = tilt**2 * bennett_growth(tilt * largest) * variance
+        usable = spread < 300  # beyond, 1F1 may not be a double, and the bound is of no use
+        log_mean = np.log(hyp1f1(0.5, dimension / 2, np.where(usable, spread, 0.0))) * (1 + 1e-9)
+        return np.where(usable, log_mean - log_beta, np.inf)
+
+    return length_bound(dimension, tilt, goal)
+
+
+@dataclasses.dataclass(frozen=True)
+class RankedNoise(VectorNoise):
+    """The error of independent reports that were ranked by their values; d is at least 2.
+
+    Parameters
+    ----------
     laws : tuple of ReportLaw
-    unit : float
-        The step of the grid that coordinates are rounded to at random.
     one_law : bool
         Whether the users of all levels are from one population.
     mean : ndarray of float64, shape (d,), or None
         The estimate, from which bounds for a fixed number learn how concentrated the data are.
     """
 
-    dimension: int
-    counts: Floats
-    coefficient: Floats
+    max_report_tilt: ClassVar[float] = MAX_REPORT_TILT
+
     laws: tuple[ReportLaw, ...]
-    unit: float
     one_law: bool = False
     mean: Floats | None = None
-
-    @functools.cached_property
-    def variance(self) -> float:
-        """The largest E |N|^2 over all data."""
-        rounding = self.dimension * self.unit**2 / 4
-        return float(self.counts @ self.coefficient**2) * (1 + rounding)
-
-    @functools.cached_property
-    def max_tilt(self) -> float:
-        """The largest tilt."""
-        return MAX_REPORT_TILT * math.sqrt(self.dimension) / float(self.coefficient.max())
 
     # Theorem 7 of docs/proofs/ranked-directions.md
     def least_square_sum(self, gamma: Floats) -> Floats:
@@ -76,14 +109,14 @@ class RankedNoise:
         of_mean = np.array([law.mean for law in self.laws])
         return float((self.coefficient * (size + of_mean)).max())
 
-    def variances(self, columns: NDArray[np.intp]) -> Floats:
+    def variances(self, columns: Indices) -> Floats:
         """Bound the variances of k coordinates, from columns of shape (levels, k)."""
         pairs = zip(self.laws, columns, strict=True)
         level_variances = np.array([law.variances(self.unit)[column] for law, column in pairs])
         variances: Floats = (self.counts * self.coefficient**2) @ level_variances
         return variances
 
-    def cumulants(self, tilts: Floats, columns: NDArray[np.intp]) -> Floats:
+    def cumulants(self, tilts: Floats, columns: Indices) -> Floats:
         """Bound the cumulants of k coordinates on either side, shape (k, tilts).
 
         Columns are those of :meth:`ReportLaw.growth`, shape (levels, k).
@@ -103,11 +136,7 @@ class RankedNoise:
     # Theorems 5 and 8 of docs/proofs/ranked-directions.md
     def radius(self, log_beta: float) -> float:
         """Bound |N| with probability 1 - beta."""
-        d = self.dimension
-        scale, relative_length = math.sqrt(d * d / self.variance), math.sqrt(-2 * log_beta / d + 1)
-        tilt = np.minimum(MARKOV_TILTS * scale * relative_length, self.max_tilt)
-        markov = length_bound(d, tilt, lambda t: self._log_mean(t) - log_beta)
-        bound = min(markov, mcdiarmid_length(self, log_beta))
+        d, bound = self.dimension, self.largest_length(self._log_mean, log_beta)
         if self.mean is None:
             return bound
         largest = self.max_deviation(1 + math.sqrt(d) * self.unit)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.fourier import remainder
 from estimators.bounds.ranked_directions.report_law import (
@@ -14,7 +13,7 @@ from estimators.bounds.ranked_directions.report_law import (
     ReportLaw,
     powers_of,
 )
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
 
 NODE_STEP = 0.1  # between nodes, in standard deviations of the sum
 MIN_NODES = 20  # nodes, below which there are too few reports
@@ -27,7 +26,7 @@ def log_remainder(
     laws: tuple[ReportLaw, ...],
     counts: Floats,
     coefficient: Floats,
-    columns: NDArray[np.intp],
+    columns: Indices,
     unit: float,
     tilt: float,
 ) -> Floats:
@@ -71,7 +70,7 @@ def log_remainder(
 
 
 def _log_modulus(
-    law: ReportLaw, columns: NDArray[np.intp], tilt: float, frequencies: Floats, unit: float
+    law: ReportLaw, columns: Indices, tilt: float, frequencies: Floats, unit: float
 ) -> tuple[Floats, float]:
     """Return H(h) - K at the nodes, for each column, and V, for one report."""
     d = law.dimension

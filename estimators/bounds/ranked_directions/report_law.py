@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.ranked_directions.candidates import Candidates
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
 
 T = TypeVar("T", np.float64, np.complex128)
 
@@ -124,7 +124,7 @@ class ReportLaw:
         steps = np.concatenate([steps[:, 1:], steps[:, -1:]], axis=1)
         return np.array([_concave_majorant(self.squares, row) for row in steps])
 
-    def growth(self, tilt: Floats, columns: NDArray[np.intp]) -> Floats:
+    def growth(self, tilt: Floats, columns: Indices) -> Floats:
         """Bound the mean of r(tilt, c) for users, shape (tilts, columns).
 
         Tilts are from 0 to MAX_REPORT_TILT sqrt(d). Column i is for users whose mean c^2 is at most
@@ -162,7 +162,7 @@ class ReportLaw:
         steep = slope / (high - low)
         return base - steep * low + 0.28 * unit**4, steep + 1.7 * unit**2
 
-    def column_of(self, squares: Floats) -> NDArray[np.intp]:
+    def column_of(self, squares: Floats) -> Indices:
         """Return the first column of :meth:`growth` that is for these values of c^2, or larger."""
         return np.minimum(np.searchsorted(self.squares, squares), SQUARE_CELLS)
 

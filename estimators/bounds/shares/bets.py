@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from estimators.bounds.piecewise.bets import MAX_STAKE
 from estimators.bounds.shares.subsets import SetSizes, SubsetReports
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
 
 
 class CategorySets(NamedTuple):
@@ -44,7 +44,7 @@ class SymbolKinds(NamedTuple):
 
     sizes: SetSizes
     supports: Floats
-    of_symbol: NDArray[np.intp]
+    of_symbol: Indices
 
     @classmethod
     @functools.lru_cache(maxsize=256)

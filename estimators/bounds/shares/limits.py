@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS
 from estimators.bounds.normal import log_wealth_remainder
@@ -16,7 +15,7 @@ from estimators.bounds.piecewise.limits import square_limits
 from estimators.bounds.shares.bets import ShareBets
 from estimators.bounds.shares.subsets import SubsetFactors
 from estimators.bounds.tolerances import LOG_P_SAFETY
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
 
 SHARE_BLOCKS = 64
@@ -43,7 +42,7 @@ class _Tilts(NamedTuple):
     at both ends of its block; `combine`: of the surplus of a block's rows; from 0 on it rejects.
     """
 
-    block: NDArray[np.intp]
+    block: Indices
     tilt: Floats
     goal: Floats
     factors: list[SubsetFactors]
@@ -53,7 +52,7 @@ class _Tilts(NamedTuple):
 class _Cells(NamedTuple):
     """Cells of the variance, a row each, block by block, with their ends."""
 
-    block: NDArray[np.intp]
+    block: Indices
     low: Floats
     high: Floats
 
@@ -101,13 +100,14 @@ def _first_unrejected(bets: ShareBets, rows: _Tilts) -> float | None:
     for subset, ends in zip(bets.subsets, rows.factors, strict=True):
         of_subsets += subset.gains(ends)
 
-    def surplus(chosen: NDArray[np.intp], ratio: Floats) -> Floats:
+    def surplus(chosen: Indices, ratio: Floats) -> Floats:
         """Return by how much gains exceed their goals at least between neighbouring ratios."""
         part = (ratio - first[chosen, None]) / (last - first)[chosen, None]
         at_first, at_last = of_subsets[chosen].T[..., None]
         gains = bets.counted.gains(rows.tilt[chosen, None], ratio)
         gains = gains + at_first + part * (at_last - at_first) - rows.goal[chosen, None]
-        return np.minimum(gains[:, :-1], gains[:, 1:])
+        smaller: Floats = np.minimum(gains[:, :-1], gains[:, 1:])
+        return smaller
 
     starts = np.flatnonzero(np.diff(rows.block, prepend=-1))
     block_surplus = surplus(np.arange(first.size), np.stack([first, last], axis=-1))[:, 0]
@@ -129,7 +129,7 @@ def _first_unrejected(bets: ShareBets, rows: _Tilts) -> float | None:
     return None
 
 
-def _block_factors(bets: ShareBets, block: NDArray[np.intp], tilt: Floats) -> list[SubsetFactors]:
+def _block_factors(bets: ShareBets, block: Indices, tilt: Floats) -> list[SubsetFactors]:
     """Return the factors of subsets at both ends of each row's block, with an axis of two."""
     ends = np.concatenate([BLOCK_EDGES[block], BLOCK_EDGES[block + 1]])
     factors = [subset.factors(np.tile(tilt, 2), ends) for subset in bets.subsets]

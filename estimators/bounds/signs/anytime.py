@@ -13,11 +13,10 @@ from estimators.bounds.mixtures import (
     TILT_RATIO,
     TILTS_PER_SIDE,
     LinearMixture,
-    RowIndices,
 )
 from estimators.bounds.signs.law import Law
 from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
 
 MIXTURE_TERMS, TERMS_BELOW_BEST = 6, 3
@@ -29,8 +28,8 @@ POINTS_PER_BLOCK = 2**13  # sums at a time, which a cache holds
 def lower_limit(
     law: Law,
     observed: Floats,
-    pivot_of_sum: RowIndices,
-    point_of_sum: RowIndices,
+    pivot_of_sum: Indices,
+    point_of_sum: Indices,
     log_p: float,
     total: float,
 ) -> Floats:
@@ -71,7 +70,7 @@ def lower_limit(
     return np.clip(limits - (THETA_ROUNDING + law.offset_rounding), -1.0, 1.0)
 
 
-def _middles(ascending: Floats, group: RowIndices) -> Floats:
+def _middles(ascending: Floats, group: Indices) -> Floats:
     """Return the middle of the sums of each group."""
     ends = [np.searchsorted(group, np.arange(group[-1] + 1), side) for side in ("left", "right")]
     return (ascending[ends[0]] + ascending[ends[1] - 1]) / 2

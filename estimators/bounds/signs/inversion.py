@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.signs.law import Law
 from estimators.bounds.signs.noise import log_laplace_remainder
 from estimators.bounds.signs.tails import log_tail
 from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
 
 MAX_SEARCH_STEPS = 40
@@ -20,9 +19,7 @@ SEARCH_STRIDE = 8  # of so many limits one is searched for first, the others fro
 
 
 # Theorem 1 of docs/proofs/inversion.md
-def lower_limit(
-    law: Law, observed: Floats, log_p: float, sizes: NDArray[np.intp] | None = None
-) -> Floats:
+def lower_limit(law: Law, observed: Floats, log_p: float, sizes: Indices | None = None) -> Floats:
     """Return a theta that each observed sum rejects as too small, or -1, shape (k,).
 
     Parameters
@@ -63,7 +60,7 @@ def _clopper_pearson_limits(law: Law, observed: Floats, log_p: float) -> Floats:
 
 
 def _chernoff_limits(
-    law: Law, observed: Floats, log_p: float, sizes: NDArray[np.intp]
+    law: Law, observed: Floats, log_p: float, sizes: Indices
 ) -> tuple[Floats, Floats]:
     """Return rejected thetas and their tilts: of many sums first for some, then for the others."""
     limits = np.empty((2, observed.size))
@@ -92,7 +89,7 @@ def _chernoff_limits(
     return limits[0], limits[1]
 
 
-def _laws_of(law: Law, sums: NDArray[np.intp]) -> Law:
+def _laws_of(law: Law, sums: Indices) -> Law:
     """Return the laws of some sums."""
     return law.rows(sums) if law.counts.ndim > 1 else law
 

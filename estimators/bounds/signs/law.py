@@ -154,10 +154,14 @@ class Law:
         if self.rate is not None:
             step = self.unit * self.coefficient
             value += discrete_laplace.cumulant(self.rate, tilt[:, None] * step)[0] @ self.counts
-        if self.free:
-            gain, slope = self._free_tangent(theta, by_theta)
-            return value + gain, slope
-        return value, by_theta @ self.counts
+        return self._line(value, theta, by_theta)
+
+    def _line(self, value: Floats, theta: Floats, by_theta: Floats) -> tuple[Floats, Floats]:
+        """Return a tangent from its value and the levels' slopes if all have one mean."""
+        if not self.free:
+            return value, by_theta @ self.counts
+        gain, slope = self._free_tangent(theta, by_theta)
+        return value + gain, slope
 
     def _free_increase(self, theta: Floats, by_theta: Floats) -> Floats:
         """Bound the increase of a concave sum over levels with free means."""
@@ -305,21 +309,6 @@ def laws_in_rows(laws: Sequence[AnyLaw]) -> AnyLaw:
         np.array([getattr(law, name) for law in laws]) for name in ("counts", "coefficient")
     )
     return dataclasses.replace(laws[0], counts=counts, coefficient=coefficient)
-
-
-def tilted_sign_extremes(z: Floats, offset: Floats, contrast: Floats) -> tuple[Floats, Floats]:
-    """Return the least variance and the largest third moment of tilted signs of +1 or -1.
-
-    Parameters
-    ----------
-    z : ndarray of float64
-        The exponents of the tilt.
-    offset, contrast : ndarray of float64
-        The signs' means are offset + or - contrast; shapes broadcast with `z`.
-    """
-    means = [tilted_signs(z, offset + sign * contrast)[1] for sign in (1, -1)]
-    square = np.square(means)
-    return 1 - square.max(axis=0), 1 - square.min(axis=0) ** 2
 
 
 def tilted_signs(z: Floats, mean: Floats) -> tuple[Floats, ...]:

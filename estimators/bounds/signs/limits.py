@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.mixtures import deviation_bound
 from estimators.bounds.normal import normal_quantile
@@ -11,7 +10,7 @@ from estimators.bounds.signs import anytime, inversion
 from estimators.bounds.signs.law import Law
 from estimators.bounds.signs.noise import Noise
 from estimators.bounds.signs.own_values import own_value_limits
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
 from estimators.question import Question
 
 GROUP_WIDTH = 0.02
@@ -189,7 +188,7 @@ def _positions(law: Law, ascending: Floats, log_p: float) -> Floats:
     return np.cumsum(steps / np.interp(ascending, sampled, _half_widths(law, sampled, log_p)))
 
 
-def _ranks(size: int) -> NDArray[np.intp]:
+def _ranks(size: int) -> Indices:
     """Return the ranks of the sums whose half-widths stand for those between them."""
     return np.linspace(0, size - 1, min(size, MAX_PIVOTS)).astype(np.intp)
 
@@ -198,7 +197,7 @@ def _half_widths(law: Law, sums: Floats, log_p: float) -> Floats:
     return np.sqrt(-2 * log_p * law.largest_variance(np.clip(sums, -1, 1)))
 
 
-def _group_positions(positions: Floats, width: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _group_positions(positions: Floats, width: float) -> tuple[Indices, Indices]:
     """Return the first member of each group of `width`, and the group of each position."""
     starts = np.diff(np.floor(positions / width), prepend=-1) > 0
     return np.flatnonzero(starts), np.cumsum(starts) - 1

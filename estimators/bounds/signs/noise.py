@@ -12,11 +12,11 @@ import numpy as np
 from estimators.bounds.fourier.deviation import sharpened_deviation
 from estimators.bounds.fourier.remainder import frequency_nodes, log_remainder
 from estimators.bounds.normal import berry_esseen_deviation, log_dense_remainder
-from estimators.bounds.signs.law import MAX_SIGN_TILT, tilted_sign_extremes
+from estimators.bounds.signs.law import MAX_SIGN_TILT, tilted_signs
 from estimators.estimate import Floats
 from estimators.exact import discrete_laplace
 
-FLIP_TILTS = np.geomspace(0.05, 4, 400)[:, None]  # in units of the normal law's; 1.1% apart
+FLIP_TILTS = np.geomspace(0.05, 4, 400)  # in units of the normal law's; 1.1% apart
 
 
 class Noise(Protocol):
@@ -39,7 +39,13 @@ class Noise(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class FlipNoise:
-    """The noise of flipped signs: see :func:`flip_noise_deviation`."""
+    """The noise of flipped signs.
+
+    Parameters
+    ----------
+    counts, coefficient, flip : ndarray of float64, shape (levels,)
+        n_l and s_l, both above zero; and the probability of a flip, below 1/2.
+    """
 
     counts: Floats
     coefficient: Floats
@@ -57,11 +63,26 @@ class FlipNoise:
 
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt noise), on either side."""
-        return _flip_cumulant(self.counts, self.coefficient, self.flip, tilt[:, None])
+        z, flip = tilt[:, None] * self.coefficient, self.flip
+        grows = np.log1p(flip * np.expm1(2 * z)) - 2 * flip * z
+        falls = np.log1p(flip * np.expm1(-2 * z)) + 2 * flip * z
+        return np.maximum(grows, falls) @ self.counts
 
+    # Theorem 7 (a) of docs/proofs/inversion.md
     def deviation(self, log_p: float) -> float:
         """Bound |noise| with probability 1 - 2 p."""
-        return flip_noise_deviation(self.counts, self.coefficient, self.flip, log_p)
+        n, s, contrast = self.counts, self.coefficient, 1 - 2 * self.flip
+        proxy = contrast / np.log((1 - self.flip) / self.flip)
+        scale = np.sqrt(-2 * log_p / float(n @ (2 * s**2 * proxy)))
+        tilt = np.minimum(FLIP_TILTS * scale, self.max_tilt)
+        z = tilt[:, None] * s
+        square = np.square([tilted_signs(z, mean)[1] for mean in (contrast, -contrast)])
+        least_variance = (1 - square.max(axis=0)) @ (n * s**2)
+        largest_third = (1 - square.min(axis=0) ** 2) @ (n * s**3)
+        log_remainder = log_dense_remainder(tilt, least_variance, largest_third)
+        tilted = (self.cumulant(tilt) + log_remainder - log_p) / tilt
+        third = float(n @ (s**3 * (1 - contrast**4)))
+        return min(float(tilted.min()), berry_esseen_deviation(self.variance, third, log_p))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,38 +130,6 @@ class LaplaceNoise:
             self.max_tilt,
             log_p,
         )
-
-
-# Theorem 7 (a) of docs/proofs/inversion.md
-def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_p: float) -> float:
-    """Bound |S - E S| of flipped signs with probability 1 - 2 p.
-
-    Parameters
-    ----------
-    counts, coefficient, flip : ndarray of float64, shape (levels,)
-        n_l, s_l and the probability f_l of a flip, for levels with reports only.
-    log_p : float
-    """
-    proxy = (1 - 2 * flip) / np.log((1 - flip) / flip)
-    scale = np.sqrt(-2 * log_p / float(counts @ (2 * coefficient**2 * proxy)))
-    tilt = np.minimum(FLIP_TILTS * scale, MAX_SIGN_TILT / coefficient.max())
-    zeros, contrast = np.zeros_like(flip), 1 - 2 * flip
-    variance_of_sign, third_of_sign = tilted_sign_extremes(tilt * coefficient, zeros, contrast)
-    least_variance = variance_of_sign @ (counts * coefficient**2)
-    largest_third = third_of_sign @ (counts * coefficient**3)
-    log_remainder = log_dense_remainder(tilt[:, 0], least_variance, largest_third)
-    cumulant = _flip_cumulant(counts, coefficient, flip, tilt)
-    tilted = (cumulant + log_remainder - log_p) / tilt[:, 0]
-    variance = float(counts @ (coefficient**2 * 4 * flip * (1 - flip)))
-    third = float(counts @ (coefficient**3 * (1 - (1 - 2 * flip) ** 4)))
-    return min(float(tilted.min()), berry_esseen_deviation(variance, variance, third, log_p))
-
-
-def _flip_cumulant(counts: Floats, coefficient: Floats, flip: Floats, tilt: Floats) -> Floats:
-    z = tilt * coefficient
-    grows = np.log1p(flip * np.expm1(2 * z)) - 2 * flip * z
-    falls = np.log1p(flip * np.expm1(-2 * z)) + 2 * flip * z
-    return np.maximum(grows, falls) @ counts
 
 
 def log_laplace_remainder(counts: Floats, rate: Floats, step: Floats, tilt: Floats) -> Floats:

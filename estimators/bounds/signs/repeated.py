@@ -94,11 +94,7 @@ class RepeatedLaw(Law):
         terms, _, _, growth = self._growth(z)
         share = (1 + theta[:, None]) / 2 * growth
         by_theta = growth / (2 * (1 + share))
-        value = (terms + np.log1p(share)) @ self.counts
-        if self.free:
-            gain, slope = self._free_tangent(theta, by_theta)
-            return value + gain, slope
-        return value, by_theta @ self.counts
+        return self._line((terms + np.log1p(share)) @ self.counts, theta, by_theta)
 
     @property
     def proxy(self) -> float:

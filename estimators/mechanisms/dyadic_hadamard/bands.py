@@ -10,9 +10,8 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts, Floats, Indices, Integers
 from estimators.interruption import checkpoint
 from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables
 from estimators.mechanisms.dyadic_hadamard.tails import anytime_deviation, fixed_deviation
@@ -39,7 +38,7 @@ class Band:
 
 
 @functools.lru_cache(maxsize=16)
-def _shells(height: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _shells(height: int) -> tuple[Integers, Integers]:
     """Return the first and the last edge of each shell of each inner edge, (B - 1, h + 1)."""
     edges = np.arange(1, 1 << height)[:, None]
     width = 1 << np.maximum(height - np.arange(height + 1) - 1, 0)
@@ -128,7 +127,7 @@ class Scores:
         return variance
 
     @functools.cached_property
-    def _falling(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]:
+    def _falling(self) -> tuple[Integers, Integers, Floats, Floats]:
         """The shells of each edge by falling variance: edges, the largest one, and the steps."""
         order = np.argsort(-self.second, axis=1, kind="stable")
         first, last = (np.take_along_axis(x, order, axis=1) for x in _shells(self.height))
@@ -182,7 +181,7 @@ def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[
     return band, variance
 
 
-def _tails(scores: Scores, beta: float) -> dict[float, NDArray[np.intp]]:
+def _tails(scores: Scores, beta: float) -> dict[float, Indices]:
     """Return the tails of one side, with the inner edges that have them."""
     edges = np.arange(1, scores.bins)
     every = (edges * COARSE_EDGES) % (1 << scores.height) == 0
@@ -196,7 +195,7 @@ def _tails(scores: Scores, beta: float) -> dict[float, NDArray[np.intp]]:
 
 
 def deviations(
-    scores: Scores, question: Question, variance: Floats, tails: dict[float, NDArray[np.intp]]
+    scores: Scores, question: Question, variance: Floats, tails: dict[float, Indices]
 ) -> Floats:
     """Return the half-widths at the inner edges; infinite where there is no tail.
 
@@ -249,7 +248,7 @@ class SingleNumberBounds:
             return self.scores.contradiction()  # no ascending function is within
         return Band(lower, upper)
 
-    def quantiles(self, q: Floats) -> NDArray[np.intp]:
+    def quantiles(self, q: Floats) -> Indices:
         """Return two edges around each quantile, which hold for it alone, shape (2, k)."""
         edges = quantile_edges(self.outer, q)
         if self.outer.crossed:
@@ -262,7 +261,7 @@ class SingleNumberBounds:
         return edges
 
 
-def quantile_edges(band: Band, q: Floats) -> NDArray[np.intp]:
+def quantile_edges(band: Band, q: Floats) -> Indices:
     """Return two edges around each quantile, which hold for all at once, shape (2, k).
 
     They are the largest edge whose upper limit is below q, and the smallest one whose lower limit

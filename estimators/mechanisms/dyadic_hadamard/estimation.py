@@ -7,10 +7,9 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.heterogeneity import heterogeneity_of_bounded
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts, Floats, Indices
 from estimators.mechanisms.dyadic_hadamard.bands import (
     Band,
     Scores,
@@ -37,7 +36,7 @@ SHARE_ROUNDING = 1e-12  # of F: where it is flat at q, rounding does not choose 
 COMPARED_DEPTHS = 3
 """The Haar sums of lower depths, 7 of them, test whether the levels agree."""
 
-Limits = Callable[[Floats], NDArray[np.intp]]
+Limits = Callable[[Floats], Indices]
 """From k numbers q to two edges between which each quantile is, shape (2, k)."""
 
 
@@ -118,7 +117,7 @@ def scores_of(
 
 
 def worst_scores(
-    tree: TreeConstants, table: Counts, weights: Floats, edges: NDArray[np.intp]
+    tree: TreeConstants, table: Counts, weights: Floats, edges: Indices
 ) -> tuple[Floats, Floats, Floats]:
     """Return F at some edges, and bounds of its scores that no data can exceed, each of shape (k,).
 
@@ -140,7 +139,7 @@ def worst_scores(
     return value, largest, variance
 
 
-def _worst_variance(scores: ScoreTables, inner: NDArray[np.intp]) -> Floats:
+def _worst_variance(scores: ScoreTables, inner: Indices) -> Floats:
     """Return the variance of one score in the worst shell, around the best of fixed centres."""
     second, mean = scores.second[inner][None], scores.mean[inner][None]
     centres = np.linspace(mean.min(), mean.max(), CENTRE_COUNT)[:, None, None]
@@ -193,7 +192,7 @@ def _clipped_into(values: Floats, band: Band) -> Floats:
     return np.maximum.accumulate(clipped)
 
 
-def _quantiles(q: Floats, shown: Floats, limits: NDArray[np.intp]) -> Floats:
+def _quantiles(q: Floats, shown: Floats, limits: Indices) -> Floats:
     """Return rows of q, the displayed quantile and its limits, in bins; shape (k, 4)."""
     edge = np.clip(np.searchsorted(shown, q - SHARE_ROUNDING), 1, shown.size - 1)
     step, lower, upper = shown[edge] - shown[edge - 1], *limits.astype(np.float64)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts, Floats, Indices
 from estimators.exact import hadamard
 from estimators.interruption import checkpoint
 from estimators.mechanisms.dyadic_hadamard.constants import LevelConstants
@@ -58,7 +57,7 @@ def haar_sums(levels: tuple[LevelConstants, ...], sums: Counts) -> Floats:
 
 
 @functools.lru_cache(maxsize=256)
-def _haar_places(level: LevelConstants) -> tuple[NDArray[np.intp], Floats]:
+def _haar_places(level: LevelConstants) -> tuple[Indices, Floats]:
     """Return where each of a level's sums is added, and with which weight, each of shape (2 B,).
 
     Row r of block b of depth j is added at 2^i + (b, r without its lowest bit), i the split; row 0,

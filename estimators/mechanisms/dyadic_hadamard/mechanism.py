@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from estimators.distribution import DistributionEstimate
 from estimators.errors import ReportError
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Bools, Counts, Floats, Indices, Integers
 from estimators.exact.hadamard import is_odd
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
@@ -24,7 +23,7 @@ from estimators.mechanisms.dyadic_hadamard.constants import (
 )
 from estimators.mechanisms.dyadic_hadamard.estimation import TreeConstants, read_distribution
 from estimators.mechanisms.dyadic_hadamard.scores import score_tables
-from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports
 from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import LevelFacts
@@ -34,8 +33,6 @@ REPORT_BYTES = 5
 """Bytes of a report: the depth in 4 bits, two rows in 12 bits each, the symbol in at most 9."""
 ROW_SHIFT, SECOND_ROW_SHIFT, SYMBOL_SHIFT = np.int64(4), np.int64(16), np.int64(28)
 """The first bits of these parts."""
-
-Integers = NDArray[np.int64]
 
 
 class DyadicHadamard(Mechanism):
@@ -78,7 +75,7 @@ class DyadicHadamard(Mechanism):
     dtype = np.dtype(np.uint8)
     shape = (REPORT_BYTES,)
 
-    def __init__(self, epsilons: Sequence[Fraction], *, bins: int) -> None:
+    def __init__(self, epsilons: Epsilons, *, bins: int) -> None:
         super().__init__(epsilons)
         if not 2 <= bins <= 1 << LARGEST_HEIGHT:
             raise ValueError(f"bins = {bins}: expected 2 to {1 << LARGEST_HEIGHT}")
@@ -191,7 +188,7 @@ class DyadicHadamard(Mechanism):
         return None
 
     @functools.cached_property
-    def _counted(self) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    def _counted(self) -> tuple[Bools, Indices]:
         """Which cells are row 0 of a block, and that cell for each one; 0 for an unused depth."""
         owner = np.zeros((len(self.levels), self.columns), dtype=np.intp)
         for row, level in enumerate(self.levels):

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from estimators.bounds.block_differences.law import DifferenceLaw
 from estimators.bounds.block_differences.limits import difference_limits
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
-from estimators.estimate import Counts, Estimate, Floats
-from estimators.mechanisms.mechanism import Levels
-from estimators.mechanisms.shared.supports import SupportReports
+from estimators.estimate import Counts, Estimate, Floats, Indices
+from estimators.mechanisms.mechanism import Epsilons, Levels
+from estimators.mechanisms.shared.output_sets import OutputSets, SupportReports
 from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
 from estimators.weights import LevelFacts
@@ -35,7 +35,7 @@ class Differences(SupportReports):
     p_else: Floats
     contrast: Floats
 
-    def _set_chances(self, p_holder: Iterable[Fraction], p_else: Sequence[Fraction]) -> None:
+    def _set_chances(self, p_holder: Iterable[Fraction], p_else: Epsilons) -> None:
         """Set u and c per level, from p and u."""
         self.p_else = np.array([float(u) for u in p_else])
         self.contrast = np.array([float(p - u) for p, u in zip(p_holder, p_else, strict=True)])
@@ -69,7 +69,7 @@ class Differences(SupportReports):
         )
 
 
-class BlockDifferences(ReportedSymbols, Differences):
+class BlockDifferences(OutputSets, ReportedSymbols, Differences):
     """A frequency mechanism whose reports are +1, -1 or 0 for each category.
 
     At a level, category x belongs to block x mod B, and a report names one block. For the
@@ -88,12 +88,12 @@ class BlockDifferences(ReportedSymbols, Differences):
 
     def __init__(
         self,
-        epsilons: Sequence[Fraction],
+        epsilons: Epsilons,
         categories: int,
         blocks: Sequence[int],
         symbols: Sequence[int],
-        p_holder: Sequence[Fraction],
-        p_else: Sequence[Fraction],
+        p_holder: Epsilons,
+        p_else: Epsilons,
     ) -> None:
         super().__init__(epsilons)
         self.categories = categories
@@ -120,12 +120,18 @@ class BlockDifferences(ReportedSymbols, Differences):
         in_it = self._block_counts == 1  # all categories are in the one block: g = 1
         return 2 * self.p_else + np.where(in_it, self.contrast, 0.0)
 
+    def _least_overlap(self, level: int) -> Fraction:
+        """Return the overlap of orthogonal rows, or zero where sets may lie in different blocks."""
+        set_size, complement_size = self._outputs[level]
+        all_share = self.blocks[level] == 1
+        return all_share * Fraction(set_size, 2 * (set_size + complement_size))
+
     def _block_of(self, values: NDArray[Any], level: Levels) -> tuple[Signed, Signed]:
         """Return each category's number within its block, and the block's; B is a power of two."""
         categories = values.astype(self._integer)
         return categories >> self._block_bits[level], categories & (self._block_counts - 1)[level]
 
-    def differences(self, table: Counts, levels: NDArray[np.intp]) -> tuple[Floats, Floats]:
+    def differences(self, table: Counts, levels: Indices) -> tuple[Floats, Floats]:
         """Return the sums of D and of abs(D) over each level's reports, shape (levels, k)."""
         sums, sizes = np.empty((2, levels.size, self.categories))
         for blocks in np.unique(self._block_counts[levels]).tolist():

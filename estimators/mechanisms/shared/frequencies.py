@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,8 +14,9 @@ from estimators.bounds.shares.subsets import SubsetKinds, SubsetReports
 from estimators.bounds.signs.law import laws_in_rows
 from estimators.bounds.signs.limits import intervals_of_categories
 from estimators.estimate import Counts, Estimate, Floats
+from estimators.mechanisms.mechanism import Epsilons
+from estimators.mechanisms.shared.output_sets import SupportReports
 from estimators.mechanisms.shared.signs import ReportedSigns
-from estimators.mechanisms.shared.supports import SupportReports
 from estimators.question import Question
 from estimators.weights import LevelFacts
 
@@ -45,7 +44,7 @@ class SupportCounts(SupportReports):
     tanh^2(epsilon/2).
     """
 
-    def __init__(self, epsilons: Sequence[Fraction], categories: int, signs: ReportedSigns) -> None:
+    def __init__(self, epsilons: Epsilons, categories: int, signs: ReportedSigns) -> None:
         super().__init__(epsilons)
         self.categories = categories
         self.columns = 1 + categories

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import ReportError
-from estimators.estimate import Counts
+from estimators.estimate import Bools, Counts
 from estimators.exact.randomness import Bits
-from estimators.exact.sampling import Bools
 from estimators.exact.tallies import sum_bits, tally
-from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.signs import ReportedSigns
 
@@ -27,7 +24,7 @@ class PackedBits(SupportCounts):
 
     dtype = np.dtype(np.uint8)
 
-    def __init__(self, epsilons: Sequence[Fraction], categories: int, signs: ReportedSigns) -> None:
+    def __init__(self, epsilons: Epsilons, categories: int, signs: ReportedSigns) -> None:
         super().__init__(epsilons, categories, signs)
         self.shape = (self.least_width(categories),)
         used_bits = categories % 8 or 8

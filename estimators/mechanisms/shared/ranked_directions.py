@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from estimators.bounds.heterogeneity import heterogeneity_of_vectors
 from estimators.bounds.spheres import VectorLaw, vector_deviations
 from estimators.errors import ReportError
-from estimators.estimate import Counts, Estimate, Floats
+from estimators.estimate import Bools, Counts, Estimate, Floats, Integers
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import (
     bernoulli,
@@ -25,7 +25,7 @@ from estimators.exact.sampling import (
 )
 from estimators.exact.tallies import tally
 from estimators.exact.thresholds import WORD, miss_threshold
-from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports
 from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
 
@@ -49,9 +49,7 @@ class RankedDirections(Mechanism):
     scale: Floats
     """B per level, for the unit ball."""
 
-    def __init__(
-        self, epsilons: Sequence[Fraction], dimension: int, grid: int, sets: Sequence[Any]
-    ) -> None:
+    def __init__(self, epsilons: Epsilons, dimension: int, grid: int, sets: Sequence[Any]) -> None:
         super().__init__(epsilons)
         if not 1 <= grid <= LARGEST_GRID:
             raise ValueError(f"grid = {grid}: expected 1 to {LARGEST_GRID}")
@@ -88,7 +86,7 @@ class RankedDirections(Mechanism):
 
     def _choose(
         self, values: Floats, level: Levels, candidates: int, best_count: int, bits: Bits
-    ) -> tuple[Floats, NDArray[np.bool_]]:
+    ) -> tuple[Floats, Bools]:
         """Return one of the directions for each value, and whether its opposite is the report."""
         n, pairs, d = len(values), candidates // 2, self.dimension
         # a device's only value may take several blocks; their words are kept, and not the vectors
@@ -207,12 +205,7 @@ class RankedDirections(Mechanism):
 
     @abstractmethod
     def _law(
-        self,
-        table: Counts,
-        used: NDArray[np.bool_],
-        coefficient: Floats,
-        mean: Floats,
-        one_law: bool,
+        self, table: Counts, used: Bools, coefficient: Floats, mean: Floats, one_law: bool
     ) -> VectorLaw:
         """Return the law of the error for the levels in use and the factors of their reports."""
 
@@ -223,7 +216,7 @@ class RankedDirections(Mechanism):
         return heterogeneity_of_vectors(n, self._squares(table, used), means)
 
     @abstractmethod
-    def _squares(self, table: Counts, used: NDArray[np.bool_]) -> Floats:
+    def _squares(self, table: Counts, used: Bools) -> Floats:
         """Return the mean squares of a coordinate of B u, rounding included, or bounds on them."""
 
     def report_range(self) -> tuple[Floats, Floats]:
@@ -247,7 +240,7 @@ class RankedDirections(Mechanism):
         return (SetLaw(self.privacy_ratio(level), Fraction(best_count, candidates)),)
 
 
-def best_columns(scores: Floats, count: int) -> NDArray[np.int64]:
+def best_columns(scores: Floats, count: int) -> Integers:
     """Return the columns of each row's largest scores, ascending, shape (n, count).
 
     Of equal scores the first are taken, as many as are missing.

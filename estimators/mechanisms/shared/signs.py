@@ -10,6 +10,7 @@ import numpy as np
 from estimators.bounds import Law, RepeatedLaw
 from estimators.estimate import Counts, Floats
 from estimators.exact.thresholds import WORD, flip_threshold
+from estimators.mechanisms.mechanism import Epsilons
 from estimators.question import Question
 
 
@@ -22,7 +23,7 @@ class ReportedSigns:
     shape (levels,), or None: o = p + q - 1; None where it is zero at every level.
     """
 
-    def __init__(self, p: Sequence[Fraction], q: Sequence[Fraction]) -> None:
+    def __init__(self, p: Epsilons, q: Epsilons) -> None:
         self.exact = list(zip(p, q, strict=True))
         self.p = np.array([float(x) for x in p])
         self.q = np.array([float(x) for x in q])
@@ -136,7 +137,7 @@ class FlippedSigns(ReportedSigns):
     2^64, the mean of a reported sign that was +1: tanh(epsilon / 2) up to rounding.
     """
 
-    def __init__(self, epsilons: Sequence[Fraction]) -> None:
+    def __init__(self, epsilons: Epsilons) -> None:
         self.flips = [flip_threshold(epsilon) for epsilon in epsilons]
         flip = [Fraction(flips, WORD) for flips in self.flips]
         super().__init__([1 - x for x in flip], flip)

@@ -8,21 +8,20 @@ from abc import abstractmethod
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds import limits
 from estimators.bounds.heterogeneity import heterogeneity_of_points
-from estimators.bounds.sketches.hashed_points import (
+from estimators.bounds.sketches import (
     HashTable,
     collision_log_p,
     max_collision_share,
     min_collision_share,
 )
-from estimators.estimate import Counts, Estimate, Floats
-from estimators.exact.hashed_rows import HashedRows
+from estimators.estimate import Counts, Estimate, Floats, Indices
+from estimators.exact.geometries import HashedRows
 from estimators.exact.randomness import Words
+from estimators.mechanisms.shared.output_sets import SupportReports
 from estimators.mechanisms.shared.signs import ReportedSigns
-from estimators.mechanisms.shared.supports import SupportReports
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 
@@ -161,7 +160,7 @@ class StringLookups(SupportReports):
         crowded_q = [q + (p - q) * c for (p, q), c in zip(self.signs.exact, shares, strict=True)]
         return ReportedSigns([p for p, _ in self.signs.exact], crowded_q)
 
-    def _tables(self, levels: NDArray[np.intp]) -> list[HashTable]:
+    def _tables(self, levels: Indices) -> list[HashTable]:
         """Return the rows and points of each of these levels."""
         chosen = [self.hashed_rows[level] for level in levels.tolist()]
         return [(rows.rows, rows.geometry.points) for rows in chosen]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import betaincinv
 from scipy.stats import binom
 
-from estimators.bounds import FlipNoise, LaplaceNoise, Law, flip_noise_deviation, interval, mixtures
+from estimators.bounds import FlipNoise, LaplaceNoise, Law, interval, mixtures
 from estimators.bounds.signs import anytime
 from estimators.bounds.signs.inversion import lower_limit
 from estimators.bounds.signs.law import laws_in_rows
@@ -188,7 +188,7 @@ def test_the_noise_of_flips_stays_below_kearns_and_saul() -> None:
         # sqrt(2 ln(2k / beta) sum w^2 coth(epsilon / 4) / epsilon) for frequencies; twice for signs
         kearns_saul = 2 * np.sqrt(-2 * log_p / np.tanh(epsilon / 4) / epsilon / n)
         counts = np.array([float(n)])
-        bound = flip_noise_deviation(counts, 1 / (n * (1 - 2 * flip)), flip, log_p)
+        bound = FlipNoise(counts, 1 / (n * (1 - 2 * flip)), flip).deviation(log_p)
         with row(epsilon, n, k):
             assert bound <= kearns_saul * 1.001
         for ones in {0, n // 2, n} if n < 1000 else ():  # fixed data: the exact tail, both sides

@@ -65,7 +65,7 @@ def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it() -> None:
     for (epsilon, d), n in itertools.product(((1, 2), (4, 3), (8, 10)), (100, 1000)):
         law = Caps([exact(epsilon)], dimension=d).laws[0]
         one, no_rounding = np.ones(1), 1e-9
-        each = d, one * n, one / n, (law,), no_rounding
+        each = d, one * n, one / n, no_rounding, (law,)
         shown = CoordinateBounds(*each, squares=np.zeros((1, d)), levels=1)
         z, above, below = law.scores
         h = (np.arange(500) + 0.5) * (12 / math.sqrt(n * law.mean_squares[0]) / 500)

@@ -9,7 +9,7 @@ import pytest
 
 from estimators import LocalMetric, define
 from estimators.bounds.block_differences.law import DifferenceLaw
-from estimators.bounds.sketches.count_sketch import Collisions, collision_bound, own_sign_limits
+from estimators.bounds.sketches import Collisions, collision_bound, own_sign_limits
 from estimators.exact.hashing import mix, row_constants
 from estimators.question import Question
 from tests.support.reports.cases import summed

@@ -11,9 +11,8 @@ import scipy.linalg
 from scipy.signal import fftconvolve
 from scipy.stats import binom
 
-from estimators.bounds.block_differences.law import DifferenceLaw
+from estimators.bounds.block_differences.law import DifferenceLaw, log_cosh
 from estimators.bounds.block_differences.limits import difference_interval, log_remainder
-from estimators.bounds.block_differences.self_normalised import log_cosh
 from estimators.exact import hadamard
 from estimators.mechanisms import HadamardResponse, RecursiveHadamard
 from tests.support.rows import row

@@ -12,7 +12,7 @@ import scipy.linalg
 
 from estimators import LocalMetric
 from estimators.bounds import Law
-from estimators.bounds.sketches.random_signs import projection_limits
+from estimators.bounds.sketches import projection_limits
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Projection
 from estimators.question import Question

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom
 
 from estimators import LocalMetric, ReportError, define
-from estimators.bounds.sketches.hashed_points import max_collision_share, min_collision_share
+from estimators.bounds.sketches import max_collision_share, min_collision_share
 from estimators.exact.finite_fields import prime_power
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import ProjectiveGeometryResponse, ProjectiveSketch

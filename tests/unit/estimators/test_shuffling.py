@@ -30,9 +30,13 @@ from estimators.mechanisms import (
 )
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.shuffling.blankets import blanket_divergence, excess_masses
-from estimators.shuffling.crowds import is_private, largest_level, shuffled_epsilon
+from estimators.shuffling.crowds import (
+    are_signs_private,
+    is_private,
+    largest_level,
+    shuffled_epsilon,
+)
 from estimators.shuffling.set_laws import SetLaw
-from estimators.shuffling.signs import are_signs_private
 from tests.support.reports.cases import CASES, metric_for
 from tests.support.reports.populations import symbol_chances
 from tests.support.rows import row

@@ -36,7 +36,7 @@ def half_moments(dimension: int, x: float) -> tuple[float, float, float]:
 
 @each_dimension
 def test_the_cumulant_is_the_proved_one(dimension: int) -> None:
-    law = Directions(dimension, np.ones(1), np.ones(1), np.array([0.7]), 0.0)
+    law = Directions(dimension, np.ones(1), np.ones(1), 0.0, np.array([0.7]))
     for x in (0.001, 0.5, 3.0, 7.9):
         cosh, sinh, mean = half_moments(dimension, x)
         assert mean * inverse_mean_size(dimension) == pytest.approx(1, rel=1e-6)
@@ -105,7 +105,7 @@ def test_exact_tails_of_signs_are_below_p() -> None:
     """One dimension: a report is a sign of mean -a to a, of which the sum is binomial."""
     for n, contrast in itertools.product([1, 9, 200, 5_000], [0.4, 0.99]):
         with row(n, contrast):
-            law = Directions(1, np.array([float(n)]), np.ones(1), np.array([contrast]), 0.0)
+            law = Directions(1, np.array([float(n)]), np.ones(1), 0.0, np.array([contrast]))
             for p in (0.1, 0.025, 1e-5):
                 bound = law.coordinate_deviation(float(np.log(p)))
                 for mean in (contrast, 0.7 * contrast, 0.0, -contrast):
@@ -117,7 +117,7 @@ def test_exact_tails_of_signs_are_below_p() -> None:
 def test_tails_of_directions_are_below_p(dimension: int, n: int) -> None:
     """Convolved on a fine grid: users who hold the axis, its opposite, both, or the equator."""
     contrast, p, cells = 0.96, 0.025, 501
-    law = Directions(dimension, np.array([float(n)]), np.ones(1), np.array([contrast]), 0.0)
+    law = Directions(dimension, np.array([float(n)]), np.ones(1), 0.0, np.array([contrast]))
     bound = law.coordinate_deviation(float(np.log(p)))
     z, share = coordinate(dimension)
     size = 2 ** int(np.ceil(np.log2(2 * n * cells + 2)))

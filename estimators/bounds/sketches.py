@@ -1,4 +1,4 @@
-"""Bounds for a count sketch: Theorems 9 and 10 of docs/proofs/differences.md."""
+"""Bounds for hashed values, whose estimates have collisions or interference: differences.md."""
 
 from __future__ import annotations
 
@@ -8,18 +8,73 @@ import math
 
 import numpy as np
 
-from estimators.bounds.block_differences.law import DifferenceLaw
-from estimators.bounds.block_differences.self_normalised import self_normalised_interval
+from estimators.bounds.block_differences.law import DifferenceLaw, self_normalised_interval
 from estimators.bounds.normal import normal_quantile
+from estimators.bounds.signs.law import Law
+from estimators.bounds.signs.limits import limits
 from estimators.estimate import Floats
 from estimators.question import Question
 
+HashTable = tuple[int, int]
+"""The rows and the points of a row, t and K, of one level."""
 BISECTION_STEPS = 45
 INTERFERENCE_SHARE, STATEMENT_SHARE = 0.7, 0.1
 """Shares of the failure probability: others; and their norm, the holders' sum, their rows."""
 _RELATIVE_TILTS = np.geomspace(2.0**-12, 2.0**6, 1000)  # z / t, 1.3% apart
 _COLLISION_SHARES = (0.5, 0.2, 0.05, 0.01, 0.001)
 """Shares of the failure probability that collisions may have; the noise has the rest."""
+BIAS_SHARES = 0.5 ** np.arange(1.0, 13.0)
+"""Of beta, for the bias: the one for which the width is least by design."""
+ANYTIME_BIAS_SHARE = 1 / 8
+"""The share for bounds at all times, which must not follow the number of reports."""
+
+
+# Theorem 11 of docs/proofs/differences.md
+@functools.lru_cache(maxsize=1024)
+def max_collision_share(rows: int, points: int, log_p: float) -> float:
+    """Return B, at most 1: c is larger with probability at most p.
+
+    Parameters
+    ----------
+    rows, points : int
+        t and K.
+    log_p : float
+
+    Examples
+    --------
+    >>> round(max_collision_share(1024, 364, np.log(0.025)) - 1 / 364, 4)
+    0.0055
+    """
+    cumulant = rows * np.log1p(np.expm1(_RELATIVE_TILTS) / points)
+    return min(1.0, float(((cumulant - log_p) / (rows * _RELATIVE_TILTS)).min()))
+
+
+# Theorem 12 of docs/proofs/differences.md
+@functools.lru_cache(maxsize=1024)
+def min_collision_share(rows: int, points: int, log_p: float) -> float:
+    """Return b, at least 0: c is smaller with probability at most p.
+
+    It is above 0 where t is large beside K ln(1 / p); parameters are as in
+    :func:`max_collision_share`.
+
+    Examples
+    --------
+    >>> round(1 / 80 - min_collision_share(4659, 80, np.log(0.025)), 4)
+    0.0042
+    >>> min_collision_share(1024, 364, np.log(0.025))
+    0.0
+    """
+    cumulant = rows * np.log1p(np.expm1(-_RELATIVE_TILTS) / points)
+    return max(0.0, float(((log_p - cumulant) / (rows * _RELATIVE_TILTS)).max()))
+
+
+# Theorem 13 of docs/proofs/differences.md
+def collision_log_p(log_p: float, levels: int) -> float:
+    """Return ln p of one level's collisions: half of p is for collisions, at some level.
+
+    For all times at once `levels` is the number of all levels, because any may come into use.
+    """
+    return log_p - math.log(2 * levels)
 
 
 # Theorem 9 of docs/proofs/differences.md
@@ -164,3 +219,45 @@ def own_sign_limits(
         lower_of_upper = np.where(rejected, lower_of_upper, middle)
         upper = np.where(rejected, middle, upper)
     return lower, upper
+
+
+def projection_limits(
+    law: Law,
+    observed: Floats,
+    question: Question,
+    log_p: float,
+    total: float,
+    rows: int,
+    log_values: float,
+) -> tuple[Floats, Floats]:
+    """Return bounds on frequencies in [0, 1], shape (k,), for a question.
+
+    Only the noise's part is asymptotic for ``normal``.
+
+    Parameters
+    ----------
+    law, observed, question, log_p, total
+        As in :func:`estimators.bounds.limits`, for theta.
+    rows : int
+        m.
+    log_values : float
+        ln of the number of possible values.
+
+    Examples
+    --------
+    >>> law = Law(counts=np.array([1e4]), coefficient=np.array([1e-4]), contrast=np.ones(1))
+    >>> lower, upper = projection_limits(
+    ...     law, np.array([0.5]), Question(), np.log(0.025), 1e4, 10**5, np.log(1000))
+    >>> float(lower[0].round(3)), float(upper[0].round(3))
+    (0.476, 0.523)
+    """
+    always = question.bound == "anytime"
+    moves = always and not (question.target == "population" and question.weights != "uniform")
+    shares = np.array([ANYTIME_BIAS_SHARE]) if always else BIAS_SHARES
+    bias = np.sqrt(2 / rows * ((log_values if moves else 0.0) - log_p - np.log(shares)))
+    noise = np.sqrt(2 * law.worst_variance * (-log_p - np.log1p(-shares)))
+    best = int(np.argmin(bias + noise))
+    lower, upper = limits(law, observed, question, log_p + math.log1p(-shares[best]), total)
+    widest = float(bias[best])
+    low = (lower - widest) / (1 - widest) if widest < 1 else np.zeros_like(lower)
+    return np.clip(low, 0, 1), np.clip((upper + widest) / (1 + widest), 0, 1)

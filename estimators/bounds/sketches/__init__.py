@@ -1,1 +1,0 @@
-"""Bounds for hashed values, whose estimates have collisions or interference."""
