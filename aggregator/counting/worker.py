@@ -72,10 +72,8 @@ class Worker:
         self._next_commit = clock.monotonic() + self._interval
         clients = clients or worker_clients.WorkerClients.of(settings)
         self._consumer, self._start_probe = clients.consumer, clients.probe
-        stuck_seconds, exit_seconds = (
-            milliseconds(text) / 1000
-            for text in (self._settings.stuck_after, self._settings.stuck_exit)
-        )
+        limits = self._settings.stuck_after, self._settings.stuck_exit
+        stuck_seconds, exit_seconds = (milliseconds(limit) / 1000 for limit in limits)
         self._watchdog = Watchdog(stuck_seconds, exit_seconds, self._report_stuck)
         self._trace = CommitTrace(tracer or Tracer(), self.topic)
         self._committer = Committer(settings, store, clients, self._watchdog, clock, self._trace)

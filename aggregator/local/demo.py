@@ -93,11 +93,7 @@ class Demonstration:
             self._deployment = self._stack.enter_context(local)
             self._stack.enter_context(self._relay)
             self._population = flights()  # while the processes start
-            self._searches = {
-                name: metric
-                for name, metric in definitions.items()
-                if isinstance(metric, SearchMetric)
-            }
+            self._searches = {n: m for n, m in definitions.items() if isinstance(m, SearchMetric)}
             self.metrics = {n: m for n, m in definitions.items() if n not in self._searches}
             self._extremes = {
                 name: _truth_of(metric, self._population) for name, metric in self._searches.items()

@@ -192,12 +192,9 @@ class TopicProgress:
     def policy_changed_ms(self, metric: str) -> int | None:
         """Return when a metric's weight policy last changed; None: never."""
         field = changed_field(metric)
-        time_ms = self.policies.get(field)
-        return (
-            None
-            if time_ms is None
-            else parsing.integer(f"{self.policies_key}, field {field}", time_ms, 0)
-        )
+        if (time_ms := self.policies.get(field)) is None:
+            return None
+        return parsing.integer(f"{self.policies_key}, field {field}", time_ms, 0)
 
     def outcomes(self) -> Counter[tuple[str, str]]:
         """Return reports by metric and outcome, over partitions; unknown metrics have no name."""
