@@ -142,9 +142,8 @@ class Worker:
     def _commit_all(self) -> None:
         with self._trace.committing():
             self._committer.commit_all(list(self.owned.values()), self._assignment.metrics)
-        self._next_commit = _next_commit_time(
-            self._next_commit, self._clock.monotonic(), self._interval
-        )
+        now = self._clock.monotonic()
+        self._next_commit = _next_commit_time(self._next_commit, now, self._interval)
 
     def _is_full(self) -> bool:
         """Return whether the uncommitted state is large enough to commit."""

@@ -134,7 +134,7 @@ class Grouping:
         return sorted((group for group, number in enumerate(reports) if number), key=rank)
 
 
-def slice_name(values: Slice) -> str:
+def slice_name(values: Slice, separator: str = ", ") -> str:
     """Return a slice as text.
 
     Examples
@@ -142,9 +142,8 @@ def slice_name(values: Slice) -> str:
     >>> slice_name({"country": "DE", "version": None})
     'country=DE, version=none'
     """
-    return ", ".join(
-        f"{name}={NO_VALUE if value is None else value}" for name, value in values.items()
-    )
+    texts = (NO_VALUE if value is None else value for value in values.values())
+    return separator.join(map("=".join, zip(values, texts, strict=True)))
 
 
 Groupings = Mapping[str, Sequence[tuple[str, ...]]]

@@ -219,9 +219,7 @@ class TopicProgress:
             topic_sizes = [int(p.owner.get("partitions", 0)) for p in self.partitions.values()]
             partitions = max(*topic_sizes, 1 + max(self.partitions)) if any(topic_sizes) else 0
         progresses = [self.partitions.get(number) for number in range(partitions)]
-        intact = [
-            progress for progress in progresses if progress is not None and progress.is_intact
-        ]
+        intact = [p for p in progresses if p is not None and p.is_intact]
         return intact if len(intact) == partitions else []
 
     def closed(self, key: str, partitions: int | None = None) -> int:
