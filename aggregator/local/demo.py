@@ -120,10 +120,10 @@ class Demonstration:
         self._began = time.monotonic()
         interrupt = signal.signal(signal.SIGINT, lambda *_: self._stop.set())
         try:
-            devices = threads.submit(self._report)
-            others = [threads.submit(self._answer, metric) for metric in searches]
-            others.append(threads.submit(self._report_sealed))
-            while not devices.done():
+            reporting = threads.submit(self._report)
+            futures = [reporting, threads.submit(self._report_sealed)]
+            futures += [threads.submit(self._answer, metric) for metric in searches]
+            while not reporting.done():
                 time.sleep(REFRESH_SECONDS)
                 if show is not None:
                     show(self.view())
@@ -131,8 +131,8 @@ class Demonstration:
             self._stop.set()
             threads.shutdown()
             signal.signal(signal.SIGINT, interrupt)
-        for ended in (devices, *others):
-            ended.result()
+        for future in futures:
+            future.result()
 
     def finish(self) -> Outcome:
         """Wait until everything is counted, replay the log, and return the outcome.

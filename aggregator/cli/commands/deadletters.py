@@ -300,8 +300,8 @@ def _kinds(selection: Selection) -> list[dict[str, Any]]:
 def _summary(selection: Selection) -> str:
     """Return the kinds as a table, the largest first."""
     if not selection.total:
-        others = " other than those replayed or dropped" * bool(selection.handled)
-        return f"no dead letters{others}"
+        suffix = " other than those replayed or dropped" * bool(selection.handled)
+        return f"no dead letters{suffix}"
     rows = [tuple(kind.values()) for kind in _kinds(selection)]
     shown = rows[:SHOWN_KINDS]
     if more := rows[SHOWN_KINDS:]:
