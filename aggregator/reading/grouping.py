@@ -142,8 +142,9 @@ def slice_name(values: Slice, separator: str = ", ") -> str:
     >>> slice_name({"country": "DE", "version": None})
     'country=DE, version=none'
     """
-    texts = (NO_VALUE if value is None else value for value in values.values())
-    return separator.join(map("=".join, zip(values, texts, strict=True)))
+    return separator.join(
+        f"{name}={NO_VALUE if value is None else value}" for name, value in values.items()
+    )
 
 
 Groupings = Mapping[str, Sequence[tuple[str, ...]]]
