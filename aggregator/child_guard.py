@@ -45,6 +45,19 @@ def start(command: Sequence[str], grace: int = 0, **options: Any) -> subprocess.
     )
 
 
+def wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait for the end of a child, and kill it after this time; return whether it ended itself."""
+    has_ended = True
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        has_ended = False
+        process.kill()
+        process.wait()
+    release(process)
+    return has_ended
+
+
 def release(process: subprocess.Popen[bytes]) -> None:
     """End the guard of a child that has ended."""
     assert process.stdin is not None  # noqa: S101  (for the type checker)

@@ -104,15 +104,12 @@ class Checks:
         """
         if len(set(names)) < len(names):
             self.refuse(key, "each attribute once")
-        attribute_names = [] if metric.slicing is None else [*metric.slicing.attributes]
+        declared = [] if metric.slicing is None else [*metric.slicing.attributes]
+        allowed = "none, because its definition has no by"
         for name in names:
-            if name not in attribute_names:
-                nearest_name = (
-                    nearest(name, attribute_names)
-                    if attribute_names
-                    else "none, because its definition has no by"
-                )
-                self.refuse(key, f"attributes in `by` of metric {metric.name!r}: {nearest_name}")
+            if name not in declared:
+                allowed = nearest(name, declared) if declared else allowed
+                self.refuse(key, f"attributes in `by` of metric {metric.name!r}: {allowed}")
 
     def categories(self, metric: LocalMetric) -> tuple[str, ...] | None:
         """Return the listed categories, all of which the metric must have."""

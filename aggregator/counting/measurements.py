@@ -76,15 +76,11 @@ class Measurements(msgspec.Struct, frozen=True):
             measurements = decode_json(owner.get(MEASURED_FIELD, "{}"), cls)
         except ValueError:  # it says nothing about the sums: it begins anew
             measurements = cls()
-        return msgspec.structs.replace(
-            measurements,
-            commits=measurements.commits
-            if measurements.commits.fits(COMMIT_BUCKETS)
-            else NO_COMMITS,
-            latencies=measurements.latencies
-            if measurements.latencies.fits(LATENCY_BUCKETS)
-            else NO_LATENCIES,
-        )
+        if not measurements.commits.fits(COMMIT_BUCKETS):
+            measurements = msgspec.structs.replace(measurements, commits=NO_COMMITS)
+        if not measurements.latencies.fits(LATENCY_BUCKETS):
+            measurements = msgspec.structs.replace(measurements, latencies=NO_LATENCIES)
+        return measurements
 
     def facts(self) -> dict[str, str]:
         """Return the field of the owner's hash."""

@@ -117,10 +117,5 @@ class Supervisor:
                 process.terminate()
         deadline = time.monotonic() + LEAVE_SECONDS
         for process in self._processes:
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
+            if not child_guard.wait(process, max(0.1, deadline - time.monotonic())):
                 log.warning("worker killed", pid=process.pid, after_seconds=LEAVE_SECONDS)
-                process.kill()
-                process.wait()
-            child_guard.release(process)

@@ -72,10 +72,8 @@ class Worker:
         self._next_commit = clock.monotonic() + self._interval
         clients = clients or worker_clients.WorkerClients.of(settings)
         self._consumer, self._start_probe = clients.consumer, clients.probe
-        stuck_seconds, exit_seconds = (
-            milliseconds(text) / 1000
-            for text in (self._settings.stuck_after, self._settings.stuck_exit)
-        )
+        limits = self._settings.stuck_after, self._settings.stuck_exit
+        stuck_seconds, exit_seconds = (milliseconds(limit) / 1000 for limit in limits)
         self._watchdog = Watchdog(stuck_seconds, exit_seconds, self._report_stuck)
         self._trace = CommitTrace(tracer or Tracer(), self.topic)
         self._committer = Committer(settings, store, clients, self._watchdog, clock, self._trace)
@@ -144,9 +142,8 @@ class Worker:
     def _commit_all(self) -> None:
         with self._trace.committing():
             self._committer.commit_all(list(self.owned.values()), self._assignment.metrics)
-        self._next_commit = _next_commit_time(
-            self._next_commit, self._clock.monotonic(), self._interval
-        )
+        now = self._clock.monotonic()
+        self._next_commit = _next_commit_time(self._next_commit, now, self._interval)
 
     def _is_full(self) -> bool:
         """Return whether the uncommitted state is large enough to commit."""

@@ -46,22 +46,16 @@ class HandledMarks:
             for number, (low, high) in ranges.items()
             for chunk in range(low // LETTERS_PER_BITMAP, -(-high // LETTERS_PER_BITMAP))
         ]
-        bitmaps = (
-            self._client.mget([self._key(*chunk_number) for chunk_number in wanted])
-            if wanted
-            else []
-        )
-        return Marked(
-            {chunk_number: bits for chunk_number, bits in zip(wanted, bitmaps, strict=True) if bits}
-        )
+        keys = [self._key(*chunk) for chunk in wanted]
+        bitmaps = self._client.mget(keys) if keys else []
+        return Marked({chunk: bits for chunk, bits in zip(wanted, bitmaps, strict=True) if bits})
 
     def mark(self, positions: Iterable[MessagePosition]) -> None:
         """Mark positions; marking one again changes nothing."""
         by_chunk: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for position in positions:
-            by_chunk[position.partition, position.offset // LETTERS_PER_BITMAP].append(
-                position.offset % LETTERS_PER_BITMAP
-            )
+            chunk, bit = divmod(position.offset, LETTERS_PER_BITMAP)
+            by_chunk[position.partition, chunk].append(bit)
         with self._client.pipeline(transaction=False) as pipeline:
             for (number, chunk), bits in by_chunk.items():
                 pipeline.sadd(self._prefix, f"{number}:{chunk}")

@@ -97,9 +97,8 @@ class Forecast:
                 continue
             state = self._state(letter.origin.partition)
             again = by_partition[letter.origin.partition]
-            again.append(
-                _ReplayedMessage(state.next_offset + len(again), letter, replay_timestamp(letter))
-            )
+            offset = state.next_offset + len(again)
+            again.append(_ReplayedMessage(offset, letter, replay_timestamp(letter)))
         for number, messages in by_partition.items():
             for rejection in self._state(number).count(messages):
                 assert isinstance(rejection.message, _ReplayedMessage)  # noqa: S101

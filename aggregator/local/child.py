@@ -58,12 +58,7 @@ class Child:
     def stop(self, seconds: float) -> None:
         """Terminate the process, and kill it if it still runs after this time."""
         self.process.terminate()
-        try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        child_guard.release(self.process)
+        child_guard.wait(self.process, seconds)
 
 
 def describe_exit(code: int) -> str:

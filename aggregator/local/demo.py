@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -79,7 +80,6 @@ class Demonstration:
         self._produced: Produced | None = None
         self._progress: ReplayProgress | None = None
         self._truths: defaultdict[str, list[Truth]] = defaultdict(list)
-        self._failure: BaseException | None = None
         self._began = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -93,11 +93,7 @@ class Demonstration:
             self._deployment = self._stack.enter_context(local)
             self._stack.enter_context(self._relay)
             self._population = flights()  # while the processes start
-            self._searches = {
-                name: metric
-                for name, metric in definitions.items()
-                if isinstance(metric, SearchMetric)
-            }
+            self._searches = {n: m for n, m in definitions.items() if isinstance(m, SearchMetric)}
             self.metrics = {n: m for n, m in definitions.items() if n not in self._searches}
             self._extremes = {
                 name: _truth_of(metric, self._population) for name, metric in self._searches.items()
@@ -119,29 +115,24 @@ class Demonstration:
 
     def run(self, show: Callable[[View], object] | None = None) -> None:
         """Let the devices report until they are done or Ctrl-C; show a view twice a second."""
-        devices = threading.Thread(target=self._report, name="devices")
-        sealing = threading.Thread(target=self._report_sealed, name="sealing devices")
-        answering = [
-            threading.Thread(target=self._answer, args=(metric,), name=f"answers to {name}")
-            for name, metric in self._searches.items()
-        ]
+        threads = ThreadPoolExecutor(2 + len(self._searches), "devices")
+        searches = self._searches.values()
         self._began = time.monotonic()
         interrupt = signal.signal(signal.SIGINT, lambda *_: self._stop.set())
         try:
-            for thread in (devices, sealing, *answering):
-                thread.start()
-            while devices.is_alive():
-                devices.join(REFRESH_SECONDS)
+            reporting = threads.submit(self._report)
+            futures = [reporting, threads.submit(self._report_sealed)]
+            futures += [threads.submit(self._answer, metric) for metric in searches]
+            while not reporting.done():
+                time.sleep(REFRESH_SECONDS)
                 if show is not None:
                     show(self.view())
         finally:
             self._stop.set()
-            for thread in (devices, sealing, *answering):
-                if thread.is_alive():  # a signal may come before it is
-                    thread.join()
+            threads.shutdown()
             signal.signal(signal.SIGINT, interrupt)
-        if self._failure is not None:
-            raise self._failure
+        for future in futures:
+            future.result()
 
     def finish(self) -> Outcome:
         """Wait until everything is counted, replay the log, and return the outcome.
@@ -231,20 +222,17 @@ class Demonstration:
     def _answer(self, metric: SearchMetric) -> None:
         """Let the flights answer rounds, spread over the replay, until it ends."""
         pause = ANSWERING_SHARE * self.seconds / metric.search.rounds - DECIDING_SECONDS
-        try:
-            respond(
-                metric,
-                self._population,
-                self._reporting,
-                MIX,
-                topic=self.settings.topics.reports,
-                rounds_topic=self.settings.topics.rounds,
-                round_seconds=max(0.0, pause),
-                seed=self.seed,
-                stop=self._stop,
-            )
-        except BaseException as error:  # it is raised again in the main thread
-            self._failure = error
+        respond(
+            metric,
+            self._population,
+            self._reporting,
+            MIX,
+            topic=self.settings.topics.reports,
+            rounds_topic=self.settings.topics.rounds,
+            round_seconds=max(0.0, pause),
+            seed=self.seed,
+            stop=self._stop,
+        )
 
     def _truth_of_pane(self, window: Window) -> Truth:
         """Return the truth of a release's pane; an empty one before the first release."""
@@ -278,10 +266,7 @@ class Demonstration:
 
     def _report_sealed(self) -> None:
         values = self._population.columns["late"]
-        try:
-            self._relay.report(values[~np.isnan(values)], self._stop)
-        except BaseException as error:  # it is raised again in the main thread
-            self._failure = error
+        self._relay.report(values[~np.isnan(values)], self._stop)
 
     def _report(self) -> None:
         def progress(now: ReplayProgress, truths: dict[str, Truth]) -> None:
@@ -289,20 +274,17 @@ class Demonstration:
             for name, truth in truths.items():
                 self._truths[name].append(truth)
 
-        try:
-            self._produced = produce(
-                {name: metric for name, metric in self.metrics.items() if metric.crowd is None},
-                self._population,
-                self._reporting,
-                MIX,
-                seconds=self.seconds,
-                seed=self.seed,
-                topic=self.settings.topics.reports,
-                stop=self._stop,
-                progress=progress,
-            )
-        except BaseException as error:  # it is raised again in the main thread
-            self._failure = error
+        self._produced = produce(
+            {name: metric for name, metric in self.metrics.items() if metric.crowd is None},
+            self._population,
+            self._reporting,
+            MIX,
+            seconds=self.seconds,
+            seed=self.seed,
+            topic=self.settings.topics.reports,
+            stop=self._stop,
+            progress=progress,
+        )
 
 
 def truth_when(history: list[Truth], counted: int) -> Truth | None:

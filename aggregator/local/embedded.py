@@ -184,14 +184,8 @@ class EmbeddedRedis:
 
     def _end(self, grace: float) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        try:
-            process.wait(grace)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        child_guard.release(process)
+        if process is not None:
+            child_guard.wait(process, grace)
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + READY_TIMEOUT

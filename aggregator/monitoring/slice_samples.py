@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.samples import Sample, bounded_samples, category_labels
-from aggregator.reading.grouping import Groupings, Slice, queries
+from aggregator.reading.grouping import Groupings, queries, slice_name
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.slices.estimates import SliceEstimate
 from aggregator.storage.progress import TopicProgress
 from estimators import Metric
-from estimators.metrics.attributes import NO_VALUE
 
 MAX_SLICE_SAMPLES = 1_000
 """Per metric."""
@@ -65,7 +64,7 @@ class SliceExport:
             remaining_samples -= len(slices.slices) * (3 * numbers_per_slice + 1) + 1
 
     def _slice(self, name: str, slice_estimate: SliceEstimate) -> Iterator[Sample]:
-        labels = (name, slice_label(slice_estimate.slice))
+        labels = (name, slice_name(slice_estimate.slice, ","))
         yield Sample(metric_definitions.SLICE_REPORTS, slice_estimate.reports, labels)
         if slice_estimate.estimate is None:
             return
@@ -75,16 +74,3 @@ class SliceExport:
             [(*labels, category) for category in category_labels(shown)],
             *(shown.shown, shown.lower, shown.upper),
         )
-
-
-def slice_label(values: Slice) -> str:
-    """Return the label value of a slice.
-
-    Examples
-    --------
-    >>> slice_label({"country": "DE", "version": None})
-    'country=DE,version=none'
-    """
-    return ",".join(
-        f"{name}={NO_VALUE if value is None else value}" for name, value in values.items()
-    )

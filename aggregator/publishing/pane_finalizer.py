@@ -48,9 +48,8 @@ class PaneFinalizer:
         reader, since_ms = publication.reader, publication.since_ms
         self.reader, self.published = reader, publication.published
         self._source, self._top, self._groupings = publication.source, top, groupings or {}
-        self._metrics = {
-            n: m for n, m in reader.metrics.items() if not isinstance(m, TrustedMetric)
-        }
+        metrics = reader.metrics.items()
+        self._metrics = {n: m for n, m in metrics if not isinstance(m, TrustedMetric)}
         searched = {
             name: metric
             for name, metric in self._metrics.items()
@@ -171,9 +170,8 @@ class PaneFinalizer:
         groupings = []
         for query in queries(self._groupings, pane.metric, **edges):
             slice_pane = self.reader.describe(overview, pane.metric.name, query)
-            window = self.reader.read(
-                dataclasses.replace(slice_pane, status="final", arrived_ms=NO_TIME)
-            )
+            final = dataclasses.replace(slice_pane, status="final", arrived_ms=NO_TIME)
+            window = self.reader.read(final)
             if window.status != "final":
                 return None
             groupings.append(self.reader.answer_slices(window, query))

@@ -108,15 +108,18 @@ class PublishedLog:
         EventCacheLost
             If Redis has lost a part.
         """
-        position_key = f"{self._key}:position"
-        position = parsing.texts(position_key, self._client.hgetall(position_key))
+        position = self._position()
         for number, offset in self._positions.items():
             if position.get(str(number)) != str(offset):
-                raise EventCacheLost(
-                    f"{position_key} has lost offset {offset} of partition {number}"
-                )
+                lost = f"{self._key}:position has lost offset {offset} of partition {number}"
+                raise EventCacheLost(lost)
         if lost := self._lost_key(position):
             raise EventCacheLost(f"{lost} is gone")
+
+    def _position(self) -> dict[str, str]:
+        """Return the copy's offsets by partition, its topic, and fields with its other keys."""
+        key = f"{self._key}:position"
+        return parsing.texts(key, self._client.hgetall(key))
 
     def _lost_key(self, position: Mapping[str, str]) -> str:
         """Return a key that `position` names and Redis lacks; empty: none."""
@@ -267,29 +270,24 @@ class PublishedLog:
         with self._consumer("read_uncommitted") as consumer:
             logs = log_ranges(consumer, self._topic)
         identity = f"{self._topic}:{topic_admin.topic_id(self._settings, self._topic)}"
-        position_key = f"{self._key}:position"
-        position = parsing.texts(position_key, self._client.hgetall(position_key))
-        positions = {n: parsing.integer(position_key, position.get(str(n), "0"), 0) for n in logs}
+        key, position = f"{self._key}:position", self._position()
+        positions = {n: parsing.integer(key, position.get(str(n), "0"), 0) for n in logs}
         truncated = any(positions[number] > end for number, (_, end) in logs.items())
-        copied_topic = position.get("topic", "")
-        if position and (truncated or not _are_same(copied_topic, identity)):
+        copied_topic, lost = position.get("topic", ""), self._lost_key(position)
+        is_replaced = position and (truncated or not _are_same(copied_topic, identity))
+        if is_replaced:
             log.warning("the estimates topic was replaced", was=copied_topic, now=identity)
-            self._delete_copy()
-            positions = dict.fromkeys(logs, 0)
-        elif not _names(position):
-            self._delete_copy()
-            positions = dict.fromkeys(logs, 0)
-        elif lost := self._lost_key(position):
+        elif lost:
             log.warning("the estimates topic is read from its beginning", lost=lost)
+        if is_replaced or lost or not _names(position):
             self._delete_copy()
             positions = dict.fromkeys(logs, 0)
         topic = copied_topic if copied_topic and identity.endswith(":") else identity
-        self.lease.write([["HSET", f"{self._key}:position", "topic", topic]])
+        self.lease.write([["HSET", key, "topic", topic]])
         return {n: (max(positions[n], low), end) for n, (low, end) in logs.items()}
 
     def _delete_copy(self) -> None:
-        position_key = f"{self._key}:position"
-        copied_names = _names(parsing.texts(position_key, self._client.hgetall(position_key)))
+        copied_names = _names(self._position())
         metrics = [name.decode() for name in self._client.smembers(f"{self._key}:metrics")]
         names = [f"final:{metric}" for metric in metrics]  # releases stay: they are drawn once
         id_sets = [kind.ids_key_name for kind in events.feature_event_types().values()]

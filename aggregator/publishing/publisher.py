@@ -94,9 +94,7 @@ class Publisher(Leader):
             schedule = HeartbeatSchedule(self.reader.store, self.reader.metrics, idle_ms)
             self._heartbeats = heartbeats = Heartbeats(self.settings, schedule)
             closing.enter_context(contextlib.closing(heartbeats))
-            log.info(
-                "publisher started", topic=self.settings.topics.estimates, epoch=self.lease.epoch
-            )
+            log.info("publisher started", topic=topics.estimates, epoch=self.lease.epoch)
             self._next_totals = time.monotonic()
             while self._still_leads(self.reader.metrics, defined):
                 for batch in self._finals():

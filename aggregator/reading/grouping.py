@@ -134,7 +134,7 @@ class Grouping:
         return sorted((group for group, number in enumerate(reports) if number), key=rank)
 
 
-def slice_name(values: Slice) -> str:
+def slice_name(values: Slice, separator: str = ", ") -> str:
     """Return a slice as text.
 
     Examples
@@ -142,7 +142,7 @@ def slice_name(values: Slice) -> str:
     >>> slice_name({"country": "DE", "version": None})
     'country=DE, version=none'
     """
-    return ", ".join(
+    return separator.join(
         f"{name}={NO_VALUE if value is None else value}" for name, value in values.items()
     )
 

@@ -173,9 +173,7 @@ class Decoder:
                     b"".join([batch.values for batch in batches]),
                 )
             )
-        decoded = {
-            question: DecodedBatches(messages, arrived, blocks) for question, blocks in rows.items()
-        }
+        decoded = {name: DecodedBatches(messages, arrived, blocks) for name, blocks in rows.items()}
         return decoded, rejections
 
     def _read_codes(self, metric: str, batches: Sequence[ReportBatch]) -> Integers | None:

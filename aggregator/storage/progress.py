@@ -192,12 +192,9 @@ class TopicProgress:
     def policy_changed_ms(self, metric: str) -> int | None:
         """Return when a metric's weight policy last changed; None: never."""
         field = changed_field(metric)
-        time_ms = self.policies.get(field)
-        return (
-            None
-            if time_ms is None
-            else parsing.integer(f"{self.policies_key}, field {field}", time_ms, 0)
-        )
+        if (time_ms := self.policies.get(field)) is None:
+            return None
+        return parsing.integer(f"{self.policies_key}, field {field}", time_ms, 0)
 
     def outcomes(self) -> Counter[tuple[str, str]]:
         """Return reports by metric and outcome, over partitions; unknown metrics have no name."""
@@ -222,9 +219,7 @@ class TopicProgress:
             topic_sizes = [int(p.owner.get("partitions", 0)) for p in self.partitions.values()]
             partitions = max(*topic_sizes, 1 + max(self.partitions)) if any(topic_sizes) else 0
         progresses = [self.partitions.get(number) for number in range(partitions)]
-        intact = [
-            progress for progress in progresses if progress is not None and progress.is_intact
-        ]
+        intact = [p for p in progresses if p is not None and p.is_intact]
         return intact if len(intact) == partitions else []
 
     def closed(self, key: str, partitions: int | None = None) -> int:

@@ -188,9 +188,7 @@ def read_panes(
     metrics : mapping of str to Metric, optional
         The current definitions, by name: message keys are read only where these limit them.
     """
-    limited = {
-        name for name, metric in (metrics or {}).items() if metric.max_key_reports is not None
-    }
+    limited = {name for name, m in (metrics or {}).items() if m.max_key_reports is not None}
 
     def has_uses(key: PaneKey) -> bool:
         return key.grain == "pane" and (metrics is None or key.metric.partition("@")[0] in limited)

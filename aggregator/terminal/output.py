@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import io
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,12 @@ class Output:
             click.echo(buffer.getvalue(), nl=False)
         elif self.parquet is not None:
             frame.to_parquet(self.parquet)
+
+
+def progress_bar(label: str, length: int, *, is_quiet: bool) -> Any:
+    """Return a progress bar on the error output, hidden if that is no terminal."""
+    hidden = is_quiet or not sys.stderr.isatty()
+    return click.progressbar(length=length, label=label, file=sys.stderr, hidden=hidden)
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -346,21 +346,16 @@ class PartitionComparison:
         elif len(stored_bytes) != len(expected):
             detail = f"{len(stored_bytes)} bytes in the store, {len(expected)} from the log"
         else:
-            cells = np.flatnonzero(
-                np.frombuffer(stored_bytes, "<i8") != np.frombuffer(expected, "<i8")
-            )
+            stored, replayed = (np.frombuffer(sums, "<i8") for sums in (stored_bytes, expected))
+            cells = np.flatnonzero(stored != replayed)
             first = int(cells[0])
             level, cell = divmod(first, pane.metric.randomizer.columns)
-            values = (
-                f"stored {np.frombuffer(stored_bytes, '<i8')[first]}, "
-                f"replayed {np.frombuffer(expected, '<i8')[first]} "
-            )
+            values = f"stored {stored[first]}, replayed {replayed[first]} "
             if isinstance(pane.metric, TrustedMetric):  # sums of true values are not told
                 values = ""
             detail = (
                 f"{len(cells)} cells differ, the first at level {level}, cell {cell}: {values}"
-                f"({_reports(pane, np.frombuffer(stored_bytes, '<i8'))} and "
-                f"{_reports(pane, pane.statistic)} reports in all)"
+                f"({_reports(pane, stored)} and {_reports(pane, pane.statistic)} reports in all)"
             )
         self._differ(key, detail)
 

@@ -171,10 +171,7 @@ def _event(
 
 
 def _dead_letter() -> dict[str, Any]:
-    headers = {
-        name: {**TEXT_SCHEMA, "description": meaning}
-        for name, meaning in DEAD_LETTER_HEADERS.items()
-    }
+    headers = {n: {**TEXT_SCHEMA, "description": text} for n, text in DEAD_LETTER_HEADERS.items()}
     required = [name for name in headers if name not in (TRUNCATED_HEADER, UNREADABLE_HEADER)]
     return {
         "name": "DeadLetter",

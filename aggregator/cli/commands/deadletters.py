@@ -23,7 +23,7 @@ from aggregator.kafka import clients, topic_admin
 from aggregator.reading.frames.frame import Frame
 from aggregator.terminal.format import table
 from aggregator.terminal.options import Moment, defined_metrics, opened_store, settings_options
-from aggregator.terminal.output import Output, output_options
+from aggregator.terminal.output import Output, output_options, progress_bar
 from aggregator.timestamps import iso
 from estimators.errors import meant
 
@@ -99,12 +99,8 @@ class _Read:
 
     def letters(self) -> Iterator[DeadLetter]:
         """Yield the dead letters."""
-        with click.progressbar(
-            length=sum(high - low for low, high in self.topic.ranges.values()),
-            label="reading",
-            file=sys.stderr,
-            hidden=self.quiet or not sys.stderr.isatty(),
-        ) as bar:
+        messages = sum(high - low for low, high in self.topic.ranges.values())
+        with progress_bar("reading", messages, is_quiet=self.quiet) as bar:
             yield from self.topic.letters(bar.update)
 
     def tidy(self) -> None:
@@ -304,8 +300,8 @@ def _kinds(selection: Selection) -> list[dict[str, Any]]:
 def _summary(selection: Selection) -> str:
     """Return the kinds as a table, the largest first."""
     if not selection.total:
-        others = " other than those replayed or dropped" * bool(selection.handled)
-        return f"no dead letters{others}"
+        suffix = " other than those replayed or dropped" * bool(selection.handled)
+        return f"no dead letters{suffix}"
     rows = [tuple(kind.values()) for kind in _kinds(selection)]
     shown = rows[:SHOWN_KINDS]
     if more := rows[SHOWN_KINDS:]:

@@ -137,12 +137,10 @@ def define(
         suggestion = suggest(table, columns, levels=sorted(levels), **options)
     except DefinitionError as error:
         option = OPTION_BY_KEY.get(error.key.partition(".")[2])
-        message = (
-            f"{option} {format_value(error.value)}: expected {error.expected}"
-            if option
-            else str(error)
-        )
-        raise DitherError(message) from None
+        if option is None:
+            raise DitherError(str(error)) from None
+        value = format_value(error.value)
+        raise DitherError(f"{option} {value}: expected {error.expected}") from None
     except ValueError as error:
         raise DitherError(str(error)) from None
     for note in suggestion.notes:

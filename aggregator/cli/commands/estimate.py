@@ -200,15 +200,11 @@ def estimate(
     if output.is_table:
         frame = estimate_frame(window, answer, query.top)
         output.write(frame if slices is None else slices.to_frame())
-    elif output.as_json:
-        document = (
-            as_dict(window, answer, query.top, nearest_distribution)
-            if slices is None
-            else as_rows(slices)
-        )
-        click.echo(json.dumps(document))
     elif slices is not None:
-        click.echo(slices_as_text(slices, notes))
+        as_json = output.as_json
+        click.echo(json.dumps(as_rows(slices)) if as_json else slices_as_text(slices, notes))
+    elif output.as_json:
+        click.echo(json.dumps(as_dict(window, answer, query.top, nearest_distribution)))
     else:
         about = scope_lines(window) if query.is_sliced else window_lines(window)
         if categories:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 
 import click
@@ -47,9 +48,8 @@ def roles(settings: Settings, name: str | None, output_format: str | None) -> No
         documents = {r.name: {**dataclasses.asdict(r), "user": r.user} for r in selected_roles}
         click.echo(json.dumps(documents))
     elif output_format == "kafka":
-        click.echo(
-            KAFKA_HEAD + "\n".join(c for role in selected_roles for c in kafka_commands(role))
-        )
+        commands = itertools.chain.from_iterable(map(kafka_commands, selected_roles))
+        click.echo(KAFKA_HEAD + "\n".join(commands))
     elif output_format == "redis":
         click.echo("\n".join(redis_rule(role) for role in selected_roles if role.redis))
     else:

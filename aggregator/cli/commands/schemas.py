@@ -41,9 +41,8 @@ def schemas(settings: Settings, check: bool, as_json: bool) -> None:
     registry = SchemaRegistry.of(settings.schemas)
     act = _check if check else _register
     subject_states = [act(registry, subject) for subject in subjects(settings)]
-    click.echo(
-        json.dumps({"schemas": subject_states}) if as_json else "\n".join(_lines(subject_states))
-    )
+    document = {"schemas": subject_states}
+    click.echo(json.dumps(document) if as_json else "\n".join(_lines(subject_states)))
     if any(subject["state"] == INCOMPATIBLE_STATE for subject in subject_states):
         sys.exit(1)
 

@@ -10,6 +10,7 @@ import click
 from aggregator.config.settings import Settings
 from aggregator.kafka import clients
 from aggregator.terminal.options import defined_metrics, opened_store, settings_options
+from aggregator.terminal.output import progress_bar
 from aggregator.verifying.comparison import NOT_COMPARED
 from aggregator.verifying.verify import verify as replay
 
@@ -40,12 +41,7 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
     store = opened_store(settings)
     to_read = sum(int(store.owner(number).get("next", 0)) for number in store.partitions())
     next_offsets: dict[int, int] = {}
-    with click.progressbar(
-        length=to_read,
-        label="replaying",
-        file=sys.stderr,
-        hidden=as_json or not sys.stderr.isatty(),
-    ) as bar:
+    with progress_bar("replaying", to_read, is_quiet=as_json) as bar:
 
         def progress(partition: int, offset: int) -> None:
             bar.update(offset - next_offsets.get(partition, 0))

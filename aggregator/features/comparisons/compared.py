@@ -235,9 +235,8 @@ class Compared(Pictured):
     def to_frame(self) -> Frame:
         """Return a table with a row for each number."""
         labels: list[Any] = self.labels or [None]
-        numbers = [
-            _spread(x, len(labels)) for x in (self.value, self.lower, self.upper, self.p_value)
-        ]
+        columns = (self.value, self.lower, self.upper, self.p_value)
+        numbers = [_spread(x, len(labels)) for x in columns]
         arms = [_arm_rows(self, arm_name, len(labels)) for arm_name in "ab"]
         beta = self.query.a.beta
         statement = (self.status, beta, self.bound, self.query.a.target, self.covers)
@@ -254,10 +253,9 @@ class Compared(Pictured):
         metric, of = self.a.window.metric.name, self.query.of
         arms = [f"{arm_name}: {arm_text(self, arm_name)}" for arm_name in ("a", "b")]
         bounds = f"{self.status.replace('_', ' ')}; {certainty(self.query.a.beta)} {self.bound}"
-        columns = (
-            _spread(x, max(1, len(self.labels))) for x in (self.value, self.lower, self.upper)
-        )
-        rows = zip(self.labels or [""], *columns, strict=True)
+        labels = self.labels or [""]
+        columns = (_spread(x, len(labels)) for x in (self.value, self.lower, self.upper))
+        rows = zip(labels, *columns, strict=True)
         return Intervals(
             f"{metric}: {of} of a and b",
             (*arms, f"{bounds} bounds"),

@@ -35,7 +35,8 @@ class ComparisonWatch(RunWatch[ComparisonRun]):
         """Return the watch of all comparisons, each resumed from its state in Redis."""
         reader = publication.reader
         definitions = comparisons_of(reader.metrics).values()
-        return cls(publication, [ComparisonRun.resumed(reader, each) for each in definitions])
+        runs = [ComparisonRun.resumed(reader, definition) for definition in definitions]
+        return cls(publication, runs)
 
     def events(
         self, run: ComparisonRun, overview: TopicProgress, closed: Mapping[str, int]

@@ -66,6 +66,11 @@ class _Search:
             return False
         return self._clock.monotonic() < self.began_at + ANSWER_LIFETIME_SECONDS
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether the search goes on, or has an unexpired answer."""
+        return self.is_under_way or self.has_valid_answer
+
     def note(self, share: float) -> None:
         """Note the finished share of the work; end the search if it is no longer polled."""
         if self._clock.monotonic() > self.asked_at + UNPOLLED_SECONDS:
@@ -152,7 +157,7 @@ class Searches:
         with self._lock:
             key = self._pending_key(question) or newest
             latest, current = self._latest.get(question), self._searches.get(key)
-            is_usable = current is not None and (current.is_under_way or current.has_valid_answer)
+            is_usable = current is not None and current.is_usable
             is_outdated = latest not in (None, current) and not latest.has_valid_answer
             if not (is_usable or search or is_outdated):
                 if latest is None:
@@ -191,8 +196,7 @@ class Searches:
     def _pending_key(self, question: Hashable) -> Hashable:
         """Return the key of a search whose answer nobody had, though a pane may be closed since."""
         for key, search in self._searches.items():
-            is_usable = search.is_under_way or search.has_valid_answer
-            if search.question == question and is_usable and not search.is_delivered:
+            if search.question == question and search.is_usable and not search.is_delivered:
                 return key
         return None
 
@@ -242,11 +246,7 @@ class Searches:
         question: Hashable,
     ) -> _Search:
         """Start a search, or put it into the queue."""
-        searches = {
-            k: search
-            for k, search in self._searches.items()
-            if search.is_under_way or search.has_valid_answer
-        }
+        searches = {k: search for k, search in self._searches.items() if search.is_usable}
         waiting = sum(search.is_under_way for search in searches.values())
         if waiting > MAX_WAITING_SEARCHES:
             raise TooManySearchesError(f"{waiting} searches are already waiting or under way")

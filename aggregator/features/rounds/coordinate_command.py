@@ -35,9 +35,8 @@ def coordinate(settings: Settings) -> None:
 
     metrics = live_metrics(settings)
     tracing = configured_tracing(settings, process_instance())
-    coordinator = Coordinator(
-        settings, MetricReader(opened_store(settings), metrics), tracer=tracing
-    )
+    reader = MetricReader(opened_store(settings), metrics)
+    coordinator = Coordinator(settings, reader, tracer=tracing)
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     metrics.watch()

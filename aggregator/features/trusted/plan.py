@@ -146,7 +146,6 @@ def select(metric: TrustedMetric, release: Estimate, query: Query) -> Estimate:
             "expected categories"
         )
     indices = [release.labels.index(label) for label in labels]
-    value, lower, upper = (
-        np.asarray(x)[indices] for x in (release.value, release.lower, release.upper)
-    )
+    bounds = (release.value, release.lower, release.upper)
+    value, lower, upper = (np.asarray(x)[indices] for x in bounds)
     return dataclasses.replace(release, value=value, lower=lower, upper=upper, labels=labels)
