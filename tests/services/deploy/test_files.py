@@ -57,9 +57,7 @@ def test_prometheus_scrapes_services_of_the_composition(services: dict[str, Any]
 SERVICES = ("aggregate", "coordinate", "serve")
 
 
-def test_dither_accepts_the_settings_and_commands_of_the_composition(
-    services: dict[str, Any],
-) -> None:
+def test_dither_accepts_settings_and_commands_of_the_composition(services: dict[str, Any]) -> None:
     for service in SERVICES:
         given = services[service]
         settings = load_settings(environ=given["environment"])

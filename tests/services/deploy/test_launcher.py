@@ -34,9 +34,7 @@ def test_a_broker_that_fails_shows_the_end_of_its_log(needs_kafka: None, tmp_pat
 
 
 @pytest.mark.more
-def test_the_command_runs_a_cluster_until_it_is_told_to_stop(
-    needs_kafka: None, tmp_path: Path
-) -> None:
+def test_the_command_runs_a_cluster_until_it_is_stopped(needs_kafka: None, tmp_path: Path) -> None:
     port = free_ports(1)[0]
     command = [sys.executable, "-m", "aggregator", "kafka"]
     command += ["--folder", str(tmp_path), "--port", str(port)]
