@@ -18,7 +18,7 @@ from aggregator.cli.main import cli
 from aggregator.config.settings import Serve, load_settings
 from aggregator.web.http.hosts import expected, is_expected
 from deploy import images, reproduction
-from deploy.kafka.launcher import kafka_version
+from deploy.kafka.distribution import kafka_version
 from estimators import SearchMetric, load_metrics
 from reproduction.experiments import EXPERIMENTS
 from tests.services.deploy.test_prometheus import promtool
