@@ -14,8 +14,7 @@ from typing import Any
 
 import click
 
-from benchmarks.capacity_model import Assumptions, Fleet, need
-from benchmarks.capacity_rates import Rates
+from benchmarks.capacity_model import Assumptions, Fleet, Rates, need
 from benchmarks.record import RECORDED, Record
 
 DEVICES = (1e6, 1e8, 1e9)

@@ -26,8 +26,7 @@ from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from aggregator.verifying.verify import verify
 from benchmarks.batches import METRIC
-from benchmarks.capacity_model import Fleet, redis_memory, worker_memory
-from benchmarks.capacity_rates import Rates
+from benchmarks.capacity_model import Fleet, Rates, redis_memory, worker_memory
 from benchmarks.metrics import reports_of
 from benchmarks.places import FILLING, PARTITIONS, Places
 from benchmarks.record import RECORDED, Record

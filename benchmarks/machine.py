@@ -12,7 +12,7 @@ import confluent_kafka
 
 from aggregator.storage.connection import connect
 from benchmarks.places import Places
-from deploy.kafka import launcher
+from deploy.kafka.distribution import kafka_version
 
 CPU_INFO = Path("/proc/cpuinfo")
 
@@ -27,7 +27,7 @@ def described(places: Places) -> dict[str, str]:
         "librdkafka": confluent_kafka.libversion()[0],
     }
     if "kafka" in places.__dict__:
-        real = f"Apache Kafka {launcher.kafka_version()}"
+        real = f"Apache Kafka {kafka_version()}"
         found["Kafka"] = real if places.is_real else "in-process (librdkafka)"
     if "redis" in places.__dict__:
         client = connect(places.redis)

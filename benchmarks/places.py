@@ -22,7 +22,8 @@ from aggregator.local.embedded import (
     EmbeddedRedis,
     valkey_binary,
 )
-from deploy.kafka import launcher
+from deploy.kafka.cluster import KafkaCluster
+from deploy.kafka.distribution import missing
 
 PARTITIONS = EMBEDDED_PARTITIONS
 QUIET: dict[str, Any] = {"log_level": 3}
@@ -55,7 +56,7 @@ class Places:
         in_process: bool = False,
     ) -> None:
         self._stack, self._scale, self._wanted = stack, scale, wanted
-        self.is_real = not (in_process or launcher.missing())
+        self.is_real = not (in_process or missing())
         self._embedded: EmbeddedBroker | None = None
 
     @property
@@ -76,7 +77,7 @@ class Places:
         """Bootstrap servers."""
         if self.is_real:
             folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
-            cluster = self._stack.enter_context(launcher.KafkaCluster(folder))
+            cluster = self._stack.enter_context(KafkaCluster(folder))
             return cluster.bootstrap_servers
         self._embedded = self._stack.enter_context(EmbeddedBroker())
         return self._embedded.bootstrap_servers

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from benchmarks import capacity
-from benchmarks.capacity_rates import Rates
+from benchmarks.capacity_model import Rates
 from benchmarks.command import short
 from benchmarks.measure import STAGES
 from benchmarks.record import RECORDED, Record

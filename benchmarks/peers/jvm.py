@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks.measure import CannotRunError
 from benchmarks.peers.environments import NotInstalledError, peers_folder
 from benchmarks.steady import Sample, processor_seconds
-from deploy.kafka.distribution import java
+from deploy.kafka.distribution import java, maven
 from estimators import LocalMetric
 
 SOURCE = Path(__file__).with_name("java")
@@ -91,21 +91,10 @@ def built() -> Path:
         raise NotInstalledError(lacking)
     print(f"building Kafka Streams and Flink with Maven: {build}", file=sys.stderr)
     shutil.rmtree(build, ignore_errors=True)
-    line = ["mvn", "--batch-mode", "--quiet", "--file", str(SOURCE / "pom.xml"), f"-Dplace={build}"]
-    try:
-        ran = subprocess.run(
-            [*line, "compile", "dependency:copy-dependencies"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=BUILD_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise NotInstalledError(f"mvn did not finish within {BUILD_SECONDS} s") from None
-    if ran.returncode:
-        errors = [line for line in ran.stdout.splitlines() if "ERROR" in line]
-        raise NotInstalledError(f"mvn failed: {(errors or ['it gives no reason'])[0]}")
+    copying = ["compile", f"-Dplace={build}"]
+    pom, goal = SOURCE / "pom.xml", "dependency:copy-dependencies"
+    if failure := maven(pom, goal, *copying, seconds=BUILD_SECONDS):
+        raise NotInstalledError(failure)
     (build / "installed").touch()
     return build
 

@@ -8,8 +8,7 @@ from multi_freq_ldpy.pure_frequency_oracles.GRR import GRR_Aggregator_MI, GRR_Cl
 from multi_freq_ldpy.pure_frequency_oracles.SS import SS_Aggregator_MI, SS_Client
 from multi_freq_ldpy.pure_frequency_oracles.UE import UE_Aggregator_MI, UE_Client
 
-from benchmarks.peers.answering import Given, given
-from benchmarks.peers.one_by_one import Protocol, serve
+from benchmarks.peers.answering import Given, Protocol, given, serve
 
 SIZES = {"grr": 20_000, "rappor": 5_000, "oue": 5_000, "subset_selection": 2_000}
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pure_ldp.frequency_oracles as pure
 
-from benchmarks.peers.answering import Randomize, from_ends, given, noises, to_ends
-from benchmarks.peers.one_by_one import serve
+from benchmarks.peers.answering import Randomize, from_ends, given, noises, serve, to_ends
 
 SIZES = {"grr": 20_000, "rappor": 1_000, "oue": 1_000, "hadamard_response": 2_000}
 

@@ -7,6 +7,7 @@ import base64
 import secrets
 import socket
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from deploy.kafka.broker import Broker
-from deploy.kafka.distribution import JARS, KafkaUnavailableError, fetch_jars, missing
+from deploy.kafka.broker import Broker, archive_path
+from deploy.kafka.distribution import JARS, KafkaUnavailableError, fetch_jars, is_fetched, missing
 
 #: Seconds until every broker answers; about 2 per broker are usual on two cores.
 READY_TIMEOUT = 180
@@ -25,6 +26,9 @@ READY_TIMEOUT = 180
 STOP_GRACE = 10.0
 #: The same for a whole quorum, whose last brokers wait in vain for the others' consent.
 QUORUM_STOP_GRACE = 2.0
+#: For the archive of classes to be written when its broker ends; 5 are usual, and many more on a
+#: busy machine.
+ARCHIVE_SECONDS = 180.0
 #: Below Linux's range for outgoing connections, so that none takes a stopped broker's port.
 PORTS = range(20_000, 32_000)
 #: Ports that are reserved at a time: the oldest one is given up, as its user has had minutes.
@@ -225,6 +229,39 @@ class KafkaCluster:
         if not 1 <= broker <= len(self.nodes):
             raise ValueError(f"there is no broker {broker}; they are 1 to {len(self.nodes)}")
         return self.nodes[broker - 1]
+
+
+def fetch(jars: Path = JARS) -> None:
+    """Fetch Apache Kafka's jars and record an archive of its classes; nothing if that is done.
+
+    Parameters
+    ----------
+    jars : Path
+        Folder to create.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        Java or Maven are missing, or Maven failed; the message says what to do.
+    """
+    if lacking := missing(jars):
+        raise KafkaUnavailableError(lacking)
+    if not is_fetched(jars):
+        fetch_jars(jars)
+    if not archive_path(jars).is_file():
+        _record_archive(jars)
+
+
+def _record_archive(jars: Path) -> None:
+    """Run one broker that writes its loaded classes to a file (AppCDS) when it ends."""
+    with tempfile.TemporaryDirectory(dir=jars) as scratch:
+        recording = Path(scratch) / "kafka.jsa"
+        record = [f"-XX:ArchiveClassesAtExit={recording}"]
+        cluster = KafkaCluster(Path(scratch) / "kafka", jars=jars, jvm_options=record)
+        cluster.start()
+        cluster.stop(ARCHIVE_SECONDS)
+        if recording.is_file():
+            recording.replace(archive_path(jars))
 
 
 class _PortTakenError(KafkaUnavailableError):

@@ -12,8 +12,15 @@ import click
 
 from aggregator.errors import DitherError
 from aggregator.local.ports import refuse_taken
-from deploy.kafka import launcher
 from deploy.kafka.cluster import KafkaCluster
+from deploy.kafka.cluster import fetch as fetch_all
+from deploy.kafka.distribution import (
+    JARS,
+    KafkaUnavailableError,
+    is_fetched,
+    kafka_version,
+    missing,
+)
 
 PORTS = click.IntRange(1, 65535)
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -39,16 +46,16 @@ def kafka(port: int, brokers: int, folder: Path | None, *, fetch: bool, if_possi
     """  # noqa: D301  click reads the backspace: these lines stay as they are
     if not fetch:
         refuse_taken("127.0.0.1", port, "--port")
-    version = f"Apache Kafka {launcher.kafka_version()}"
+    version = f"Apache Kafka {kafka_version()}"
     try:
-        if not (launcher.missing() or launcher.is_fetched()):
-            click.echo(f"{version}: fetching its jars with Maven into {launcher.JARS}", err=True)
-        launcher.fetch()
+        if not (missing() or is_fetched()):
+            click.echo(f"{version}: fetching its jars with Maven into {JARS}", err=True)
+        fetch_all()
         if fetch:
-            click.echo(f"{version}: ready in {launcher.JARS}")
+            click.echo(f"{version}: ready in {JARS}")
         else:
             _run(port, brokers, folder)
-    except launcher.KafkaUnavailableError as error:
+    except KafkaUnavailableError as error:
         if not (fetch and if_possible):
             raise DitherError(f"{version}: {error}") from None
         click.echo(f"{version}: not here, {error}")

@@ -91,41 +91,47 @@ def fetch_jars(jars: Path = JARS) -> None:
     """
     if is_fetched(jars):
         return
-    maven = shutil.which("mvn")
-    if maven is None:
+    if shutil.which("mvn") is None:
         raise KafkaUnavailableError(missing(jars) or "no mvn to fetch Apache Kafka with")
     target = jars.parent / "target"
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target) as scratch:
         fresh = Path(scratch) / "jars"
-        _copy_dependencies(maven, fresh)
+        folder = f"-DoutputDirectory={fresh.resolve()}"
+        if failure := maven(POM, "dependency:copy-dependencies", folder):
+            raise KafkaUnavailableError(
+                f"Apache Kafka {kafka_version()} was not fetched: {failure}"
+            )
         (fresh / ".pom-sha256").write_text(_pom_hash())
         shutil.rmtree(jars, ignore_errors=True)
         fresh.rename(jars)
 
 
-def _copy_dependencies(maven: str, folder: Path) -> None:
-    command = [maven, "--batch-mode", "--quiet", "--file", str(POM), "dependency:copy-dependencies"]
+def maven(pom: Path, goal: str, *options: str, seconds: int = DOWNLOAD_TIMEOUT) -> str:
+    """Run Maven; return why it failed, or nothing.
+
+    Parameters
+    ----------
+    pom : Path
+    goal : str
+    *options : str
+        Further words of the command.
+    seconds : int
+        Until it is given up.
+    """
+    command = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), *options, goal]
     try:
         ran = subprocess.run(
-            [*command, f"-DoutputDirectory={folder.resolve()}"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=DOWNLOAD_TIMEOUT,
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds,
             check=False,
-        )
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise KafkaUnavailableError(
-            f"mvn did not finish within {DOWNLOAD_TIMEOUT} s; check the network and try again"
-        ) from None
-    if ran.returncode != 0 or not folder.is_dir():
-        errors = [line for line in ran.stdout.splitlines() if "ERROR" in line]
-        raise KafkaUnavailableError(
-            f"mvn could not fetch Apache Kafka {kafka_version()} (exit code {ran.returncode}): "
-            + (errors[0] if errors else "no reason given; check the network and try again")
-        )
+        return f"mvn did not finish within {seconds} s; check the network and try again"
+    if not ran.returncode:
+        return ""
+    errors = [line for line in ran.stdout.splitlines() if "ERROR" in line]
+    reason = errors[0] if errors else "no reason given; check the network and try again"
+    return f"mvn failed with exit code {ran.returncode}: {reason}"
 
 
 def _pom_hash() -> str:

@@ -204,9 +204,7 @@ PATHS = [
         pytest.param(500, (*LOOKS, 6400, 25_600), marks=pytest.mark.slow),
     ],
 )
-def test_the_difference_is_hardly_ever_outside_along_a_path(
-    paths: int, looks: tuple[int, ...]
-) -> None:
+def test_the_difference_is_seldom_outside_along_a_path(paths: int, looks: tuple[int, ...]) -> None:
     """Reports of all levels alike. 20 paths find that 65% are left nearly always, 500 find 30%."""
     for case, split in PATHS:
         rng, left = np.random.default_rng(17), 0

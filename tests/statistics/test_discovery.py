@@ -44,9 +44,7 @@ def collected(metric: LocalMetric, held: Counts, mix: Sequence[float], seed: int
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mix", "specified"), SPECIFIED, ids=["1", "2", "4", "mixed"])
-def test_recall_is_that_of_the_specification(
-    mix: dict[float, float], specified: tuple[float, ...]
-) -> None:
+def test_recall_is_as_in_the_spec(mix: dict[float, float], specified: tuple[float, ...]) -> None:
     """6 seeds, 60 strings above 5 phi at least; 0.95 of the specified recall, pooled.
 
     Seeded: with other seeds a pooled recall has a standard error of 0.02 to 0.06.

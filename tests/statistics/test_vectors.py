@@ -221,9 +221,7 @@ def test_differences_of_vectors_have_bounds_as_wide_as_ever() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("levels", [(8.0,), (2.0, 8.0)], ids=str)
-def test_caps_hold_at_all_times_along_paths_of_nearly_equal_vectors(
-    levels: tuple[float, ...],
-) -> None:
+def test_caps_hold_at_all_times_along_paths_of_similar_vectors(levels: tuple[float, ...]) -> None:
     """200 paths to 50,000 reports; each of two statements fails on a fifth of them at most."""
     metric, left, rng = vectors("caps", 3, levels), np.zeros(2), np.random.default_rng(1)
     one = metric.randomizer

@@ -111,9 +111,7 @@ def names(slices: Locator) -> list[str]:
     return slices.locator(".slice-row .name").all_inner_texts()
 
 
-def test_slices_are_sorted_by_value_with_bounds_that_hold_at_once(
-    reported: Site, visitor: Visitor
-) -> None:
+def test_slices_are_sorted_by_value_with_bounds_for_all(reported: Site, visitor: Visitor) -> None:
     page = visitor.open(f"{reported.url}/#metric=distance")
     slices, menu = panel(page), page.get_by_label("By", exact=True)
     expect(menu).to_have_value("country")
@@ -169,9 +167,7 @@ def test_slices_are_sorted_by_value_with_bounds_that_hold_at_once(
         assert all(low < value < high for value in shares)
 
 
-def test_a_card_says_what_has_changed_and_the_filter_finds_it(
-    reported: Site, visitor: Visitor
-) -> None:
+def test_a_card_says_what_has_changed_and_is_filtered(reported: Site, visitor: Visitor) -> None:
     page = visitor.open(f"{reported.url}/#window=24h")
     distance = card(page, "distance")
     expect(distance.locator(".delta")).to_contain_text("against the 24 hours before")

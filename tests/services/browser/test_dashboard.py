@@ -191,9 +191,7 @@ def test_the_stream_comes_back_and_says_so(filled: Site, visitor: Visitor) -> No
 
 
 @pytest.mark.more
-def test_a_token_is_asked_for_where_one_is_needed(
-    filled: Site, visitor: Visitor, site_of: Sites
-) -> None:
+def test_a_token_is_asked_for_where_needed(filled: Site, visitor: Visitor, site_of: Sites) -> None:
     viewer, ops = new_token(), new_token()
     flags = [
         "access.anonymous=report",

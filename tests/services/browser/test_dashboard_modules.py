@@ -119,9 +119,7 @@ def test_events_are_read_however_they_are_cut(device: Modules) -> None:
     ]
 
 
-def test_a_stream_that_ends_or_is_refused_is_asked_for_again_from_its_last_event(
-    device: Modules,
-) -> None:
+def test_a_stream_that_ends_is_asked_for_again_from_its_last_event(device: Modules) -> None:
     found = device.evaluate(
         """async () => {
           const {follow} = await load("stream.js");
@@ -442,9 +440,7 @@ async (points) => {
 """
 
 
-def test_a_step_has_its_width_before_a_gap_and_is_pale_where_its_band_says_nothing(
-    device: Modules,
-) -> None:
+def test_a_step_has_its_width_before_a_gap_and_is_pale_if_nothing_is_known(device: Modules) -> None:
     bands = {0: (10, 9, 11), 1: (12, 11, 13), 4: (20, 0, 95), 5: (None, None, None), 6: (9, 8, 10)}
     points = [
         dict(zip(("value", "lower", "upper"), band, strict=True))

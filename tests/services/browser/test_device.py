@@ -368,9 +368,7 @@ def test_kafka_has_what_the_database_says_was_sent(
 
 
 @pytest.mark.more
-def test_a_full_browser_stores_nothing_by_halves_and_goes_on_sending(
-    page: Page, site: Site
-) -> None:
+def test_a_full_browser_stores_nothing_by_half_and_goes_on_sending(page: Page, site: Site) -> None:
     browser, room = page.context.new_cdp_session(page), {"quotaSize": 1_000_000}
     browser.send("Storage.overrideQuotaForOrigin", {"origin": site.url.rstrip("/"), **room})
     site.failing["query"] = Problem(404, "no").response("/")
@@ -437,9 +435,7 @@ def test_pages_of_one_browser_share_what_waits_and_what_was_spent(
 
 
 @pytest.mark.more
-def test_a_batch_that_is_refused_three_times_is_given_up_and_counted(
-    page: Page, site: Site
-) -> None:
+def test_a_batch_that_is_refused_thrice_is_given_up_and_counted(page: Page, site: Site) -> None:
     site.answers += [Problem(400, "no").response("/") for _ in range(3)]
     opened(page, site)
     call(page, 'device.report("late", [1, 0], 1)')
@@ -484,9 +480,7 @@ def test_a_redirect_is_not_followed_and_silence_is_not_waited_for(page: Page, si
 
 
 @pytest.mark.more
-def test_a_batch_that_one_page_has_sent_is_not_refused_by_another(
-    chromium: Browser, site: Site
-) -> None:
+def test_a_batch_that_one_page_has_sent_is_not_refused_again(chromium: Browser, site: Site) -> None:
     """Over plain HTTP pages have no locks, and send at once."""
     late = Late()
     site.answers.append(late)
@@ -507,9 +501,7 @@ def test_a_batch_that_one_page_has_sent_is_not_refused_by_another(
 
 
 @pytest.mark.more
-def test_a_definition_that_cannot_be_used_loses_no_report_and_fills_no_memory(
-    page: Page, site: Site
-) -> None:
+def test_a_definition_of_no_use_loses_no_report_and_fills_no_memory(page: Page, site: Site) -> None:
     opened(page, site)
     for name, served, said in (
         ("carrier", {"categories": 10**9}, "carrier.categories: expected at most 1048576"),
@@ -541,9 +533,7 @@ def test_a_definition_is_kept_and_another_one_is_refused(page: Page, site: Site)
 
 
 @pytest.mark.more
-def test_a_clock_beyond_the_calendar_is_told_and_leaves_the_database_usable(
-    page: Page, site: Site
-) -> None:
+def test_a_clock_beyond_the_calendar_is_told_and_harms_nothing(page: Page, site: Site) -> None:
     for now in (253_402_300_800_000, 1e300):
         opened(page, site, now=now)
         for use in ('device.report("late", 1, 1)', "device.ledger.accounts()"):
@@ -947,9 +937,7 @@ async ([name, how, options, epsilon, value]) => {
 """
 
 
-def test_a_lottery_in_a_browser_pays_whether_something_happened_or_not(
-    page: Page, site: Site
-) -> None:
+def test_a_lottery_in_a_browser_pays_whether_anything_happened(page: Page, site: Site) -> None:
     played: dict[tuple[Any, ...], Any] = {}
     for name, how, options, budget, value in (
         ("late", "last", {}, 1, 1),

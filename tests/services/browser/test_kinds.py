@@ -100,9 +100,7 @@ def test_a_distribution_is_shown_by_its_quantiles(site: Site, visitor: Visitor) 
     expect(page.locator("#heat-readout")).to_contain_text("20\u202f000 reports")
 
 
-def test_a_funnel_is_on_the_card_and_leads_to_the_history_of_a_step(
-    site: Site, visitor: Visitor
-) -> None:
+def test_a_funnel_is_on_the_card_and_leads_to_steps_history(site: Site, visitor: Visitor) -> None:
     values = np.repeat([0, 1, 2, 3], PEOPLE // 4)
     epsilons = np.where(np.arange(values.size) % 2, 4.0, 2.0)
     site.report("checkout", values, epsilons, "2013-01-01T10:00", 1)
@@ -123,9 +121,7 @@ def test_a_funnel_is_on_the_card_and_leads_to_the_history_of_a_step(
     expect(page.locator("#readout")).to_contain_text("25.")
 
 
-def test_two_axes_are_a_table_with_margins_or_with_shares_of_rows(
-    site: Site, visitor: Visitor
-) -> None:
+def test_two_axes_are_a_table_with_margins_or_shares_of_rows(site: Site, visitor: Visitor) -> None:
     """The numbers of the table are those of the answers; another window has other ones."""
     cells = np.repeat([0, 1, 2, 3], [9000, 1000, 6000, 4000])
     site.report("crash", cells, np.full(cells.size, 4.0), "2013-01-01T10:00", 1)
@@ -174,9 +170,7 @@ def test_of_three_axes_any_two_are_a_table(site: Site, visitor: Visitor) -> None
     expect(page.locator(".two-way .note")).to_contain_text("for all cells together")
 
 
-def test_strings_are_found_when_somebody_asks_and_may_be_watched(
-    site: Site, visitor: Visitor
-) -> None:
+def test_strings_are_found_when_asked_for_and_may_be_watched(site: Site, visitor: Visitor) -> None:
     rng = np.random.default_rng(5)
     held = rng.choice([*SHARES], 20_000, p=[*SHARES.values()])
     site.report("tail", held, np.full(held.size, 4.0), "2013-01-01T10:00", 1)

@@ -79,9 +79,7 @@ def test_reports_are_in_kafka_when_that_is_said(site: Site, broker: Broker, topi
 
 
 @pytest.mark.more  # it waits two seconds
-def test_what_is_posted_too_often_waits_and_is_not_lost(
-    site: Site, broker: Broker, topic: str
-) -> None:
+def test_what_is_posted_too_often_waits_and_arrives(site: Site, broker: Broker, topic: str) -> None:
     answers = site.device.evaluate(
         """([url, definition]) => Promise.all(Array.from({ length: 6 }, () =>
           dither.report(url, definition, [0, 1], 4)))""",
@@ -93,9 +91,7 @@ def test_what_is_posted_too_often_waits_and_is_not_lost(
     assert np.sum(LATE.counts(count(LATE, [message.batch for message in messages]))) == 12
 
 
-def test_what_is_posted_again_is_the_same_batch_after_the_time_that_was_asked_for(
-    site: Site,
-) -> None:
+def test_what_is_posted_again_is_the_same_batch_after_the_time_asked_for(site: Site) -> None:
     site.answers += [
         Problem(503, "Kafka is away", retry_after=1).response("/moody"),
         Problem(504, "nobody knows", retry_after=1).response("/moody"),

@@ -24,9 +24,7 @@ START_SECONDS = 180.0
 OURS = ("aggregate", "coordinate", "serve")
 
 
-def test_services_count_reports_and_run_again_after_they_are_killed(
-    image: str, tmp_path: Path
-) -> None:
+def test_services_count_reports_and_run_again_after_a_kill(image: str, tmp_path: Path) -> None:
     """What hangs, and what is lost while devices report, is tested with pods of the same image."""
     metric = load_metrics(ROOT / "deploy" / "metrics.toml")["crashed"]
     with Composition(tmp_path) as composition:

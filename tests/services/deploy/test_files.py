@@ -18,7 +18,7 @@ from aggregator.cli.main import cli
 from aggregator.config.settings import Serve, load_settings
 from aggregator.web.http.hosts import expected, is_expected
 from deploy import images, reproduction
-from deploy.kafka.launcher import kafka_version
+from deploy.kafka.distribution import kafka_version
 from estimators import SearchMetric, load_metrics
 from reproduction.experiments import EXPERIMENTS
 from tests.services.deploy.test_prometheus import promtool
@@ -57,9 +57,7 @@ def test_prometheus_scrapes_services_of_the_composition(services: dict[str, Any]
 SERVICES = ("aggregate", "coordinate", "serve")
 
 
-def test_dither_accepts_the_settings_and_commands_of_the_composition(
-    services: dict[str, Any],
-) -> None:
+def test_dither_accepts_settings_and_commands_of_the_composition(services: dict[str, Any]) -> None:
     for service in SERVICES:
         given = services[service]
         settings = load_settings(environ=given["environment"])

@@ -285,9 +285,7 @@ def test_the_autoscaler_asks_for_workers_by_the_lag(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_a_cluster_gets_a_component_only_if_its_operator_asks_for_it(
-    component: str, tmp_path: Path
-) -> None:
+def test_a_cluster_gets_a_component_only_if_asked_for(component: str, tmp_path: Path) -> None:
     base = Counter(each["kind"] for each in manifests())
     assert not base.keys() & COMPONENTS[component].keys()
     folder = tmp_path / "kubernetes"

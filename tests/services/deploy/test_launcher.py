@@ -14,10 +14,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from aggregator.errors import DitherError
-from deploy.kafka import distribution, launcher
-from deploy.kafka.cluster import defaults, free_ports
+from deploy.kafka import cluster, distribution
+from deploy.kafka.cluster import KafkaCluster, defaults, free_ports
 from deploy.kafka.command import kafka
-from deploy.kafka.launcher import KafkaCluster
 from tests.support.running.servers import need_apache_kafka
 
 
@@ -29,14 +28,12 @@ def needs_kafka() -> None:
 @pytest.mark.more
 def test_a_broker_that_fails_shows_the_end_of_its_log(needs_kafka: None, tmp_path: Path) -> None:
     cluster = KafkaCluster(tmp_path, properties={"num.network.threads": "many"})
-    with pytest.raises(launcher.KafkaUnavailableError, match=r"num\.network\.threads"):
+    with pytest.raises(distribution.KafkaUnavailableError, match=r"num\.network\.threads"):
         cluster.start()
 
 
 @pytest.mark.more
-def test_the_command_runs_a_cluster_until_it_is_told_to_stop(
-    needs_kafka: None, tmp_path: Path
-) -> None:
+def test_the_command_runs_a_cluster_until_it_is_stopped(needs_kafka: None, tmp_path: Path) -> None:
     port = free_ports(1)[0]
     command = [sys.executable, "-m", "aggregator", "kafka"]
     command += ["--folder", str(tmp_path), "--port", str(port)]
@@ -56,7 +53,7 @@ def test_what_is_missing_is_said_and_the_fetch_may_go_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(distribution, "java", lambda: None)
-    assert launcher.missing()
+    assert distribution.missing()
     passed = CliRunner().invoke(kafka, ["--fetch", "--if-possible"])
     assert (passed.exit_code, "install Java 17" in passed.output) == (0, True)
     failed = CliRunner().invoke(kafka, ["--fetch"])
@@ -65,14 +62,14 @@ def test_what_is_missing_is_said_and_the_fetch_may_go_on(
 
     monkeypatch.setattr(distribution, "java", lambda: "/usr/bin/java")
     monkeypatch.setattr(distribution, "java_version", lambda _: 'openjdk version "11.0.2"')
-    assert "Java 17 or newer" in launcher.missing()
+    assert "Java 17 or newer" in distribution.missing()
     monkeypatch.setattr(distribution, "java_version", lambda _: 'openjdk version "21" 2023-09-19')
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert "install Maven" in launcher.missing(tmp_path)
-    with pytest.raises(launcher.KafkaUnavailableError, match="install Maven"):
-        launcher.fetch(tmp_path)
+    assert "install Maven" in distribution.missing(tmp_path)
+    with pytest.raises(distribution.KafkaUnavailableError, match="install Maven"):
+        cluster.fetch(tmp_path)
     monkeypatch.setattr(distribution, "is_fetched", lambda _: True)
-    assert launcher.missing() == "", "Maven is only needed while the jars are not there"
+    assert distribution.missing() == "", "Maven is only needed while the jars are not there"
 
 
 def test_replicas_never_exceed_the_brokers_and_their_ports_differ() -> None:

@@ -49,9 +49,7 @@ def lenient(apache_kafka: Kafka, deployment: Deployment) -> Deployment:
     return deployment
 
 
-def test_timestamps_and_a_worker_s_clock_that_jump_by_days_change_no_byte(
-    lenient: Deployment,
-) -> None:
+def test_timestamps_and_a_workers_clock_that_jump_change_no_byte(lenient: Deployment) -> None:
     deployment = lenient
     produce_with_jumps(deployment, traffic(deployment, 60))
     with deployment.worker("jumping", JumpingClock()):

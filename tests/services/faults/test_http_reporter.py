@@ -80,9 +80,7 @@ def run_device(url: str, queue: Path, count: int, kills: int, seed: int) -> list
     return taken
 
 
-def test_every_value_arrives_exactly_once(
-    defined: Callable[..., Deployment], tmp_path: Path
-) -> None:
+def test_every_value_arrives_just_once(defined: Callable[..., Deployment], tmp_path: Path) -> None:
     count, deployment, queue = 4_000, defined(METRICS), tmp_path / "reports.queue"
     with (
         deployment.worker(),

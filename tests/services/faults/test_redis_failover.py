@@ -123,9 +123,7 @@ def test_a_sentinel_that_hangs_up_is_asked_once_and_then_the_next(node: RedisNod
 
 
 @pytest.mark.slow
-def test_a_replica_that_lagged_becomes_the_master_during_ingestion(
-    kafka: Kafka, metrics_file: Path
-) -> None:
+def test_a_replica_that_lagged_becomes_master_meanwhile(kafka: Kafka, metrics_file: Path) -> None:
     with RedisCluster(3, 1, requirepass="secret", masterauth="secret") as cluster:
         deployment = Deployment(kafka, cluster.url, metrics_file)
         with deployment.store, deployment.worker(), capture_logs() as told:

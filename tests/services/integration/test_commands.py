@@ -53,9 +53,7 @@ def test_estimate_answers_for_people_and_as_json_of_all_or_of_a_window(counted: 
     assert sum(part["reports"] for part in parts) == found["reports"]
 
 
-def test_estimate_answers_for_some_categories_one_by_one_or_as_a_distribution(
-    counted: Deployment,
-) -> None:
+def test_estimate_answers_for_some_categories_or_as_a_distribution(counted: Deployment) -> None:
     command = ("estimate", "carrier", "--json")
     whole = as_json(counted.dither(*command, "--simplex"))
     assert whole["categories"] == ["AA", "B6", "DL", "EV", "UA"]
@@ -136,9 +134,7 @@ def test_columns_of_a_file_become_a_two_way_table(
 
 
 @pytest.mark.more
-def test_workers_are_started_again_by_their_supervisor_and_end_with_it(
-    deployment: Deployment,
-) -> None:
+def test_workers_are_started_again_by_a_supervisor_and_end_with_it(deployment: Deployment) -> None:
     supervisor = deployment.start_worker("--workers", "2")
     try:
         wait_until(lambda: len({*deployment.owners("worker")} - {""}) == 2, "two workers count")

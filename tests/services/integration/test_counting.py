@@ -36,9 +36,7 @@ def sizes(messages: list[tuple[int, bytes]]) -> Counter[str]:
     return found
 
 
-def test_whoever_counts_a_log_each_report_counts_once_and_gives_the_same_bytes(
-    deployment: Deployment,
-) -> None:
+def test_whoever_counts_a_log_counts_each_report_once_bytes_alike(deployment: Deployment) -> None:
     """Messages come once, twice and five times, bare, framed, and both."""
     messages = traffic(deployment, 60)
     log = [(n, one) for n, payload in messages[:60] for one in (payload, frame(7, payload))]
@@ -61,9 +59,7 @@ def test_whoever_counts_a_log_each_report_counts_once_and_gives_the_same_bytes(
     assert deployment.state() == first
 
 
-def test_workers_share_the_partitions_and_hand_them_over_when_they_leave(
-    deployment: Deployment,
-) -> None:
+def test_workers_share_partitions_and_hand_them_over_at_the_end(deployment: Deployment) -> None:
     with deployment.worker("one") as one:
         wait_until(lambda: len(one.owned) == deployment.partitions, "one owns all")
         with deployment.worker("two") as two:
@@ -100,9 +96,7 @@ def test_redis_that_lost_everything_or_is_older_than_the_log_is_brought_up_to_da
     assert deployment.verify().verified
 
 
-def test_bad_batches_go_to_the_dead_letters_and_good_ones_are_counted(
-    deployment: Deployment,
-) -> None:
+def test_bad_batches_are_dead_letters_and_good_ones_are_counted(deployment: Deployment) -> None:
     good = traffic(deployment, 40)
     kinds = bad_batches(
         *(deployment.metrics[name] for name in ("delay", "carrier", "age")),
@@ -157,9 +151,7 @@ def test_a_worker_commits_what_it_has_counted_when_it_is_stopped(deployment: Dep
     assert deployment.verify().verified
 
 
-def test_a_second_group_on_the_same_redis_says_so_and_disturbs_nobody(
-    deployment: Deployment,
-) -> None:
+def test_a_second_group_on_the_same_redis_says_so_and_does_no_harm(deployment: Deployment) -> None:
     deployment.produce(traffic(deployment, 20))
     with deployment.worker() as first:
         deployment.wait_until_counted()
@@ -210,9 +202,7 @@ def test_two_deployments_in_one_group_say_so_and_a_redis_that_was_lost_is_no_sec
 
 
 @pytest.mark.usefixtures("apache_kafka")
-def test_workers_of_another_kafka_cluster_are_refused_whatever_on_gap_says(
-    deployment: Deployment,
-) -> None:
+def test_workers_of_another_kafka_cluster_are_refused_always(deployment: Deployment) -> None:
     deployment.count(traffic(deployment, 20))
     before = deployment.state()
     for number in range(deployment.partitions):

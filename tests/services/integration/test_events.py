@@ -146,9 +146,7 @@ def test_a_running_total_is_published_when_it_changes_and_a_policy_holds_from_th
 
 
 @pytest.mark.usefixtures("apache_kafka")
-def test_whoever_publishes_them_final_events_are_the_same_bytes_and_there_once(
-    counted: Deployment,
-) -> None:
+def test_whoever_publishes_final_events_are_the_same_bytes_once(counted: Deployment) -> None:
     """First Redis forgets everything, then the topic is deleted and created again."""
     with publishing(counted):
         wait_for_finals(counted, 24)
@@ -354,9 +352,7 @@ def test_topics_whose_latest_messages_are_all_that_matters_are_compacted_and_no_
 
 
 @pytest.mark.usefixtures("apache_kafka")
-def test_a_producer_of_an_identity_ends_the_transaction_of_the_one_before(
-    deployment: Deployment,
-) -> None:
+def test_a_producer_of_an_identity_ends_the_transaction_before(deployment: Deployment) -> None:
     topic_admin.ensure_topics(deployment.settings)
     made = [EventProducer(deployment.settings, deployment.estimates, deployment.topic)]
     made[0]._producer.begin_transaction()

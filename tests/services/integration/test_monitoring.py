@@ -148,9 +148,7 @@ def test_promtool_remarks_on_two_labels_of_gauges_and_no_alert_is_due(watched: W
         assert rule.get("state") != "firing", rule["name"]
 
 
-def test_every_message_is_in_the_histograms_once_and_refused_ones_by_their_reason(
-    watched: Watched,
-) -> None:
+def test_every_message_is_in_the_histograms_once_and_refusals_by_reason(watched: Watched) -> None:
     def each_is_in_once() -> bool:  # heartbeats may still have come since
         counts = watched.prometheus.now("dither_end_to_end_latency_seconds_count")
         return [one["values"] for one in counts] == [[sum(watched.deployment.log_ends().values())]]

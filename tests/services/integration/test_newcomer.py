@@ -123,9 +123,7 @@ def shell(tmp_path: Path) -> Shell:
     return made
 
 
-def test_a_column_becomes_a_metric_on_the_dashboard_until_the_terminal_is_closed(
-    shell: Shell,
-) -> None:
+def test_a_column_becomes_a_metric_on_the_dashboard_until_the_end(shell: Shell) -> None:
     service = shell.up()
     told = shell.run(PRODUCE)
     assert f"{DEVICES:,} reports of dep_delay" in told
@@ -143,9 +141,7 @@ def test_a_column_becomes_a_metric_on_the_dashboard_until_the_terminal_is_closed
     assert not (shell.folder / "dither.toml").exists()
 
 
-def test_nothing_is_left_of_a_service_that_is_killed_and_the_next_one_names_what_dies(
-    shell: Shell,
-) -> None:
+def test_nothing_is_left_of_a_killed_service_and_the_next_says_what_dies(shell: Shell) -> None:
     killed = shell.up()
     seen = descendants(killed.pid)
     killed.kill()
@@ -164,9 +160,7 @@ def test_nothing_is_left_of_a_service_that_is_killed_and_the_next_one_names_what
     assert f"{named} was ended by SIGKILL (exit code -9; usually" in errors
 
 
-def test_a_folder_keeps_the_counts_between_runs_and_a_kill_and_counts_nothing_twice(
-    shell: Shell,
-) -> None:
+def test_a_folder_keeps_its_counts_between_runs_and_counts_nothing_twice(shell: Shell) -> None:
     (shell.folder / "metrics.toml").write_text(KEPT_METRICS)
     metrics, keep = load_metrics(shell.folder / "metrics.toml"), " --folder 'the counts'"
     first, second, third = (

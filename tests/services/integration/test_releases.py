@@ -192,9 +192,7 @@ TIERS = {
 @pytest.mark.parametrize(
     "step", [pytest.param(one, marks=TIERS.get(one, [pytest.mark.slow])) for one in STEPS]
 )
-def test_a_release_is_the_same_whenever_its_publisher_was_killed(
-    closed: Deployment, step: str
-) -> None:
+def test_a_release_is_the_same_whenever_someone_was_killed(closed: Deployment, step: str) -> None:
     with stopped_at(step, closed) as process:
         drawn = kept(closed)
         assert len(drawn) == (step in KEPT)
@@ -218,9 +216,7 @@ def test_a_release_is_the_same_whenever_its_publisher_was_killed(
         pytest.param("drawn and not kept", marks=pytest.mark.slow),
     ],
 )
-def test_a_publisher_that_was_frozen_cannot_release_anything_else(
-    closed: Deployment, step: str
-) -> None:
+def test_a_publisher_that_was_frozen_releases_nothing_else(closed: Deployment, step: str) -> None:
     log = closed.metrics_file.with_name("stopping.log")
     with stopped_at(step, closed) as process, publishing(closed) as heir:
         wait_for(closed, 1)
@@ -237,9 +233,7 @@ def test_a_publisher_that_was_frozen_cannot_release_anything_else(
 
 
 @pytest.mark.slow
-def test_two_publishers_at_once_release_each_pane_once(
-    trusted: Deployment, apache_kafka: Kafka
-) -> None:
+def test_two_publishers_release_each_pane_once(trusted: Deployment, apache_kafka: Kafka) -> None:
     with trusted.worker(), publishing(trusted, lease="500ms"), publishing(trusted, lease="500ms"):
         for pane in range(6):
             trusted.produce(wages(trusted, range(pane, pane + 1)))

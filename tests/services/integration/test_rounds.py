@@ -109,9 +109,7 @@ def test_redis_that_is_emptied_goes_on_from_the_topic(searching: Deployment) -> 
     assert_found(searching)
 
 
-def test_without_a_search_a_coordinator_waits_for_definitions_that_have_one(
-    searching: Deployment,
-) -> None:
+def test_without_a_search_a_coordinator_waits_for_a_definition(searching: Deployment) -> None:
     file = Path(searching.settings.metrics)
     with_searches = file.read_text()
     without = (

@@ -60,9 +60,7 @@ def total(spans: Spans, attribute: str) -> int:
     return sum(int(attributes_of(span).get(attribute, 0)) for span in spans)
 
 
-def test_each_commit_is_a_span_with_fetch_count_and_store_and_no_contents(
-    deployment: Deployment,
-) -> None:
+def test_each_commit_is_a_span_with_its_steps_and_no_contents(deployment: Deployment) -> None:
     """So is one that fails, with the class of the error; an idle worker has no span."""
     good = traffic(deployment, 40)
     kinds = bad_batches(

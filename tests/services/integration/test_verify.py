@@ -346,9 +346,7 @@ levels = [1]
 """
 
 
-def test_a_pane_that_was_deleted_before_it_expires_is_named(
-    defined: Callable[..., Deployment],
-) -> None:
+def test_a_pane_that_was_deleted_too_early_is_named(defined: Callable[..., Deployment]) -> None:
     deployment = defined(SHORT_LIVED, 1)
     brief = deployment.metrics["brief"]
     batches = [batch(brief, [1.0], 1, EPOCH + i * 60_000, i) for i in range(40)]

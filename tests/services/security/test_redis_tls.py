@@ -96,9 +96,7 @@ def commit(store: Store, number: int, state: Partition | None, first: int = 0) -
     return state
 
 
-def test_slots_of_a_cluster_move_between_nodes(
-    cluster: RedisCluster, client: dict[str, Path]
-) -> None:
+def test_slots_of_a_cluster_move_to_others(cluster: RedisCluster, client: dict[str, Path]) -> None:
     addresses = ",".join(node.address for node in cluster.masters)
     url = f"rediss://{addresses}/0?{urlencode(client)}"
     with Store(connect(url), TOPIC) as store:

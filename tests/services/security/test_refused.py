@@ -138,9 +138,7 @@ def test_topics_that_may_not_be_created_are_named(places: Places) -> None:
 # -- Redis --------------------------------------------------------------------------------------
 
 
-def test_redis_says_which_check_failed_and_what_to_do(
-    secured: Secured, strangers: Certificates
-) -> None:
+def test_redis_says_which_check_failed_and_why(secured: Secured, strangers: Certificates) -> None:
     store = secured.redis
     password = store.passwords["administrator"]
     good = store.url("administrator")

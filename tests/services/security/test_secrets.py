@@ -245,9 +245,7 @@ def read_estimates(places: Places) -> int:
     return found
 
 
-def test_librdkafkas_own_log_tells_no_secret(
-    places: Places, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_librdkafkas_log_tells_no_secret(places: Places, caplog: pytest.LogCaptureFixture) -> None:
     settings = places.user("reporter", [])
     settings.kafka |= {"debug": "all", "log_level": 7, "ssl.key.password": "hunter2"}
     caplog.set_level(logging.DEBUG, logger="aggregator.librdkafka")

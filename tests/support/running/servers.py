@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 import pytest
 
 from aggregator.local.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
-from deploy.kafka import launcher
+from deploy.kafka import distribution
+from deploy.kafka.cluster import KafkaCluster
 from tests.support.running.placed_redis import PlacedRedis
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def program(name: str, remedy: str) -> Path:
 
 def need_apache_kafka() -> None:
     """Skip the test, or fail it where real components are required, without Apache Kafka."""
-    if lacking := launcher.missing():
+    if lacking := distribution.missing():
         missing("Apache Kafka", lacking)
 
 
@@ -172,10 +173,10 @@ def start_kafka(folder: Path, stack: ExitStack) -> Kafka:
         return _in_process_kafka(stack, "asked for by DITHER_TEST_BROKER")
     if servers := os.environ.get("DITHER_TEST_KAFKA"):
         return Kafka(servers, "external", f"{servers}, named by DITHER_TEST_KAFKA")
-    lacking = launcher.missing()
+    lacking = distribution.missing()
     if not lacking:
-        cluster = stack.enter_context(launcher.KafkaCluster(folder, properties=QUIET, heap=HEAP))
-        version = f"Apache Kafka {launcher.kafka_version()} from Maven jars"
+        cluster = stack.enter_context(KafkaCluster(folder, properties=QUIET, heap=HEAP))
+        version = f"Apache Kafka {distribution.kafka_version()} from Maven jars"
         return Kafka(cluster.bootstrap_servers, "apache", version)
     contained = _contained_kafka(stack)
     if contained is not None:

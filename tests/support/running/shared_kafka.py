@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from deploy.kafka import launcher
+from deploy.kafka.distribution import missing
 from tests.support.running import servers
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ PATIENCE = 300.0
 def can_be_shared() -> bool:
     """Whether a run starts Apache Kafka, the only kind that is costly and can be shared."""
     named = any(os.environ.get(name) for name in ("DITHER_TEST_BROKER", "DITHER_TEST_KAFKA"))
-    return not named and not launcher.missing()
+    return not named and not missing()
 
 
 def ask_for_kafka(address: str) -> servers.Kafka:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.capacity_model import Fleet, need
-from benchmarks.capacity_rates import Rates
+from benchmarks.capacity_model import Fleet, Rates, need
 
 RATES = Rates(
     message_seconds=2e-6,

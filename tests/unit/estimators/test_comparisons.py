@@ -106,9 +106,7 @@ def numbers(found: Comparison) -> list[Any]:
 
 
 @pytest.mark.parametrize(("mechanism", "theta"), MECHANISMS)
-def test_swapped_arms_mirror_the_interval_and_p_values_decide_as_it_does(
-    mechanism: str, theta: Any
-) -> None:
+def test_swapped_arms_mirror_the_interval_and_p_values_agree(mechanism: str, theta: Any) -> None:
     """Also where the arms differ by just about as much as the bounds are wide."""
     one, two = Population(mechanism, theta, EVEN), Population(mechanism, theta, UNEVEN)
     a, b = drawn(one, 1), drawn(two, 2)

@@ -67,9 +67,7 @@ def test_a_denied_string_is_reported_as_other_bit_for_bit(more: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("more", [{}, DISCOVERED])
-def test_a_rule_is_part_of_what_a_device_agrees_to_and_none_changes_nothing(
-    more: dict[str, Any],
-) -> None:
+def test_a_rule_is_part_of_what_a_device_agrees_to_if_there_is_one(more: dict[str, Any]) -> None:
     plain, ruled = of_strings(**more), of_strings(**more, deny={"longer_than": 20})
     assert "deny" not in plain.canonical
     loosened = of_strings(**more, deny={"longer_than": 21})

@@ -122,9 +122,7 @@ def largest_ratio(one: dict[Any, Fraction], other: dict[Any, Fraction]) -> Fract
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
-def test_no_sequence_is_likelier_than_claimed_between_histories_that_change_alike(
-    case: int,
-) -> None:
+def test_no_sequence_is_likelier_than_claimed_for_histories_that_change_alike(case: int) -> None:
     """Between histories that change alike; a second flip bounds it between any two."""
     metric, level, permanent, reports = CASES[case]
     way, reached, ratios = Memoization(metric, level, permanent), Fraction(0), []

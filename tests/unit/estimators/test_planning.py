@@ -72,9 +72,7 @@ def test_widths_are_those_of_the_documentation_and_fall_with_the_reports() -> No
         pytest.param(CATEGORIES, id="categories", marks=pytest.mark.more),
     ],
 )
-def test_ten_metrics_need_eight_times_fewer_devices_and_simulated_ones_agree(
-    keys: dict[str, Any],
-) -> None:
+def test_ten_metrics_need_eight_times_fewer_devices_as_simulated(keys: dict[str, Any]) -> None:
     """By the real bounds, of the plan and of devices that draw; they agree within 20%."""
     devices, budget = 100_000, 1.0
     wishes = [Wish(metric(keys, f"m{number}"), 0.05) for number in range(10)]

@@ -48,9 +48,7 @@ def test_hadamards_columns_are_balanced_and_orthogonal() -> None:
     ("categories", "options"),
     [(2, {}), (200, {}), (10, {"rows": 7}), (300, {"rows": 5000, "seed": 2**64 - 1})],
 )
-def test_the_decoder_is_the_product_with_the_matrix(
-    categories: int, options: dict[str, int]
-) -> None:
+def test_the_decoder_is_the_matrixs_product(categories: int, options: dict[str, int]) -> None:
     mechanism = Projection(EPSILONS, categories=categories, **options)
     table = np.random.default_rng(1).integers(-(10**6), 10**6, (len(LEVELS), mechanism.columns))
     table[:, 0] = np.abs(table[:, 1:]).sum(axis=1)
@@ -77,9 +75,7 @@ def test_the_statistic_is_the_sum_of_the_signs_of_each_row() -> None:
 
 @pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
 @pytest.mark.parametrize("target", ["population", "sample"])
-def test_an_estimate_from_random_signs_lies_within_each_of_its_bounds(
-    bound: str, target: str
-) -> None:
+def test_an_estimate_from_random_signs_lies_within_its_bounds(bound: str, target: str) -> None:
     unasked = open_metric(watch=None)
     estimate = unasked.estimate(filled(unasked, ["GET"] * 100), bound=bound, target=target)
     assert np.asarray(estimate.value).shape == np.asarray(estimate.lower).shape == (0,)

@@ -89,9 +89,7 @@ def mean_and_noise(
 
 
 @pytest.mark.parametrize("weights", [(1, 2, 3), (1, 1, 1), (3, 2, 1), (1, 5, 20)])
-def test_every_output_of_a_mean_is_as_likely_within_each_users_loss(
-    weights: tuple[int, ...],
-) -> None:
+def test_outputs_of_a_mean_are_as_likely_within_each_users_loss(weights: tuple[int, ...]) -> None:
     noise, sums = mean_and_noise(weights)
     assert largest_losses(noise, 5, sums) == noise.losses
     assert all(loss <= epsilon for loss, epsilon in zip(noise.losses, EPSILONS, strict=True))

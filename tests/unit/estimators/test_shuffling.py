@@ -190,9 +190,7 @@ def sign_deltas(ratio: float, reports: int, epsilon: float) -> Floats:
 @pytest.mark.parametrize(
     ("ratio", "reports", "epsilon"), [(2, 41, math.log(1.1)), (3, 150, 0.4), (50, 300, 1.0)]
 )
-def test_signs_are_as_private_as_their_worst_dataset(
-    ratio: int, reports: int, epsilon: float
-) -> None:
+def test_signs_are_as_private_as_the_worst_data(ratio: int, reports: int, epsilon: float) -> None:
     deltas = sign_deltas(ratio, reports, epsilon)
     worst = float(deltas.max())
     assert are_signs_private(Fraction(ratio), reports, epsilon, worst * (1 + 1e-6))

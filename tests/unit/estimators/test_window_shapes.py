@@ -258,9 +258,7 @@ def test_noise_of_two_reports_has_a_bound_however_small_p_is(p: float) -> None:
 
 
 @pytest.mark.parametrize("n", [1e9, 2.0**40])
-def test_the_bound_of_many_reports_of_very_unequal_variance_is_no_less_than_normal(
-    n: float,
-) -> None:
+def test_the_bound_of_many_reports_of_unequal_variance_is_no_less_than_normal(n: float) -> None:
     shapes = tuple(shape_at(Fraction(e)) for e in ("0.001", "20"))
     noise = PiecewiseNoise(np.full(2, n), np.full(2, 0.5 / n), shapes)
     normal = -special.ndtri(5e-10) * np.sqrt(noise.variance)

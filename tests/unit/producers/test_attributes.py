@@ -44,9 +44,7 @@ def sizes(batches: list[ReportBatch]) -> dict[str, int]:
     return dict(found)
 
 
-def test_only_declared_values_of_attributes_that_are_used_leave_a_device(
-    broker: Broker, topic: str
-) -> None:
+def test_only_declared_and_used_attributes_leave_a_device(broker: Broker, topic: str) -> None:
     own = {"country": "Liechtenstein", "version": "2", "city": "Vaduz"}
     with Reporter(SLICED, broker.config, topic=topic, attributes=own) as reporter:
         reporter.report([1.0, 0.0], epsilon=1)

@@ -212,9 +212,7 @@ def test_a_batch_is_full_old_or_of_another_pane_or_slice(service: Service) -> No
     ]
 
 
-def test_each_fault_of_the_network_leaves_every_report_once(
-    service: Service, way: FlakyGateway
-) -> None:
+def test_network_faults_leave_every_report_once(service: Service, way: FlakyGateway) -> None:
     for number, fault in enumerate(FAULTS, 1):
         way.fault = listed([fault] * 2)
         with row(fault), HttpReporter(DELAY, way.url) as reporter:
@@ -650,9 +648,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         (CHUNKED + b"0\r\n", b"trailer: a\r\n" * 1000, FLOOD),
     ],
 )
-def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(
-    begun: bytes, again: bytes, told: str
-) -> None:
+def test_a_dripping_answer_is_not_waited_for(begun: bytes, again: bytes, told: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
 
@@ -674,9 +670,7 @@ def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(
         server.join(60)
 
 
-def test_addresses_that_do_not_answer_share_the_time_of_a_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_silent_addresses_share_the_time_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         socket.create_server(("127.0.0.1", 0), backlog=0) as silent,
         socket.create_server(("127.0.0.1", 0)) as last,

@@ -505,9 +505,7 @@ def test_an_adversary_neither_exceeds_the_budget_nor_influences_or_foresees_a_dr
     assert all(abs(e) < 4.9 * math.sqrt(v) for e, v in zip(excess, variance, strict=True))
 
 
-def test_the_furthest_step_of_a_drawn_turn_is_reported_or_the_first_one(
-    no_delay: None, tmp_path: Path
-) -> None:
+def test_the_furthest_step_of_a_drawn_turn_or_the_first(no_delay: None, tmp_path: Path) -> None:
     """Of each turn one step, which is paid alike; a step of another metric's turn is no answer."""
     steps = define(
         name="steps", kind="frequency", mechanism="grr", categories=["none", "visit", "paid"],

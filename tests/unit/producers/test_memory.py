@@ -111,9 +111,7 @@ def test_no_period_has_more_answers_than_are_charged(ledger: Ledger, clock: Cloc
         assert len(recent) <= cost(ledger) <= 2
 
 
-def test_a_changed_definition_draws_no_new_answer(
-    broker: Broker, topic: str, ledger: Ledger
-) -> None:
+def test_a_changed_definition_draws_no_answer(broker: Broker, topic: str, ledger: Ledger) -> None:
     changes: list[dict[str, Any]] = [
         {"pane": "2m"},
         {"levels": [1, 2, 3]},

@@ -369,9 +369,7 @@ def test_a_mapping_that_cannot_be_is_refused_at_once(app: App) -> None:
 # -- The way to the service -----------------------------------------------------------------------
 
 
-def test_reports_of_instruments_arrive_both_ways(
-    broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_reports_of_instruments_arrive_twofold(broker: Broker, topic: str, tmp_path: Path) -> None:
     with serving(Gateway({"page": PAGE}, broker.config, topic)) as url:
         over_http = HttpReporter(PAGE, url.removesuffix("/v1/reports"), queue=tmp_path / "queue")
         for one in (over_http, Reporter(PAGE, broker.config, topic=topic)):

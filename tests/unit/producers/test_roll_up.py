@@ -141,9 +141,7 @@ os._exit(9)
 """
 
 
-def test_flags_are_one_category_of_a_window_whatever_becomes_of_processes_and_clocks(
-    tmp_path: Path,
-) -> None:
+def test_flags_are_one_category_of_a_window_whatever_processes_do(tmp_path: Path) -> None:
     """A process ends as soon as its flag is stored. Windows of 1970 are late, and lost."""
     neither, _, used, both = CRASH.labels
     ledger, reported = Ledger(tmp_path / "ledger", budget=9999), list[tuple[str, float]]()

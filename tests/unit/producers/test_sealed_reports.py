@@ -204,9 +204,7 @@ def test_a_metric_with_a_crowd_never_leaves_unsealed(
     assert not gateway.posted
 
 
-def test_a_relay_with_another_key_or_definition_gets_nothing(
-    relay: ScriptedServer, ledger: Ledger
-) -> None:
+def test_a_relay_of_another_key_gets_nothing(relay: ScriptedServer, ledger: Ledger) -> None:
     def is_refused(reporter: HttpReporter) -> bool:
         return bool(reporter.connection.relay and reporter.connection.relay.background.changed)
 

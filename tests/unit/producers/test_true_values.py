@@ -66,9 +66,7 @@ def test_each_pane_costs_its_level_and_leaves_by_itself_also_after_a_restart(
         sent(broker, topic, PAY, Ledger(ledger.path), [190.0])
 
 
-def test_pseudonyms_cannot_be_linked_over_panes_metrics_or_people(
-    broker: Broker, tmp_path: Path
-) -> None:
+def test_pseudonyms_cannot_be_linked_over_panes_or_people(broker: Broker, tmp_path: Path) -> None:
     found: list[bytes] = []
     for person in range(3):
         own = Ledger(tmp_path / str(person), budget=100)
@@ -80,9 +78,7 @@ def test_pseudonyms_cannot_be_linked_over_panes_metrics_or_people(
     assert {len(each) for each in found} == {16}
 
 
-def test_the_collector_counts_a_copied_ledger_once(
-    broker: Broker, ledger: Ledger, tmp_path: Path
-) -> None:
+def test_a_copied_ledger_is_counted_once(broker: Broker, ledger: Ledger, tmp_path: Path) -> None:
     """Two devices of one person, a restored backup: the file says who they are."""
     first = sent(broker, broker.topic(), VOTE, ledger, [30.0])  # the secret is drawn
     shutil.copy(ledger.path, tmp_path / "copy")

@@ -53,18 +53,14 @@ def test_salaries_are_what_each_is_paid_in_all(tmp_path: Path) -> None:
     assert read.told == ("records.csv: 2 salaries",)
 
 
-def test_cancers_are_the_sites_of_one_state_and_year_without_those_that_hold_others(
-    tmp_path: Path,
-) -> None:
+def test_cancers_are_the_sites_of_one_state_and_year_that_hold_no_others(tmp_path: Path) -> None:
     read = read_records(written(tmp_path, CANCERS))
     assert read.cases is not None
     assert read.cases.tolist() == [4100, 3000, 2500]
     assert read.told == ("records.csv: 9,600 cases in Colorado, 2020",)
 
 
-def test_ratings_become_averages_and_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ratings_become_means_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for piece in (1, 2, 1_000_000):
         monkeypatch.setattr("reproduction.datasets.PIECE", piece)
         read = read_records(written(tmp_path, RATINGS))

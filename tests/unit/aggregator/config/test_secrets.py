@@ -76,9 +76,7 @@ def tells(said: str) -> list[str]:
 
 @given(variable=mistyped(), text=st.one_of(secrets, addresses))
 @settings(max_examples=150, deadline=None)
-def test_no_variable_and_no_setting_shows_a_secret_however_it_is_spelt(
-    variable: str, text: str
-) -> None:
+def test_no_variable_or_setting_shows_a_secret_in_any_spelling(variable: str, text: str) -> None:
     key = variable.removeprefix("DITHER_").lower().replace("_", ".")
     for environ, flags in (({variable: text}, {}), ({}, {key: text})):
         try:

@@ -223,9 +223,7 @@ def test_a_config_map_that_kubernetes_replaces_is_followed(tmp_path: Path) -> No
     assert alarms_of(live)
 
 
-def test_a_metric_whose_reports_are_refused_from_now_on_is_logged_as_a_warning(
-    tmp_path: Path,
-) -> None:
+def test_a_metric_whose_reports_will_be_refused_is_logged_as_a_warning(tmp_path: Path) -> None:
     one = '[metrics.{}]\nkind = "mean"\nrange = [0, {}]\nlevels = [1]\nlateness = "{}"\n'
     whole = one.format("a", 1, "5m") + one.format("b", 1, "5m")
     cases = [

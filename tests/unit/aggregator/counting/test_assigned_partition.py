@@ -152,9 +152,7 @@ def test_the_last_message_may_have_left_the_log_by_retention(store: Store) -> No
     assert not taken(store, 10, 15, messages=written(10, 15, seed=50)).halted
 
 
-def test_what_was_counted_of_a_topic_that_is_gone_is_never_lost_without_a_word(
-    store: Store,
-) -> None:
+def test_what_was_counted_of_a_topic_that_is_gone_is_never_lost_silently(store: Store) -> None:
     counted(store, 40, 50, 10, "A")
     counted(store, 0, 5, 5, "B", on_gap="skip")
     owner = store.owner(0)

@@ -27,9 +27,7 @@ class Consumer:
         self.calls.append("unsubscribe")
 
 
-def test_a_worker_that_owns_nothing_while_partitions_have_no_owner_joins_again_then_ends(
-    store: Store,
-) -> None:
+def test_a_worker_without_partitions_that_nobody_has_joins_again_or_ends(store: Store) -> None:
     clock, consumer, unowned = Hands(), Consumer(), list[int]()
     made: Any = SimpleNamespace(
         consumer=consumer,

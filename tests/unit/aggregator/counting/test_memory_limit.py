@@ -49,9 +49,7 @@ def limit(store: Store, owned: dict[int, AssignedPartition]) -> None:
     assert sum(one.open_bytes for one in owned.values()) <= MEMORY
 
 
-def test_partitions_that_are_filled_one_after_the_other_stay_within_the_memory(
-    store: Store,
-) -> None:
+def test_partitions_filled_one_after_the_other_stay_within_the_memory(store: Store) -> None:
     owned = {number: taken(store, number) for number in range(PARTITIONS)}
     batches = [batch(WIDE, [1], time_ms=EPOCH + at * HOUR, seed=at) for at in range(PANES)]
     for number in owned:

@@ -55,9 +55,7 @@ def test_a_backlog_is_gathered_in_the_order_of_each_partition() -> None:
 
 
 @pytest.mark.parametrize(("limit", "value"), [("GATHER_MESSAGES", 2_000), ("GATHER_BYTES", 30_000)])
-def test_gathering_ends_at_either_limit(
-    limit: str, value: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gathering_ends_at_a_limit(limit: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_clients, limit, value)
     with backlog(5_500, 20) as (consumer, _):
         assert 1_000 <= len(worker_clients.gather(consumer, 10.0)) <= 2_000

@@ -427,9 +427,7 @@ def test_estimates_are_those_of_the_reader_for_all_times_with_the_policy_in_forc
     assert changed["delay", "0.5"] == pytest.approx(1 / 3)
 
 
-def test_of_what_is_collected_in_trust_the_release_and_what_waits_for_one_are_told(
-    store: Store,
-) -> None:
+def test_of_trusted_metrics_the_release_and_what_waits_for_one_are_told(store: Store) -> None:
     wages(store)
     client = client_of(store, metrics={WAGE.name: WAGE})
     first, second = (((EPOCH + number * WAGE.pane_ms) / 1000) for number in (1, 2))

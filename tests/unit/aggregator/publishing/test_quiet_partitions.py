@@ -166,9 +166,7 @@ def test_who_does_not_answer_is_not_quiet(topic: Topic) -> None:
     assert partitions(topic.wait(3)) == [0, 1, 2]
 
 
-def test_a_question_without_an_answer_delays_a_heartbeat_and_does_not_begin_the_time_anew(
-    topic: Topic,
-) -> None:
+def test_an_unanswered_question_delays_a_heartbeat_and_no_more(topic: Topic) -> None:
     topic.report(1, EPOCH)
     seconds = 0
     while not topic.sent:
@@ -200,9 +198,7 @@ def test_nothing_is_sent_beyond_a_partition_that_is_not_counted(topic: Topic, st
     assert topic.closed() == EPOCH + MINUTE
 
 
-def test_other_metrics_reports_do_not_make_a_partition_busy(
-    store: Store, metrics: dict[str, Metric]
-) -> None:
+def test_other_metrics_do_not_make_it_busy(store: Store, metrics: dict[str, Metric]) -> None:
     topic = Topic(store, {name: metrics[name] for name in ("delay", "silent")})
     topic.report(0, EPOCH, "silent")
     beats = topic.wait(IDLE_SECONDS + 3, lambda: topic.report(0, ARRIVAL))

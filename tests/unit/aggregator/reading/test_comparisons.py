@@ -105,9 +105,7 @@ def test_each_slice_against_the_rest_shares_beta(reader: Reader) -> None:
 
 
 @pytest.mark.parametrize("by", [(), ("country",)])
-def test_the_intervals_of_both_arms_share_beta_with_the_difference(
-    reader: Reader, by: tuple[str, ...]
-) -> None:
+def test_intervals_of_both_arms_share_beta_with_it(reader: Reader, by: tuple[str, ...]) -> None:
     where = () if by else {"country": "DE"}
     window: dict[str, Any] = {"by": by, "start": START, "end": END}
     found = compare_all(reader, "late", CompareQuery.of_options(where, "rest", **window))[0]

@@ -115,9 +115,7 @@ def test_a_search_begins_once_and_its_answer_is_kept(background: Searches, store
     assert store.reads == 1
 
 
-def test_a_search_is_the_only_one_though_panes_are_closed_meanwhile(
-    background: Searches, store: Store
-) -> None:
+def test_a_search_is_the_only_one_while_panes_close(background: Searches, store: Store) -> None:
     for store.reading in (1, 2, 3):
         assert isinstance(background.result_or_start("tail"), DiscoveryProgress)
     store.may_read.set()
@@ -210,9 +208,7 @@ def test_an_answer_is_not_kept_for_ever(
     assert len(background._searches) == 2
 
 
-def test_of_a_window_that_is_not_closed_nothing_is_searched(
-    background: Searches, store: Store
-) -> None:
+def test_of_a_window_that_is_open_nothing_is_searched(background: Searches, store: Store) -> None:
     store.status = "provisional"
     store.may_read.set()
     found = background.result_or_start("tail")

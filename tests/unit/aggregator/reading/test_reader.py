@@ -129,9 +129,7 @@ def edge(rng: np.random.Generator) -> int | None:
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_a_window_equals_the_sum_of_its_panes_over_all_partitions(
-    store: Store, in_order: bool
-) -> None:
+def test_a_window_equals_the_sum_of_panes_of_all_partitions(store: Store, in_order: bool) -> None:
     """In the order of their times nearly all panes are rolled up; otherwise many are late."""
     rng = np.random.default_rng(7)
     for seed, (commit_every, batches) in enumerate([(1, 1), (7, CONFIRMING_BATCHES), (20, 1)]):
@@ -239,9 +237,7 @@ def test_the_last_hour_ends_with_the_pane_of_the_newest_event_time(store: Store)
     assert year.sums.sum() == counted.by_hand(DELAY, None, None).sum()
 
 
-def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else(
-    store: Store,
-) -> None:
+def test_the_version_of_a_window_changes_with_what_it_says_alone(store: Store) -> None:
     def version(**window: Any) -> str:
         reader = Reader(store, METRICS)
         return reader.describe(store.overview(), "delay", Query(**window)).version
@@ -363,9 +359,7 @@ def test_before_the_first_report_nothing_is_ready_and_few_are_told_apart(store: 
         assert status(store) == told
 
 
-def test_a_window_is_final_when_every_partition_has_passed_its_end_and_the_lateness(
-    store: Store,
-) -> None:
+def test_a_window_is_final_when_all_partitions_have_passed_its_end(store: Store) -> None:
     Counted(store, [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(SETTLED - 1))])
     assert status(store) == "provisional"
     Counted(store, every_minute(2, range(SETTLED + 1)))

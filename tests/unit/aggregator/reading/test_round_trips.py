@@ -95,9 +95,7 @@ def spent(cost: Cost, call: Callable[[], object]) -> Cost:
     return Cost(*(b - a for a, b in zip(before, dataclasses.astuple(cost), strict=True)))
 
 
-def test_a_question_reads_its_own_metric_whatever_others_there_are(
-    store: Store, cost: Cost
-) -> None:
+def test_a_question_reads_its_own_metric_whatever_else_there_is(store: Store, cost: Cost) -> None:
     """Of three round trips the first reads the progress, the others the keys of the metric."""
     germany, by = {"country": "DE"}, ["country"]
     day: dict[str, Any] = {"start": EPOCH / 1000, "end": EPOCH / 1000 + 12 * 3600}
@@ -126,9 +124,7 @@ def test_a_question_reads_its_own_metric_whatever_others_there_are(
             assert few.nbytes <= many.nbytes <= MAX_MORE_BYTES * few.nbytes
 
 
-def test_a_look_at_all_metrics_takes_as_many_round_trips_whatever_they_are(
-    store: Store, cost: Cost
-) -> None:
+def test_a_look_at_all_metrics_takes_the_same_round_trips(store: Store, cost: Cost) -> None:
     costs = []
     for count in (10, 40):
         exporter = Exporter(counted(store, count), 5)

@@ -176,9 +176,7 @@ def estimated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_a_final_point_is_estimated_once(
-    counting: Counting, reader: Reader, estimated: list[int]
-) -> None:
+def test_a_final_point_is_kept(counting: Counting, reader: Reader, estimated: list[int]) -> None:
     counting.some(90)
     question: dict[str, Any] = {"step": "10m"}
     first = reader.series("delay", **question)
@@ -193,9 +191,7 @@ def test_a_final_point_is_estimated_once(
     assert len(estimated) == 9 + 9
 
 
-def test_a_final_point_is_told_apart_from_that_of_another_width(
-    counting: Counting, store: Store
-) -> None:
+def test_a_final_point_is_told_apart_by_its_width(counting: Counting, store: Store) -> None:
     late = dataclasses.replace(LocalMetric.require(counting.metrics["delay"]), memoized=True)
     counting.metrics = {"delay": late}
     later = [counting.batch("delay", [1.0], minute) for minute in range(200, 220)]

@@ -211,9 +211,7 @@ def outcome(
     return everything(partition), [(r.message.offset(), r.reason, r.detail) for r in refusals]
 
 
-def test_batches_read_as_columns_count_like_batches_parsed_one_by_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_batches_read_as_columns_count_like_parsed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(4):
         messages = of_a_fleet(np.random.default_rng(seed), 600)
         monkeypatch.setattr(decoder, "MIN_MATRIX_MESSAGES", 10**9)

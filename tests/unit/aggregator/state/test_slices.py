@@ -140,9 +140,7 @@ def test_tables_sum_to_the_metrics_sums_however_the_log_is_cut(cuts: list[int], 
     assert not tables(panes, PLAIN)
 
 
-def test_a_slice_has_the_reports_of_the_batches_that_name_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_slice_has_the_reports_of_batches_that_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for least in (1, 10**9):  # read as matrices, and one by one
         monkeypatch.setattr(decoder, "MIN_MATRIX_MESSAGES", least)
         assert LATE.slicing is not None

@@ -72,9 +72,7 @@ def check(times: list[int], cuts: list[int]) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(times=TIMES, cuts=st.lists(st.integers(0, 160), max_size=6))
-def test_a_watermark_is_the_eighth_largest_of_the_last_32_times(
-    times: list[int], cuts: list[int]
-) -> None:
+def test_a_watermark_is_the_eighth_largest_of_32_times(times: list[int], cuts: list[int]) -> None:
     check(times, cuts)
 
 
@@ -239,9 +237,7 @@ def test_each_batch_is_judged_by_the_watermark_that_those_before_it_left(
 
 
 @pytest.mark.parametrize("most", [None, 10**6], ids=["at once", "in turn"])
-def test_a_metric_that_is_held_open_closes_no_pane_until_it_is_held_no_longer(
-    most: int | None,
-) -> None:
+def test_a_metric_that_is_held_open_closes_no_pane_until_let_go(most: int | None) -> None:
     """A backfill of a year ago beside as many batches of the present."""
     held = dataclasses.replace(DELAY, hold_open=True, max_key_reports=most)
     assert held.revision == DELAY.revision, "devices need not know"

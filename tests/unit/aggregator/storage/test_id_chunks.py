@@ -240,9 +240,7 @@ def test_all_ids_are_read_and_no_reply_is_longer_than_a_piece(
     assert max(map(sum, rounds)) <= 4 * PIECE
 
 
-def test_who_finds_panes_closed_meanwhile_reads_again(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_finds_panes_closed_reads_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = of_five_panes(store).next
     before_ids_are_read(monkeypatch, lambda: Worker(store).close())
     taken = store.partition.acquire(0, "two")

@@ -39,9 +39,7 @@ def test_a_holder_gives_up_by_its_own_clock_before_redis_does(client: redis.Redi
     assert not lease.held, "the store forgot it"
 
 
-def test_an_expired_lease_is_anothers_and_its_former_holder_cannot_touch_it(
-    client: redis.Redis,
-) -> None:
+def test_an_expired_lease_is_anothers_and_its_old_holder_is_fenced(client: redis.Redis) -> None:
     first, second = Lease(client, KEY, "first", 0.05), Lease(client, KEY, "second", 60)
     assert first.acquire()
     wait_until(second.acquire, "the lease expires")

@@ -110,9 +110,7 @@ def test_a_flushed_store_fences_until_the_partition_is_taken_again(store: Store)
         store.partition.commit(0, epoch, expected, partition, {})
 
 
-def test_a_pane_is_kept_from_when_its_last_report_arrived_until_redis_has_no_later_time(
-    store: Store,
-) -> None:
+def test_a_pane_is_kept_from_its_last_reports_arrival_by_redis_time(store: Store) -> None:
     kept = dataclasses.replace(DELAY, retention="36500d")
     name = metric_key("delay", kept.revision)
     for number, arrived in enumerate((ARRIVAL + DAY, 2**63 - 600_001)):

@@ -57,9 +57,7 @@ DEFINITIONS = ["/v1/metrics", "/v1/metrics/delay"]
 OPEN = ["/healthz", "/openapi.json", "/asyncapi.json", "/"]
 
 
-def test_without_a_token_health_documents_and_pages_are_open_and_nothing_else(
-    closed: Client,
-) -> None:
+def test_without_a_token_health_and_documents_are_open_and_nothing_else(closed: Client) -> None:
     for path in (*READ, *DEFINITIONS, "/v1/events"):
         with row(path):
             problem = closed.problem(401, path)
@@ -138,9 +136,7 @@ def with_route(client: Client, path: str, text: str, method: str) -> None:
     client.app = application(reader, client.settings, gateway=gateway)  # type: ignore[arg-type]
 
 
-def test_what_devices_report_needs_the_scope_report(
-    store: Store, metrics: dict[str, Metric]
-) -> None:
+def test_what_devices_report_needs_a_scope(store: Store, metrics: dict[str, Metric]) -> None:
     client = with_access(store, metrics, "read")
     for path in ("/v1/reports", "/v1/reports/batches"):
         with_route(client, path, "taken", "POST")
@@ -150,9 +146,7 @@ def test_what_devices_report_needs_the_scope_report(
         assert path in client.json("/openapi.json")["paths"]
 
 
-def test_a_route_that_declares_no_scopes_is_closed(
-    store: Store, metrics: dict[str, Metric]
-) -> None:
+def test_a_route_without_scopes_is_closed(store: Store, metrics: dict[str, Metric]) -> None:
     client = with_access(store, metrics, "read", "report")
     with_route(client, "/v1/new", "secret", "GET")
     assert client.get("/v1/new").status_code == 401
@@ -212,9 +206,7 @@ def test_an_access_that_cannot_be_used_is_an_error() -> None:
 ORIGIN = "https://app.example"
 
 
-def test_pages_of_other_origins_may_ask_where_they_are_named(
-    store: Store, metrics: dict[str, Metric]
-) -> None:
+def test_pages_of_named_origins_may_ask(store: Store, metrics: dict[str, Metric]) -> None:
     settings = Settings(access=access(), serve=Serve(cors_origins=[ORIGIN]))
     client = Client(store, metrics, settings)
     preflight = {

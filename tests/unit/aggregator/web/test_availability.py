@@ -80,9 +80,7 @@ def ask(port: int, path: str, **headers: str) -> Answer:
         return raw.answer()
 
 
-def test_series_of_one_client_keep_neither_its_lookups_nor_others_waiting(
-    held: Held, port: int
-) -> None:
+def test_series_of_one_client_do_not_keep_lookups_waiting(held: Held, port: int) -> None:
     other = {"X_Forwarded_For": "192.0.2.2"}
     with contextlib.ExitStack() as stack:
         asking = [stack.enter_context(Raw(port)) for _ in range(20)]

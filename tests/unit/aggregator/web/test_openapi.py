@@ -91,9 +91,7 @@ def protobuf(_: Any, value: Any) -> bytes:
 
 
 @pytest.mark.more
-def test_generated_requests_are_answered_as_described(
-    server: Server, metrics: dict[str, Metric]
-) -> None:
+def test_generated_requests_are_answered(server: Server, metrics: dict[str, Metric]) -> None:
     import schemathesis
 
     from tests.support.exercised import exercise

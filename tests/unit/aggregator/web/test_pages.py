@@ -19,9 +19,7 @@ def files(*suffixes: str) -> list[str]:
     return sorted(name for name in found if name.endswith(suffixes))
 
 
-def test_everything_is_sent_with_its_type_and_headers_that_keep_the_browser_here(
-    client: Client,
-) -> None:
+def test_everything_has_its_type_and_headers_that_keep_the_browser_here(client: Client) -> None:
     for path, content_type in {
         "/": "text/html",
         "/try": "text/html",

@@ -106,9 +106,7 @@ def test_a_share_is_answered_by_every_interface(store: Store, tmp_path: Path) ->
         assert "expected other weights" in problem["detail"]
 
 
-def test_shares_of_a_definition_are_answered_beside_the_categories(
-    store: Store, tmp_path: Path
-) -> None:
+def test_shares_of_a_definition_are_beside_the_categories(store: Store, tmp_path: Path) -> None:
     """By every interface, as if they were asked for by name: no category's bounds change."""
     file, socket = tmp_path / "metrics.toml", store.client.connection_pool.connection_kwargs["path"]
     file.write_text(DEFINITIONS)

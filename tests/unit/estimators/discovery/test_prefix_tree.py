@@ -77,9 +77,7 @@ def packed(numbers: Any, n: int, dtype: Any) -> Any:
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole strings", "prefixes"])
 @pytest.mark.parametrize("epsilon", MANY_LEVELS[::2])
-def test_the_whole_law_of_a_report_is_private_and_as_documented(
-    epsilon: float, whole: bool
-) -> None:
+def test_the_whole_law_of_a_report_is_private_as_documented(epsilon: float, whole: bool) -> None:
     """Every point that a script's words make, for two strings, in fractions."""
     metric = strings(levels=[epsilon], options={"last": 20, "rows": 3})
     mechanism = tree_of(metric)

@@ -146,9 +146,7 @@ def test_a_few_bad_reports_are_counted_and_void_no_others(
     assert b"".join(batch.values for batch in broker.batches(topic)) == bytes(sorted(good))
 
 
-def test_what_is_no_crowd_is_refused_for_good_and_not_written(
-    broker: Broker, topic: str, keys: Path
-) -> None:
+def test_what_is_no_crowd_is_refused_for_good(broker: Broker, topic: str, keys: Path) -> None:
     good = sealed(mixed(60, 40))
     whole = crowd(good)
     head = len(whole) - 100 * 49
@@ -244,9 +242,7 @@ def test_a_server_without_a_usable_key_keeps_a_crowd_waiting(
             read_keys(keys)
 
 
-def test_reports_of_a_crowd_come_sealed_or_not_at_all(
-    broker: Broker, topic: str, keys: Path
-) -> None:
+def test_a_crowds_reports_come_sealed_or_not_at_all(broker: Broker, topic: str, keys: Path) -> None:
     report = encode_batch(HIDDEN, [0], [1], PANE)
     as_json = b'{"metric": "hidden", "reports": [{"level": 0, "report": 1}]}'
     several = ReportBatches()

@@ -156,9 +156,7 @@ def test_a_large_crowd_is_cut_into_parts_that_are_crowds_themselves(
     assert sorted(numbers(bodies[0][2])) != list(range(150))
 
 
-def test_parts_of_an_unfinished_run_are_not_posted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_parts_are_not_posted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next run may cut the crowd in another way."""
     reports = sealed(450)
 
