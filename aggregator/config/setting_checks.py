@@ -79,13 +79,13 @@ def split(key: str, text: str) -> list[str]:
 
 
 def check_scope(scope: str) -> None:
-    """Refuse an unknown scope of access, and say which one is nearest."""
+    """Raise ValueError for an unknown scope of access, saying which one is nearest."""
     if scope not in ACCESS_SCOPES:
         raise ValueError(f"scopes: {nearest(scope, ACCESS_SCOPES)}")
 
 
 def check_rate(rate: str) -> None:
-    """Refuse what is neither a rate nor empty."""
+    """Raise ValueError for what is neither a rate nor empty."""
     from producers.gateway.clients import rate_limit  # which other commands need not load
 
     try:

@@ -72,7 +72,14 @@ class Bounded(NamedTuple):
 
     @classmethod
     def of(cls, series: str, value: str, bound: str) -> Self:
-        """Declare them; `bound` is the help text of both bounds, with ``{}`` for the side.
+        """Declare them.
+
+        Parameters
+        ----------
+        series, value : str
+            The series of the value, and its help text.
+        bound : str
+            The help text of both bounds, with ``{}`` for the side.
 
         Examples
         --------

@@ -125,7 +125,13 @@ def check_slices(metric: Metric, slices: int, labels: int, estimates_per_slice: 
 
 
 def check_work(metric: Metric, work: int, estimates: int = 1) -> None:
-    """Refuse estimates of too many numbers: `work` in each, at each level.
+    """Refuse estimates of too many numbers.
+
+    Parameters
+    ----------
+    metric : Metric
+    work, estimates : int
+        The numbers of an estimate at each level, and how many estimates there are.
 
     Raises
     ------

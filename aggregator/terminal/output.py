@@ -64,7 +64,15 @@ class Output:
 
 
 def progress_bar(label: str, length: int, *, is_quiet: bool) -> Any:
-    """Return a progress bar on the error output, hidden if that is no terminal."""
+    """Return a progress bar on the error output, hidden if that is no terminal.
+
+    Parameters
+    ----------
+    label : str
+    length : int
+    is_quiet : bool
+        Whether it is hidden.
+    """
     hidden = is_quiet or not sys.stderr.isatty()
     return click.progressbar(length=length, label=label, file=sys.stderr, hidden=hidden)
 

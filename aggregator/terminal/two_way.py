@@ -17,18 +17,20 @@ LABEL_FORMS = ("{row}, {column}", "{column} / {row}")
 """The labels of a table of categories, and of one of shares of rows."""
 
 
-def axes_of_table(axes: Axes | None, categories: Sequence[str] | None) -> tuple[str, ...] | None:
+def axes_of_table(
+    axes: Axes | None, categories: Sequence[str | float] | None
+) -> tuple[str, ...] | None:
     """Return the two axes of whose values a question asks for all pairs; None if there is no table.
 
     Parameters
     ----------
     axes : Axes or None
-    categories : sequence of str or None
+    categories : sequence of str or float, or None
         As of a question: a table is asked for as in ``"used_x, crashed"``, or by no category.
     """
     if axes is None or (categories and len(categories) > 1):
         return None
-    asked = categories[0].split(",") if categories else axes.values
+    asked = str(categories[0]).split(",") if categories else axes.values
     pair = tuple(axis.strip() for axis in asked)
     if len(pair) != 2 or not axes.values.keys() >= {*pair}:
         return None

@@ -206,8 +206,8 @@ def parse(request: Request, query: type[Q]) -> Q:
 
     Raises
     ------
-    Problem
-        If a parameter is invalid.
+    ValueError
+        If a parameter is invalid. The decorator makes it a Problem.
     """
     fields = {field.encode_name: field for field in msgspec.structs.fields(query)}
     hints = get_type_hints(query)

@@ -110,7 +110,7 @@ class TrueValues(Mechanism):
             return self._released(question, weights, counts, None, used, math.nan)
         if int(counts.sum()) > MOST_REPORTS:
             raise ValueError(f"{counts.sum()} reports: a release takes at most {MOST_REPORTS}")
-        chosen, noise = self._weigh(counts, weights, beta)
+        chosen, noise = self._release_weights(counts, weights, beta)
         if noise is None:
             return self._released(question, weights, counts, chosen, used, 0.5)
         total = noise.total(counts[used])
@@ -131,7 +131,7 @@ class TrueValues(Mechanism):
         """
         used, value = released.counts > 0, np.atleast_1d(np.asarray(released.value))
         lower, upper = (np.where(np.isnan(value), np.nan, end) for end in (0.0, 1.0))
-        _, noise = self._weigh(released.counts, released.policy, released.beta)
+        _, noise = self._release_weights(released.counts, released.policy, released.beta)
         if noise is not None:
             counts, question = released.counts[used], Question(beta=beta, target=released.target)
             law, present = self._weighted_law(noise, counts), ~np.isnan(value)
@@ -140,7 +140,7 @@ class TrueValues(Mechanism):
         ends = [lower, upper] if np.ndim(released.value) else [float(lower[0]), float(upper[0])]
         return dataclasses.replace(released, lower=ends[0], upper=ends[1], beta=beta)
 
-    def _weigh(
+    def _release_weights(
         self, counts: Counts, weights: str, beta: float
     ) -> tuple[ReportWeights | None, ReleaseNoise | None]:
         """Return the weights of a release with these reports, and its noise.

@@ -158,7 +158,13 @@ class GatewayClient:
             return self.host == "localhost"
 
     def set_token(self, token: str) -> None:
-        """Send this token from now on; ValueError if it can be none."""
+        """Send this token from now on.
+
+        Raises
+        ------
+        ValueError
+            If it can be none.
+        """
         if not re.fullmatch(r"[!-~]+", token):
             raise ValueError(
                 "token: expected visible ASCII characters, without spaces or line ends"

@@ -61,7 +61,9 @@ def read_change(
         releases = [w.content.estimate for w in (latest, before) if isinstance(w.content, Release)]
         if all(release.status == "final" for release in releases):
             query = _query(reader, *(_between(w.start_ms, w.end_ms) for w in (latest, before)))
-            comparison = compare_releases(metric, *releases, query.a.beta / query.a.windows)
+            release_a, release_b = releases
+            beta = query.a.beta / query.a.windows
+            comparison = compare_releases(metric, release_a, release_b, beta)
             a, b = (
                 ArmAnswer(name, {}, window, release)
                 for window, release in zip((latest, before), releases, strict=True)
@@ -94,7 +96,8 @@ def _period_starts(metric: Metric, period: str | None, end_ms: int) -> list[int]
 
 
 def _between(start_ms: int | None, end_ms: int | None) -> Query:
-    return Query(*(None if at is None else at / 1000 for at in (start_ms, end_ms)))
+    start, end = (None if at is None else at / 1000 for at in (start_ms, end_ms))
+    return Query(start, end)
 
 
 def _query(reader: MetricReader, a: Query, b: Query) -> CompareQuery:

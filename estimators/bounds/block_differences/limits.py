@@ -132,7 +132,15 @@ def _choose_cells(
 
 
 def square_sum_interval(law: DifferenceLaw, sizes: Floats, log_p: float) -> tuple[Floats, Floats]:
-    """Return an interval for the mean of sum s^2 abs(D), each end failing with probability p."""
+    """Return an interval for the mean of sum s^2 abs(D), each end failing with probability p.
+
+    Parameters
+    ----------
+    law : DifferenceLaw
+    sizes : ndarray of float64, shape (levels, numbers)
+        The sums of abs(D).
+    log_p : float
+    """
     square = law.coefficient**2
     is_known = law.least_share == law.largest_share
     low = high = np.full(

@@ -148,7 +148,7 @@ def _subset_variances(bets: ShareBets) -> Floats:
 
 
 # Theorem 2 (2) of docs/proofs/shares.md
-def _mixture_tilts(bets: ShareBets, blocks: NDArray[np.intp], log_p: float, total: float) -> _Tilts:
+def _mixture_tilts(bets: ShareBets, blocks: Indices, log_p: float, total: float) -> _Tilts:
     """Return the tilts of the mixture that are near the best ones, for some blocks."""
     counted = bets.counted
     variance = counted.scores((BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2) ** 2 @ counted.counts
@@ -165,7 +165,7 @@ def _mixture_tilts(bets: ShareBets, blocks: NDArray[np.intp], log_p: float, tota
 
 
 # Theorems 4 and 5 of docs/proofs/shares.md
-def _cell_tilts(bets: ShareBets, blocks: NDArray[np.intp], log_p: float) -> Iterator[_Tilts]:
+def _cell_tilts(bets: ShareBets, blocks: Indices, log_p: float) -> Iterator[_Tilts]:
     """Yield a tilt for each cell that the interval for the variance meets, some blocks at a time.
 
     No share beyond the first that is not rejected matters, so few are computed for few reports.
@@ -222,7 +222,7 @@ def _tilts_of_cells(
     return _Tilts(block, tilt, log_remainder - log_p + LOG_P_SAFETY, factors, np.minimum)
 
 
-def _met_cells(counts: Floats, scores: Floats, blocks: NDArray[np.intp], log_p: float) -> _Cells:
+def _met_cells(counts: Floats, scores: Floats, blocks: Indices, log_p: float) -> _Cells:
     """Return the cells of V that its interval meets, in each of some blocks.
 
     Parameters

@@ -270,7 +270,7 @@ def _tilted_moments(law: Floats, exponents: Floats, order: int) -> Floats:
     mass = moments[0, 0].copy()
     moments /= mass
     moments[0, 0] = mass
-    return moments
+    return np.asarray(moments)
 
 
 def _variances(exponents: Floats, moments: Floats) -> Floats:
@@ -278,4 +278,4 @@ def _variances(exponents: Floats, moments: Floats) -> Floats:
     (x, y), i, j = exponents, moments[1, 0], moments[0, 1]
     of_ii, of_ij, of_jj = moments[2, 0] - i * i, moments[1, 1] - i * j, moments[0, 2] - j * j
     variance = x * x * of_ii + 2 * x * y * of_ij + y * y * of_jj
-    return np.maximum(variance, 0.0)
+    return np.asarray(np.maximum(variance, 0.0))
