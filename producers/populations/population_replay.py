@@ -132,9 +132,10 @@ class Replay:
         for name, reporter in self.reporters.items():
             present, column = np.flatnonzero(part.has_value(name)), part.columns[name]
             domain, values = reporter.metric.domain, column[present]
-            is_index = isinstance(domain, Categories) and values.dtype.kind == "i"
+            if isinstance(domain, Categories) and values.dtype.kind == "i":
+                values = domain.from_indices(values)
             reporter.report_groups(
-                domain.from_indices(values) if is_index else values,
+                values,
                 epsilons[present],
                 part.time_ms[present].view("datetime64[ms]"),
                 self._by_slice(name, begin, present),

@@ -59,9 +59,17 @@ _US_NAMES = re.compile(r"(?<=[0-9M] )[ECMP][SD]T\b")
 _WEEKDAY_PATTERN = re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)")
 _NAMED_ZONES = (UTC, "GMT", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT")
 _DATE_ORDERS = ("dmy", "mdy", "ymd")
-_DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y-%m-%d")
-_OTHER_DATES = ("%Y.%m.%d", "%Y:%m:%d", "%d-%b-%Y", "%d/%b/%Y", "%d%b%Y", "%d %b %Y", "%b %d %Y")
-_OTHER_DATES += ("%Y年%m月%d日", "%d-%b-%y", "%d/%b/%y")
+_DATES: tuple[str, ...] = (
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%d.%m.%Y",
+    "%d-%m-%Y",
+    "%m-%d-%Y",
+    "%Y/%m/%d",
+    "%Y-%m-%d",
+)
+_DATES += ("%Y.%m.%d", "%Y:%m:%d", "%d-%b-%Y", "%d/%b/%Y", "%d%b%Y", "%d %b %Y", "%b %d %Y")
+_DATES += ("%Y年%m月%d日", "%d-%b-%y", "%d/%b/%y")
 _MONTHS = ("%Y-%m", "%m/%Y", "%b %Y")
 _SHORT_DATES = tuple(
     f"%{mark.join(order)}".replace(mark, f"{mark}%") for mark in "/.-" for order in _DATE_ORDERS
@@ -72,7 +80,7 @@ _ZONED_HOURS = (" %H:%M:%S %z", " %H:%M:%S.%f %z", " %H:%M:%S %Z", " %H:%M:%S.%f
 _DOTTED_HOURS = (" %H.%M", " %H.%M.%S", " %I.%M.%S.%f %p")
 _CLOCKS = (*_HOURS, " %I:%M:%S %p", " %I %p", " %Hh%M", *_ZONED_HOURS, *_DOTTED_HOURS)
 STRPTIME_FORMATS = (
-    *(tuple(date + clock for clock in _CLOCKS) for date in (*_DATES, *_OTHER_DATES, *_SHORT_DATES)),
+    *(tuple(date + clock for clock in _CLOCKS) for date in (*_DATES, *_SHORT_DATES)),
     *((month,) for month in _MONTHS),
     tuple(f"%b %d %H:%M:%S {year}" for year in ("%Y", "%z %Y", "%Z %Y", "%Y %z")),
 )
