@@ -52,6 +52,10 @@ def format_time(ms: int) -> str:
     return iso(ms) if FIRST_MS <= ms <= LAST_MS else f"{ms} ms"
 
 
+OTHER_FRACTION = re.compile(r"[Tt ]\d\d(:?\d\d)?[.,]")
+"""A fraction of an hour or a minute, which Python reads as that of a second."""
+
+
 def from_iso(text: str) -> float:
     """Return seconds since the epoch of a time in ISO 8601; in UTC without a zone.
 
@@ -60,6 +64,10 @@ def from_iso(text: str) -> float:
     >>> from_iso("1970-01-02"), from_iso("1970-01-02T00:00:00.5+01:00")
     (86400.0, 82800.5)
     """
+    if OTHER_FRACTION.search(text):
+        raise ValueError(
+            f"{text}: a fraction that is none of a second; expected 10:30:00.5 or 10:30"
+        )
     moment = datetime.datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
 

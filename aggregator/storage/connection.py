@@ -133,6 +133,7 @@ def connect(url: str) -> redis.Redis:
     SettingsError
         If the URL is invalid.
     """
+    url = url.strip()
     failure: Exception = ValueError("no address")
     try:
         parts, host_urls = _split_url(url)
@@ -183,9 +184,10 @@ def _split_url(url: str) -> tuple[SplitResult, list[str]]:
             raise _UnreadableError("a password with %2F for /, %3F for ? and %23 for #")
         if parts.scheme.removesuffix(SENTINEL_SUFFIX) not in ("redis", "rediss", "unix"):
             raise _UnreadableError("redis:// or another scheme of Redis")
-        if parts.scheme == "unix" and (hosts or not parts.path.strip("/")):
+        has_slashes = url.partition(":")[2].startswith("//")
+        if parts.scheme == "unix" and (hosts or not has_slashes or not parts.path.strip("/")):
             raise _UnreadableError("three slashes and a path, as in unix:///run/redis.sock")
-        if parts.scheme != "unix" and not url.partition(":")[2].startswith("//"):
+        if not has_slashes:
             raise _UnreadableError("two slashes after the scheme, as in redis://HOST:PORT/0")
         query_names = [unquote(pair.partition("=")[0]) for pair in parts.query.split("&") if pair]
         if not KNOWN_PARAMETERS.issuperset(query_names) or len({*query_names}) < len(query_names):

@@ -25,7 +25,8 @@ from producers.http.answers import GatewayAnswer, explain
 REPORTS_PATH = "/v1/reports"
 METRICS_PATH = "/v1/metrics"
 GATEWAY_ADDRESS = re.compile(
-    r"https?://(\[[0-9a-f:.]+\]|[^\s/?#@\\:\[\]*]+)(:\d*)?(/[^\s?#\\]*)?", re.IGNORECASE
+    r"https?://(\[[0-9a-f:.]+\]|[^\s\0-\x1f/?#@\\:\[\]*]+)(:[0-9]*)?(/((?![?#\\])[!-~])*)?",
+    re.IGNORECASE,
 )
 PROTOBUF_TYPE = "application/x-protobuf"
 MOST_STEPS = 4
@@ -51,7 +52,8 @@ class GatewayError(RuntimeError):
 
     def __init__(self, url: str, detail: str, status: int = 0, server: str = "gateway") -> None:
         self.url, self.detail, self.status = url, detail, status
-        super().__init__(f"{server} {url}: {detail}")
+        remedy = f": check the address, the network and the {server}"
+        super().__init__(f"{server} {url}: {detail}" + remedy * detail.endswith(")"))
 
 
 class _Counted(io.RawIOBase):
@@ -131,7 +133,8 @@ class GatewayClient:
         if not parts.hostname or not GATEWAY_ADDRESS.fullmatch(url) or port == 0:
             shown = re.sub("//.*@", "//***@", url, flags=re.DOTALL)
             raise ValueError(
-                f"{self.server} = {shown!r}: {expected}, without user, query and fragment"
+                f"{self.server} = {shown!r}: {expected}, without user, query, fragment, blanks or "
+                "a path beyond ASCII"
             )
         if not timeout > 0:
             raise ValueError(f"timeout = {timeout}: expected seconds, above 0")

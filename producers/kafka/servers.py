@@ -8,10 +8,14 @@ from typing import Any
 
 SERVER_PROPERTIES = ("bootstrap.servers", "metadata.broker.list")
 MAX_PORT = 65_535
-EXPECTED_SERVERS = f"HOST:PORT, with commas between several, and ports from 1 to {MAX_PORT}"
+EXPECTED_SERVERS = (
+    f"HOST:PORT, with commas between several, ports from 1 to {MAX_PORT}, an IPv6 address in "
+    "brackets, and no path (a login is sasl.username and sasl.password, a protocol "
+    "security.protocol)"
+)
 _BROKER_ADDRESS = re.compile(  # no port alone
     r"(?!\d+$)((?i:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?"
-    r"(\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s\[\]:/@]+)(:(?P<port>\d+))?"
+    r"(\[[0-9A-Fa-f:.]+(%\w+)?\]|[\w.*-]+)(:(?P<port>[0-9]+))?"
 )
 
 
@@ -26,9 +30,9 @@ def check_servers(properties: Mapping[str, Any]) -> None:
     Examples
     --------
     >>> check_servers({"bootstrap.servers": "one:9092,[::1]:9092,SSL://two"})
-    >>> check_servers({"bootstrap.servers": 9092})
+    >>> check_servers({"bootstrap.servers": 9092})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: HOST:PORT, with commas between several, and ports from 1 to 65535
+    ValueError: HOST:PORT, with commas between several, ports from 1 to 65535, ...
     """
     for name in SERVER_PROPERTIES:
         for text in str(properties.get(name, "localhost")).split(","):

@@ -156,6 +156,7 @@ NO_ANSWERS = {
     "estimate delay --beta 2": "expected",
     "estimate delay --from inf": "expected",
     "estimate delay --from nan": "expected",
+    "estimate delay --from 2026-01-05T10.5": "expected 2013-01-31",
     "estimate delay --from 1767571200000": "not milliseconds",
     "estimate delay --from 202601": "could be a year or a date",
     "estimate delay --from 202601051030": "could be a year or a date",

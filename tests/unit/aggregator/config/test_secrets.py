@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from unittest.mock import patch
 
@@ -157,8 +158,8 @@ def test_what_is_no_secret_is_shown(tmp_path: Path) -> None:
     found = {source: value for _, value, source in in_force(load_settings(environ=plain))}
     shown = {name: " ".join(v) if isinstance(v, list) else v for name, v in found.items()}
     assert {name: shown[name] for name in plain} == plain
-    for servers in ("one two:9092", "one:99999", "one:0"):
-        with pytest.raises(DitherError, match=f"'{servers}': expected HOST:PORT, .* 1 to 65535"):
+    for servers in ("one two:9092", "one:99999", "one:0", "one\uff1a9092", "${ONE}:9092"):
+        with pytest.raises(DitherError, match=f"'{re.escape(servers)}': expected HOST:PORT"):
             load_settings(flags={"kafka.bootstrap.servers": servers}, environ={})
     missing = str(tmp_path / "missing")
     with pytest.raises(DitherError, match=missing):

@@ -85,6 +85,8 @@ UNREADABLE = {
     "redis://app:pa/secret@db:6379/0": ENCODED,
     "unix://run/redis.sock": "three slashes",
     "unix:/": "three slashes",
+    "unix:/run/redis.sock": "three slashes",
+    " redis://db/prod ": DATABASE,
     "redis:///run/redis.sock": "unix:// before the path",
     "redis:/db": "two slashes",
     "http://app:secret@db": "redis:// or another scheme",
