@@ -59,6 +59,11 @@ OTHER_FRACTION = re.compile(r"[Tt ]\d\d(:?\d\d)?[.,]")
 def from_iso(text: str) -> float:
     """Return seconds since the epoch of a time in ISO 8601; in UTC without a zone.
 
+    Raises
+    ------
+    ValueError
+        If it is no such time, or has a fraction of an hour or a minute.
+
     Examples
     --------
     >>> from_iso("1970-01-02"), from_iso("1970-01-02T00:00:00.5+01:00")
