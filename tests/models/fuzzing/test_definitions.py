@@ -69,7 +69,7 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
     return table
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(table=tables())
 def test_a_definition_works_or_is_refused_by_key(table: dict[str, Any]) -> None:
     error = refusal(DefinitionError, lambda: read_definition("m", table))
@@ -100,7 +100,7 @@ commit_interval = "1s"
 """
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(metrics=damaged(METRICS), own=damaged(SETTINGS))
 def test_a_damaged_file_works_or_is_refused_by_name(metrics: bytes, own: bytes) -> None:
     with tempfile.NamedTemporaryFile(suffix=".toml") as file:
@@ -122,7 +122,7 @@ def shown(path: str | None, flags: dict[str, Any] | None = None) -> list[tuple[s
 KNOWN = sorted({key for key, _ in values(load_settings(environ={}))} - {"metrics"})
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     key=st.one_of(
         st.sampled_from(KNOWN), st.text(max_size=12), st.sampled_from(sorted(SECTION_TYPES))

@@ -16,6 +16,7 @@ import httpx
 from aggregator.config.settings import Settings
 from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
+from aggregator.local.embedded import EmbeddedBroker
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.connection import connect
@@ -172,6 +173,19 @@ def serving(metrics_file: Path, redis_url: str, *flags: str) -> Iterator[Server]
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+@contextlib.contextmanager
+def serving_a_gateway(metrics_file: Path, redis_url: str, **sets: str) -> Iterator[Server]:
+    """Run `dither serve` with a gateway before the in-process broker; underscores are dots."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("dither.reports")
+        servers = f"kafka.bootstrap.servers={broker.bootstrap_servers}"
+        flags = [servers, "topics.managed=false", "serve.gateway=true"]
+        flags += [f"{key.replace('_', '.', 1)}={value}" for key, value in sets.items()]
+        words = [word for flag in flags for word in ("--set", flag)]
+        with serving(metrics_file, redis_url, *words) as server:
+            yield server
 
 
 class Server:

@@ -59,7 +59,7 @@ PAIRS = [(0.5, 0.27), (0.5, 3e-4), (0.02, 0.001), (0.6, 1e-5), (0.011, 0.01), (0
 FLIPS = [(1 / (1 + np.exp(-x)), 1 / (1 + np.exp(x))) for x in (1e-4, 0.01, 0.25, 1, 4, 16, 64)]
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(
     levels=st.sampled_from([1, 2]),
     n=st.integers(1, 10**9),
@@ -144,7 +144,7 @@ def test_mixed_levels_are_rejected_by_the_exact_law_too() -> None:
                             assert three_level_tail(min(1.0, limit + 0.2), law, observed) > p
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     means=st.lists(st.floats(-1, 1), min_size=3, max_size=3),
     tilt=st.floats(0.01, 5),

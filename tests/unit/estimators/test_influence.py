@@ -31,7 +31,7 @@ def value(metric: LocalMetric, statistic: np.ndarray[Any, Any], policy: str) -> 
     return metric.estimate(statistic, weights=policy, bound="normal")
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     case=CASE,
     policy=POLICY,

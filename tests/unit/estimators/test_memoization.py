@@ -148,7 +148,7 @@ def test_no_sequence_is_likelier_than_claimed_for_histories_that_change_alike(ca
         assert all(ratio is not None and ratio <= claimed for ratio in ratios)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     own=st.integers(1, 80_000).map(lambda parts: Fraction(parts, 10_000)),
     more=st.integers(0, 100_000).map(lambda parts: Fraction(parts, 10_000)),

@@ -75,7 +75,7 @@ def test_the_law_of_held_signs_is_exact(r: int, pair: tuple[float, float], theta
     assert law.largest_variance(np.array([theta]))[0] == pytest.approx(spread, rel=1e-7)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     n=st.integers(1, 60),
     r=st.sampled_from([2, 3, 8]),
@@ -105,7 +105,7 @@ def test_limits_that_miss_the_truth_were_unlikely(
         assert chance[upper < theta - 1e-12].sum() <= beta * (1 + 1e-9)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     shares=st.tuples(st.floats(0, 1), st.floats(0, 1)),
     offsets=st.booleans(),

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimators import Metric
@@ -32,11 +32,6 @@ from tests.support.rows import row
 from tests.support.running.broker import CARRIER, LATE, Broker
 
 HOUR = 3600.0
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
@@ -172,7 +167,7 @@ def test_a_metric_has_a_budget_of_its_own_beside_the_common_one(path: Path) -> N
     assert [ledger.left(name) for name in ("late", "other", "")] == [0, 0, 0]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20)
 @given(steps=st.lists(st.tuples(st.integers(-30, 30), st.integers(1, 30)), max_size=40))
 def test_no_stretch_of_a_period_costs_more_than_the_budget_whatever_the_clock_does(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int]]

@@ -362,9 +362,8 @@ EVENING = [(12, {"a"}, set[str](), {"b"}, False), (12, {"b"}, {"b"}, set[str](),
 
 @settings(
     max_examples=15,
-    deadline=None,
     phases=[Phase.explicit, Phase.generate],  # to shrink a history takes minutes
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(history=st.lists(STEPS, max_size=25))
 @example(history=EVENING)

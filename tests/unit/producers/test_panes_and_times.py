@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.delivery.batches import Columns
@@ -56,7 +56,6 @@ def test_slices_wait_for_batches_of_their_own_and_close_together() -> None:
     batch_reports=st.integers(1, 12),
     age=st.floats(0, 5),
 )
-@settings(deadline=None)
 def test_every_report_leaves_once_in_a_batch_of_its_own_pane_and_slice(
     calls: list[list[int]], countries: list[str], ordered: bool, batch_reports: int, age: float
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from estimators import Metric, define
@@ -138,7 +138,6 @@ CHUNKS = st.lists(
 
 
 @given(CHUNKS)
-@settings(deadline=None)
 def test_the_mean_is_that_of_the_clipped_values_however_they_are_chunked(
     chunks: list[list[tuple[float, int]]],
 ) -> None:

@@ -137,11 +137,7 @@ def connection() -> Iterator[Connection]:
 SAME = [Step(60, BITS, 1.0)] * 6 + [Step(0, FRESH, 0.5)]
 
 
-@settings(
-    max_examples=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=20)
 @given(
     told=st.lists(steps(), min_size=2, max_size=12),
     budget=st.sampled_from([1, 2, 3.5, 8]),
@@ -175,11 +171,7 @@ def test_the_same_times_and_levels_are_sent_and_refused_alike_whatever_the_value
     assert sent[0] == sent[1]
 
 
-@settings(
-    max_examples=15,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=15)
 @given(
     history=st.lists(st.tuples(st.sampled_from([0, 200, 601]), st.integers(0, 4)), min_size=1),
     other=st.permutations(range(CATEGORIES)),
@@ -272,11 +264,7 @@ VALUES = st.lists(st.sampled_from([0.0, 1.0, 3, 1e308, -1e308, 2**62]), max_size
 MINUTES = [0, 1, 10, 20, 45, 59, 60, 61, 150, 600, -1, -90, 50_000, -50_000]
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     history=st.lists(
         st.tuples(

@@ -197,7 +197,7 @@ def test_the_pages_example_is_what_its_client_and_the_reporter_send() -> None:
     st.sampled_from([2, 3, 256, 257, 65_536, 65_537]),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_pages_client_is_exact(units: set[int], categories: int, drawn: random.Random) -> None:
     client, levels = _page_client(), [unit / 10_000 for unit in sorted(units)]
     common: dict[str, Any] = {"name": "x", "levels": levels, "pane": "1h"}

@@ -76,7 +76,7 @@ def tells(said: str) -> list[str]:
 
 
 @given(variable=mistyped(), text=st.one_of(secrets, addresses))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_variable_or_setting_shows_a_secret_in_any_spelling(variable: str, text: str) -> None:
     key = variable.removeprefix("DITHER_").lower().replace("_", ".")
     for environ, flags in (({variable: text}, {}), ({}, {key: text})):
@@ -139,7 +139,7 @@ def test_no_file_and_no_assignment_shows_a_secret_whatever_its_shape(tmp_path: P
 
 @given(text=addresses)
 @example(text="redis://app:hunterone@hunterone?@127.0.0.1:1/0")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_address_of_redis_shows_a_secret_when_it_is_used(text: str) -> None:
     with patch.object(connection, "COMMAND_RETRIES", 0), pytest.raises(DitherError) as refused:
         connect(text)

@@ -133,7 +133,7 @@ def with_uses(partition: Partition) -> dict[str, Any]:
     return everything(partition) | {"used": {k: p.used for k, p in partition.panes.items()}}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(draws=DRAWS, cuts=st.lists(st.integers(0, 40)))
 def test_a_limit_depends_on_the_log_alone_and_not_on_how_it_was_cut(
     draws: list[tuple[int, int, int, int]], cuts: list[int]

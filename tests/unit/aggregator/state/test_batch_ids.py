@@ -62,7 +62,7 @@ POLLS = st.lists(st.lists(st.one_of(FEW_IDS, FEW_RANKS, ANY_IDS), max_size=60), 
     "scrambler", [id_table.ID_SCRAMBLER, Alike(bytes(32))], ids=["keyed", "none"]
 )
 @given(polls=POLLS, kept=st.randoms(use_true_random=False))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_it_says_what_a_set_says_also_if_some_are_not_counted(
     scrambler: Scrambler, polls: list[list[bytes]], kept: Any
 ) -> None:

@@ -108,7 +108,7 @@ def test_a_refusal_tells_its_times_as_iso_8601() -> None:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**62))
 def test_a_batch_of_any_time_is_counted_or_refused_with_words(time: int, arrived: int) -> None:
     one, two = (batch(DELAY, [1.0], time_ms=each, seed=each == time) for each in (time, EPOCH))

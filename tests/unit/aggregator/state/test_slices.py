@@ -126,7 +126,7 @@ def run(messages: list[LogMessage], cuts: list[int]) -> dict[PaneKey, Any]:
     return found
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.integers(0, 150), max_size=4), st.integers(0, 3))
 def test_tables_sum_to_the_metrics_sums_however_the_log_is_cut(cuts: list[int], seed: int) -> None:
     messages = traffic(150, seed)

@@ -70,7 +70,7 @@ def check(times: list[int], cuts: list[int]) -> None:
     assert along == expected
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(times=TIMES, cuts=st.lists(st.integers(0, 160), max_size=6))
 def test_a_watermark_is_the_eighth_largest_of_32_times(times: list[int], cuts: list[int]) -> None:
     check(times, cuts)
@@ -201,7 +201,7 @@ DRAWS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     draws=DRAWS,
     cuts=st.lists(st.integers(0, 150), max_size=4),

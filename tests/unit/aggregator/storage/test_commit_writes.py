@@ -40,7 +40,7 @@ def pane(at: int, ids: int, keys: int, *, closed: bool) -> Pane:
     return made
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(opened=SIZES, closed=SIZES, ids=SIZES, keys=SIZES, names=SIZES, facts=SIZES)
 def test_no_write_is_longer_than_lua_takes(
     opened: int, closed: int, ids: int, keys: int, names: int, facts: int

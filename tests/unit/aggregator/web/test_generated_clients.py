@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.local.embedded import EmbeddedBroker
 from aggregator.web.http.access import hash_token, new_token
-from tests.support.reports.counted import Counting, Server, serving
+from tests.support.reports.counted import Counting, Server, serving_a_gateway
 from tests.support.reports.messages import EPOCH
 from tests.support.running import http_client
 from tests.support.running.servers import installed_in_ci, missing
@@ -73,17 +72,8 @@ def server(
 ) -> Iterator[Server]:
     counting.some(30)
     monkeypatch.setenv("DITHER_ACCESS_TOKENS_TESTS", f"{hash_token(SECRET)} read report admin")
-    with EmbeddedBroker() as broker:
-        broker.create_topic("dither.reports")
-        flags = {
-            "access.anonymous": "",
-            "kafka.bootstrap.servers": broker.bootstrap_servers,
-            "topics.managed": "false",
-            "serve.gateway": "true",
-        }
-        words = [word for key, value in flags.items() for word in ("--set", f"{key}={value}")]
-        with serving(metrics_file, redis_url, *words) as running:
-            yield running
+    with serving_a_gateway(metrics_file, redis_url, access_anonymous="") as running:
+        yield running
 
 
 @pytest.mark.more

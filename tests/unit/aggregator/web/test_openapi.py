@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from aggregator.local.embedded import EmbeddedBroker
 from aggregator.web.application import core_and_features
 from aggregator.web.openapi import document
 from aggregator.web.pages import routes
 from aggregator.web.reports import POST_REPORTS
 from estimators import Metric
-from tests.support.reports.counted import Client, Counting, Server, serving
+from tests.support.reports.counted import Client, Counting, Server, serving_a_gateway
 
 
 def test_the_document_is_valid_openapi(client: Client, metrics: dict[str, Metric]) -> None:
@@ -70,18 +69,9 @@ def test_every_operation_says_what_it_needs_and_how_it_fails(client: Client) -> 
 @pytest.fixture
 def server(metrics_file: Path, redis_url: str, counting: Counting) -> Iterator[Server]:
     counting.some(30)
-    with EmbeddedBroker() as broker:
-        broker.create_topic("dither.reports")
-        flags = {
-            "access.anonymous": "read report admin",
-            "kafka.bootstrap.servers": broker.bootstrap_servers,
-            "topics.managed": "false",
-            "serve.gateway": "true",
-            "gateway.rate_limit": "",
-        }
-        words = [word for key, value in flags.items() for word in ("--set", f"{key}={value}")]
-        with serving(metrics_file, redis_url, *words) as running:
-            yield running
+    sets = {"access_anonymous": "read report admin", "gateway_rate_limit": ""}
+    with serving_a_gateway(metrics_file, redis_url, **sets) as running:
+        yield running
 
 
 def protobuf(_: Any, value: Any) -> bytes:

@@ -54,11 +54,27 @@ pane = "1d"
 SHARES = ["cart.. / visit..", SHARE, "cart / cart + paid"]
 
 
+class Served:
+    """Metrics of a file, and who asks for their answers: over HTTP, and by the command line."""
+
+    def __init__(self, store: Store, file: Path, definitions: str) -> None:
+        file.write_text(definitions)
+        self.metrics = load_metrics(file)
+        self.count = Counting(store, self.metrics).count
+        access = Access(anonymous=["read", "report", "admin"])
+        self.client = Client(store, self.metrics, Settings(access=access))
+        socket = store.client.connection_pool.connection_kwargs["path"]
+        self.options = ["--metrics", str(file), "--kafka", "127.0.0.1:9"]
+        self.options += ["--redis", f"unix://{socket}"]
+
+    def estimate(self, *words: str) -> str:
+        """Return what `dither estimate` prints."""
+        return CliRunner().invoke(cli, ["estimate", *words, *self.options]).stdout
+
+
 def test_a_share_is_answered_by_every_interface(store: Store, tmp_path: Path) -> None:
-    file, socket = tmp_path / "metrics.toml", store.client.connection_pool.connection_kwargs["path"]
-    file.write_text(DEFINITIONS)
-    metrics = load_metrics(file)
-    counting = Counting(store, metrics)
+    served = Served(store, tmp_path / "metrics.toml", DEFINITIONS)
+    metrics, client = served.metrics, served.client
     slices = [
         batch(
             metrics["checkout"],
@@ -72,17 +88,13 @@ def test_a_share_is_answered_by_every_interface(store: Store, tmp_path: Path) ->
             {"old": [0, 1, 1, 1, 3], "new": [0, 1, 3, 3, 3]}.items(), start=1
         )
     ]
-    counting.count(0, *slices)
-    client = Client(store, metrics, Settings(access=Access(anonymous=["read", "report", "admin"])))
+    served.count(0, *slices)
     answer = client.json(f"{PATH}/estimate", category="paid/visit..")
     assert answer["categories"] == [SHARE]
     assert answer["lower"][0] < 0.5 < answer["upper"][0]
     assert answer["influence"]["shift"] > 0
-    command = ["estimate", "checkout", "--json", "--metrics", str(file), "--kafka", "127.0.0.1:9"]
-    command += ["--redis", f"unix://{socket}", "--category", SHARE]
-    assert json.loads(CliRunner().invoke(cli, command).stdout) == answer
-    command.remove("--json")
-    assert f"{SHARE} " in CliRunner().invoke(cli, command).stdout
+    assert json.loads(served.estimate("checkout", "--json", "--category", SHARE)) == answer
+    assert f"{SHARE} " in served.estimate("checkout", "--category", SHARE)
     series = client.json(f"{PATH}/series", category=SHARE, step="1h")
     (point,) = series["points"]
     assert point["value"] == answer["value"]
@@ -108,13 +120,9 @@ def test_a_share_is_answered_by_every_interface(store: Store, tmp_path: Path) ->
 
 def test_shares_of_a_definition_are_beside_the_categories(store: Store, tmp_path: Path) -> None:
     """By every interface, as if they were asked for by name: no category's bounds change."""
-    file, socket = tmp_path / "metrics.toml", store.client.connection_pool.connection_kwargs["path"]
-    file.write_text(DEFINITIONS)
-    metrics = load_metrics(file)
-    counting = Counting(store, metrics)
-    answers = [0, 1, 1, 1, 3] * 60
-    counting.count(0, *(batch(metrics[name], answers, 4.0, EPOCH, 1) for name in metrics))
-    client = Client(store, metrics, Settings(access=Access(anonymous=["read", "report", "admin"])))
+    served = Served(store, tmp_path / "metrics.toml", DEFINITIONS)
+    metrics, client, answers = served.metrics, served.client, [0, 1, 1, 1, 3] * 60
+    served.count(0, *(batch(metrics[name], answers, 4.0, EPOCH, 1) for name in metrics))
     answer = client.json("/v1/metrics/funnel/estimate")
     shares = answer.pop("shares_among")
     assert shares["shares"] == SHARES
@@ -144,14 +152,11 @@ def test_shares_of_a_definition_are_beside_the_categories(store: Store, tmp_path
         if sample.labels.get("metric") == "funnel" and "share" in sample.labels
     }
     assert scraped["dither_share_among_lower", SHARE] == shares["lower"][1]
-    command = ["estimate", "funnel", "--metrics", str(file), "--kafka", "127.0.0.1:9"]
-    command += ["--redis", f"unix://{socket}"]
-    printed = CliRunner().invoke(cli, command).stdout
+    printed = served.estimate("funnel")
     assert "share among" in printed
     assert f"{SHARE} " in printed
     assert "shares_among" not in client.json("/v1/metrics/funnel/estimate", weights="uniform")
-    refused = CliRunner().invoke(cli, [*command, "--weights", "uniform"]).stdout
-    assert "no shares among: --category" in refused
+    assert "no shares among: --category" in served.estimate("funnel", "--weights", "uniform")
 
 
 AXES = """
@@ -165,14 +170,11 @@ levels = [4]
 
 def test_a_two_way_table_is_answered_by_every_interface(store: Store, tmp_path: Path) -> None:
     """Cells, margins, and shares of rows, with intervals; no cell gets wider by its margins."""
-    file, socket = tmp_path / "metrics.toml", store.client.connection_pool.connection_kwargs["path"]
-    file.write_text(AXES)
-    metrics = load_metrics(file)
-    counting = Counting(store, metrics)
+    served = Served(store, tmp_path / "metrics.toml", AXES)
+    metrics, client = served.metrics, served.client
     answers = metrics["crash"].domain.rows([{"used_x": "yes", "crashed": "no"}])
     assert metrics["crash"].domain.to_unit(answers).tolist() == [2]
-    counting.count(0, batch(metrics["crash"], [0] * 500 + [1] * 100 + [2] * 200 + [3] * 200, 4.0))
-    client = Client(store, metrics, Settings(access=Access(anonymous=["read", "report", "admin"])))
+    served.count(0, batch(metrics["crash"], [0] * 500 + [1] * 100 + [2] * 200 + [3] * 200, 4.0))
     path = "/v1/metrics/crash"
     assert client.json(path)["axes"] == {"used_x": ["no", "yes"], "crashed": ["no", "yes"]}
     cells = client.json(f"{path}/estimate")
@@ -185,18 +187,16 @@ def test_a_two_way_table_is_answered_by_every_interface(store: Store, tmp_path: 
     series = client.json(f"{path}/series", category="crashed=yes / used_x", step="1h")
     assert series["categories"] == rates["categories"]
     assert series["points"][0]["value"] == rates["value"]
-    command = ["estimate", "crash", "--metrics", str(file), "--kafka", "127.0.0.1:9"]
-    command += ["--redis", f"unix://{socket}"]
-    text = CliRunner().invoke(cli, command).stdout.split("\n\n")[1].splitlines()
+    text = served.estimate("crash").split("\n\n")[1].splitlines()
     assert text[0].split() == ["used_x", "\\", "crashed", "no", "yes", "all"]
     assert [line.split()[0] for line in text[1:4]] == ["no", "yes", "all"]
     for row_text, index in ((text[1], 1), (text[2], 3)):
         ends = f"in [{down(cells['lower'][index], 3)}, {up(cells['upper'][index], 3)}]"
         assert ends in row_text
     assert "95% for all cells together" in text[4]
-    of_rows = CliRunner().invoke(cli, [*command, "--category", "crashed / used_x"]).stdout
+    of_rows = served.estimate("crash", "--category", "crashed / used_x")
     assert "used_x \\ crashed" in of_rows
-    table = CliRunner().invoke(cli, [*command, "--csv"]).stdout.splitlines()
+    table = served.estimate("crash", "--csv").splitlines()
     assert table[0].endswith(",axis_used_x,axis_crashed")
     assert [line.rsplit(",", 2)[1:] for line in table[1:]] == [
         ["no", "no"], ["no", "yes"], ["yes", "no"], ["yes", "yes"],

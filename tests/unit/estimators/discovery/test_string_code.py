@@ -30,7 +30,7 @@ texts = st.text(max_size=12) | st.text(alphabet="abcdeN12/.- ", max_size=30)
 
 
 @every_preset
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(text=texts)
 def test_a_string_comes_back_and_the_automaton_ends_where_it_does(name: str, text: str) -> None:
     code, held = preset(name), normal_form(text)
@@ -45,7 +45,7 @@ def test_a_string_comes_back_and_the_automaton_ends_where_it_does(name: str, tex
 
 
 @every_preset
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(bits=st.integers(0, 2**CODE_BITS - 1), cut=st.integers(0, CODE_BITS))
 def test_bits_that_no_string_encodes_to_are_no_string(name: str, bits: int, cut: int) -> None:
     code, padded = preset(name), bits >> cut << cut
