@@ -296,7 +296,7 @@ def _tilted_moments(law: Floats, exponents: Floats, order: int) -> Floats:
     )
     summed = law.transpose(0, 2, 1).reshape(-1, shape[0]) @ of_i.reshape(shape[0], -1)
     summed = summed.reshape(types, shape[1], order + 1, 1, -1)
-    moments = (summed * of_j[:, None]).sum(axis=1).transpose(1, 2, 0, 3)
+    moments: Floats = (summed * of_j[:, None]).sum(axis=1).transpose(1, 2, 0, 3)
     mass = moments[0, 0].copy()
     moments /= mass
     moments[0, 0] = mass

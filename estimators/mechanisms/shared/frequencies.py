@@ -114,7 +114,7 @@ class SupportCounts(SupportReports):
                 if kinds.size > 1 or of_values:
                     subsets.append(subset)
                     continue
-                number = subset.counts
+                number: NDArray[Any] = subset.counts
             else:
                 number = np.bincount(kinds.of_symbol, table[level, 1 : 1 + kinds.of_symbol.size])
             first, base = self._scores(level, kinds).T
