@@ -268,7 +268,8 @@ class SubsetReports:
         noise = variances.min(axis=0)
         if self.of_values:  # of no type: the tilt needs no proof
             noise = np.sqrt(noise * variances.max(axis=0))
-        return self.reports * noise
+        scaled: Floats = self.reports * noise
+        return scaled
 
 
 def _tilted_moments(law: Floats, exponents: Floats, order: int) -> Floats:
