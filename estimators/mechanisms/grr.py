@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds.shares.bets import CategorySets, SymbolKinds
+from estimators.bounds.shares.bets import CategorySets
+from estimators.bounds.shares.subsets import SubsetKinds
 from estimators.estimate import Bools, Counts
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_other
@@ -67,9 +68,9 @@ class Grr(OutputSets, SupportCounts):
         """Add reports to a table with columns (reports, reports of category 0, 1, ...)."""
         count_symbols(table, level, reports)
 
-    def report_kinds(self, level: int, sets: CategorySets) -> SymbolKinds:
-        """Return in which set each category is."""
-        return SymbolKinds.of_categories(sets)
+    def report_kinds(self, level: int, sets: CategorySets) -> SubsetKinds:
+        """Return the law of supports of one category."""
+        return SubsetKinds(sets.sizes, self.categories, 1, float(self.signs.p[level]))
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports name the category."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds.shares.bets import CategorySets, SymbolKinds
+from estimators.bounds.shares.bets import CategorySets
 from estimators.bounds.shares.subsets import SubsetKinds
 from estimators.errors import ReportError
 from estimators.estimate import Bools
@@ -86,10 +86,8 @@ class SubsetSelection(OutputSets, PackedBits):
         size, categories = self.sizes[level], self.categories
         return Fraction(size * (size - 1), categories * (categories - 1))
 
-    def report_kinds(self, level: int, sets: CategorySets) -> SymbolKinds | SubsetKinds:
-        """Return the law of supports, or in which set each category is if it is reported alone."""
-        if self.sizes[level] == 1:
-            return SymbolKinds.of_categories(sets)
+    def report_kinds(self, level: int, sets: CategorySets) -> SubsetKinds:
+        """Return the law of supports."""
         return SubsetKinds(
             sets.sizes, self.categories, self.sizes[level], float(self.signs.p[level])
         )

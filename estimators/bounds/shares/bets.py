@@ -9,7 +9,6 @@ counted reports are in :class:`CountedReports`, those of supports in
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -45,15 +44,6 @@ class SymbolKinds(NamedTuple):
     sizes: SetSizes
     supports: Floats
     of_symbol: Indices
-
-    @classmethod
-    @functools.lru_cache(maxsize=256)
-    def of_categories(cls, sets: CategorySets) -> SymbolKinds:
-        """Return the kinds of symbols that are categories."""
-        supports = np.zeros((2, sets.categories))
-        for row, members in zip(supports, sets[:2], strict=True):
-            row[[*members]] = 1
-        return cls.of(sets.sizes, *supports)
 
     @classmethod
     def of(cls, sizes: SetSizes, first: NDArray[Any], second: NDArray[Any]) -> SymbolKinds:

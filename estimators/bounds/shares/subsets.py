@@ -1,4 +1,7 @@
-"""Bets on sums of supports of random subsets: Theorem 3 of docs/proofs/shares.md."""
+"""Bets on sums of supports of random subsets: Theorems 3 and 7 of docs/proofs/shares.md.
+
+A report of one category is a subset of one.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimators.bounds.piecewise.bets import MAX_STAKE
 from estimators.estimate import Floats
 
 MOST_SUPPORTS, MOST_OF_ONE = 2**12, 2**7
@@ -16,6 +20,8 @@ MOST_SUPPORTS, MOST_OF_ONE = 2**12, 2**7
 
 With more, a share of five levels may take more than 0.3 s.
 """
+MAX_FALL = 0.9
+"""Of the factor of a report of one category outside of B, by a tilt for users' own values."""
 NEWTON_STEPS = 3
 """Of the exponents: what is left is added to the price, so that a factor stays fair."""
 
@@ -150,12 +156,16 @@ class SubsetReports:
         The sums of the supports of A and of B without A.
     weight : float
         s, the weight of one report.
+    of_values : bool
+        Of reports of one category: whether the share is that of the users' own values, for which
+        factors have the mean exp(t s h).
     """
 
     kinds: SubsetKinds
     reports: float
     supports: Floats
     weight: float
+    of_values: bool = False
 
     def mirrored(self) -> SubsetReports:
         """Return the reports with A and B without A in each other's place."""
@@ -180,22 +190,40 @@ class SubsetReports:
     def _possible_supports(self) -> Floats:
         return self.kinds.supports
 
+    @property
+    def counts(self) -> Floats:
+        """How many reports of one category are of each kind, in the order of its supports."""
+        counts: Floats = self._possible_supports @ self.supports
+        counts[0] = self.reports - counts[1:].sum()
+        return counts
+
     def largest_scores(self, ratio: Floats) -> Floats:
-        """Return the largest s |z| of a report, for each ratio."""
+        """Return the largest s |z| of a report, for each ratio; the largest tilt is the inverse."""
+        if self.of_values:
+            odds = (self.kinds.p - self.kinds.chance) / (self.kinds.chance * self.kinds.categories)
+            return np.full(ratio.shape, self.weight * MAX_STAKE / math.log1p(MAX_FALL * odds))
         first, base = self.weight * self._scores(self._possible_supports).T
         largest: Floats = np.abs(first - ratio[..., None] * base).max(axis=-1)
         return largest
 
-    # Theorem 3 of docs/proofs/shares.md
+    # Theorems 3 and 7 of docs/proofs/shares.md
     def factors(self, tilts: Floats, ratio: Floats) -> SubsetFactors:
-        """Return factors of mean at most 1 + t s h, by Newton's method, for rows of both."""
+        """Return factors of mean at most 1 + t s h, or exp(t s h), for rows of tilts and ratios.
+
+        By Newton's method, but those for values from the scores of their categories.
+        """
         stakes, unknown = tilts * self.weight, len(self._law) - 1
         values = np.stack([1 - ratio, -ratio, np.zeros_like(ratio)])[: unknown + 1]
-        log_means = np.log1p(stakes * values)
+        log_means = stakes * values if self.of_values else np.log1p(stakes * values)
         wanted = log_means[:-1] - log_means[-1]
-        exponents = np.zeros((2, ratio.size))
-        exponents[:unknown] = wanted / (self.kinds.p - self.kinds.chance)
-        for _ in range(NEWTON_STEPS):
+        exponents, contrast = np.zeros((2, ratio.size)), self.kinds.p - self.kinds.chance
+        if self.of_values:
+            excess = np.expm1(wanted) / contrast
+            outside = 1 - self.kinds.chance * (excess.T @ [*self.kinds.sizes[:unknown]])
+            exponents[:unknown] = np.log1p(excess / outside)
+        else:
+            exponents[:unknown] = wanted / contrast
+        for _ in range(0 if self.of_values else NEWTON_STEPS):
             moments = _tilted_moments(self._law, exponents, 1)
             logarithm, slopes = np.log(moments[0, 0]), moments[:, :, :-1] - moments[:, :, -1:]
             excess = logarithm[:-1] - logarithm[-1] - wanted
@@ -237,8 +265,11 @@ class SubsetReports:
         first = factor if self.kinds.sizes.covers_all else (1 - ratio) * factor
         moments = _tilted_moments(self._law, np.zeros((2, 1)), 2)
         variances = _variances(np.stack([first, second]), moments)
-        noise: Floats = self.reports * variances.min(axis=0)
-        return noise
+        noise = variances.min(axis=0)
+        if self.of_values:  # of no type: the tilt needs no proof
+            noise = np.sqrt(noise * variances.max(axis=0))
+        scaled: Floats = self.reports * noise
+        return scaled
 
 
 def _tilted_moments(law: Floats, exponents: Floats, order: int) -> Floats:
@@ -266,7 +297,7 @@ def _tilted_moments(law: Floats, exponents: Floats, order: int) -> Floats:
     )
     summed = law.transpose(0, 2, 1).reshape(-1, shape[0]) @ of_i.reshape(shape[0], -1)
     summed = summed.reshape(types, shape[1], order + 1, 1, -1)
-    moments = (summed * of_j[:, None]).sum(axis=1).transpose(1, 2, 0, 3)
+    moments: Floats = (summed * of_j[:, None]).sum(axis=1).transpose(1, 2, 0, 3)
     mass = moments[0, 0].copy()
     moments /= mass
     moments[0, 0] = mass

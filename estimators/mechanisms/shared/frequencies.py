@@ -108,11 +108,16 @@ class SupportCounts(SupportReports):
             kinds = self.report_kinds(level, sets)
             if isinstance(kinds, SubsetKinds):
                 support = self.support(table) if support is None else support
-                sums = [float(support[level, [*members]].sum()) for members in sets[:2]]
-                subsets.append(SubsetReports(kinds, float(counts[level]), np.array(sums), weight))
-                continue
+                sums = np.array([float(support[level, [*members]].sum()) for members in sets[:2]])
+                of_values = kinds.size == 1 and question.target == "sample"
+                subset = SubsetReports(kinds, float(counts[level]), sums, weight, of_values)
+                if kinds.size > 1 or of_values:
+                    subsets.append(subset)
+                    continue
+                number: NDArray[Any] = subset.counts
+            else:
+                number = np.bincount(kinds.of_symbol, table[level, 1 : 1 + kinds.of_symbol.size])
             first, base = self._scores(level, kinds).T
-            number = np.bincount(kinds.of_symbol, table[level, 1 : 1 + kinds.of_symbol.size])
             parts.append(
                 np.stack([number, weight * first, weight * base, np.full(len(first), weight)])
             )

@@ -112,6 +112,27 @@ def test_factors_of_subsets_are_fair_at_every_share_of_a_block(covers_all: bool)
         assert means == pytest.approx(fair, abs=1e-6 if part in {0, 1} else 1e-3)
 
 
+@pytest.mark.parametrize("sizes", [(1, 1, 0), (2, 5, 0), (3, 7, 1)])
+def test_factors_for_values_are_fair_at_every_share_of_a_block(sizes: Any) -> None:
+    """Theorem 7: the mean is exp(t s h) at both ends, and at most that between them."""
+    for epsilon, first in itertools.product((0.2, 4, 12), (0, 20, 63)):
+        p = math.exp(epsilon) / (math.exp(epsilon) + 9)
+        kinds, block = SubsetKinds(SetSizes(*sizes), 10, 1, p), BLOCK_EDGES[first : first + 2]
+        subset = SubsetReports(kinds, 100.0, np.array([6.0, 9.0]), 0.01, of_values=True)
+        tilt = 0.95 / subset.largest_scores(block)
+        ends, law = subset.factors(tilt, block), support_chances(kinds)
+        assert np.exp(tilt / 100) - 1 == pytest.approx(0.09 * (math.exp(epsilon) - 1))
+        grid = np.moveaxis(np.indices(law.shape[1:]), 0, -1)
+        for part in (0.0, 0.5, 1.0):
+            weights = np.array([1 - part, part])
+            power = grid @ (weights @ ends.exponents) - weights @ ends.price
+            ratio = weights @ block
+            fair = np.exp(tilt[0] / 100 * np.array([1 - ratio, -ratio, 0])[: len(law)])
+            means = (law * np.exp(power)).sum(axis=(1, 2))
+            assert (means <= fair * (1 + 1e-12)).all()
+            assert part == 0.5 or means == pytest.approx(fair)
+
+
 def law_of_sums(law: Any, kernel: Any) -> Any:
     """Return the law of sums of pairs to which another report adds its pair."""
     height, width = law.shape
@@ -131,31 +152,36 @@ def kernels_of(subsets: bool, epsilon: float) -> Any:
     return np.array([[[x[2], x[1]], [x[0], 0]] for x in symbols])
 
 
-def bets_on(kernels: Any, n: int, supports: Any, *, free: bool) -> ShareBets:
+def bets_on(
+    kernels: Any, n: int, supports: Any, *, free: bool, of_values: bool = False
+) -> ShareBets:
     """Return the bets on n reports with these sums of supports."""
-    if kernels.shape[1:] != (2, 2):
-        p = float(kernels[0, 1].sum())
-        kinds = SubsetKinds(SetSizes(1, 2, covers_all=False), 5, 3, p)
-        subset = SubsetReports(kinds, float(n), np.array(supports), 1 / n)
+    sums = np.array(supports, float)
+    is_category = kernels.shape[1:] == (2, 2)
+    sizes = SetSizes(1, 1 if is_category else 2, covers_all=False)
+    p = float(kernels[0, 1].sum())
+    kinds = SubsetKinds(sizes, 3, 1, p) if is_category else SubsetKinds(sizes, 5, 3, p)
+    subset = SubsetReports(kinds, float(n), sums, 1 / n, of_values)
+    if of_values or not is_category:
         return ShareBets(CountedReports(*np.zeros((4, 0))), [subset], free)
-    q = kernels[2, 1, 0]
-    scores = SetSizes(1, 1, covers_all=False).scores(np.eye(3)[:, :2], q, kernels[2, 0, 0] - q)
-    counts, weight = np.array([*supports, n - sum(supports)], float), np.full(3, 1 / n)
-    first, base = scores.T / n
-    return ShareBets(CountedReports(counts, first, base, weight), [], free)
+    first, base = sizes.scores(kinds.supports, kinds.chance, p - kinds.chance).T / n
+    return ShareBets(CountedReports(subset.counts, first, base, np.full(3, 1 / n)), [], free)
 
 
-@pytest.mark.parametrize(("subsets", "free"), [(False, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    ("subsets", "free", "of_values"), [(0, 0, 0), (0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 1, 1)]
+)
 @pytest.mark.parametrize(("n", "epsilon"), [(5, 2), (8, 0.5), (8, 8)])
 def test_a_limit_is_wrong_at_most_as_often_as_promised(
-    n: int, epsilon: float, subsets: bool, free: bool
+    n: int, epsilon: float, subsets: bool, free: bool, of_values: bool
 ) -> None:
     """Summed over all outcomes, for every truth: no simulation. Half of beta a side, beta = 0.5.
 
     Free: users of any values, whose share is that of these users.
     """
     kernels, truths = kernels_of(subsets, epsilon), []
-    for base, ratio in itertools.product((0, 0.1, 0.5, 1), (0, 0.03, 0.3, 0.5, 1)):
+    shares = (0, 0.03, 0.3, 0.5, 1) if not of_values else ()
+    for base, ratio in itertools.product((0, 0.1, 0.5, 1), shares):
         mixed = np.tensordot([base * ratio, base * (1 - ratio), 1 - base], kernels, 1)
         truths.append((ratio, [mixed] * n))
     for first, both in itertools.combinations_with_replacement(range(0, n + 1, 3), 2):
@@ -169,7 +195,7 @@ def test_a_limit_is_wrong_at_most_as_often_as_promised(
             law = law_of_sums(law, kernel)
         for sums in zip(*(x.tolist() for x in np.nonzero(law)), strict=True):
             if sums not in limits:
-                bets = bets_on(kernels, n, sums, free=free)
+                bets = bets_on(kernels, n, sums, free=free, of_values=of_values)
                 limits[sums] = share_limits(bets, math.log(0.25), None)
             lower, upper = limits[sums]
             wrong[0] += law[sums] * (lower > ratio)
@@ -252,6 +278,18 @@ def test_each_level_may_have_a_share_of_its_own_with_uniform_weights() -> None:
     assert users.upper[0] - users.lower[0] > 1.001 * (other.upper[0] - other.lower[0])
     weights = other.weights
     assert users.lower[0] < weights[0] < users.upper[0]
+
+
+def test_bounds_for_the_users_own_values_are_narrow_at_a_large_epsilon() -> None:
+    """Only noise counts. If the spread of values were paid for, they would be wider than 0.08."""
+    for mechanism, levels, width in (("grr", [8], 0.01), ("auto", [0.5, 8], 0.03)):
+        metric = metric_of(mechanism, levels)
+        values = np.repeat([0, 1, 2, 3], [2_000, 300, 300, 300])
+        statistic = statistic_of(metric, values, np.arange(values.size) % len(levels))
+        users = asked(metric, statistic, "paid / visit..", target="sample")
+        assert users.lower[0] <= 1 / 3 <= users.upper[0] <= users.lower[0] + width
+        people = asked(metric, statistic, "paid / visit..")
+        assert people.upper[0] - people.lower[0] > 3 * (users.upper[0] - users.lower[0])
 
 
 def test_all_numbers_of_a_question_share_beta() -> None:
