@@ -213,6 +213,30 @@ def test_the_running_total_is_no_answer_to_another_window_or_other_weights(devic
     assert found == [None, 2, None, None]
 
 
+def test_an_answer_of_longer_steps_is_wider_than_what_was_asked(device: Modules) -> None:
+    march = {"from": "2013-03-01T00:00:00Z", "to": "2013-04-01T00:00:00Z"}
+    weeks = {"from": "2013-02-28T00:00:00Z", "to": "2013-04-25T00:00:00Z"}
+    days = {"from": "2013-02-28T00:00:00Z", "to": "2013-04-02T00:00:00Z"}
+    everything = {"from": None, "to": None}
+    rows: list[tuple[dict[str, str], dict[str, Any], bool]] = [
+        (march, weeks, True), (march, days, False), ({"window": "30d"}, weeks, True),
+        ({}, everything, False), ({"from": march["from"]}, weeks, False),
+    ]  # fmt: skip
+    found = device.evaluate(
+        """async (rows) => {
+          const {Metric} = await load("metric.js");
+          return rows.map(([place, answer]) => {
+            const metric = Object.create(Metric.prototype, {
+              place: {value: place}, definition: {value: {pane_seconds: 86400}},
+            });
+            return metric.isWider(answer);
+          });
+        }""",
+        [row[:2] for row in rows],
+    )
+    assert found == [expected for *_, expected in rows]
+
+
 def test_slices_by_another_attribute_are_not_shown(device: Modules) -> None:
     found = device.evaluate(
         """async () => {
