@@ -205,14 +205,11 @@ def application_of(name: str, servers: str = "", topic: str = "", redis: str = "
     if name == "bare":
         return Starlette(routes=[Route(PATH, forget, methods=["POST"])])
     if name == "relay":
-        (token := Path(servers, "token")).write_text("dither_relay")
-        forwarder, folder = (
-            Forwarder(ServiceClient("http://[::1]:1", token)),
-            Path(servers, "crowds"),
-        )
-        metrics = {CROWD_METRIC.name: CROWD_METRIC}
-        limits = {"rate_limit": RATE_LIMIT, "rate_limit_bytes": RATE_LIMIT}
-        relay = CrowdRelay(metrics, KEY, CrowdFolder(folder), forwarder, **limits)
+        folder, token = CrowdFolder(Path(servers, "crowds")), Path(servers, "token")
+        token.write_text("dither_relay")
+        forwarder = Forwarder(ServiceClient("http://[::1]:1", token))
+        rates = {"rate_limit": RATE_LIMIT, "rate_limit_bytes": RATE_LIMIT}
+        relay = CrowdRelay({CROWD_METRIC.name: CROWD_METRIC}, KEY, folder, forwarder, **rates)
         return relay_application(relay, Settings(), Traffic())
     settings = Settings(
         kafka={"bootstrap.servers": servers}, topics=Topics(reports=topic, managed=False)
