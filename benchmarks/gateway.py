@@ -208,8 +208,10 @@ def application_of(name: str, servers: str = "", topic: str = "", redis: str = "
         folder, token = CrowdFolder(Path(servers, "crowds")), Path(servers, "token")
         token.write_text("dither_relay")
         forwarder = Forwarder(ServiceClient("http://[::1]:1", token))
-        rates = {"rate_limit": RATE_LIMIT, "rate_limit_bytes": RATE_LIMIT}
-        relay = CrowdRelay({CROWD_METRIC.name: CROWD_METRIC}, KEY, folder, forwarder, **rates)
+        metrics = {CROWD_METRIC.name: CROWD_METRIC}
+        relay = CrowdRelay(
+            metrics, KEY, folder, forwarder, rate_limit=RATE_LIMIT, rate_limit_bytes=RATE_LIMIT
+        )
         return relay_application(relay, Settings(), Traffic())
     settings = Settings(
         kafka={"bootstrap.servers": servers}, topics=Topics(reports=topic, managed=False)
