@@ -16,6 +16,7 @@ import numpy as np
 from starlette.types import Message
 
 from benchmarks.batches import METRIC, METRICS, TIME_MS, LogMessage, count_messages, payloads
+from benchmarks.gateway import CROWD_METRIC, relay_posts
 from benchmarks.measure import Benchmark, Figure, Outcome, compared, stage
 from benchmarks.metrics import (
     BY_MECHANISM,
@@ -223,14 +224,10 @@ def discover(places: Places) -> Iterator[Outcome]:
 
 CROWD_REPORTS, SMALLEST = 10_000, 100
 KEY = "42" * 32
-CROWD_METRIC = define(
-    name="late", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[3],
-    pane="1d", lateness="1d", crowd={"minimum": SMALLEST, "wait": "12h"},
-)  # fmt: skip
 
 
 @stage("crowds")
-def crowds(places: Places) -> Iterator[Benchmark]:
+def crowds(places: Places) -> Iterator[Outcome]:
     """A relay's post of a crowd to batches for Kafka, against the HPKE library alone.
 
     A second is one of the processor time of the gateway and of the process that opens a crowd.
@@ -251,6 +248,7 @@ def crowds(places: Places) -> Iterator[Benchmark]:
             lambda: [decrypt(report, key, info) for report in sealed],
             _processor_seconds,
         )
+    yield from relay_posts(places)
 
 
 async def _post(opened: Crowds, body: bytes) -> None:

@@ -1,7 +1,6 @@
 -- For wrk: posts batches with random ids. Arguments: what is before the id and after it, in
--- hexadecimal digits; a seed; the longest pause after an answer, in milliseconds.
-local before, after, most
-local headers = { ["Content-Type"] = "application/x-protobuf" }
+-- hexadecimal digits; a seed; the longest pause after an answer, in milliseconds; the media type.
+local before, after, most, headers
 local random = math.random
 
 local function bytes(digits)
@@ -11,6 +10,7 @@ end
 function init(arguments)
   before, after, most = bytes(arguments[1]), bytes(arguments[2]), tonumber(arguments[4])
   math.randomseed(tonumber(arguments[3]))
+  headers = { ["Content-Type"] = arguments[5] }
   if most == 0 then delay = nil end
 end
 

@@ -406,7 +406,7 @@ LABEL_MEANINGS = {
     "level": "the epsilon of a privacy level",
     "outcome": "`accepted`, `duplicate`, or the reason of a dead letter. At a relay: `taken`, "
     "`repeated` (a retry, which counts once), `damaged` (by a crash), `too_few` (dropped with its "
-    "crowd), `too_many` (its crowd was full), `delivered`, or `refused` by the service for good",
+    "crowd), `delivered`, or `refused` by the service for good",
     "reason": "why a message could not be counted; docs/data-model.md lists the reasons. At a "
     "relay: `malformed`, `not_in_force`, `closed`, `too_slow`, `too_large`, `unsupported`, "
     "`too_many` or `unavailable`",

@@ -40,8 +40,8 @@ HEAD_FORMAT = struct.Struct(">16sqqIHH")
 FILE_MAGIC = b"dither crowd 1\n\0"
 CHECKSUM_FORMAT = struct.Struct(">I")
 PANE_FORMAT, TIMES_FORMAT = struct.Struct(">q"), struct.Struct(">qq")
-MAX_REPORTS = 1 << 22
-"""Of a crowd, retries included: shuffling takes memory for each."""
+GROUP_REPORTS = 1 << 21
+"""That are shuffled at once: each takes memory."""
 ROWS_AT_ONCE = 1 << 14
 NEW_SUFFIX = ".new"
 """Of a file that is being written."""
@@ -187,18 +187,18 @@ class CrowdPart:
         return 2 * now_ms > self.closed_ms + self.late_ms
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class ClosedCrowd:
-    """What became of a crowd: its different reports, retries, damaged records, and parts.
+    """What became of a crowd: its parts, retries, damaged records, and those of too small crowds.
 
     `parts` is empty if the crowd was too small.
     """
 
     metric: str
-    reports: int
-    repeated: int
-    damaged: int
-    parts: list[CrowdPart]
+    repeated: int = 0
+    damaged: int = 0
+    too_few: int = 0
+    parts: list[CrowdPart] = dataclasses.field(default_factory=list)
 
 
 class CrowdFolder:
@@ -304,21 +304,20 @@ class CrowdFolder:
         for part in self._root.glob(f"out/{name}.*"):
             part.unlink()  # of a run that did not finish: nothing of it was posted
         terms, head_bytes = CrowdTerms.read(path)
-        reports, intact = _intact_reports(path, terms, head_bytes)
-        rows = _different(reports, intact)
-        parts = list[CrowdPart]()
-        if rows.size >= terms.minimum:
-            times = TIMES_FORMAT.pack(terms.closes_ms, terms.late_ms)
-            for number, part_rows in enumerate(
-                _cut(rows[random_order(rows.size)], terms.report_bytes)
-            ):
-                shuffled = [report.tobytes() for report in reports[part_rows]]
+        times = TIMES_FORMAT.pack(terms.closes_ms, terms.late_ms)
+        closed, reports = ClosedCrowd(terms.label.metric), _Reports(path, terms, head_bytes)
+        for rows in reports.groups(closed):
+            if rows.size < terms.minimum:
+                closed.too_few += rows.size
+                continue
+            for part_rows in _cut(rows[random_order(rows.size)], terms.report_bytes):
+                shuffled = [report.tobytes() for report in reports.rows[part_rows]]
                 body = encode_crowd(os.urandom(CROWD_ID_BYTES), terms.label, shuffled)
-                self.write("out", f"{name}.{number}", times + body)
-                parts.append(self._part(f"{name}.{number}", times, terms.label, part_rows.size))
+                part_name = f"{name}.{len(closed.parts)}"
+                self.write("out", part_name, times + body)
+                closed.parts.append(self._part(part_name, times, terms.label, part_rows.size))
         path.unlink()
-        damaged, repeated = reports.shape[0] - intact.size, intact.size - rows.size
-        return ClosedCrowd(terms.label.metric, rows.size, repeated, damaged, parts)
+        return closed
 
     def parts(self) -> list[CrowdPart]:
         """Return the parts of a last run that may be posted."""
@@ -375,35 +374,61 @@ def _name_of(label: CrowdLabel, pane_start_ms: int | None = None) -> str:
     return hashlib.sha256(label.encode()).hexdigest()[:32]
 
 
-def _intact_reports(
-    path: Path, terms: CrowdTerms, head_bytes: int
-) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
-    """Return the reports of a file, a row each, and the rows that are not damaged.
-
-    A crash may leave damaged ones at the end, which nobody was told of.
-    """
-    record_bytes = terms.report_bytes + CHECKSUM_FORMAT.size
-    count = (path.stat().st_size - head_bytes) // record_bytes
-    if not count:
-        return np.empty((0, terms.report_bytes), np.uint8), np.empty(0, np.intp)
-    records = np.memmap(path, np.uint8, "r", head_bytes, (count, record_bytes))
-    reports = records[:, : terms.report_bytes]
-    seed = zlib.crc32(terms.encode())
-    is_intact = np.empty(count, dtype=np.bool_)
-    for first in range(0, count, ROWS_AT_ONCE):
-        rows = slice(first, first + ROWS_AT_ONCE)
-        checksums = records[rows, terms.report_bytes :].copy().view(">u4")[:, 0].tolist()
-        is_intact[rows] = [
-            zlib.crc32(report, seed) == checksum
-            for report, checksum in zip(reports[rows], checksums, strict=True)
-        ]
-    return reports, np.flatnonzero(is_intact)
+def hashes_of(prefixes: NDArray[np.uint8], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return a hash of each prefix, shape (count, 16), under two odd keys."""
+    sums: NDArray[np.uint64] = (prefixes.copy().view(np.uint64) * keys).sum(axis=1)
+    return sums >> np.uint64(32)
 
 
-def _different(reports: NDArray[np.uint8], rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the rows of different reports: of each one and its retries the first."""
-    prefixes = reports[rows, :PREFIX_BYTES].view(f"V{PREFIX_BYTES}")[:, 0]
-    return rows[np.sort(np.unique(prefixes, return_index=True)[1])]
+class _Reports:
+    """The reports in a file: `rows`, shape (count, bytes of a report)."""
+
+    def __init__(self, path: Path, terms: CrowdTerms, head_bytes: int) -> None:
+        record_bytes = terms.report_bytes + CHECKSUM_FORMAT.size
+        count = (path.stat().st_size - head_bytes) // record_bytes
+        data = np.memmap(path, np.uint8, "r")[head_bytes : head_bytes + count * record_bytes]
+        self._records = data.reshape(count, record_bytes)
+        self.rows = self._records[:, : terms.report_bytes]
+        self._seed = zlib.crc32(terms.encode())
+
+    def groups(self, closed: ClosedCrowd) -> Iterator[NDArray[np.intp]]:
+        """Yield the rows of different reports, by groups of about equal size.
+
+        A report is in the group of its hash, under keys that are drawn here: whoever posts cannot
+        choose it, it says nothing of a time, and retries are together.
+        """
+        keys = np.frombuffer(os.urandom(PREFIX_BYTES), np.uint64) | np.uint64(1)
+        groups = -(-self.rows.shape[0] // GROUP_REPORTS)
+        for group in range(groups):
+            rows, count, intact = list[NDArray[np.intp]](), 0, 0
+            for first in range(0, self.rows.shape[0], ROWS_AT_ONCE):
+                hashes = hashes_of(self.rows[first : first + ROWS_AT_ONCE, :PREFIX_BYTES], keys)
+                selected = first + np.flatnonzero(hashes % np.uint64(groups) == group)
+                rows.append(selected[self._are_intact(selected)])
+                closed.damaged += selected.size - rows[-1].size
+                intact += rows[-1].size
+                count += rows[-1].size
+                if count > 2 * GROUP_REPORTS:  # most of them are retries
+                    rows = [self._different(np.concatenate(rows))]
+                    count = rows[0].size
+            different = self._different(np.concatenate(rows))
+            closed.repeated += intact - different.size
+            yield different
+
+    def _are_intact(self, rows: NDArray[np.intp]) -> list[bool]:
+        """Return which records are whole.
+
+        A crash may leave damaged ones at the end, which nobody was told of.
+        """
+        records, size = self._records[rows], self.rows.shape[1]
+        checksums = records[:, size:].copy().view(">u4")[:, 0].tolist()
+        pairs = zip(records[:, :size], checksums, strict=True)
+        return [zlib.crc32(report, self._seed) == checksum for report, checksum in pairs]
+
+    def _different(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return the rows of different reports: of each one and its retries the first."""
+        prefixes = self.rows[rows, :PREFIX_BYTES].view(f"V{PREFIX_BYTES}")[:, 0]
+        return rows[np.sort(np.unique(prefixes, return_index=True)[1])]
 
 
 def _cut(order: NDArray[np.intp], report_bytes: int) -> list[NDArray[np.intp]]:

@@ -23,13 +23,7 @@ from producers.gateway.heads import Head, read_head
 from producers.gateway.memory import Hold, Memory
 from producers.gateway.problems import POST_AGAIN, Problem, unavailable
 from producers.gateway.receiving import Receiver
-from producers.relay.crowd_folder import (
-    MAX_REPORTS,
-    ClosedCrowd,
-    CrowdFolder,
-    CrowdTerms,
-    OpenCrowd,
-)
+from producers.relay.crowd_folder import ClosedCrowd, CrowdFolder, CrowdTerms, OpenCrowd
 from producers.relay.forwarding import SEALED_TYPE, Forwarder
 from producers.sealing import CrowdLabel, decode_post, key_hash, sealed_size
 
@@ -101,7 +95,7 @@ class CrowdRelay:
     Attributes
     ----------
     reports : Counter
-        By the metric and ``taken``, ``repeated``, ``damaged``, ``too_few`` or ``too_many``.
+        By the metric and ``taken``, ``repeated``, ``damaged`` or ``too_few``.
     crowds : Counter
         Closed ones, by the metric and ``shuffled`` or ``too_few``.
     refused : Counter
@@ -265,16 +259,13 @@ class CrowdRelay:
         crowd = self._open.get(label)
         terms = self._terms(label) if crowd is None else crowd.terms
         if terms.closes_ms <= self.now_ms():
-            raise _gone(label, "has closed")
+            raise _closed(label)
         if crowd is None:
             if label in self._ending or self._folder.is_closed(label):  # the clock was set back
-                raise _gone(label, "has closed")
+                raise _closed(label)
             crowd = self._open[label] = OpenCrowd(self._folder, terms)
         if report_bytes != (size := crowd.terms.report_bytes):
             raise ValueError(f"{report_bytes} bytes: expected {size} for {label.metric!r}")
-        if crowd.reports >= MAX_REPORTS:
-            self.reports[label.metric, "too_many"] += 1
-            raise _gone(label, "is full")
         return crowd
 
     def _terms(self, label: CrowdLabel) -> CrowdTerms:
@@ -387,7 +378,7 @@ class CrowdRelay:
         self.crowds[metric, outcome] += 1
         self.reports[metric, "repeated"] += crowd.repeated
         self.reports[metric, "damaged"] += crowd.damaged
-        self.reports[metric, "too_few"] += 0 if crowd.parts else crowd.reports
+        self.reports[metric, "too_few"] += crowd.too_few
         self.forwarder.add(crowd.parts)
         if crowd.parts:
             logger.info("a crowd of %s was shuffled", metric)
@@ -395,7 +386,7 @@ class CrowdRelay:
             logger.warning(
                 "a crowd of %s was deleted: its %d reports are fewer than the minimum",
                 metric,
-                crowd.reports,
+                crowd.too_few,
             )
 
     def now_ms(self) -> int:
@@ -403,11 +394,10 @@ class CrowdRelay:
         return int(self._clock() * 1000)
 
 
-def _gone(label: CrowdLabel, how: str) -> Problem:
+def _closed(label: CrowdLabel) -> Problem:
     pane = f"the pane that begins at {label.pane_start_ms} ms"
-    return Problem(
-        HTTPStatus.GONE, f"the crowd of metric {label.metric!r} and {pane} {how}", DROP_REMEDY
-    )
+    problem = f"the crowd of metric {label.metric!r} and {pane} has closed"
+    return Problem(HTTPStatus.GONE, problem, DROP_REMEDY)
 
 
 def _not_in_force(detail: str) -> Problem:

@@ -1,4 +1,4 @@
-"""From a device through a relay to the sums in Redis."""
+"""From a device through a relay to the sums in Redis, exactly."""
 
 from __future__ import annotations
 
@@ -30,12 +30,18 @@ hidden = {kind = "mean", mechanism = "randomized_response", range = [0, 1], leve
 pane = "1d", lateness = "2d", crowd = {minimum = 100, wait = "12h"}}
 """
 PEOPLE = 110
+post = ServiceClient.post
 
 
 def test_reports_of_people_arrive_by_a_relay(
     defined: Callable[[str], Deployment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each part is posted twice. Mutants: a random batch id; one without the batch's index."""
     monkeypatch.setattr(intake, "TICK_SECONDS", 0.02)
+    monkeypatch.setattr("producers.gateway.crowds.MAX_BATCH_BYTES", 2 * 60)
+    monkeypatch.setattr(
+        ServiceClient, "post", lambda self, body: post(self, body) and post(self, body)
+    )
     deployment = defined(METRICS)
     metric = deployment.metrics["hidden"]
     keys = key_file(tmp_path)
@@ -65,8 +71,9 @@ def test_reports_of_people_arrive_by_a_relay(
                 lambda: forwarder.outcomes["hidden", "delivered"] > 0, "the crowd has closed"
             )
     deployment.count()
-    assert deployment.counts() == {"accepted:hidden": PEOPLE}
+    assert deployment.counts() == {"accepted:hidden": PEOPLE, "duplicate:hidden": PEOPLE}
     content = deployment.reader().window("hidden").content
     assert isinstance(content, WindowStatistic)
-    assert content.statistic.sum() > 80  # 105 are expected, 2.2 is a standard deviation
+    assert content.statistic[0] == PEOPLE
+    assert content.statistic[1] > 80  # 105 are expected, 2.2 is a standard deviation
     assert deployment.verify().verified

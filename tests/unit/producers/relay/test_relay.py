@@ -185,11 +185,11 @@ def test_a_crowd_is_posted_when_it_closes_and_others_leave_nothing(tmp_path: Pat
     assert metrics['crowds_total{metric="late",outcome="too_few"}'] == 1
 
 
-def closed_crowd(server: Served, advance_ms: int = 1) -> list[bytes]:
+def closed_crowd(server: Served) -> list[bytes]:
     reports = sealed(100)
     for report in reports:
         assert server.post(body(report)).status == 202
-    server.now_ms += advance_ms
+    server.now_ms = CLOSES_MS
     return reports
 
 
@@ -220,23 +220,6 @@ def test_a_part_is_posted_until_it_is_acknowledged(
         assert sorted(receiver.reports) == sorted(reports)
         assert len(receiver.bodies) == 1
         assert not files(tmp_path)
-
-
-def test_a_crowd_that_is_full_takes_no_more_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(intake, "MAX_REPORTS", 100)
-    with analyst() as receiver, served(tmp_path, receiver.port) as server:
-        reports = closed_crowd(server, advance_ms=0)
-        answer = server.post(body(sealed(1)[0]))
-        assert (answer.status, b"is full" in answer.body) == (410, True)
-        assert server.post(body(sealed(1)[0], NEXT_LABEL)).status == 202
-        assert server.metrics()['reports_total{metric="late",outcome="too_many"}'] == 1
-        server.now_ms = CLOSES_MS
-        wait_until(
-            lambda: receiver.posts > 0 and not server.relay.forwarder.parts, "the crowd is posted"
-        )
-        assert sorted(receiver.reports) == sorted(reports)
 
 
 def test_a_crowd_is_posted_once_its_end_is_durable(
