@@ -451,7 +451,7 @@ def test_of_trusted_metrics_the_release_and_what_waits_for_one_are_told(store: S
     assert samples(text, "dither_release_due_timestamp_seconds") == {}, "the last pane is open"
     prefix, key = redis_keys.publisher_key(TOPIC), metric_key(WAGE.name, WAGE.revision)
     key = redis_keys.release_key(prefix, key, EPOCH + WAGE.pane_ms)
-    drawn = msgspec.json.decode(store.client.get(key))
+    drawn = msgspec.json.decode(store.client.get(key) or b"")
     for damage in (
         {"upper": [1.0]},
         {"levels": [{**x, "reports": 2**70} for x in drawn["levels"]]},
