@@ -391,7 +391,9 @@ def estimate_of(document: Answer, metric: Metric) -> Estimate:
     Raises
     ------
     ValueError
-        If its levels or categories are not the metric's.
+        If its levels, categories or numbers are not the metric's.
+    OverflowError
+        If it counts more than 2^63 reports.
     """
     epsilons = [level.epsilon for level in document.levels]
     labels = [] if document.categories is UNSET else document.categories
@@ -401,6 +403,8 @@ def estimate_of(document: Answer, metric: Metric) -> Estimate:
     indices = [label_indices[label] for label in labels]
 
     def numbers(x: Numbers) -> Any:
+        if isinstance(x, list) != bool(label_indices):
+            raise ValueError("another shape")
         if not isinstance(x, list):
             return np.nan if x is None else x
         numbers_by_label = np.full(len(label_indices), np.nan)

@@ -73,6 +73,7 @@ def read_served(body: bytes, name: str) -> Metric:
         keys = {key: document[key] for key in SAME_KEYS if key in document}
         domain: dict[str, Any] = document.get("domain", {})
         keys |= domain.items()
+        keys.pop("shares", None)  # they cost a search each, and only answers have them
         pane = _duration(document["pane_seconds"])
         keys |= {"pane": pane, "lateness": _duration(document["lateness_seconds"])}
         if (crowd := document.get("crowd")) is not None:

@@ -16,6 +16,7 @@ from aggregator.reading.window import SliceSums, Window
 from estimators import LocalMetric, Metric, compare
 from estimators.comparison.arms import STANDARD_WEIGHTS
 from estimators.comparison.distributions import compared_numbers, limit_indices, snapped_limits
+from estimators.comparison.requirements import require_comparable
 from estimators.estimate import Counts
 
 Read = Callable[[str, Query], Window]
@@ -168,7 +169,10 @@ def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared
     """
     (window_a, window_b), sums, where = arms.windows, arms.sums, arms.where
     query_a = query.a
-    metrics = LocalMetric.require(window_a.metric), LocalMetric.require(window_b.metric)
+    other = None if window_a.metric is window_b.metric else window_b.metric
+    metrics = require_comparable(
+        window_a.metric, other, query.of, "fixed", "uniform", "population", None
+    )
     states = {window_a.status, window_b.status}
     status = next((s for s in ("expired", "not_ready", "provisional") if s in states), "final")
     bound = query_a.bound
@@ -213,7 +217,7 @@ def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared
             beta=beta,
             target=query_a.target,
             split=query.split if bound == "anytime" else None,
-            other=None if metrics[0] is metrics[1] else metrics[1],
+            other=other,
             weights=policy,
             independent=query.independent,
             categories=query_a.categories,

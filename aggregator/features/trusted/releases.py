@@ -39,7 +39,7 @@ def decode_release(key: str, start_ms: int, data: bytes, metric: Metric) -> Rele
         estimate = estimate_of(decode_json(data, Answer), metric)
     except msgspec.DecodeError as error:
         raise StateUnreadable(key, str(error), "a release") from None
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise StateUnreadable(key, str(error), f"a release of {metric.name!r}") from None
     return Release(start_ms, estimate)
 

@@ -31,7 +31,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from aggregator.reading.serialization import definition
-from estimators import Metric, SearchMetric, define
+from estimators import LocalMetric, Metric, SearchMetric, define
 from estimators.extremes import Progress
 from estimators.limits import LARGEST_ANSWER
 from estimators.metrics.loading import definition_of, metrics_of
@@ -614,6 +614,9 @@ def test_what_a_dishonest_gateway_says_is_refused() -> None:
     for axes in LIES:
         with row(axes), pytest.raises(ValueError, match="axes of crash: expected those whose"):
             read_served(json.dumps(json.loads(served(CRASH)) | {"axes": axes}).encode(), "crash")
+    hidden = {"domain": {"shares": ["used_x=yes"]}}
+    crash = read_served(json.dumps(json.loads(served(CRASH)) | hidden).encode(), "crash")
+    assert LocalMetric.require(crash).shares == (), "a device computes nothing for answers"
     for body in (b"", b"[]", b"\xff", b'{"name": "late"}'):
         with row(body), pytest.raises(ValueError, match="not a whole definition"):
             read_served(body, "late")

@@ -50,6 +50,7 @@ from producers.wire.reports_pb2 import Attribute, ReportBatch
 from tests.support.paths import ROOT
 from tests.support.reports.counted import MINUTE, TOPIC, Client, Counting
 from tests.support.reports.messages import ARRIVAL, EPOCH, batch
+from tests.support.rows import row
 from tests.support.running.servers import Redis, program
 from tests.support.running.stub_gateway import StubGateway
 
@@ -448,6 +449,16 @@ def test_of_trusted_metrics_the_release_and_what_waits_for_one_are_told(store: S
     text = scrape(client)
     assert samples(text, "dither_release_timestamp_seconds") == {("wage",): second}
     assert samples(text, "dither_release_due_timestamp_seconds") == {}, "the last pane is open"
+    prefix, key = redis_keys.publisher_key(TOPIC), metric_key(WAGE.name, WAGE.revision)
+    key = redis_keys.release_key(prefix, key, EPOCH + WAGE.pane_ms)
+    drawn = msgspec.json.decode(store.client.get(key) or b"")
+    for damage in (
+        {"upper": [1.0]},
+        {"levels": [{**x, "reports": 2**70} for x in drawn["levels"]]},
+    ):
+        with row(str(damage)):
+            store.client.set(key, msgspec.json.encode(drawn | damage))
+            assert samples(scrape(client), "dither_metric_unreadable") == {("wage",): 1}
 
 
 def test_what_was_counted_and_measured_is_told_and_who_counts(store: Store, client: Client) -> None:

@@ -168,6 +168,7 @@ WRONG = [
     (f"{DELAY}/estimate?category=AA", "metric 'delay' has none"),
     ("/v1/metrics/carrier/estimate?category=UAA", "did you mean 'UA'?"),
     ("/v1/metrics/carrier/estimate?category=UA&category=UA", "each once"),
+    ("/v1/compare?metric=delay&against-metric=carrier", "have different kind: expected the same"),
     ("/v1/compare?metric=delay&weights=unifrom", "did you mean 'uniform'? (known: optimal, "),
     ("/v1/compare?metric=delay&weights=x", "expected one of optimal, paper, proportional, st"),
     (f"{DELAY}/series?simultaneous=all", "'all': expected points"),
