@@ -69,7 +69,7 @@ REDIS_URL = re.compile(
 )
 DATABASE_PATH = re.compile(r"/?-?\d{0,20}")
 KAFKA_SERVERS = re.compile(
-    rf"(?P<scheme>(?:[A-Z_]+://)?){USER_INFO}(?P<places>{HOST_PORT}(?:, ?{HOST_PORT})*)"
+    rf"(?P<scheme>(?:[A-Za-z_]+://)?){USER_INFO}(?P<places>{HOST_PORT}(?:, ?{HOST_PORT})*)"
     r"(?P<path>)(?P<query>)"
 )
 USER_AND_PASSWORD = re.compile(r"([A-Za-z0-9._-]*):.+@", re.DOTALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -273,6 +274,8 @@ def moment(name: str, text: str | None) -> float | None:
     try:
         return parse_time(text)
     except (ValueError, OverflowError):
+        if re.search(r"T.* \d\d:?\d\d$", text):
+            raise ValueError(f"{name} = {text!r}: write %2B for a + in an address") from None
         raise ValueError(
             f"{name} = {text!r}: expected a time such as 2013-01-31T17:00:00Z, or seconds since "
             f"the epoch; {DIGITS_HINT}"

@@ -10,8 +10,8 @@ SERVER_PROPERTIES = ("bootstrap.servers", "metadata.broker.list")
 MAX_PORT = 65_535
 EXPECTED_SERVERS = (
     f"HOST:PORT, with commas between several, ports from 1 to {MAX_PORT}, an IPv6 address in "
-    "brackets, and no path (a login is sasl.username and sasl.password, a protocol "
-    "security.protocol)"
+    "brackets, and neither http:// nor a path (a login is sasl.username and sasl.password, a "
+    "protocol security.protocol)"
 )
 _BROKER_ADDRESS = re.compile(  # no port alone
     r"(?!\d+$)((?i:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?"

@@ -27,7 +27,7 @@ class Population:
         By metric name: float64 values or vectors (NaN: nothing to report), int64
         indices of categories (-1: nothing), or strings of an open vocabulary ("": nothing).
     skipped : int
-        Source rows without an event time, which were left out.
+        Source rows without an event time (or a value), which were left out.
     notes : tuple of str
         How the source was read, for display.
     attributes : mapping of str to ndarray of object, shape (n,)
@@ -128,6 +128,24 @@ class Population:
     def has_value(self, name: str) -> NDArray[np.bool_]:
         """Return which devices have a value for a metric, shape (n,)."""
         return has_value(self.columns[name])
+
+    def with_values(self, name: str) -> Population:
+        """Return the devices that have a value for a metric; the others are skipped.
+
+        Examples
+        --------
+        >>> population = Population(np.arange(3), {"m": np.array([1.0, np.nan, 3.0])}, skipped=4)
+        >>> population.with_values("m").time_ms.tolist(), population.with_values("m").skipped
+        ([0, 2], 5)
+        """
+        rows = np.flatnonzero(self.has_value(name))
+        return Population(
+            self.time_ms[rows],
+            _rows(self.columns, rows),
+            self.skipped + self.count_missing(name),
+            self.notes,
+            _rows(self.attributes, rows),
+        )
 
     def count_missing(self, name: str) -> int:
         """Return how many devices have no value for a metric."""

@@ -89,8 +89,10 @@ def open_bytes(path: Path) -> Iterator[Any]:
     if path == STDIN_PATH and sys.stdin is None:
         raise ValueError("standard input is closed: expected a CSV file")
     with nullcontext(sys.stdin.buffer) if path == STDIN_PATH else path.open("rb") as file:
+        read = unpacked = file if file.seekable() else io.BytesIO(file.read())
         try:
-            yield _unpacked(path, file if file.seekable() else io.BytesIO(file.read()))
+            unpacked = _unpacked(path, read)
+            yield unpacked
         except (UnicodeDecodeError, *_DAMAGE_ERRORS) as error:
             wrong = "cannot be unpacked"
             if isinstance(error, UnicodeDecodeError):
@@ -99,6 +101,10 @@ def open_bytes(path: Path) -> Iterator[Any]:
                 f"{path}: {wrong} ({error}): expected text, or an undamaged zip or gzip of it "
                 f"without a password. {SAVE_HINT}"
             ) from None
+        except ValueError as error:
+            if unpacked is not read and " FILE" in str(error):  # in a command that remedies it
+                error.args = (f"{error}. There, FILE is {path.name} unpacked (gzip -d, unzip)",)
+            raise
 
 
 def _unpacked(path: Path, packed: Any) -> Any:

@@ -200,6 +200,7 @@ def produce(
     ):
         click.echo(mismatch, err=True)
     if not isinstance(definition, SearchMetric):
+        population = population.with_values(metric)
         if warning := _describe_old_rows(settings, population):
             click.echo(warning, err=True)
         if initial_state is not None:

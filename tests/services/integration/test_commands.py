@@ -186,7 +186,7 @@ def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_a
     table.write_text("\n".join(["hour,delay,land", *days]) + "\n")
     assert "300 not counted by any worker yet" in deployment.dither("produce", *arguments).stderr
     deployment.count()
-    table.write_text("\n".join(["hour,delay,land", *hours, days[-1]]) + "\n")
+    table.write_text("\n".join(["hour,delay,land", "2013-01-01,,DE", *hours, days[-1]]) + "\n")
     late = deployment.dither("produce", *arguments)
     assert "30 of 31 rows, the last one of 2013-01-01T00:00:00Z, are in panes" in late.stderr
     assert late.returncode == 1

@@ -187,6 +187,7 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     *(("t,v\n1,1\n", f"time format '{f}': expected", {"time_format": f}) for f in ("ms", "%s")),
     ("t,v\n1,1\n", "expected one of the two", {"time": ()}),
     ("t,v\n1,1\nt,v\n", "row 2 is the first line again. If files were joined, `awk", {}),
+    (2 * gzip.compress(SEVEN), r"again.*FILE is .* unpacked \(gzip -d, unzip\)", {}),
     ("2,9:30\n3,9:31\n", "If the first line is data, .* adds a header", {}),
     ("t,v\n9:30,1\n", "a time of day needs its date: --time-column DATE", {}),
     ("день,v\n1,2\n".encode("cp1251"), "no column .*byte 0xe4 .* not UTF-8.*`iconv", {}),

@@ -158,7 +158,14 @@ def test_what_is_no_secret_is_shown(tmp_path: Path) -> None:
     found = {source: value for _, value, source in in_force(load_settings(environ=plain))}
     shown = {name: " ".join(v) if isinstance(v, list) else v for name, v in found.items()}
     assert {name: shown[name] for name in plain} == plain
-    for servers in ("one two:9092", "one:99999", "one:0", "one\uff1a9092", "${ONE}:9092"):
+    for servers in (
+        "one two:9092",
+        "http://one:9092",
+        "one:99999",
+        "one:0",
+        "one\uff1a9092",
+        "${ONE}:9092",
+    ):
         with pytest.raises(DitherError, match=f"'{re.escape(servers)}': expected HOST:PORT"):
             load_settings(flags={"kafka.bootstrap.servers": servers}, environ={})
     missing = str(tmp_path / "missing")

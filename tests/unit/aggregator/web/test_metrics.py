@@ -152,6 +152,7 @@ WRONG = [
     (f"{DELAY}/estimate?weights=foo", "expected one of optimal, paper, proportional, uniform"),
     (f"{DELAY}/estimate?weights=null", "weights = 'null': "),
     (f"{DELAY}/estimate?from=null", "from = 'null': expected a time such as"),
+    (f"{DELAY}/estimate?from=2026-01-05T10:00:00+01:00", "write %2B for a + in an address"),
     (f"{DELAY}/estimate?target=me", "target = 'me': "),
     (f"{DELAY}/estimate?top=0", "top = '0': expected int >= 1"),
     (f"{DELAY}/estimate?top=null", "top = 'null': expected int"),
