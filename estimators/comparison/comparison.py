@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from estimators.comparison import distributions
 from estimators.comparison.arms import (
     STANDARD_WEIGHTS,
     Arm,
@@ -16,13 +17,6 @@ from estimators.comparison.arms import (
     has_law,
     mixes_differ,
     standard_shares,
-)
-from estimators.comparison.distributions import (
-    ShareArm,
-    anytime_share_difference,
-    compared_numbers,
-    limit_indices,
-    share_difference,
 )
 from estimators.comparison.joint import (
     ComparisonLimits,
@@ -181,7 +175,7 @@ def compare(
     """
     metric_a, metric_b = require_comparable(metric, other, of, bound, weights, target, split)
     ratio = of == "ratio"
-    edge_indices = limit_indices((metric_a, metric_b), below, categories, ratio=ratio)
+    edge_indices = distributions.limit_indices((metric_a, metric_b), below, categories, ratio=ratio)
     labels, selected = metric_a.domain.select(categories)
     among = selected is not None and selected.dtype == object  # shares among some: no joint law
     if edge_indices is not None:
@@ -213,7 +207,7 @@ def compare(
     length = None
     if edge_indices is not None and independent and not ratio:
         first, second = (
-            ShareArm.of(m, s, question, indices)
+            distributions.ShareArm.of(m, s, question, indices)
             for m, s, indices in zip(
                 (metric_a, metric_b), (statistic_a, statistic_b), edge_indices, strict=True
             )
@@ -221,9 +215,9 @@ def compare(
         law, value = "joint", first.value - second.value
         numbers = 1 if pointwise else value.size
         if bound == "anytime":
-            limits = anytime_share_difference(first, second, beta, numbers, split)
+            limits = distributions.anytime_share_difference(first, second, beta, numbers, split)
         else:
-            limits = share_difference(first, second, beta, numbers)
+            limits = distributions.share_difference(first, second, beta, numbers)
     elif joint:
         shares = None
         if weights == STANDARD_WEIGHTS:
@@ -238,7 +232,8 @@ def compare(
             middle, scale = middle + scale / 2, scale / 2
         value, limits = _joint(a, b, question, split, middle / scale if ratio else None)
         if not ratio:
-            value, limits = value * scale, _scaled(limits, scale)
+            value = value * scale
+            limits = limits._replace(lower=limits.lower * scale, upper=limits.upper * scale)
     else:
         law = "union"
         value, limits = _union(answers, beta, ratio=ratio)
@@ -315,7 +310,7 @@ def _arm_estimator(
             simultaneous=question.simultaneous,
             panes=panes,
         )
-        return compared_numbers(estimate, below)
+        return distributions.compared_numbers(estimate, below)
 
     return answer
 
@@ -366,10 +361,6 @@ def _radius(a: Arm, b: Arm, question: Question, scale: float) -> float | None:
 
 def _shown(numbers: Floats, single: bool) -> float | Floats:
     return float(numbers[0]) if single else numbers
-
-
-def _scaled(limits: ComparisonLimits, scale: float) -> ComparisonLimits:
-    return ComparisonLimits(limits.lower * scale, limits.upper * scale, limits.p_value)
 
 
 def _union(

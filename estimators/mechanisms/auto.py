@@ -152,7 +152,8 @@ class AutoFrequency(SupportCounts):
     """The mechanism of each level, built for that level alone."""
 
     def __init__(self, epsilons: Epsilons, *, categories: int, report_bytes: int = 16) -> None:
-        _check_report_bytes(report_bytes)
+        if report_bytes < 1:
+            raise ValueError(f"report_bytes = {report_bytes}: expected 1 or more")
         chosen = [_frequency_at(epsilon, categories, report_bytes) for epsilon in epsilons]
         signs = ReportedSigns(*zip(*(child.signs.exact[0] for child in chosen), strict=True))
         SupportCounts.__init__(self, epsilons, categories, signs)
@@ -267,11 +268,6 @@ class AutoFrequency(SupportCounts):
             epsilons = [self.epsilons[level] for level in levels]
             mechanisms.append((kind(epsilons, categories=self.categories), levels))
         return mechanisms
-
-
-def _check_report_bytes(report_bytes: int) -> None:
-    if report_bytes < 1:
-        raise ValueError(f"report_bytes = {report_bytes}: expected 1 or more")
 
 
 def _frequency_at(epsilon: Fraction, categories: int, max_bytes: int) -> SupportCounts:
