@@ -122,7 +122,7 @@ class Estimate:
             return float(np.clip(self.value, self.lower, self.upper))
         return np.clip(self.value, self.lower, self.upper)
 
-    def unknown(self, status: str) -> Estimate:
+    def unknown(self, status: str) -> Self:
         """Return the estimate without its numbers: NaN for the value and for all bounds."""
 
         def nan(x: Any) -> Any:
