@@ -24,7 +24,8 @@ def smallest_p_value(
     """Return about the smallest beta with margin(beta) < distance, from above.
 
     This is a p-value if the intervals are nested: what is outside at one beta is outside at all
-    larger ones. `margin`: half of a width, which falls with beta; `distance`: at least 0.
+    larger ones. `margin`: half of a width, which falls with beta; `distance`: at least 0;
+    `halvings`: of the range of ln beta.
 
     >>> round(smallest_p_value(lambda beta: 1.03 - beta, 1.0), 6)
     0.03
