@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -206,13 +206,12 @@ class DistributionEstimate(Estimate):
         quantiles[:, 1:] = np.interp(quantiles[:, 1:], self.edges, edges)
         return dataclasses.replace(self, edges=edges, quantiles=quantiles)
 
-    def unknown(self, status: str) -> DistributionEstimate:
+    def unknown(self, status: str) -> Self:
         """Return the estimate without its numbers: NaN for all of them, but for the edges."""
-        unknown = super().unknown(status)
-        assert isinstance(unknown, DistributionEstimate)  # noqa: S101
         nothing = np.full(self.edges.shape, np.nan)
         quantiles = self.quantiles.copy()
         quantiles[:, 1:] = np.nan
+        unknown = super().unknown(status)
         return dataclasses.replace(unknown, monotone=nothing, smooth=nothing, quantiles=quantiles)
 
 

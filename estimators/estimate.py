@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ Counts = NDArray[np.int64]
 Integers = NDArray[np.int64]
 Indices = NDArray[np.intp]
 Bools = NDArray[np.bool_]
+Limits = tuple[Floats, Floats]  # lower and upper
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,34 +122,24 @@ class Estimate:
             return float(np.clip(self.value, self.lower, self.upper))
         return np.clip(self.value, self.lower, self.upper)
 
-    def unknown(self, status: str) -> Estimate:
+    def unknown(self, status: str) -> Self:
         """Return the estimate without its numbers: NaN for the value and for all bounds."""
 
         def nan(x: Any) -> Any:
             return float("nan") if not np.ndim(x) else np.full(np.shape(x), np.nan)
 
-        return dataclasses.replace(
-            self,
-            value=nan(self.value),
-            lower=nan(self.lower),
-            upper=nan(self.upper),
-            radius=None if self.radius is None else nan(self.radius),
-            status=status,
-        )
+        radius = None if self.radius is None else nan(self.radius)
+        return dataclasses.replace(self._mapped(nan), radius=radius, status=status)
 
     def rescaled(self, offset: float, scale: float) -> Estimate:
         """Return the estimate of ``offset + scale * x``; `scale` is positive."""
+        radius = None if self.radius is None else scale * self.radius
+        return dataclasses.replace(self._mapped(lambda x: offset + scale * x), radius=radius)
 
-        def to_unit(x: Any) -> Any:
-            return offset + scale * x
-
-        return dataclasses.replace(
-            self,
-            value=to_unit(self.value),
-            lower=to_unit(self.lower),
-            upper=to_unit(self.upper),
-            radius=None if self.radius is None else scale * self.radius,
-        )
+    def _mapped(self, change: Callable[[Any], Any]) -> Self:
+        """Return the estimate with another value and other bounds."""
+        changed = {name: change(getattr(self, name)) for name in ("value", "lower", "upper")}
+        return dataclasses.replace(self, **changed)
 
     @property
     def numbers(self) -> Estimate:

@@ -187,15 +187,13 @@ class Wish:
 
     def needed(self, epsilon: float, width: float) -> float:
         """Return how many reports have such a width; infinity if no number has."""
-        low, high = 0.0, math.log(MOST_REPORTS)
         if self.width(epsilon, MOST_REPORTS) > width:
             return math.inf
-        while high - low > 0.002:
-            middle = (low + high) / 2
-            low, high = (
-                (low, middle) if self.width(epsilon, math.exp(middle)) <= width else (middle, high)
-            )
-        return math.exp(high)
+
+        def is_enough(reports: float) -> bool:
+            return self.width(epsilon, reports) <= width
+
+        return _least_argument(is_enough, (1.0, MOST_REPORTS), 0.002)
 
     @functools.cached_property
     def sums(self) -> dict[tuple[float, int], Integers]:
@@ -415,10 +413,17 @@ def first_come_reports(
 
 def _root(falling: Callable[[float], float], goal: float, largest: float = 1e6) -> float:
     """Return the smallest argument, within 1%, at which a falling function is at most a goal."""
-    low, high = math.log(1e-6), math.log(largest)
     if falling(largest) > goal:
         return math.inf if largest > 1e6 else largest
-    while high - low > 0.01:
+    return _least_argument(lambda x: falling(x) <= goal, (1e-6, largest), 0.01)
+
+
+def _least_argument(
+    is_enough: Callable[[float], bool], ends: tuple[float, float], tolerance: float
+) -> float:
+    """Return the least argument, up to a share, from which on a condition holds; by bisection."""
+    low, high = map(math.log, ends)
+    while high - low > tolerance:
         middle = (low + high) / 2
-        low, high = (low, middle) if falling(math.exp(middle)) <= goal else (middle, high)
+        low, high = (low, middle) if is_enough(math.exp(middle)) else (middle, high)
     return math.exp(high)

@@ -7,23 +7,16 @@ input is the shortest decimal of a float, as in JSON. The dashboard has the same
 
 from __future__ import annotations
 
+import decimal
 import math
 from collections.abc import Iterable, Sequence
-from decimal import (
-    MAX_EMAX,
-    MAX_PREC,
-    MIN_EMIN,
-    ROUND_CEILING,
-    ROUND_FLOOR,
-    ROUND_HALF_EVEN,
-    Context,
-    Decimal,
-)
 
 USUAL_DECIMALS, MOST_DECIMALS = 3, 15
 LOSS_DIGITS = 4
 """Digits of a loss."""
-_EXACT_CONTEXT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
+_EXACT_CONTEXT = decimal.Context(
+    prec=decimal.MAX_PREC, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX
+)
 
 
 def decimals(lower: float, upper: float) -> int:
@@ -35,7 +28,7 @@ def decimals(lower: float, upper: float) -> int:
     half = (upper - lower) / 2
     if not (half > 0 and math.isfinite(half)):
         return USUAL_DECIMALS
-    return min(MOST_DECIMALS, max(0, 1 - Decimal(repr(float(half))).adjusted()))
+    return min(MOST_DECIMALS, max(0, 1 - decimal.Decimal(repr(float(half))).adjusted()))
 
 
 def down(x: float, places: int) -> str:
@@ -44,7 +37,7 @@ def down(x: float, places: int) -> str:
     >>> down(0.29, 1), down(-0.21, 1), down(0.3, 1), down(float("nan"), 1)
     ('0.2', '-0.3', '0.3', '-')
     """
-    return _rounded(x, places, ROUND_FLOOR)
+    return _rounded(x, places, decimal.ROUND_FLOOR)
 
 
 def up(x: float, places: int) -> str:
@@ -53,7 +46,7 @@ def up(x: float, places: int) -> str:
     >>> up(0.21, 1), up(-0.29, 1), up(0.3, 1)
     ('0.3', '-0.2', '0.3')
     """
-    return _rounded(x, places, ROUND_CEILING)
+    return _rounded(x, places, decimal.ROUND_CEILING)
 
 
 def at_most(x: float | None) -> str:
@@ -67,7 +60,7 @@ def at_most(x: float | None) -> str:
 
 def nearest(x: float, places: int) -> str:
     """Return the text of a number, rounded to the nearest; a dash if there is none."""
-    return _rounded(x, places, ROUND_HALF_EVEN)
+    return _rounded(x, places, decimal.ROUND_HALF_EVEN)
 
 
 def common_decimals(lower: Iterable[float], upper: Iterable[float]) -> int:
@@ -132,7 +125,7 @@ def loss(epsilon: float, digits: int = LOSS_DIGITS) -> str:
     """
     if not (math.isfinite(epsilon) and epsilon):
         return nearest(epsilon, 0)
-    places = digits - 1 - Decimal(repr(float(epsilon))).adjusted()
+    places = digits - 1 - decimal.Decimal(repr(float(epsilon))).adjusted()
     return trimmed(up(epsilon, max(0, places)))
 
 
@@ -142,7 +135,7 @@ def certainty(beta: float) -> str:
     >>> certainty(0.05), certainty(1e-7), certainty(0.05 / 3), certainty(0.125)
     ('95%', '99.99999%', '98.33%', '87.5%')
     """
-    left = _EXACT_CONTEXT.subtract(Decimal(100), _percent(beta))
+    left = _EXACT_CONTEXT.subtract(decimal.Decimal(100), _percent(beta))
     return f"{trimmed(f'{left:f}')}%"
 
 
@@ -155,15 +148,15 @@ def percent(beta: float) -> str:
     return trimmed(f"{_percent(beta):f}")
 
 
-def _percent(beta: float) -> Decimal:
-    exact = Decimal(repr(float(beta)))
-    return Decimal(up(float(exact), max(2, 2 - exact.adjusted()))).scaleb(2, _EXACT_CONTEXT)
+def _percent(beta: float) -> decimal.Decimal:
+    exact = decimal.Decimal(repr(float(beta)))
+    return decimal.Decimal(up(float(exact), max(2, 2 - exact.adjusted()))).scaleb(2, _EXACT_CONTEXT)
 
 
 def _rounded(x: float, places: int, rounding: str) -> str:
     x = float(x)
     if not math.isfinite(x):
         return "-" if math.isnan(x) else str(x)
-    unit = Decimal(1).scaleb(-places)
-    rounded = Decimal(repr(x)).quantize(unit, rounding, _EXACT_CONTEXT)
+    unit = decimal.Decimal(1).scaleb(-places)
+    rounded = decimal.Decimal(repr(x)).quantize(unit, rounding, _EXACT_CONTEXT)
     return f"{rounded or abs(rounded):f}"

@@ -12,7 +12,7 @@ from estimators.bounds.block_differences.law import DifferenceLaw, self_normalis
 from estimators.bounds.normal import normal_quantile
 from estimators.bounds.signs.law import Law
 from estimators.bounds.signs.limits import limits
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Limits
 from estimators.question import Question
 
 HashTable = tuple[int, int]
@@ -114,7 +114,7 @@ class Collisions:
         total: float,
         *,
         free: bool,
-    ) -> tuple[Floats, Floats]:
+    ) -> Limits:
         """Return bounds on f in [0, 1], each (k,): those on f + b after subtracting b.
 
         ``normal`` takes b for normal, with the variance 1 / (t M) of the worst data.
@@ -156,7 +156,7 @@ class Collisions:
         low, high = own_sign_limits(law, observed, scatter, self.rows, log_p)
         return np.maximum(lower, low), np.minimum(upper, high)
 
-    def _wider(self, lower: Floats, upper: Floats, log_p: float) -> tuple[Floats, Floats]:
+    def _wider(self, lower: Floats, upper: Floats, log_p: float) -> Limits:
         """Return bounds on f from those on f + b, where abs(b) <= (1 - f) B."""
         bias = collision_bound(self.rows, self.buckets, log_p)
         lower = (lower - bias) / max(1 - bias, 1e-12)
@@ -176,7 +176,7 @@ class Collisions:
 # Theorem 10 of docs/proofs/differences.md
 def own_sign_limits(
     law: DifferenceLaw, observed: Floats, scatter: Floats, rows: int, log_p: float
-) -> tuple[Floats, Floats]:
+) -> Limits:
     """Return bounds on f, (k,), for a fixed number of reports; [0, 1] if rows are too few for p.
 
     Parameters
@@ -229,7 +229,7 @@ def projection_limits(
     total: float,
     rows: int,
     log_values: float,
-) -> tuple[Floats, Floats]:
+) -> Limits:
     """Return bounds on frequencies in [0, 1], shape (k,), for a question.
 
     Only the noise's part is asymptotic for ``normal``.

@@ -10,7 +10,7 @@ from estimators.bounds import Law, interval
 from estimators.bounds.normal import BERRY_ESSEEN
 from estimators.bounds.signs.tails import log_tail
 from estimators.central.release import ReleaseNoise
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Limits
 
 NOISE_SHARES = (0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
 """The shares of the failure probability to try for the noise; sampling has the rest."""
@@ -40,7 +40,7 @@ class ValueLaw(Law):
 
 def sample_limits(
     noise: ReleaseNoise, released: Floats, total: int, slack: float, log_p: float
-) -> tuple[Floats, Floats]:
+) -> Limits:
     """Return bounds on the users' own weighted mean, in [0, 1]: only the noise counts.
 
     `noise`: the law of the release's integer noise; `released`, shape (k,): the weighted means, in
@@ -54,7 +54,7 @@ def sample_limits(
 
 def population_limits(
     noise: ReleaseNoise, law: Law, released: Floats, total: int, slack: float, log_p: float
-) -> tuple[Floats, Floats]:
+) -> Limits:
     """Return bounds on the mean of the distribution that the users come from, in [0, 1].
 
     Theorem 5 of docs/proofs/trusted.md. The search starts from a split of p between noise and

@@ -21,7 +21,7 @@ from estimators.central.release_weights import (
     policy_named,
     report_weights,
 )
-from estimators.estimate import Bools, Counts, Estimate, Floats
+from estimators.estimate import Bools, Counts, Estimate, Floats, Limits
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.laplace import check_grid
 from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports
@@ -165,7 +165,7 @@ class TrueValues(Mechanism):
 
     def _limits(
         self, noise: ReleaseNoise, law: Law, total: int, value: Floats, question: Question
-    ) -> tuple[Floats, Floats]:
+    ) -> Limits:
         """Return bounds on the mean, in [0, 1], for all numbers of a release together."""
         log_p = math.log(question.beta / (2 * self.numbers))
         slack = self.slack + 0.5 / total

@@ -11,14 +11,7 @@ from estimators.bounds import FlipNoise, Law
 from estimators.bounds.normal import chi_square_tail
 from estimators.bounds.piecewise.bets import SymbolBets
 from estimators.bounds.signs.noise import Noise
-from estimators.comparison.streams import (
-    BetStream,
-    DifferenceStream,
-    LawStream,
-    NoiseStream,
-    ReportStream,
-    ScoreStream,
-)
+from estimators.comparison import streams
 from estimators.comparison.vectors import mean_and_noise
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
@@ -69,8 +62,8 @@ class Arm:
     total: float = 0.0
     failure: float = 0.0
     slack: float = 0.0
-    blocks: DifferenceStream | None = None
-    scores: ScoreStream | None = None
+    blocks: streams.DifferenceStream | None = None
+    scores: streams.ScoreStream | None = None
     bets: SymbolBets | None = None
 
     @property
@@ -78,20 +71,20 @@ class Arm:
         """Whether there are no reports."""
         return (self.law, self.noise, self.blocks, self.scores) == (None,) * 4
 
-    def stream(self, *, mirrored: bool = False) -> ReportStream:
+    def stream(self, *, mirrored: bool = False) -> streams.ReportStream:
         """Return the sum as a stream; mirrored, that of -S."""
         sign = -1.0 if mirrored else 1.0
         if self.noise is not None:
-            return NoiseStream(self.noise, sign * self.observed, self.total)
+            return streams.NoiseStream(self.noise, sign * self.observed, self.total)
         if self.blocks is not None:
             return dataclasses.replace(self.blocks, sign=sign)
         if self.scores is not None:
             return dataclasses.replace(self.scores, observed=sign * self.observed)
         if self.bets is not None:
-            return BetStream(self.bets.mirrored() if mirrored else self.bets, self.total)
+            return streams.BetStream(self.bets.mirrored() if mirrored else self.bets, self.total)
         assert self.law is not None  # noqa: S101
         law = self.law.mirrored() if mirrored else self.law
-        return LawStream(law, sign * self.observed, self.total)
+        return streams.LawStream(law, sign * self.observed, self.total)
 
 
 def has_law(metric: LocalMetric, question: Question, *, ratio: bool) -> bool:
@@ -165,7 +158,9 @@ def _of_blocks(
     selected = slice(None) if question.asked is None else question.asked
     used = np.flatnonzero(table[:, 0])
     sums, sizes = (x[:, selected] for x in mechanism.differences(table, used))
-    stream = DifferenceStream(mechanism.law(table[:, 0], shares, question), sums, sizes, total)
+    stream = streams.DifferenceStream(
+        mechanism.law(table[:, 0], shares, question), sums, sizes, total
+    )
     return Arm(stream.observed, None, None, total, blocks=stream)
 
 
@@ -177,7 +172,7 @@ def _of_scores(
     counts = table[:, 0]
     weights = np.divide(shares, counts, out=np.zeros_like(shares), where=shares > 0)
     value, largest, worst = worst_scores(mechanism.tree, table, weights, question.asked)
-    stream = ScoreStream(2 * value - 1, 2 * largest, 4 * worst, total)
+    stream = streams.ScoreStream(2 * value - 1, 2 * largest, 4 * worst, total)
     return Arm(stream.observed, None, None, total, scores=stream)
 
 

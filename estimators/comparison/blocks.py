@@ -12,17 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimators.bounds.block_differences import limits
 from estimators.bounds.block_differences.law import (
     DifferenceLaw,
     exponents,
     self_normalised_interval,
-)
-from estimators.bounds.block_differences.limits import (
-    BLOCK_CELL_RATIO,
-    CELL_CHOICE_SHARE,
-    MIN_CELL_REPORTS,
-    cell_tilts,
-    square_sum_interval,
 )
 from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.comparison.streams import DifferenceStream, joined
@@ -30,7 +24,7 @@ from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
 INTERVAL_STATEMENTS = 6
-STATEMENTS_SHARE = INTERVAL_STATEMENTS * CELL_CHOICE_SHARE
+STATEMENTS_SHARE = INTERVAL_STATEMENTS * limits.CELL_CHOICE_SHARE
 """The share of p for these, beside the tail."""
 LIMIT_HALVINGS, FREQUENCY_HALVINGS = 32, 20
 
@@ -52,22 +46,25 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
     a, b, log_p
         `log_p`: ln p, the failure probability.
     """
-    log_share, log_left = log_p + math.log(CELL_CHOICE_SHARE), log_p + math.log1p(-STATEMENTS_SHARE)
+    log_share, log_left = (
+        log_p + math.log(limits.CELL_CHOICE_SHARE),
+        log_p + math.log1p(-STATEMENTS_SHARE),
+    )
     near_a, near_b = (
         self_normalised_interval(x.law, x.sums, x.sizes, log_share, refined=False) for x in (a, b)
     )
     law = dataclasses.replace(a.law, free=a.law.free or b.law.free, **joined(a.law, b.law))
     weight = law.counts * law.coefficient**2
     top = float(weight @ law.largest_share)
-    floor = -MIN_CELL_REPORTS * log_p * float(law.coefficient.max()) ** 2
-    number = max(1, math.ceil(math.log(top / floor) / math.log(BLOCK_CELL_RATIO)))
-    edges = floor * BLOCK_CELL_RATIO ** np.arange(number + 1, dtype=np.float64)
-    tilts, costs = cell_tilts(law, edges, log_left)
+    floor = -limits.MIN_CELL_REPORTS * log_p * float(law.coefficient.max()) ** 2
+    number = max(1, math.ceil(math.log(top / floor) / math.log(limits.BLOCK_CELL_RATIO)))
+    edges = floor * limits.BLOCK_CELL_RATIO ** np.arange(number + 1, dtype=np.float64)
+    tilts, costs = limits.cell_tilts(law, edges, log_left)
     # in the first cell R is 1, which holds for every law
     tilts = np.append(math.sqrt(-2 * log_left / edges[0]), tilts)
     costs = np.append(LOG_P_SAFETY - log_left, costs)
     sizes = np.concatenate([a.sizes, b.sizes])
-    low, high = square_sum_interval(law, sizes, log_share)
+    low, high = limits.square_sum_interval(law, sizes, log_share)
     low = low - a.law.explained_variance(near_a[1]) - b.law.explained_variance(near_b[1])
     high = high - a.law.explained_variance(near_a[0]) - b.law.explained_variance(near_b[0])
     first = np.minimum(np.searchsorted(edges, low - 1e-12 * top, side="right"), number)

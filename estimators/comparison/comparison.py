@@ -6,9 +6,11 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from estimators.comparison import distributions
 from estimators.comparison.arms import (
     STANDARD_WEIGHTS,
     Arm,
@@ -16,13 +18,6 @@ from estimators.comparison.arms import (
     has_law,
     mixes_differ,
     standard_shares,
-)
-from estimators.comparison.distributions import (
-    ShareArm,
-    anytime_share_difference,
-    compared_numbers,
-    limit_indices,
-    share_difference,
 )
 from estimators.comparison.joint import (
     ComparisonLimits,
@@ -181,7 +176,7 @@ def compare(
     """
     metric_a, metric_b = require_comparable(metric, other, of, bound, weights, target, split)
     ratio = of == "ratio"
-    edge_indices = limit_indices((metric_a, metric_b), below, categories, ratio=ratio)
+    edge_indices = distributions.limit_indices((metric_a, metric_b), below, categories, ratio=ratio)
     labels, selected = metric_a.domain.select(categories)
     among = selected is not None and selected.dtype == object  # shares among some: no joint law
     if edge_indices is not None:
@@ -197,7 +192,8 @@ def compare(
         simultaneous=not pointwise,
         asked=None if among else selected,
     )
-    counts = metric_a.counts(statistic_a), metric_b.counts(statistic_b)
+    arms = (metric_a, statistic_a), (metric_b, statistic_b)
+    counts = [arm_metric.counts(statistic) for arm_metric, statistic in arms]
     independent = are_independent(metric_a, metric_b, target, independent)
     joint = independent and not among
     joint &= all(has_law(m, question, ratio=ratio) for m in (metric_a, metric_b))
@@ -207,47 +203,40 @@ def compare(
         )
     alone = dataclasses.replace(question, simultaneous=not pointwise and len(below) != 1)
     answers = [
-        _arm_estimator(m, s, alone, categories, below, p)
-        for m, s, p in zip((metric_a, metric_b), (statistic_a, statistic_b), panes, strict=True)
+        _arm_estimator(*arm, alone, categories, below, arm_panes)
+        for arm, arm_panes in zip(arms, panes, strict=True)
     ]
     length = None
     if edge_indices is not None and independent and not ratio:
         first, second = (
-            ShareArm.of(m, s, question, indices)
-            for m, s, indices in zip(
-                (metric_a, metric_b), (statistic_a, statistic_b), edge_indices, strict=True
-            )
+            distributions.ShareArm.of(*arm, question, indices)
+            for arm, indices in zip(arms, edge_indices, strict=True)
         )
         law, value = "joint", first.value - second.value
         numbers = 1 if pointwise else value.size
         if bound == "anytime":
-            limits = anytime_share_difference(first, second, beta, numbers, split)
+            limits = distributions.anytime_share_difference(first, second, beta, numbers, split)
         else:
-            limits = share_difference(first, second, beta, numbers)
+            limits = distributions.share_difference(first, second, beta, numbers)
     elif joint:
         shares = None
         if weights == STANDARD_WEIGHTS:
             shares = standard_shares(metric_a.randomizer.facts, counts)
-        a, b = (
-            arm_of(m, s, question, shares)
-            for m, s in ((metric_a, statistic_a), (metric_b, statistic_b))
-        )
+        a, b = (arm_of(*arm, question, shares) for arm in arms)
         law, length = "joint", _radius(a, b, question, metric_a.domain.unit[1])
         middle, scale = metric_a.domain.unit
         if metric_a.kind == "frequency":  # on the scale of signs
             middle, scale = middle + scale / 2, scale / 2
         value, limits = _joint(a, b, question, split, middle / scale if ratio else None)
         if not ratio:
-            value, limits = value * scale, _scaled(limits, scale)
+            value = value * scale
+            limits = limits._replace(lower=limits.lower * scale, upper=limits.upper * scale)
     else:
         law = "union"
         value, limits = _union(answers, beta, ratio=ratio)
     single = not metric_a.labels and value.size == 1
     return Comparison(
-        value=_shown(value, single),
-        lower=_shown(limits.lower, single),
-        upper=_shown(limits.upper, single),
-        p_value=_shown(limits.p_value, single),
+        **_numbers(value, limits, single),
         law=law,
         of=of,
         bound=bound,
@@ -278,12 +267,10 @@ def compare_releases(
         Failure probability of the bounds, for all numbers together.
     """
     arms = [functools.partial(metric.with_beta, release) for release in (a, b)]
-    limits, single = union(arms[0], arms[1], beta, ratio=False), not metric.labels
+    limits = union(arms[0], arms[1], beta, ratio=False)
+    value = np.atleast_1d(np.asarray(a.value) - np.asarray(b.value))
     return Comparison(
-        value=_shown(np.atleast_1d(np.asarray(a.value) - np.asarray(b.value)), single),
-        lower=_shown(limits.lower, single),
-        upper=_shown(limits.upper, single),
-        p_value=_shown(limits.p_value, single),
+        **_numbers(value, limits, not metric.labels),
         law="union",
         of="difference",
         bound="fixed",
@@ -315,7 +302,7 @@ def _arm_estimator(
             simultaneous=question.simultaneous,
             panes=panes,
         )
-        return compared_numbers(estimate, below)
+        return distributions.compared_numbers(estimate, below)
 
     return answer
 
@@ -364,12 +351,10 @@ def _radius(a: Arm, b: Arm, question: Question, scale: float) -> float | None:
     return scale * min(distance, farthest)
 
 
-def _shown(numbers: Floats, single: bool) -> float | Floats:
-    return float(numbers[0]) if single else numbers
-
-
-def _scaled(limits: ComparisonLimits, scale: float) -> ComparisonLimits:
-    return ComparisonLimits(limits.lower * scale, limits.upper * scale, limits.p_value)
+def _numbers(value: Floats, limits: ComparisonLimits, single: bool) -> dict[str, Any]:
+    """Return the numbers of a comparison by the names of its fields."""
+    numbers = {"value": value, **limits._asdict()}
+    return {name: float(x[0]) for name, x in numbers.items()} if single else numbers
 
 
 def _union(

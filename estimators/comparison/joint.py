@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,14 +13,8 @@ from estimators.bounds import FlipNoise, LaplaceNoise, Law, interval
 from estimators.bounds.piecewise.noise import PiecewiseNoise
 from estimators.bounds.signs.noise import Noise
 from estimators.bounds.tolerances import LOG_P_SAFETY
-from estimators.comparison import blocks, fixed, mixtures, symbol_differences
+from estimators.comparison import blocks, fixed, mixtures, p_values, symbol_differences
 from estimators.comparison.arms import Arm
-from estimators.comparison.p_values import (
-    COARSE_HALVINGS,
-    MAX_SEARCHED_P_VALUES,
-    crossing_p_value,
-    smallest_p_value,
-)
 from estimators.comparison.streams import DifferenceStream, joined
 from estimators.comparison.vectors import CoordinateNoise
 from estimators.estimate import Floats
@@ -193,21 +186,18 @@ def _p_value(side: _Side, beta: float) -> Floats:
 
 def _noise_alone(noise: Noise, difference: Floats, beta: float) -> ComparisonLimits:
     """Return limits for the users' own values: only the noise counts."""
-    half, p_value = noise.deviation(math.log(beta / 2)), np.ones_like(difference)
-    half_widths: dict[float, float] = {}
 
+    @functools.cache
     def margin(share: float) -> float:
-        if share not in half_widths:
-            half_widths[share] = noise.deviation(math.log(share / 2))
-        return half_widths[share]
+        return noise.deviation(math.log(share / 2))
 
+    half, p_value = margin(beta), np.ones_like(difference)
     for row, distance in enumerate(np.abs(difference).tolist()):
-        if difference.size <= MAX_SEARCHED_P_VALUES:
-            p_value[row] = crossing_p_value(margin, distance)
+        if difference.size <= p_values.MAX_SEARCHED_P_VALUES:
+            p_value[row] = p_values.crossing_p_value(margin, distance)
         else:
-            p_value[row] = smallest_p_value(
-                functools.partial(_is_below, margin, distance), COARSE_HALVINGS
-            )
+            halvings = p_values.COARSE_HALVINGS
+            p_value[row] = p_values.smallest_p_value(margin, distance, halvings)
     return consistent(difference - half, difference + half, p_value, beta, 0.0)
 
 
@@ -220,10 +210,6 @@ def _of_blocks(a: DifferenceStream, b: DifferenceStream, beta: float) -> Compari
     above, below = (blocks.lower_side(*arms, math.log(beta / 2)) for arms in ((a, b), (b, a)))
     p_value = 2 * np.minimum(above.tail, below.tail) + blocks.STATEMENTS_SHARE * beta
     return consistent(2 * above.lower, -2 * below.lower, np.minimum(p_value, 1), beta, 0.0)
-
-
-def _is_below(margin: Callable[[float], float], distance: float, share: float) -> bool:
-    return margin(share) < distance
 
 
 def difference_noise(a: Noise | None, b: Noise | None) -> Noise | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from estimators.comparison.joint import ComparisonLimits, consistent
 from estimators.comparison.p_values import chained_p_values
-from estimators.estimate import Bools, Estimate, Floats
+from estimators.estimate import Bools, Estimate, Floats, Limits
 
 ArmEstimator = Callable[[float], Estimate]
 """The estimate of an arm at a failure probability."""
@@ -26,7 +26,7 @@ def union(a: ArmEstimator, b: ArmEstimator, beta: float, *, ratio: bool) -> Comp
     """
     null = 1.0 if ratio else 0.0
 
-    def limits(share: float) -> tuple[Floats, Floats]:
+    def limits(share: float) -> Limits:
         a_estimate, b_estimate = a(share / 2), b(share / 2)
         ends = [
             np.atleast_1d(np.asarray(x))
@@ -43,9 +43,7 @@ def union(a: ArmEstimator, b: ArmEstimator, beta: float, *, ratio: bool) -> Comp
     return consistent(lower, upper, p_value, beta, null)
 
 
-def _quotient(
-    low: Floats, high: Floats, divisor_low: Floats, divisor_high: Floats
-) -> tuple[Floats, Floats]:
+def _quotient(low: Floats, high: Floats, divisor_low: Floats, divisor_high: Floats) -> Limits:
     """Return the range of a quotient of two numbers at least 0; infinite where the second may be 0.
 
     >>> one = np.ones(1)

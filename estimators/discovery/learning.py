@@ -12,15 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from estimators.discovery.string_code import (
-    END_SYMBOL,
-    LONGEST_CODE,
-    LONGEST_TOKEN,
-    SHARED_CONTEXT,
-    START_CONTEXT,
-    StringCode,
-    normal_form,
-)
+from estimators.discovery import string_code
 
 TOKEN_COUNTS = (0, 100, 400)
 """Numbers of tokens to choose from."""
@@ -31,7 +23,7 @@ LONGEST_EXAMPLE, MOST_BYTES = 4_096, 2**22
 """Bytes of an example, of which a code keeps no more, and of all: learning them takes a minute."""
 
 
-def learn_code(examples: Sequence[str]) -> StringCode:
+def learn_code(examples: Sequence[str]) -> string_code.StringCode:
     """Return the code that fits examples; it depends only on the examples and their order.
 
     `examples`: at least one. Tokens are found by merging the commonest pair of neighbours
@@ -57,7 +49,7 @@ def learn_code(examples: Sequence[str]) -> StringCode:
 
 def _bytes(text: str) -> bytes:
     try:
-        encoded = normal_form(text).encode()
+        encoded = string_code.normal_form(text).encode()
     except UnicodeEncodeError:
         raise ValueError(f"expected Unicode text, found {text[:80]!r}") from None
     if len(encoded) > LONGEST_EXAMPLE:
@@ -68,13 +60,13 @@ def _bytes(text: str) -> bytes:
     return encoded
 
 
-def code_length(code: StringCode, strings: Sequence[bytes]) -> int:
+def code_length(code: string_code.StringCode, strings: Sequence[bytes]) -> int:
     """Return the total number of bits of strings."""
     total = 0
     for data in strings:
-        context = START_CONTEXT
+        context = string_code.START_CONTEXT
         for symbol in code.split(data):
-            lengths = code.lengths.get(context) or code.lengths[SHARED_CONTEXT]
+            lengths = code.lengths.get(context) or code.lengths[string_code.SHARED_CONTEXT]
             total += lengths[symbol]
             context = code.last_bytes[symbol]
     return total
@@ -105,7 +97,7 @@ def find_tokens(strings: Sequence[bytes], size: int) -> tuple[bytes, ...]:
         token = pair[0] + pair[1]
         if count < 2:
             break
-        if len(token) > LONGEST_TOKEN:
+        if len(token) > string_code.LONGEST_TOKEN:
             continue
         tokens[token] = None
         changed: set[tuple[bytes, bytes]] = set()
@@ -135,13 +127,15 @@ def _merged(parts: list[bytes], pair: tuple[bytes, bytes], token: bytes) -> list
     return merged
 
 
-def make_code(strings: Sequence[bytes], tokens: Sequence[bytes]) -> StringCode:
+def make_code(strings: Sequence[bytes], tokens: Sequence[bytes]) -> string_code.StringCode:
     """Return the code with these tokens and with Huffman's lengths for these strings."""
-    symbols = END_SYMBOL + 1 + len(tokens)
-    flat = StringCode(tuple(tokens), {SHARED_CONTEXT: _huffman([1] * symbols)})
+    symbols = string_code.END_SYMBOL + 1 + len(tokens)
+    flat = string_code.StringCode(
+        tuple(tokens), {string_code.SHARED_CONTEXT: _huffman([1] * symbols)}
+    )
     context_counts: dict[int, Counter[int]] = {}
     for data in strings:
-        context = START_CONTEXT
+        context = string_code.START_CONTEXT
         for symbol in flat.split(data):
             context_counts.setdefault(context, Counter())[symbol] += 1
             context = flat.last_bytes[symbol]
@@ -150,7 +144,7 @@ def make_code(strings: Sequence[bytes], tokens: Sequence[bytes]) -> StringCode:
         counts.update(counts_there)
     total = symbols + counts.total()
     base = [1000 * (1 + counts[s]) + _floor(s, total) for s in range(symbols)]
-    lengths = {SHARED_CONTEXT: _huffman(base)}
+    lengths = {string_code.SHARED_CONTEXT: _huffman(base)}
     base_total = sum(base)
     for context, counts_there in sorted(context_counts.items()):
         if counts_there.total() >= LEAST_SEEN:
@@ -158,12 +152,12 @@ def make_code(strings: Sequence[bytes], tokens: Sequence[bytes]) -> StringCode:
                 1 + 1000 * counts_there[s] + 64_000 * base[s] // base_total for s in range(symbols)
             ]
             lengths[context] = _huffman(weights)
-    return StringCode(tuple(tokens), lengths)
+    return string_code.StringCode(tuple(tokens), lengths)
 
 
 def _floor(symbol: int, total: int) -> int:
     """Return the part of a symbol's weight that examples do not determine."""
-    if symbol >= END_SYMBOL:
+    if symbol >= string_code.END_SYMBOL:
         return 0
     return 50 * total // 95 if 32 <= symbol <= 126 else 20 * total // 161
 
@@ -180,6 +174,6 @@ def _huffman(weights: Sequence[int]) -> tuple[int, ...]:
             lengths[symbol] += 1
         heapq.heappush(heap, (a + b, created, first + second))
         created += 1
-    if max(lengths) > LONGEST_CODE:
+    if max(lengths) > string_code.LONGEST_CODE:
         raise ValueError(f"a code word of {max(lengths)} bits: expected fewer examples")
     return tuple(lengths)

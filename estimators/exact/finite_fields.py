@@ -34,11 +34,6 @@ class FiniteField:
     degree: int
 
     @property
-    def order(self) -> int:
-        """The number of elements, p^n."""
-        return int(self.prime**self.degree)
-
-    @property
     def unit(self) -> Element:
         """The element 1."""
         return (1,) + (0,) * (self.degree - 1)

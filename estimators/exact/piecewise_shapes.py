@@ -157,11 +157,6 @@ class WindowShape:
             row[start : start + self.window] = float(self.inside)
         return chances
 
-    def variance(self, x: Floats) -> Floats:
-        """Return the variance of a report under each input in [-1, 1], rounding included."""
-        squares = np.array([float(square) for square in self.exact_squares])
-        return np.asarray(np.interp(x, self.knots, squares) - np.square(x))
-
 
 def check_numbers(z: tuple[int, ...], window: int) -> None:
     """Raise ValueError unless these are numbers of symbols for windows of this many."""

@@ -152,7 +152,8 @@ class AutoFrequency(SupportCounts):
     """The mechanism of each level, built for that level alone."""
 
     def __init__(self, epsilons: Epsilons, *, categories: int, report_bytes: int = 16) -> None:
-        _check_report_bytes(report_bytes)
+        if report_bytes < 1:
+            raise ValueError(f"report_bytes = {report_bytes}: expected 1 or more")
         chosen = [_frequency_at(epsilon, categories, report_bytes) for epsilon in epsilons]
         signs = ReportedSigns(*zip(*(child.signs.exact[0] for child in chosen), strict=True))
         SupportCounts.__init__(self, epsilons, categories, signs)
@@ -207,20 +208,18 @@ class AutoFrequency(SupportCounts):
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table; each row has the columns of its level's mechanism."""
         for index, child, rows in self._by_level(level):
-            child_reports = child.decode(reports[rows, : child.width].tobytes())
-            child.accumulate(
-                self._row(table, index), np.zeros(rows.size, dtype=np.uint8), child_reports
-            )
+            row = table[index : index + 1, : child.columns]
+            level_zero = np.zeros(rows.size, dtype=np.uint8)
+            child.accumulate(row, level_zero, self._decoded(reports, index, rows))
 
-    def _row(self, table: Counts, level: int) -> Counts:
-        """Return the table of one level's mechanism, not copied."""
-        return table[level : level + 1, : self.children[level].columns]
+    def _decoded(self, reports: Reports, level: int, rows: Any = slice(None)) -> Reports:
+        """Return some of the reports, all of one level, as its mechanism has them."""
+        child = self.children[level]
+        return child.decode(reports[rows, : child.width].tobytes())
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the log likelihood of the level's mechanism."""
-        child = self.children[level]
-        child_reports = child.decode(reports[:, : child.width].tobytes())
-        return child.log_likelihood(child_reports, 0, value)
+        return self.children[level].log_likelihood(self._decoded(reports, level), 0, value)
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the ranges of the levels' mechanisms."""
@@ -242,9 +241,7 @@ class AutoFrequency(SupportCounts):
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports support the category, by the level's mechanism."""
-        child = self.children[level]
-        child_reports = child.decode(reports[:, : child.width].tobytes())
-        return child.supports(child_reports, 0, category)
+        return self.children[level].supports(self._decoded(reports, level), 0, category)
 
     def report_kinds(self, level: int, sets: CategorySets) -> SymbolKinds | SubsetKinds:
         """Return the kinds of reports of the level's mechanism."""
@@ -267,11 +264,6 @@ class AutoFrequency(SupportCounts):
             epsilons = [self.epsilons[level] for level in levels]
             mechanisms.append((kind(epsilons, categories=self.categories), levels))
         return mechanisms
-
-
-def _check_report_bytes(report_bytes: int) -> None:
-    if report_bytes < 1:
-        raise ValueError(f"report_bytes = {report_bytes}: expected 1 or more")
 
 
 def _frequency_at(epsilon: Fraction, categories: int, max_bytes: int) -> SupportCounts:

@@ -14,7 +14,7 @@ from estimators.bounds import Law, PiecewiseLaw
 from estimators.bounds.piecewise.bets import SymbolBets
 from estimators.bounds.piecewise.limits import symbol_limits
 from estimators.bounds.piecewise.noise import PiecewiseNoise
-from estimators.estimate import Counts, Floats, Indices
+from estimators.estimate import Counts, Floats, Indices, Limits
 from estimators.exact.piecewise_shapes import MOST_SYMBOLS, WindowShape, shape_at
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, bytes_below, round_up
@@ -157,7 +157,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
         question: Question,
         log_p: float,
         totals: Floats,
-    ) -> tuple[Floats, Floats] | None:
+    ) -> Limits | None:
         """Return bounds on the means of windows: for a population, from the counts of symbols.
 
         Parameters

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from estimators.discovery.discoveries import CandidateTests, Discovery, search_and_test
 from estimators.discovery.layout import DiscoveryLayout, depths_between
 from estimators.discovery.string_code import StringCode
-from estimators.estimate import Bools, Counts, Estimate, Floats, Indices, Integers
+from estimators.estimate import Bools, Counts, Estimate, Floats, Indices, Integers, Limits
 from estimators.exact.geometries import LARGEST_EPSILON
 from estimators.exact.hashing import check_rows_and_seed
 from estimators.exact.randomness import Bits, Words
@@ -253,7 +253,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
 
     def _found_limits(
         self, table: Counts, tested: CandidateTests, rejected: Indices, beta: float
-    ) -> tuple[Floats, Floats]:
+    ) -> Limits:
         """Return two-sided bounds, each failing with its share of beta."""
         lower, upper = np.zeros((2, rejected.size))
         if not rejected.size:

@@ -18,7 +18,7 @@ from estimators.discovery.learning import learn_code
 from estimators.discovery.presets import preset
 from estimators.discovery.string_code import StringCode, as_words, normal_form
 from estimators.errors import meant, shortened
-from estimators.estimate import Estimate
+from estimators.estimate import Estimate, Integers
 from estimators.exact.randomness import Words
 from estimators.limits import MOST_CATEGORIES
 from estimators.metrics.axes import Axes
@@ -179,7 +179,7 @@ class Categories(Domain):
                 "the names: expected a name, as str() makes"
             )
 
-    def from_indices(self, indices: NDArray[np.int64]) -> NDArray[Any]:
+    def from_indices(self, indices: Integers) -> NDArray[Any]:
         """Return values for a device, given indices of categories: names, if they need be."""
         return np.array(self.labels, dtype=object)[indices] if self.has_number_names else indices
 

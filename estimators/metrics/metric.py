@@ -21,19 +21,12 @@ from estimators.exact.randomness import Bits, SystemBits
 from estimators.limits import LARGEST_REPORT, LEVEL_DIGITS
 from estimators.mechanisms import Mechanism
 from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.metrics import validation
 from estimators.metrics.attributes import Slicing
 from estimators.metrics.axes import Axes
 from estimators.metrics.crowd import Crowd
 from estimators.metrics.domains import Domain, as_given, conversion, refuse_misread
 from estimators.metrics.kinds import Way, kind_named
-from estimators.metrics.validation import (
-    check_duration,
-    check_lateness,
-    check_levels,
-    check_name,
-    check_number,
-    check_options,
-)
 from estimators.shapes import Shape
 from estimators.weights import WEIGHTINGS
 
@@ -154,16 +147,18 @@ class Metric(ABC):
         DefinitionError
             With the key, the value found and what was expected.
         """
-        self.require_key(check_name, "name")
+        self.require_key(validation.check_name, "name")
         self.require_key(kind_named, "kind")
         kind = kind_named(self.kind)
         if self.way not in kind.ways or not isinstance(self.domain, kind.domain):
             description = f"{type(self).__name__} with values of {type(self.domain).__name__}"
             self.refuse("kind", f"a kind that can be a {description}")
-        self.require_key(check_levels, "levels")
-        self.require_key(check_duration, "pane", "retention")
-        self.require_key(check_lateness, "lateness")
-        self.require_key(check_number, "minimum_reports", "max_batch_reports", "max_key_reports")
+        self.require_key(validation.check_levels, "levels")
+        self.require_key(validation.check_duration, "pane", "retention")
+        self.require_key(validation.check_lateness, "lateness")
+        self.require_key(
+            validation.check_number, "minimum_reports", "max_batch_reports", "max_key_reports"
+        )
 
     def require_key(self, check: Callable[[Any], object], *keys: str) -> None:
         """Raise DefinitionError for keys whose check raises ValueError, with what it expected."""
@@ -207,7 +202,7 @@ class Metric(ABC):
         """The mechanism, built for this metric's levels and domain."""
         epsilons = [Fraction(round(e * 10**LEVEL_DIGITS), 10**LEVEL_DIGITS) for e in self.levels]
         build, parameters = self.mechanism_class, self.domain.parameters
-        check_options(self.options, build, parameters)
+        validation.check_options(self.options, build, parameters)
         return build(epsilons, **parameters, **self.options)
 
     @property

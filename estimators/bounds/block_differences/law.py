@@ -9,7 +9,7 @@ import numpy as np
 from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS
 from estimators.bounds.signs.law import MAX_SIGN_TILT
 from estimators.bounds.tolerances import LOG_P_SAFETY
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Limits
 
 MAX_TILT_RATIO = 1.15  # of tilt times s_l: where a level cannot be made to add so much; measured
 NEWTON_STEPS = 2  # from Jensen's bound, which is within a few percent
@@ -98,9 +98,7 @@ class DifferenceLaw:
         return np.minimum(np.arctanh(above), cutoff), np.minimum(np.arctanh(below), cutoff)
 
     # Theorem 2 of docs/proofs/differences.md
-    def limits(
-        self, tilt: float, above: Floats, below: Floats, refined: bool = True
-    ) -> tuple[Floats, Floats]:
+    def limits(self, tilt: float, above: Floats, below: Floats, refined: bool = True) -> Limits:
         """Return the largest rejected small frequency, and the smallest rejected large one.
 
         Parameters
@@ -167,7 +165,7 @@ def self_normalised_interval(
     total: float | None = None,
     *,
     refined: bool = True,
-) -> tuple[Floats, Floats]:
+) -> Limits:
     """Return bounds on f, shape (k,), each failing with probability at most p.
 
     Parameters

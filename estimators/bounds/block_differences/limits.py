@@ -16,7 +16,7 @@ from estimators.bounds.normal import log_wealth_remainder, normal_quantile
 from estimators.bounds.signs.law import Law
 from estimators.bounds.signs.limits import interval
 from estimators.bounds.tolerances import LOG_P_SAFETY
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Limits
 from estimators.question import Question
 
 CELL_CHOICE_SHARE = 0.01
@@ -27,7 +27,7 @@ MIN_CELL_REPORTS = 16.0  # reports' worth of variance per -ln p: below, R gains 
 
 def difference_limits(
     law: DifferenceLaw, sums: Floats, sizes: Floats, question: Question, log_p: float, total: float
-) -> tuple[Floats, Floats]:
+) -> Limits:
     """Return bounds on f in [0, 1], shape (k,), for a question.
 
     Parameters
@@ -50,9 +50,7 @@ def difference_limits(
 
 
 # Theorem 8 of docs/proofs/differences.md
-def difference_interval(
-    law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: float
-) -> tuple[Floats, Floats]:
+def difference_interval(law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: float) -> Limits:
     """Return bounds on f, each failing with probability at most p.
 
     Parameters are as in :func:`difference_limits`.
@@ -131,7 +129,7 @@ def _choose_cells(
     )
 
 
-def square_sum_interval(law: DifferenceLaw, sizes: Floats, log_p: float) -> tuple[Floats, Floats]:
+def square_sum_interval(law: DifferenceLaw, sizes: Floats, log_p: float) -> Limits:
     """Return an interval for the mean of sum s^2 abs(D), each end failing with probability p.
 
     Parameters
@@ -155,7 +153,7 @@ def square_sum_interval(law: DifferenceLaw, sizes: Floats, log_p: float) -> tupl
     return np.clip(low, least, largest), np.clip(high, least, largest)
 
 
-def bernstein_limits(total: Floats, unit: float, log_p: float) -> tuple[Floats, Floats]:
+def bernstein_limits(total: Floats, unit: float, log_p: float) -> Limits:
     """Return bounds on the mean of a sum of terms in [0, unit]: Theorem 7 of differences.md.
 
     Parameters

@@ -96,10 +96,6 @@ class SymbolBets:
         total: Floats = np.vecdot(terms, self.counts.reshape(*self.counts.shape[:-2], 1, -1))
         return total
 
-    def fair(self, tilts: Floats, theta: Floats | float) -> Floats:
-        """Return K for each t and theta, which broadcast."""
-        return log_expected_wealth(self.law, tilts, theta).value
-
     def lower_limits(self, tilts: Floats, cost: Floats) -> Floats:
         """Return limits of both sides, shape (2, ...): thetas in [-1, 1], or -1.
 

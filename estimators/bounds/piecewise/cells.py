@@ -9,17 +9,11 @@ import math
 import numpy as np
 
 from estimators.bounds.normal import log_wealth_remainder
+from estimators.bounds.piecewise import knot_gains
 from estimators.bounds.piecewise.bets import SymbolBets, solve_lower_limits
-from estimators.bounds.piecewise.knot_gains import (
-    COARSE_LAST_NODE,
-    LAST_NODE,
-    MAX_COARSENESS,
-    coarseness_of,
-    log_fourier_remainders,
-)
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.tolerances import LOG_P_SAFETY
-from estimators.estimate import Floats, Indices
+from estimators.estimate import Floats, Indices, Limits
 
 CELL_VARIANCE_RATIO = 1.15  # between neighbouring cells
 MEAN_BINS = 8  # of the mean: the third moment of Berry and Esseen is small near it
@@ -59,7 +53,7 @@ class CellBets:
 
     @classmethod
     def meeting(
-        cls, law: PiecewiseLaw, interval: tuple[Floats, Floats], max_tilt: Floats, log_p: float
+        cls, law: PiecewiseLaw, interval: Limits, max_tilt: Floats, log_p: float
     ) -> CellBets:
         """Return the cells that intervals for tau^2 meet; their ends may be in any order.
 
@@ -137,12 +131,6 @@ class CellBets:
         noise_variance = np.minimum(self.law.least_variances, self.least_variance)
         return np.linspace(noise_variance, self.least_variance, VARIANCE_PARTS + 1, axis=-1)
 
-    def log_remainder(self, low: Floats, high: Floats) -> Floats:
-        """Return ln R for all means from `low` to `high`: as for :meth:`log_berry_esseen`."""
-        fourier = FourierRemainders(self)
-        fourier.refine(np.arange(self.window.size))
-        return self.combine_remainders(self.log_berry_esseen(low, high), fourier.log_remainders)
-
 
 class FourierRemainders:
     """Bounds of Graham and Vaaler on ln R for all means: at most 0, until they are computed.
@@ -154,36 +142,34 @@ class FourierRemainders:
     def __init__(self, cells: CellBets) -> None:
         self.cells, self.log_remainders = cells, np.zeros(cells.window.shape)
         self.is_refined = np.zeros(cells.window.shape, dtype=np.bool_)
-        self.coarseness = coarseness_of(cells.law)
+        self.coarseness = knot_gains.coarseness_of(cells.law)
         law, tilt = cells.law, cells.tilt[:, None]
         rows = np.concatenate([law.counts, law.coefficient, tilt], axis=-1)
         _, self._first, self._game = np.unique(rows, axis=0, return_index=True, return_inverse=True)
 
     def refine(self, chosen: Indices) -> Indices:
         """Compute the bounds of some cells; return all whose bounds are new."""
-        changed = self._compute(chosen, self.coarseness, LAST_NODE)
+        changed = self._compute(chosen, self.coarseness, knot_gains.LAST_NODE)
         self.is_refined[changed] = True
         return changed
 
     def estimate(self, chosen: Indices) -> Indices:
         """Compute larger bounds, with fewer nodes; return all cells whose bounds are new."""
-        coarseness = np.full_like(self.coarseness, MAX_COARSENESS)
-        return self._compute(chosen, coarseness, COARSE_LAST_NODE)
+        coarseness = np.full_like(self.coarseness, knot_gains.MAX_COARSENESS)
+        return self._compute(chosen, coarseness, knot_gains.COARSE_LAST_NODE)
 
     def _compute(self, chosen: Indices, coarseness: Floats, last_node: float) -> Indices:
         games = np.unique(self._game[chosen])
         first = self._first[games]
         law, tilt = self.cells.law.rows(first), self.cells.tilt[first]
-        remainders = log_fourier_remainders(law, tilt, coarseness[first], last_node)
+        remainders = knot_gains.log_fourier_remainders(law, tilt, coarseness[first], last_node)
         changed = np.flatnonzero(np.isin(self._game, games))
         self.log_remainders[changed] = remainders[np.searchsorted(games, self._game[changed])]
         return changed
 
 
 # Theorem 7 of docs/proofs/bets.md
-def limits_in_all_cells(
-    bets: SymbolBets, cells: CellBets, mean_limits: tuple[Floats, Floats]
-) -> Floats:
+def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) -> Floats:
     """Return lower limits of theta and of -theta that hold in all cells, shape (2, windows).
 
     Parameters
@@ -239,9 +225,7 @@ def limits_in_all_cells(
     return common_limits
 
 
-def _advance_through_bins(
-    bin_limits: Floats, ends: tuple[Floats, Floats], mean_limits: Floats
-) -> Floats:
+def _advance_through_bins(bin_limits: Floats, ends: Limits, mean_limits: Floats) -> Floats:
     """Return how far all is rejected, bin by bin, shape (2, cells).
 
     `bin_limits`, shape (2, cells, bins), are the limits by the remainder of each bin; `ends`, each

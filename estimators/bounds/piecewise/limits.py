@@ -11,7 +11,7 @@ from estimators.bounds.normal import normal_quantile
 from estimators.bounds.piecewise.bets import MAX_STAKE, SymbolBets
 from estimators.bounds.piecewise.cells import CellBets, limits_in_all_cells
 from estimators.bounds.tolerances import LOG_P_SAFETY
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts, Floats, Limits
 from estimators.question import Question
 
 CELL_CHOICE_SHARE = 0.01
@@ -24,7 +24,7 @@ WINDOWS_PER_BATCH = 32  # whose arrays a cache holds
 
 def symbol_limits(
     bets: SymbolBets, question: Question, log_p: float, total: Floats | float
-) -> tuple[Floats, Floats]:
+) -> Limits:
     """Return bounds on the mean in [-1, 1] for a question, of each window.
 
     With p near 1/2, both sides may reject the estimate.
@@ -75,7 +75,7 @@ def anytime_lower_limits(bets: SymbolBets, log_p: float, total: Floats | float) 
 
 
 # Theorem 7 of docs/proofs/bets.md
-def fixed_limits(bets: SymbolBets, log_p: float) -> tuple[Floats, Floats]:
+def fixed_limits(bets: SymbolBets, log_p: float) -> Limits:
     """Return both limits for a number of reports that is fixed in advance."""
     if bets.counts.ndim == 2:
         lower, upper = fixed_limits(bets.rows(None), log_p)
@@ -95,7 +95,7 @@ def fixed_limits(bets: SymbolBets, log_p: float) -> tuple[Floats, Floats]:
     return lower, -mirrored
 
 
-def mean_interval(bets: SymbolBets, log_p: float) -> tuple[Floats, Floats]:
+def mean_interval(bets: SymbolBets, log_p: float) -> Limits:
     """Return an interval for the mean; each of its ends fails with probability p.
 
     Fabricated counts may reject all means: it is then from the one limit to the other.
@@ -105,7 +105,7 @@ def mean_interval(bets: SymbolBets, log_p: float) -> tuple[Floats, Floats]:
     return np.minimum(lower, -mirrored), np.maximum(lower, -mirrored)
 
 
-def _normal_limits(bets: SymbolBets, log_p: float) -> tuple[Floats, Floats]:
+def _normal_limits(bets: SymbolBets, log_p: float) -> Limits:
     """Return the limits of a normal law with the variance that was observed."""
     variance = bets.observed_variance(np.clip(bets.mean, -1.0, 1.0))
     margin = normal_quantile(log_p) * np.sqrt(variance)
@@ -113,9 +113,7 @@ def _normal_limits(bets: SymbolBets, log_p: float) -> tuple[Floats, Floats]:
 
 
 # Theorem 8 of docs/proofs/bets.md
-def variance_interval(
-    bets: SymbolBets, mean_interval: tuple[Floats, Floats], log_p: float
-) -> tuple[Floats, Floats]:
+def variance_interval(bets: SymbolBets, mean_interval: Limits, log_p: float) -> Limits:
     """Return an interval for tau^2; each of its ends fails with probability p.
 
     Parameters
@@ -141,7 +139,7 @@ def variance_interval(
     return low, np.maximum.reduceat(ends[1], starts) + rounding
 
 
-def square_sum_intervals(bets: SymbolBets, centres: Floats, log_p: float) -> tuple[Floats, Floats]:
+def square_sum_intervals(bets: SymbolBets, centres: Floats, log_p: float) -> Limits:
     """Return lower and upper limits, (k,), of the mean sum of (s Y - m)^2: m is s a, or a / n.
 
     Parameters
@@ -163,7 +161,7 @@ def square_sum_intervals(bets: SymbolBets, centres: Floats, log_p: float) -> tup
 
 def square_limits(
     squares: Floats, counts: Counts | Floats, largest: Floats, n: Floats, log_p: float
-) -> tuple[Floats, Floats]:
+) -> Limits:
     """Return lower and upper limits, (k,), of the mean of a sum of independent squares.
 
     Parameters

@@ -7,21 +7,9 @@ import math
 
 import numpy as np
 
+from estimators.bounds import mixtures
 from estimators.bounds.fourier.deviation import choose_tilt
-from estimators.bounds.mixtures import (
-    LOG_MIXTURE_WEIGHTS,
-    MIXTURE_TILTS,
-    deviation_bounds,
-    usable_tilts,
-)
-from estimators.bounds.ranked_directions.noise import (
-    CONVERGED_RATIO,
-    MAX_ROUNDS,
-    MIN_VARIANCE,
-    RankedNoise,
-    bennett_deviation,
-    bennett_factor,
-)
+from estimators.bounds.ranked_directions import noise
 from estimators.bounds.ranked_directions.remainder import log_remainder
 from estimators.bounds.ranked_directions.report_law import ReportLaw
 from estimators.estimate import Floats, Indices
@@ -37,7 +25,7 @@ BOUND_SPREAD = 0.002  # of ln variance: coordinates that share a bound
 
 
 @dataclasses.dataclass(frozen=True)
-class CoordinateBounds(RankedNoise):
+class CoordinateBounds(noise.RankedNoise):
     """Bounds of each coordinate's own, from the sums of squares of reports.
 
     Parameters
@@ -66,10 +54,12 @@ class CoordinateBounds(RankedNoise):
         bound = np.minimum(bound, self._sharpened(columns, variance, goal))
         if self.mean is None:
             return bound
-        for _ in range(MAX_ROUNDS):
+        for _ in range(noise.MAX_ROUNDS):
             least_mean = np.maximum(np.abs(self.mean) - bound, 0.0)
             remaining_variance = np.maximum(variance - self.least_square_sum(least_mean), 0.0)
-            narrower_bound = bennett_deviation(remaining_variance, self.max_deviation(1.0), goal)
+            narrower_bound = noise.bennett_deviation(
+                remaining_variance, self.max_deviation(1.0), goal
+            )
             if (narrower_bound >= bound).all():
                 break
             bound = np.minimum(bound, narrower_bound)
@@ -127,33 +117,33 @@ class CoordinateBounds(RankedNoise):
     # Theorem 10 of docs/proofs/ranked-directions.md
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> Floats:
         """Bound each coordinate of N at all times."""
-        tilts, log_weights = usable_tilts(self.max_tilt, total)
+        tilts, log_weights = mixtures.usable_tilts(self.max_tilt, total)
         if not tilts.size:
             return np.full(self.dimension, np.inf)
         columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=False)
         value = self.cumulants(tilts, columns)
         mixture = tilts, log_weights, log_p + math.log1p(-SQUARES_SHARE)
-        bound = deviation_bounds(value, *mixture)
+        bound = mixtures.deviation_bounds(value, *mixture)
         if self.mean is None:
             return bound
         variance, mean = self.variances(columns), np.abs(self.mean)
-        gain = bennett_factor(tilts, self.max_deviation(1.0))
+        gain = noise.bennett_factor(tilts, self.max_deviation(1.0))
         active = np.flatnonzero(self.least_square_sum(mean) > MIN_STEADY_SHARE * variance)
-        for _ in range(MAX_ROUNDS):
+        for _ in range(noise.MAX_ROUNDS):
             if not active.size:
                 break
             least_mean = np.maximum(mean[active] - bound[active], 0.0)
             remaining_variance = variance[active] - self.least_square_sum(least_mean)
-            bennett = np.maximum(remaining_variance, MIN_VARIANCE)[:, None] * gain
-            narrower_bound = deviation_bounds(np.minimum(value[active], bennett), *mixture)
+            bennett = np.maximum(remaining_variance, noise.MIN_VARIANCE)[:, None] * gain
+            narrower_bound = mixtures.deviation_bounds(np.minimum(value[active], bennett), *mixture)
             narrower_bound = np.minimum(narrower_bound, bound[active])
-            is_moving = narrower_bound < bound[active] * CONVERGED_RATIO
+            is_moving = narrower_bound < bound[active] * noise.CONVERGED_RATIO
             bound[active], active = narrower_bound, active[is_moving]
         return bound
 
 
 @dataclasses.dataclass(frozen=True)
-class UniformCoordinateBounds(RankedNoise):
+class UniformCoordinateBounds(noise.RankedNoise):
     """Bounds that hold for every coordinate of which q is at most some value.
 
     Parameters
@@ -220,8 +210,8 @@ def bound_mean_squares(
         root = np.maximum(half**2 - 2 * log_p * (square_base + square_rise * excess / gain), 0.0)
         limits_once: Floats = np.clip((excess + half + np.sqrt(root)) / gain, 0.0, 1.0)
         return limits_once
-    h = d * MIXTURE_TILTS[:, None]
-    log_p = log_p + LOG_MIXTURE_WEIGHTS[:, None]
+    h = d * mixtures.MIXTURE_TILTS[:, None]
+    log_p = log_p + mixtures.LOG_MIXTURE_WEIGHTS[:, None]
     descent = gain - h * square_rise / 2
     limit = (excess + h * square_base / 2 - log_p / h) / np.where(descent > 0, descent, 1.0)
     limits: Floats = np.clip(np.where(descent > 0, limit, 1.0).min(axis=0), 0.0, 1.0)

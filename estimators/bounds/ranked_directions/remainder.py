@@ -7,12 +7,7 @@ import math
 import numpy as np
 
 from estimators.bounds.fourier import remainder
-from estimators.bounds.ranked_directions.report_law import (
-    MAX_REPORT_TILT,
-    SERIES_ORDER,
-    ReportLaw,
-    powers_of,
-)
+from estimators.bounds.ranked_directions import report_law
 from estimators.estimate import Floats, Indices
 
 NODE_STEP = 0.1  # between nodes, in standard deviations of the sum
@@ -23,7 +18,7 @@ MIN_SERIES_TERM = 1e-15  # of a term of the power series
 
 
 def log_remainder(
-    laws: tuple[ReportLaw, ...],
+    laws: tuple[report_law.ReportLaw, ...],
     counts: Floats,
     coefficient: Floats,
     columns: Indices,
@@ -49,7 +44,7 @@ def log_remainder(
     middle_columns = zip(laws, columns[:, middle].tolist(), strict=True)
     variance = np.array([law.variances(unit)[column] for law, column in middle_columns])
     frequencies = remainder.frequency_nodes(counts, coefficient**2 * variance, NODE_STEP)
-    max_exponent = MAX_REPORT_TILT * math.sqrt(dimension) / float(coefficient.max())
+    max_exponent = report_law.MAX_REPORT_TILT * math.sqrt(dimension) / float(coefficient.max())
     frequencies = frequencies[np.hypot(frequencies, tilt) < max_exponent]
     if frequencies.size < MIN_NODES:
         return np.zeros(columns.shape[1])
@@ -70,17 +65,17 @@ def log_remainder(
 
 
 def _log_modulus(
-    law: ReportLaw, columns: Indices, tilt: float, frequencies: Floats, unit: float
+    law: report_law.ReportLaw, columns: Indices, tilt: float, frequencies: Floats, unit: float
 ) -> tuple[Floats, float]:
     """Return H(h) - K at the nodes, for each column, and V, for one report."""
     d = law.dimension
     relative_exponent = math.hypot(tilt, float(frequencies[-1])) / math.sqrt(d)
-    largest = law.moments[:, -1] * relative_exponent ** np.arange(2.0, SERIES_ORDER + 1)
+    largest = law.moments[:, -1] * relative_exponent ** np.arange(2.0, report_law.SERIES_ORDER + 1)
     order = 3 + int(np.flatnonzero(largest > MIN_SERIES_TERM * (1 + largest.max()))[-1])
     c, linear = np.sqrt(law.squares), law.mean * math.sqrt(d)
     moments = np.concatenate([[np.ones_like(c), linear * c], law.moments[: order - 2]])
     scaled = np.asarray((tilt + 1j * frequencies) / math.sqrt(d), dtype=np.complex128)
-    z = powers_of(scaled, order)
+    z = report_law.powers_of(scaled, order)
     parts = np.concatenate([z.real, z.imag])
     # F(t + i h, c) is even + odd, F(t + i h, -c) even - odd
     even, odd = ((parts[:, i::2] @ moments[i::2]).reshape(2, frequencies.size, -1) for i in (0, 1))

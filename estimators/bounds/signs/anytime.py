@@ -53,7 +53,8 @@ def lower_limit(
     theta = np.maximum(centre - terms.width, (centre - 1) / 2)
     for _ in range(MAX_TANGENT_ROUNDS):
         checkpoint()
-        lines = _tangents(law, theta, terms)
+        tangents = touch_cumulants(law, theta, terms.tilts)
+        lines = LinearMixture(theta, terms.tilts, terms.log_weights, *tangents)
         next_theta = lines.solve(pivots, goal)
         converged = np.abs(next_theta - theta) <= LOG_P_TOLERANCE * terms.width
         theta = next_theta
@@ -101,12 +102,6 @@ def _terms(law: Law, pivots: Floats, goal: float, total: float) -> _Terms:
         np.where(is_too_steep, -np.inf, LOG_MIXTURE_WEIGHTS[term_index]),
         score_width * sd,
     )
-
-
-def _tangents(law: Law, theta: Floats, terms: _Terms) -> LinearMixture:
-    """Return the mixture of lines that touch the cumulants at `theta`, of shape (m,)."""
-    value, slope = touch_cumulants(law, theta, terms.tilts)
-    return LinearMixture(theta, terms.tilts, terms.log_weights, value, slope)
 
 
 def touch_cumulants(law: Law, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:

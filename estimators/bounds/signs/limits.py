@@ -10,7 +10,7 @@ from estimators.bounds.signs import anytime, inversion
 from estimators.bounds.signs.law import Law
 from estimators.bounds.signs.noise import Noise
 from estimators.bounds.signs.own_values import own_value_limits
-from estimators.estimate import Floats, Indices
+from estimators.estimate import Floats, Indices, Limits
 from estimators.question import Question
 
 GROUP_WIDTH = 0.02
@@ -29,7 +29,7 @@ def limits(
     total: float,
     noise: Noise | None = None,
     signs: Floats | None = None,
-) -> tuple[Floats, Floats]:
+) -> Limits:
     """Return bounds on theta in [-1, 1], shape (k,), for a question.
 
     Parameters
@@ -60,20 +60,19 @@ def limits(
             margin = noise.deviation(log_p)
         return np.clip(observed - margin, -1, 1), np.clip(observed + margin, -1, 1)
     if question.bound == "normal":
-        return normal_limits(law, observed, log_p)
+        return limits_over_panes(law, observed, question, log_p)
     if question.target == "sample" and signs is not None:
         return own_value_limits(law, signs, log_p, total if question.bound == "anytime" else None)
     return interval(law, observed, log_p, total if question.bound == "anytime" else None)
 
 
 # Theorem 8 of docs/proofs/inversion.md
-def limits_over_panes(
-    law: Law, observed: Floats, question: Question, log_p: float
-) -> tuple[Floats, Floats]:
+def limits_over_panes(law: Law, observed: Floats, question: Question, log_p: float) -> Limits:
     """Return bounds from signs that are independent only within each of several panes.
 
-    Without a number of panes, and for anytime bounds, the result is [-1, 1]. Parameters are as in
-    :func:`limits`; the law has no noise.
+    Those of the normal law, with the largest variance, are asymptotic. Without a number of panes,
+    and for anytime bounds, the result is [-1, 1]. Parameters are as in :func:`limits`; the law has
+    no noise.
 
     Examples
     --------
@@ -92,9 +91,7 @@ def limits_over_panes(
     return np.clip(observed - margin, -1, 1), np.clip(observed + margin, -1, 1)
 
 
-def interval(
-    law: Law, observed: Floats, log_p: float, total: float | None = None
-) -> tuple[Floats, Floats]:
+def interval(law: Law, observed: Floats, log_p: float, total: float | None = None) -> Limits:
     """Return bounds on theta in [-1, 1], shape (k,), each failing with probability at most p.
 
     With `total` they hold at all times at once. Parameters are as in :func:`limits`.
@@ -117,7 +114,7 @@ def interval(
     return lower, -_lower_limits(mirrored, -observed, log_p, total)
 
 
-def intervals_of_windows(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
+def intervals_of_windows(law: Law, observed: Floats, log_p: float) -> Limits:
     """Return :func:`interval` of sums that have a law each, of signs without offset.
 
     Parameters
@@ -130,7 +127,7 @@ def intervals_of_windows(law: Law, observed: Floats, log_p: float) -> tuple[Floa
     return limits[: observed.size], -limits[observed.size :]
 
 
-def intervals_of_categories(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
+def intervals_of_categories(law: Law, observed: Floats, log_p: float) -> Limits:
     """Return :func:`interval` of the k sums of each of many windows, of shape (windows, k).
 
     Parameters
@@ -201,19 +198,3 @@ def _group_positions(positions: Floats, width: float) -> tuple[Indices, Indices]
     """Return the first member of each group of `width`, and the group of each position."""
     starts = np.diff(np.floor(positions / width), prepend=-1) > 0
     return np.flatnonzero(starts), np.cumsum(starts) - 1
-
-
-def normal_limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
-    """Return the interval of the normal law with the largest variance: asymptotic.
-
-    Parameters are as in :func:`limits`.
-
-    Examples
-    --------
-    >>> law = Law(counts=np.array([1e4]), coefficient=np.array([1e-4]), contrast=np.ones(1))
-    >>> lower, upper = normal_limits(law, np.array([0.5]), np.log(0.025))
-    >>> float(lower[0].round(4)), float(upper[0].round(4))
-    (0.483, 0.517)
-    """
-    margin = normal_quantile(log_p) * np.sqrt(law.largest_variance(np.clip(observed, -1, 1)))
-    return np.clip(observed - margin, -1, 1), np.clip(observed + margin, -1, 1)

@@ -11,7 +11,7 @@ from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS, Linea
 from estimators.bounds.normal import BERRY_ESSEEN
 from estimators.bounds.signs.law import MAX_SIGN_TILT, Law
 from estimators.bounds.tolerances import LOG_P_SAFETY, THETA_ROUNDING
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Limits
 
 SHARE_CELL_RATIO = 1.1
 """Ratio of variances between neighbours: finer ones gain less than 0.5% of a width."""
@@ -28,9 +28,7 @@ class _Line(NamedTuple):
     slope: Floats
 
 
-def own_value_limits(
-    law: Law, signs: Floats, log_p: float, total: float | None = None
-) -> tuple[Floats, Floats]:
+def own_value_limits(law: Law, signs: Floats, log_p: float, total: float | None = None) -> Limits:
     """Return bounds on theta in [-1, 1], shape (k,), each failing with probability at most p.
 
     With `total` they hold at all times at once. Parameters are as in

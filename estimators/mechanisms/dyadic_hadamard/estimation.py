@@ -10,6 +10,7 @@ import numpy as np
 
 from estimators.bounds.heterogeneity import heterogeneity_of_bounded
 from estimators.estimate import Counts, Floats, Indices
+from estimators.mechanisms.dyadic_hadamard import haar
 from estimators.mechanisms.dyadic_hadamard.bands import (
     Band,
     Scores,
@@ -19,15 +20,6 @@ from estimators.mechanisms.dyadic_hadamard.bands import (
     simultaneous_band,
 )
 from estimators.mechanisms.dyadic_hadamard.constants import LevelConstants
-from estimators.mechanisms.dyadic_hadamard.haar import (
-    Tree,
-    clipped_masses,
-    cumulated,
-    haar_sums,
-    masses,
-    smoothed,
-    split_tree,
-)
 from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables, haar_bounds, haar_moments
 from estimators.question import Question
 
@@ -36,7 +28,7 @@ SHARE_ROUNDING = 1e-12  # of F: where it is flat at q, rounding does not choose 
 COMPARED_DEPTHS = 3
 """The Haar sums of lower depths, 7 of them, test whether the levels agree."""
 
-Limits = Callable[[Floats], Indices]
+QuantileLimits = Callable[[Floats], Indices]
 """From k numbers q to two edges between which each quantile is, shape (2, k)."""
 
 
@@ -84,16 +76,16 @@ def read_distribution(
         ends = np.array([[q, np.nan, 0, bins] for q in quantile_levels.tolist()]).reshape(-1, 4)
         return BinDistribution(unknown, unknown, unknown, band, ends, 0.0, None)
     sums, pooled = _pooled(tree, table, weights)
-    clipped = clipped_masses(pooled, bins)
+    clipped = haar.clipped_masses(pooled, bins)
     scores = _scores(tree, counts, weights, pooled, question)
     band, limits = _band(scores, clipped, question, quantile_levels.size == 1)
     inner_band = Band(band.lower[inner], band.upper[inner], band.crossed)
-    shown = _clipped_into(cumulated(clipped[-1])[inner], inner_band)
+    shown = _clipped_into(haar.cumulated(clipped[-1])[inner], inner_band)
     used = np.flatnonzero(counts)
     levels = tuple(tree.levels[row] for row in used.tolist())
     noise = _noise(levels, counts[used], weights[used], clipped)
-    shrunk = clipped_masses(smoothed(pooled, noise), bins)
-    smooth = _clipped_into(cumulated(shrunk[-1])[inner], inner_band)
+    shrunk = haar.clipped_masses(haar.smoothed(pooled, noise), bins)
+    smooth = _clipped_into(haar.cumulated(shrunk[-1])[inner], inner_band)
     quantiles = _quantiles(quantile_levels, shown, limits(quantile_levels))
     effective = 1 / (4 * float(scores.worst[: bins - 1].max()))
     p_value = heterogeneity(levels, counts[used], sums)
@@ -129,7 +121,7 @@ def worst_scores(
     shape (k,): of inner edges among all edges.
     """
     used = np.where(weights[:, None] > 0, table, 0)
-    value = cumulated(masses(_pooled(tree, used, weights)[1])[-1])[edges]
+    value = haar.cumulated(haar.masses(_pooled(tree, used, weights)[1])[-1])[edges]
     inner = edges - 1
     largest, variance = np.zeros(edges.size), np.zeros(edges.size)
     for scores, count, weight in zip(tree.tables, used[:, 0], weights.tolist(), strict=True):
@@ -149,22 +141,24 @@ def _worst_variance(scores: ScoreTables, inner: Indices) -> Floats:
 
 
 def _scores(
-    tree: TreeConstants, counts: Counts, weights: Floats, pooled: Tree, question: Question
+    tree: TreeConstants, counts: Counts, weights: Floats, pooled: haar.Tree, question: Question
 ) -> Scores:
-    estimate = cumulated(masses(pooled)[-1])
+    estimate = haar.cumulated(haar.masses(pooled)[-1])
     estimate[tree.bins :] = 1.0
     return Scores.of(tree.tables, counts, weights, estimate, tree.bins, question)
 
 
-def _pooled(tree: TreeConstants, table: Counts, weights: Floats) -> tuple[Floats, Tree]:
+def _pooled(tree: TreeConstants, table: Counts, weights: Floats) -> tuple[Floats, haar.Tree]:
     """Return the levels' Haar sums, times their numbers of reports, and the weighted mean."""
     counts = table[:, 0]
     used = np.flatnonzero(counts)
-    sums = haar_sums(tuple(tree.levels[row] for row in used.tolist()), table[used])
-    return sums, split_tree(weights[used] @ sums / float(counts @ weights))
+    sums = haar.haar_sums(tuple(tree.levels[row] for row in used.tolist()), table[used])
+    return sums, haar.split_tree(weights[used] @ sums / float(counts @ weights))
 
 
-def _band(scores: Scores, clipped: Tree, question: Question, is_one: bool) -> tuple[Band, Limits]:
+def _band(
+    scores: Scores, clipped: haar.Tree, question: Question, is_one: bool
+) -> tuple[Band, QuantileLimits]:
     """Return the band of a question, and the limits of its quantiles.
 
     A single edge is tested for one quantile at all times. So a quantile that may move from edge to
@@ -202,12 +196,12 @@ def _quantiles(q: Floats, shown: Floats, limits: Indices) -> Floats:
 
 
 def _noise(
-    levels: tuple[LevelConstants, ...], counts: Counts, weights: Floats, clipped: Tree
-) -> Tree:
+    levels: tuple[LevelConstants, ...], counts: Counts, weights: Floats, clipped: haar.Tree
+) -> haar.Tree:
     """Return the plug-in variances of the pooled Haar sums."""
     halves = np.concatenate([node[0::2] - node[1::2] for node in clipped[1:]])
     part = counts * (weights / float(counts @ weights)) ** 2
-    return split_tree(part @ np.maximum(haar_moments(levels, clipped[:-1]) - halves**2, 0.0))
+    return haar.split_tree(part @ np.maximum(haar_moments(levels, clipped[:-1]) - halves**2, 0.0))
 
 
 def heterogeneity(levels: tuple[LevelConstants, ...], counts: Counts, sums: Floats) -> float | None:

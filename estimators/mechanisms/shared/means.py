@@ -13,7 +13,7 @@ from estimators.bounds.piecewise.bets import SymbolBets
 from estimators.bounds.signs.law import laws_in_rows
 from estimators.bounds.signs.limits import intervals_of_windows
 from estimators.bounds.signs.noise import Noise
-from estimators.estimate import Counts, Estimate, Floats
+from estimators.estimate import Counts, Estimate, Floats, Limits
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.question import Question
 from estimators.weights import LevelFacts
@@ -72,7 +72,7 @@ class ScalarMean(Mechanism):
         question: Question,
         log_p: float,
         totals: Floats,
-    ) -> tuple[Floats, Floats] | None:
+    ) -> Limits | None:
         """Return bounds on the means of windows, each of shape (windows,); None: one by one.
 
         Parameters

@@ -9,15 +9,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from estimators.bounds import limits
+from estimators.bounds import limits, sketches
 from estimators.bounds.heterogeneity import heterogeneity_of_points
-from estimators.bounds.sketches import (
-    HashTable,
-    collision_log_p,
-    max_collision_share,
-    min_collision_share,
-)
-from estimators.estimate import Counts, Estimate, Floats, Indices
+from estimators.estimate import Counts, Estimate, Floats, Indices, Limits
 from estimators.exact.geometries import HashedRows
 from estimators.exact.randomness import Words
 from estimators.mechanisms.shared.output_sets import SupportReports
@@ -104,7 +98,7 @@ class StringLookups(SupportReports):
 
     def limits(
         self, counts: Counts, shares: Floats, support: Counts, question: Question, log_p: float
-    ) -> tuple[Floats, Floats]:
+    ) -> Limits:
         """Return bounds on the frequencies of strings with this support.
 
         Noise and collisions have half of p each. For the upper bound, noise has all of it if
@@ -123,7 +117,7 @@ class StringLookups(SupportReports):
         if question.bound == "anytime":  # a level that may still come must not change p's shares
             levels = np.arange(len(counts))
         tables = self._tables(levels)
-        log_collision = collision_log_p(log_p, len(tables))
+        log_collision = sketches.collision_log_p(log_p, len(tables))
 
         def side(crowd: Floats, log_noise: float, end: int) -> Floats:
             """Return one end of the intervals for f, given a level's share of collisions."""
@@ -136,7 +130,9 @@ class StringLookups(SupportReports):
             if question.bound == "anytime":
                 n = float(counts.sum())
                 log_collision -= math.log(n) + math.log1p(n)
-            largest_share = max(max_collision_share(*table, log_collision) for table in tables)
+            largest_share = max(
+                sketches.max_collision_share(*table, log_collision) for table in tables
+            )
             lower = (side(np.zeros(len(counts)), half, 0) - largest_share) / max(
                 1 - largest_share, 1e-12
             )
@@ -145,8 +141,8 @@ class StringLookups(SupportReports):
             crowd = np.zeros((2, len(counts)))
             for level, table in zip(levels.tolist(), tables, strict=True):
                 crowd[:, level] = (
-                    max_collision_share(*table, log_collision),
-                    min_collision_share(*table, log_collision),
+                    sketches.max_collision_share(*table, log_collision),
+                    sketches.min_collision_share(*table, log_collision),
                 )
             lower = side(crowd[0], half, 0)
             upper = side(crowd[1], half if crowd[1].any() else log_p, 1)
@@ -160,7 +156,7 @@ class StringLookups(SupportReports):
         crowded_q = [q + (p - q) * c for (p, q), c in zip(self.signs.exact, shares, strict=True)]
         return ReportedSigns([p for p, _ in self.signs.exact], crowded_q)
 
-    def _tables(self, levels: Indices) -> list[HashTable]:
+    def _tables(self, levels: Indices) -> list[sketches.HashTable]:
         """Return the rows and points of each of these levels."""
         chosen = [self.hashed_rows[level] for level in levels.tolist()]
         return [(rows.rows, rows.geometry.points) for rows in chosen]

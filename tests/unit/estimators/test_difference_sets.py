@@ -90,7 +90,7 @@ def test_the_powers_of_x_are_all_elements_but_zero() -> None:
     for prime, degree in SMALL:
         field = FiniteField(prime, degree)
         powers, power = [], field.unit
-        for _ in range(field.order - 1):
+        for _ in range(prime**degree - 1):
             powers.append(power)
             power = field.multiply(power, field.x)
         with row(prime, degree):
