@@ -80,6 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that the documents name, as the current one."""
     monkeypatch.chdir(tmp_path)
     columns = {"delays.csv": "dep_delay", "flights.csv": "dep_delay", "latency.csv": "latency"}
+    columns["crashes.csv"] = "used_x"
     for name, column in columns.items():
         rows = [f"{3 * hour},2026-11-01 {hour:02}:00" for hour in range(1, 24)]
         (tmp_path / name).write_text("\n".join([f"{column},time_hour", *rows]))
