@@ -35,6 +35,7 @@ class Grr(OutputSets, SupportCounts):
 
     Examples
     --------
+    >>> from fractions import Fraction
     >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = Grr([Fraction(2)], categories=10)
     >>> mechanism.randomize(np.full(8, 3), np.zeros(8, dtype=int), SeededBits(1))

@@ -47,6 +47,7 @@ class Hemisphere(RankedDirections):
 
     Examples
     --------
+    >>> from fractions import Fraction
     >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = Hemisphere([Fraction(1)], dimension=3)
     >>> mechanism.randomize(np.array([[0.6, 0.0, 0.8]]), np.array([0]), SeededBits(1)).shape

@@ -41,6 +41,7 @@ class LiftedCaps(Caps):
 
     Examples
     --------
+    >>> from fractions import Fraction
     >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = LiftedCaps([Fraction(4)], dimension=2)
     >>> mechanism.randomize(np.array([[0.6, 0.0]]), np.array([0]), SeededBits(1)).shape

@@ -59,6 +59,7 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
 
     Examples
     --------
+    >>> from fractions import Fraction
     >>> from estimators.metrics.categories import string_key
     >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = ProjectiveSketch([Fraction(1), Fraction(4)], categories=None)
