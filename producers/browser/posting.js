@@ -275,7 +275,8 @@ export async function post(url, body, { token, attempts = 5, signal } = {}) {
       if (signal?.aborted) throw new DeliveryError("aborted", body, status);
       const { cause } = /** @type {Error} */ (error);
       told = cause ? `${String(error)} (${String(cause)})` : String(error); // Node's has the reason
-      told += `; is a gateway at ${url}?`;
+      const isPlain = told.includes("wrong version number"); // OpenSSL's words for no TLS
+      told += isPlain ? "; no TLS is spoken there: write http://" : `; is a gateway at ${url}?`;
       status = 0;
     }
     const pause = waitMs(attempt, after);

@@ -4,7 +4,7 @@
  * @module string_code
  */
 
-import { outside, textOf, wrong } from "./checks.js";
+import { outside, shown, textOf, wrong } from "./checks.js";
 
 /**
  * A public prefix code: a byte, the end, and each token (a byte string) is a symbol.
@@ -50,7 +50,9 @@ function latin(bytes) {
  * @internal
  */
 export function utf8(text) {
-  if (/\p{Surrogate}/u.test(text)) throw outside("a value", "Unicode text");
+  if (/\p{Surrogate}/u.test(text)) {
+    throw outside(`value ${shown(text)}`, "Unicode text, cut between whole characters");
+  }
   return new TextEncoder().encode(text);
 }
 

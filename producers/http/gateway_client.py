@@ -150,6 +150,7 @@ class GatewayClient:
         self._carrier: socket.socket | None = None  # a connection forgets it before a last answer
         self._used, self._deadline, self._lock = 0.0, 0.0, threading.Lock()
         self._silent_server: ServerKind | None = None
+        self._other = ""
         self._is_known = False  # whether it speaks HTTP, or it was looked up what answers there
 
     @property
@@ -251,7 +252,7 @@ class GatewayClient:
                     raise
                 self.close()  # the other side closed it while it was idle
                 response = self._sent(method, path, body, headers)
-            self._is_known = True
+            self._is_known, self._other = True, ""
             answer = GatewayAnswer(
                 response.status,
                 response.headers.get_content_type(),
@@ -292,15 +293,14 @@ class GatewayClient:
             self.abort()
 
     def _other_server(self) -> str:
-        """Return the kind of server at the address, once, if no gateway ever answered there."""
-        server = None if self._is_known else self._silent_server or self._identify()
-        self._is_known = True
-        if server is None or server == ServerKind(HTTP_SERVER, self.is_secret):
-            return ""
-        remedy = (
-            f"write http{'s' * server.has_tls}://" if server.kind == HTTP_SERVER else "no gateway"
-        )
-        return f"; {server} is there: {remedy}"
+        """Return the kind of server at the address, if no gateway ever answered there."""
+        if not self._is_known:
+            self._is_known, server = True, self._silent_server or self._identify()
+            if server is not None and server != ServerKind(HTTP_SERVER, self.is_secret):
+                is_http = server.kind == HTTP_SERVER
+                remedy = f"write http{'s' * server.has_tls}://" if is_http else "no gateway"
+                self._other = f"; {server} is there: {remedy}"
+        return self._other
 
     def _sent(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]

@@ -219,7 +219,9 @@ class HttpConnection(Closing):
         return DeliveryError(
             reports=reports,
             batches=batches,
-            first_error="no answer in time" if failure is None else failure.detail,
+            first_error=failure.detail.removesuffix(f": {WHAT_TO_CHECK_HTTP}")
+            if failure
+            else "no answer in time",
             receiver=receiver,
             check=WHAT_TO_CHECK_HTTP,
             are_kept=are_kept,

@@ -15,8 +15,14 @@ from estimators.bounds.heterogeneity import heterogeneity_of_vectors
 from estimators.bounds.spheres import VectorLaw, vector_deviations
 from estimators.errors import ReportError
 from estimators.estimate import Bools, Counts, Estimate, Floats, Integers
-from estimators.exact import sampling
 from estimators.exact.randomness import Bits
+from estimators.exact.sampling import (
+    bernoulli,
+    normal_numbers,
+    round_up,
+    uniform_below,
+    unit_vectors,
+)
 from estimators.exact.tallies import tally
 from estimators.exact.thresholds import WORD, miss_threshold
 from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports
@@ -73,7 +79,7 @@ class RankedDirections(Mechanism):
                 drawn, turned = self._choose(values[part], level[part], k, best_count, bits)
                 scaled = drawn * self.grid
                 floor = np.floor(scaled)
-                up = sampling.round_up(bits, (scaled - floor).ravel()).reshape(scaled.shape)
+                up = round_up(bits, (scaled - floor).ravel()).reshape(scaled.shape)
                 rounded = floor.astype(self.dtype) + up
                 reports[part] = np.where(turned[:, None], -rounded, rounded)
         return reports
@@ -88,7 +94,7 @@ class RankedDirections(Mechanism):
         for start in range(0, n * pairs, block):
             size = min(block, n * pairs - start)
             words = bits.integers(-(-size * d // 2))
-            vectors = sampling.normal_numbers(words)[: size * d].reshape(size, d)
+            vectors = normal_numbers(words)[: size * d].reshape(size, d)
             norm = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
             of_value = vectors.reshape(-1, pairs if n > 1 else size, d)
             products = np.matmul(of_value, values[:, :, None]).ravel()
@@ -96,26 +102,26 @@ class RankedDirections(Mechanism):
             parts.append(np.divide(products, norm, out=products, where=norm > 0))
         scores = np.concatenate(parts).reshape(n, pairs)
         length = np.minimum(np.sqrt(np.einsum("ij,ij->i", values, values)), 1)
-        opposite = ~sampling.round_up(bits, (1 + length) / 2)
+        opposite = ~round_up(bits, (1 + length) / 2)
         best = best_columns(np.concatenate([scores, -scores], axis=1), best_count)
-        missed = sampling.bernoulli(bits, self.thresholds, level)
+        missed = bernoulli(bits, self.thresholds, level)
         column = np.zeros(n, dtype=np.int64)
         if candidates > 2:  # of one inside and one outside there is nothing to choose
             bound = np.where(missed, candidates - best_count, best_count).astype(np.uint64)
-            column = sampling.uniform_below(bits, bound).astype(np.int64)
+            column = uniform_below(bits, bound).astype(np.int64)
         candidate = best[np.arange(n), np.minimum(column, best_count - 1)]
         other_candidate = column + (best - np.arange(best_count) <= column[:, None]).sum(axis=1)
         candidate = np.where(missed, other_candidate, candidate)
         direction = np.arange(n) * pairs + candidate % pairs
         if len(blocks) == 1:
-            return sampling.unit_vectors(vectors[direction]), (candidate >= pairs) ^ opposite
+            return unit_vectors(vectors[direction]), (candidate >= pairs) ^ opposite
         block_index, offset = np.divmod(direction, block)
         numbers = offset[:, None] * d + np.arange(d)
         chosen = np.empty((n, d))
         for index in np.unique(block_index).tolist():
             of_block = block_index == index
-            chosen[of_block] = sampling.normal_numbers(blocks[index], numbers[of_block])
-        return sampling.unit_vectors(chosen), (candidate >= pairs) ^ opposite
+            chosen[of_block] = normal_numbers(blocks[index], numbers[of_block])
+        return unit_vectors(chosen), (candidate >= pairs) ^ opposite
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a vector farther from the unit sphere than rounding can move it."""
