@@ -305,7 +305,7 @@ class Vocabulary(Categories):
         if strange := [value for value in values if not isinstance(value, str)]:
             expected = f"a string{listing(strange[0])}{LEAVE_OUT}"
         elif strange := [*filter(SURROGATE_PATTERN.search, values)]:
-            expected = "Unicode text, cut between whole characters"
+            expected = "whole Unicode characters"
         else:
             return values
         raise ValueError(f"value {shortened(strange[0])} of {self.metric!r}: expected {expected}")

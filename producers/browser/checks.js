@@ -125,7 +125,7 @@ export function conversion(/** @type {unknown} */ value) {
 
 /** How to make a list of what has several values, or "". @internal */
 export function listing(/** @type {unknown} */ value, which = " or a list of them") {
-  if (typeof /** @type {any} */ (value)?.then === "function") return ", as await makes";
+  if (/** @type {any} */ (value)?.then) return ", as await makes";
   if (value instanceof String) return ", as String() makes";
   const isObject = typeof value === "object" && value !== null;
   const isMany = isObject && (Symbol.iterator in value || "length" in value);

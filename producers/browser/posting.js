@@ -14,7 +14,7 @@ const BATCH_ID_BYTES = 16;
 /** In milliseconds; a gateway takes no later times. @internal */
 export const YEAR_10000 = 253_402_300_800_000;
 const EXPECTED_TIME =
-  "a Date, or whole milliseconds (not seconds) since the epoch, before the year 10000";
+  "a Date, or milliseconds (not seconds) since the epoch, before the year 10000";
 const LEAST_MS = 10_000_000_000;
 
 /** @type {WeakSet<Definition>} Those that call themselves by their own revision. */
@@ -275,8 +275,8 @@ export async function post(url, body, { token, attempts = 5, signal } = {}) {
       if (signal?.aborted) throw new DeliveryError("aborted", body, status);
       const { cause } = /** @type {Error} */ (error);
       told = cause ? `${String(error)} (${String(cause)})` : String(error); // Node's has the reason
-      const isPlain = told.includes("wrong version number"); // OpenSSL's words for no TLS
-      told += isPlain ? "; no TLS is spoken there: write http://" : `; is a gateway at ${url}?`;
+      // OpenSSL says so where no TLS is
+      told += /wrong version/.test(told) ? "; write http://" : `; is a gateway at ${url}?`;
       status = 0;
     }
     const pause = waitMs(attempt, after);

@@ -51,7 +51,7 @@ function latin(bytes) {
  */
 export function utf8(text) {
   if (/\p{Surrogate}/u.test(text)) {
-    throw outside(`value ${shown(text)}`, "Unicode text, cut between whole characters");
+    throw outside(`value ${shown(text)}`, "whole Unicode characters");
   }
   return new TextEncoder().encode(text);
 }

@@ -84,7 +84,7 @@ LENGTHS: dict[str, Any] = {"tokens": [], "lengths": {}}
 REFUSED: dict[str, list[tuple[dict[str, Any], Any, str]]] = {
     "prefix_tree": [
         ({}, 7, "TypeError: value 7 of page: expected a string"),
-        ({}, "\ud800", 'RangeError: value "\\ud800": expected Unicode text, cut between whole'),
+        ({}, "\ud800", 'RangeError: value "\\ud800": expected whole Unicode characters'),
         ({"code": None}, "a", OF_A_CODE + "tokens and lengths"),
         ({"code": LENGTHS}, "a", OF_A_CODE + "a table for all"),
         ({"code": {**LENGTHS, "tokens": ["00"]}}, "a", OF_A_CODE + "at most 400"),
