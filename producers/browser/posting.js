@@ -14,7 +14,7 @@ const BATCH_ID_BYTES = 16;
 /** In milliseconds; a gateway takes no later times. @internal */
 export const YEAR_10000 = 253_402_300_800_000;
 const EXPECTED_TIME =
-  "a Date, or milliseconds (not seconds) since the epoch, before the year 10000";
+  "a Date, or whole milliseconds (not seconds) since 1970, before the year 10000";
 const LEAST_MS = 10_000_000_000;
 
 /** @type {WeakSet<Definition>} Those that call themselves by their own revision. */
