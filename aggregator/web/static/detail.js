@@ -175,7 +175,7 @@ export class Detail {
     const ends = points.length && this.metric.definition.pane_seconds <= MONTH ? [points[0].to, points.at(-1).to].map((at) => new Date(Date.parse(at) - 1)) : [];
     const [first, last] = ends.map((at) => 12 * at.getUTCFullYear() + at.getUTCMonth());
     const months = Array.from({length: Math.max(0, last - first) + 1}, (_, index) => first + index);
-    const key = JSON.stringify(months);
+    const key = JSON.stringify([months, location.hash]); // a link keeps what is chosen
     if (key === this.monthsShown) return;
     this.monthsShown = key;
     this.months.hidden = months.length < 2 || months.length > MOST_MONTHS;

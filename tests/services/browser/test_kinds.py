@@ -99,6 +99,12 @@ def test_a_distribution_is_shown_by_its_quantiles(site: Site, visitor: Visitor) 
     )
     expect(page.locator("#heat-readout")).to_contain_text("20\u202f000 reports")
 
+    site.report("latency", values, epsilons, "2013-02-01T10:00", 3)
+    february = page.locator(".months").get_by_role("link", name="Feb")
+    expect(february).to_have_attribute("href", re.compile("label=0.75"))
+    page.get_by_text("p90", exact=True).first.click()
+    expect(february).to_have_attribute("href", re.compile("label=0.9\\b"))
+
 
 def test_a_funnel_is_on_the_card_and_leads_to_steps_history(site: Site, visitor: Visitor) -> None:
     values = np.repeat([0, 1, 2, 3], PEOPLE // 4)
