@@ -163,9 +163,9 @@ class Crowds:
             problems = await asyncio.gather(*map(self._send, batches))
         for obstacle in filter(None, problems):
             raise _as_unavailable(obstacle)
-        count = len(opened) // crowd.metric.randomizer.width
+        openable = len(opened) // crowd.metric.randomizer.width
         reports = sum(batch.reports for batch in batches)
-        unopened, invalid = crowd.reports - count, count - reports
+        unopened, invalid = crowd.reports - openable, openable - reports
         for outcome, count in (("accepted", reports), ("unopened", unopened), ("invalid", invalid)):
             self.counts[crowd.metric.name, outcome] += count
         answer = CrowdAnswer(crowd.crowd_id.hex(), reports, unopened, invalid)

@@ -52,8 +52,7 @@ class GatewayError(RuntimeError):
 
     def __init__(self, url: str, detail: str, status: int = 0, server: str = "gateway") -> None:
         self.url, self.detail, self.status = url, detail, status
-        remedy = f": check the address, the network and the {server}"
-        super().__init__(f"{server} {url}: {detail}" + remedy * detail.endswith(")"))
+        super().__init__(f"{server} {url}: {detail}")
 
 
 class _Counted(io.RawIOBase):
@@ -150,7 +149,7 @@ class GatewayClient:
         self._carrier: socket.socket | None = None  # a connection forgets it before a last answer
         self._used, self._deadline, self._lock = 0.0, 0.0, threading.Lock()
         self._silent_server: ServerKind | None = None
-        self._other = ""
+        self._other_server_text = ""
         self._is_known = False  # whether it speaks HTTP, or it was looked up what answers there
 
     @property
@@ -252,7 +251,7 @@ class GatewayClient:
                     raise
                 self.close()  # the other side closed it while it was idle
                 response = self._sent(method, path, body, headers)
-            self._is_known, self._other = True, ""
+            self._is_known, self._other_server_text = True, ""
             answer = GatewayAnswer(
                 response.status,
                 response.headers.get_content_type(),
@@ -266,12 +265,13 @@ class GatewayClient:
                 self.close()
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
-            reason = f"({str(error).strip() or type(error).__name__})"
+            reason, remedy = str(error).strip() or type(error).__name__, ""
             if time.monotonic() >= self._deadline:
-                reason = f"(not all of it came within {MOST_STEPS * self._timeout:g} s)"
+                reason = f"not all of it came within {MOST_STEPS * self._timeout:g} s"
             else:
-                reason += self._other_server()
-            raise self.error(f"no answer {reason}") from None
+                remedy = self._other_server()
+            remedy = remedy or f": check the address, the network and the {self.server}"
+            raise self.error(f"no answer ({reason}){remedy}") from None
         finally:
             for timer in timers:
                 timer.cancel()
@@ -299,8 +299,8 @@ class GatewayClient:
             if server is not None and server != ServerKind(HTTP_SERVER, self.is_secret):
                 is_http = server.kind == HTTP_SERVER
                 remedy = f"write http{'s' * server.has_tls}://" if is_http else "no gateway"
-                self._other = f"; {server} is there: {remedy}"
-        return self._other
+                self._other_server_text = f"; {server} is there: {remedy}"
+        return self._other_server_text
 
     def _sent(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]

@@ -1,4 +1,4 @@
-"""Finds outliers, such as marks of missing values and faults of a clock."""
+"""Finds numbers that are no values: marks of missing ones, faults of a clock, a total."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ MIN_NINES = 3
 """Numbers of at least so many nines, such as -9999, are outliers at a tenth of that distance."""
 MAX_OUTLIERS_AT_END = 5
 """Distinct outliers at one end; at most a third of all distinct values."""
-
-
 MIN_SUMMANDS = 3
 """Values of which the last may be the total."""
 

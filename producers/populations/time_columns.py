@@ -59,24 +59,24 @@ _US_NAMES = re.compile(r"(?<=[0-9M] )[ECMP][SD]T\b")
 _WEEKDAY_PATTERN = re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)")
 _NAMED_ZONES = (UTC, "GMT", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT")
 _DATE_ORDERS = ("dmy", "mdy", "ymd")
-_DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y-%m-%d")
+_DATE_FORMATS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y-%m-%d")
 _OTHER_DATES = ("%Y.%m.%d", "%Y:%m:%d", "%d-%b-%Y", "%d/%b/%Y", "%d%b%Y", "%d %b %Y", "%b %d %Y")
 _RARE_DATES = ("%Y年%m月%d日", "%d-%b-%y", "%d/%b/%y")
-_MONTHS = ("%Y-%m", "%m/%Y", "%b %Y")
+_MONTH_FORMATS = ("%Y-%m", "%m/%Y", "%b %Y")
 _SHORT_DATES = tuple(
     f"%{mark.join(order)}".replace(mark, f"{mark}%") for mark in "/.-" for order in _DATE_ORDERS
 )
 """With years of two digits, in each order that a place uses: most of them ask which it is."""
-_HOURS = ("", " %H", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %H:%M:%S,%f", " %I:%M %p")
+_HOUR_FORMATS = ("", " %H", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %H:%M:%S,%f", " %I:%M %p")
 _ZONED_HOURS = (" %H:%M:%S %z", " %H:%M:%S.%f %z", " %H:%M:%S %Z", " %H:%M:%S.%f %Z")
 _DOTTED_HOURS = (" %H.%M", " %H.%M.%S", " %I.%M.%S.%f %p")
-_CLOCKS = (*_HOURS, " %I:%M:%S %p", " %I %p", " %Hh%M", *_ZONED_HOURS, *_DOTTED_HOURS)
+_CLOCK_FORMATS = (*_HOUR_FORMATS, " %I:%M:%S %p", " %I %p", " %Hh%M", *_ZONED_HOURS, *_DOTTED_HOURS)
 STRPTIME_FORMATS = (
     *(
-        tuple(date + clock for clock in _CLOCKS)
-        for date in (*_DATES, *_OTHER_DATES, *_RARE_DATES, *_SHORT_DATES)
+        tuple(date + clock for clock in _CLOCK_FORMATS)
+        for date in (*_DATE_FORMATS, *_OTHER_DATES, *_RARE_DATES, *_SHORT_DATES)
     ),
-    *((month,) for month in _MONTHS),
+    *((month,) for month in _MONTH_FORMATS),
     tuple(f"%b %d %H:%M:%S {year}" for year in ("%Y", "%z %Y", "%Z %Y", "%Y %z")),
 )
 """Formats that are tried between ISO 8601 and RFC 2822; a column may have several of one date."""
@@ -91,7 +91,7 @@ _END_OF_DAY = re.compile(r"(?<=[T ])24(?=([:h]00){1,2}([.,]0+)?(?![\d:.,]))")
 """The hour of a midnight that belongs to the day before, as ISO 8601 allows."""
 _NAMED_MONTH = re.compile(r"\d\.?[ -](?:de )?([^\W\d_]{3,}\.?)[ -](?:de )?\d{2,4}\b(?!:)")
 _LONG_MONTHS = "|".join([*calendar.month_name[1:], *calendar.month_abbr[1:], "Sept"])
-_SPELLINGS = tuple(
+_SPELLING_RULES = tuple(
     (re.compile(pattern, re.IGNORECASE), replacement)
     for pattern, replacement in (
         (r"[\u2010-\u2015\u2212]", "-"),
@@ -124,7 +124,7 @@ _DIGIT_FORMATS |= {
     "%Y%m%d%H%M%S%f": 17,
     TICKS_FORMAT: 18,
 }
-_DIRECTIVES = "aAbBcdfGHIjmMpSuUVwWxXyYzZ"
+_STRPTIME_DIRECTIVES = "aAbBcdfGHIjmMpSuUVwWxXyYzZ"
 _WHOLE_FORMATS = (*UNITS_PER_SECOND, *DAY_NUMBER_STARTS, TICKS_FORMAT, ISO_FORMAT, MAIL_FORMAT)
 _DIRECTIVE_DIGITS = {"Y": 4, "j": 3}
 _SHORT_YEARS = {"%y%m%d%H%M": 10, "%y%m%d%H%M%S": 12}
@@ -170,7 +170,9 @@ class TimeFormat:
     def __post_init__(self) -> None:
         """Check the zone, and that `strptime` uses all directives."""
         directives = {*re.findall(r"%(.?)", self.form.replace("%%", ""))}
-        if not (directives <= {*_DIRECTIVES} if directives else self.form in _WHOLE_FORMATS):
+        if not (
+            directives <= {*_STRPTIME_DIRECTIVES} if directives else self.form in _WHOLE_FORMATS
+        ):
             raise ValueError(
                 f"time format {self.form!r}: expected {', '.join(_WHOLE_FORMATS[:-1])}, or "
                 "directives of strptime such as %Y-%m-%d %H:%M:%S (%b: Jan, %y: 26, %I %p: 9 PM)"
@@ -291,7 +293,7 @@ def _plain(cell: str) -> str:
     ('Jan 03 2026 09:05:07 +0100', 'Jan 3 2026 9:05 Am')
     """
     cell = visible(cell)
-    for pattern, replacement in _SPELLINGS:
+    for pattern, replacement in _SPELLING_RULES:
         cell = pattern.sub(replacement, cell)
     return cell
 

@@ -92,7 +92,7 @@ def _change_query(
 def _period_starts(metric: Metric, period: str | None, end_ms: int) -> list[int]:
     """Return the starts of the period, or of all on offer, that end there; the longest first."""
     periods = reversed(OFFERED_PERIODS) if period is None else (period,)
-    return [last_edges(metric, one, end_ms - metric.pane_ms)[0] for one in periods]
+    return [last_edges(metric, length, end_ms - metric.pane_ms)[0] for length in periods]
 
 
 def _between(start_ms: int | None, end_ms: int | None) -> Query:
@@ -101,6 +101,8 @@ def _between(start_ms: int | None, end_ms: int | None) -> Query:
 
 
 def _query(reader: MetricReader, a: Query, b: Query) -> CompareQuery:
-    is_compared = [isinstance(one, LocalMetric | TrustedMetric) for one in reader.metrics.values()]
+    is_compared = [
+        isinstance(metric, LocalMetric | TrustedMetric) for metric in reader.metrics.values()
+    ]
     windows = sum(is_compared) * len(OFFERED_PERIODS)
     return CompareQuery(a=dataclasses.replace(a, windows=windows), b=b)
