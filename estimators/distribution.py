@@ -84,7 +84,7 @@ class DistributionEstimate(Estimate):
     monotone : ndarray of float64, shape (B + 1,)
         The displayed distribution function: ascending, and within the band.
     smooth : ndarray of float64, shape (B + 1,)
-        A smoother one, closer to the truth if it is smooth, and wrong at spikes. It is biased.
+        A smoother curve: closer to the truth where that is smooth, wrong at spikes. It is biased.
     quantiles : ndarray of float64, shape (k, 4)
         Rows of q, value, lower, upper. Bounds hold for all quantiles and the band together; those
         of a single requested quantile hold by themselves.
@@ -189,7 +189,7 @@ class DistributionEstimate(Estimate):
         return QuantileEstimates(**_fields_of(self) | columns)
 
     def largest(self, size: int) -> Indices:
-        """Return the indices of all edges: F has an order of its own."""
+        """Return the indices of all edges in their order: F has no largest ones."""
         return np.arange(self.edges.size)
 
     def top(self, size: int) -> DistributionEstimate:
@@ -201,13 +201,13 @@ class DistributionEstimate(Estimate):
         return self.moved(offset + scale * self.edges)
 
     def moved(self, edges: Floats) -> DistributionEstimate:
-        """Return the same distribution with other edges, in the same order."""
+        """Return the same distribution with its edges replaced, in the same order."""
         quantiles = self.quantiles.copy()
         quantiles[:, 1:] = np.interp(quantiles[:, 1:], self.edges, edges)
         return dataclasses.replace(self, edges=edges, quantiles=quantiles)
 
     def unknown(self, status: str) -> Self:
-        """Return the estimate without its numbers: NaN for all of them, but for the edges."""
+        """Return the estimate with NaN in place of all its numbers except the edges."""
         nothing = np.full(self.edges.shape, np.nan)
         quantiles = self.quantiles.copy()
         quantiles[:, 1:] = np.nan

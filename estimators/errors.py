@@ -60,7 +60,7 @@ class ReportError(ValueError):
 
 @contextlib.contextmanager
 def explain_missing_scipy(purpose: str) -> Iterator[None]:
-    """Say what to install if scipy is missing: devices lack it, and do not estimate.
+    """Say what to install if scipy is missing, as on devices, which do not estimate.
 
     `purpose`: what needs it, to begin the message with.
 
@@ -104,7 +104,7 @@ def _printable(word: str) -> str:
 
 
 def readable(error: msgspec.ValidationError) -> str:
-    """Return a description of the expected value, to follow "expected"."""
+    """Return what the decoder expected, as words that follow "expected"."""
     message = str(error).replace("Number out of range", "a number that is not too large")
     return message.replace("Expected ", "").replace("`", "")
 

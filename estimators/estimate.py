@@ -70,12 +70,12 @@ class Estimate:
     weights_fixed : bool
         Whether the caller stated that weights and target were chosen before looking.
     basis : ndarray of int64, shape (levels,), or None
-        The reports per level that the numbers are computed from, where these are not all.
+        The reports per level that the numbers are computed from, if these are not all reports.
     denominators : ndarray of float64, shape (categories,), or None
         For shares among: the estimated share of users in B; 1 for a category.
     shares : Estimate or None
-        Of a reader's answer for all categories: the shares among that the definition names, with a
-        beta of their own.
+        In a reader's answer for all categories: the shares among that the definition names. Their
+        bounds share a second beta.
     """
 
     value: float | Floats
@@ -123,7 +123,7 @@ class Estimate:
         return np.clip(self.value, self.lower, self.upper)
 
     def unknown(self, status: str) -> Self:
-        """Return the estimate without its numbers: NaN for the value and for all bounds."""
+        """Return the estimate with NaN in place of its value and all bounds."""
 
         def nan(x: Any) -> Any:
             return float("nan") if not np.ndim(x) else np.full(np.shape(x), np.nan)
@@ -143,7 +143,7 @@ class Estimate:
 
     @property
     def numbers(self) -> Estimate:
-        """The named numbers, or the one number, that displays show."""
+        """The estimate whose numbers displays show: of a distribution, its quantiles."""
         return self
 
     def largest(self, size: int) -> Indices:

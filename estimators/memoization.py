@@ -104,7 +104,7 @@ class Memoization:
         return self._permanent.randomize(array, np.zeros(1, dtype=np.int64), bits)
 
     def report(self, answer: Reports, bits: Bits) -> Reports:
-        """Return a report made from a permanent answer; the answer itself if both have one epsilon.
+        """Return a report made from a permanent answer; it is the answer if the epsilons are equal.
 
         `answer`, shape (1, ...).
         """
@@ -131,14 +131,14 @@ class Memoization:
         return 1 if self.metric.kind == "mean" else len(self.metric.labels)
 
     def ratio_for_ever(self, values: int) -> Fraction:
-        """Bound the ratio of any sequence of reports, between histories that change alike.
+        """Return a bound on the probability ratio of all reports, for histories that change alike.
 
         `values`: c, the number of distinct values of a history; for a mean, of sides, at most 2.
         """
         return self._permanent.privacy_ratio(0) ** values
 
     def ratio_of_any(self, reports: int) -> Fraction | None:
-        """Bound the ratio of a sequence of reports, between any two histories; None: no bound."""
+        """Return a bound on the probability ratio of reports, for any histories; None: no bound."""
         flip = self.second_flip
         if not flip:
             return None
@@ -153,7 +153,7 @@ class Memoization:
 
     @functools.cached_property
     def _words(self) -> tuple[int, int]:
-        """The integers of the second flip, as numerator and denominator."""
+        """The probability of the second flip, as an integer numerator and denominator."""
         level_signs = getattr(self.metric.randomizer, "signs", None)
         permanent_signs = getattr(self._permanent, "signs", None)
         if not (

@@ -35,7 +35,7 @@ STEPS_A_DECADE = 2
 FINEST_LEVEL = 0.0001
 MOST_TICKETS = 400
 LARGEST_LOSS = 1.03
-"""How many times the best number of devices small numbers of tickets may need."""
+"""Tickets are small numbers that need at most so many times the least number of devices."""
 
 
 def synthetic_values(metric: Metric, count: int) -> NDArray[Any]:
@@ -166,7 +166,7 @@ class Wish:
 
     @property
     def scale(self) -> float:
-        """What is wished, or else the whole range."""
+        """The half-width that is wished; without a wish, the whole range."""
         if self.within is not None:
             return self.within
         low, high = self.metric.domain.ends
@@ -177,7 +177,7 @@ class Wish:
         return max((level for level in self.metric.levels if level <= budget), default=None)
 
     def width(self, epsilon: float, reports: float) -> float:
-        """Return :func:`half_width`, between round numbers of reports by a power law."""
+        """Return :func:`half_width`, by a power law between round numbers of reports."""
         if reports < 1:
             return math.inf
         step = STEPS_A_DECADE * math.log10(reports)
@@ -186,7 +186,7 @@ class Wish:
         return math.exp((1 - part) * math.log(ends[0]) + part * math.log(ends[1]))
 
     def needed(self, epsilon: float, width: float) -> float:
-        """Return how many reports have such a width; infinity if no number has."""
+        """Return how many reports give bounds of a half-width; infinity if no number does."""
         if self.width(epsilon, MOST_REPORTS) > width:
             return math.inf
 
@@ -253,7 +253,7 @@ class Plan:
 
 
 def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
-    """Return the best plan for a lottery, and what else the budget could be spent on.
+    """Return the best plan for a lottery, and for two other ways of spending the budget.
 
     Tickets are the reports that a metric needs over how often it happens.
 
@@ -278,7 +278,7 @@ def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
         levels[wish.metric.name] = level
 
     def shares(times: float) -> dict[str, float]:
-        """Return how many devices must draw each metric if widths are so many times the wishes."""
+        """Return how many devices must draw each metric for widths of `times` the wishes."""
         return {
             wish.metric.name: wish.needed(levels[wish.metric.name], times * wish.scale)
             / wish.happens
@@ -343,7 +343,7 @@ def small_tickets(shares: Mapping[str, float]) -> dict[str, int]:
 
 
 def best_split(wishes: Sequence[Wish], devices: float, budget: float) -> dict[str, float]:
-    """Return levels that add up to at most the budget, with widths in proportion to the wishes.
+    """Return levels whose sum is at most the budget, with widths in proportion to the wishes.
 
     Parameters
     ----------
@@ -374,7 +374,7 @@ def best_split(wishes: Sequence[Wish], devices: float, budget: float) -> dict[st
 
 
 def _needed_split(wishes: Sequence[Wish], budget: float, times: float) -> float:
-    """Return how many devices the best split needs for widths so many times the wishes."""
+    """Return how many devices the best split needs for widths of `times` the wishes."""
 
     def ratio(devices: float) -> float:
         levels = best_split(wishes, devices, budget)

@@ -40,7 +40,7 @@ class Question:
         The categories in question, in the mechanism's units; all by default. Bounds are
         simultaneous over these. The choice must not depend on the reports.
     numbers : int
-        How many numbers share beta, if more than the categories: shares among do, too.
+        How many numbers share beta; more than the categories if shares among are asked, too.
     panes : int or None
         Above 1: the number of groups within which the reports are independent, but not across them
         (a device has one report in each, and repeats its answer). None: the number is unknown.
@@ -86,10 +86,10 @@ class Question:
         )
 
     def one_mean(self, levels: int) -> bool:
-        """Return whether all `levels` in use are assumed to have the same mean."""
+        """Return whether the bounds assume that all `levels` in use have the same mean."""
         return self.target == "population" and (self.weights != "uniform" or levels == 1)
 
     @property
     def may_move(self) -> bool:
-        """Whether the truth may change while the bounds hold."""
+        """Whether the bounds also hold if the true value changes over time."""
         return self.bound == "anytime" and (self.target == "sample" or self.weights == "uniform")

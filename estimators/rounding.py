@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 USUAL_DECIMALS, MOST_DECIMALS = 3, 15
 LOSS_DIGITS = 4
-"""Digits of a loss."""
+"""The significant digits of a privacy loss."""
 _EXACT_CONTEXT = decimal.Context(
     prec=decimal.MAX_PREC, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX
 )

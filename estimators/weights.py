@@ -43,22 +43,22 @@ class LevelFacts:
 
 
 def optimal(facts: LevelFacts) -> Floats:
-    """Inverse variance: the least variance among unbiased weighted means (Gauss and Markov)."""
+    """Return inverse variances: they give the unbiased mean of least variance (Gauss, Markov)."""
     return 1 / facts.variances
 
 
 def paper(facts: LevelFacts) -> Floats:
-    """As in HLDP, Algorithms 1, 2 and 5: for comparison with the paper."""
+    """Return the weights of the paper HLDP (Algorithms 1, 2 and 5), to compare with."""
     return facts.paper
 
 
 def uniform(facts: LevelFacts) -> Floats:
-    """Every report has the same weight: right if values depend on the privacy level."""
+    """Return equal weights for all reports: right if values depend on the privacy level."""
     return np.ones_like(facts.epsilons)
 
 
 def proportional(facts: LevelFacts) -> Floats:
-    """In proportion to epsilon: a baseline of HDP-WC (Prop)."""
+    """Return weights in proportion to epsilon: a baseline of the paper HDP-WC (Prop)."""
     return facts.epsilons
 
 
@@ -71,7 +71,7 @@ DEFAULT_POLICY = "optimal"
 def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
     """Return the share of each level in the estimate.
 
-    The result has shape (levels,): sums to one; all zero without reports.
+    The result, of shape (levels,), sums to one; without reports it is all zero.
 
     `policy`: one of :data:`WEIGHTINGS`, which give the weight of one report of a level; `counts`,
     shape (levels,): reports per level; `facts`: the constants of the levels. A level without

@@ -39,11 +39,11 @@ FREQUENCY_CANDIDATES: tuple[Any, ...] = (
     Rappor,
     Projection,
 )
-"""For frequencies, all of which say how often a report supports a category."""
+"""The candidates for frequencies. Each says how often a report supports a category."""
 
 
 class AutoMean(Piecewise):
-    """At each level `windows`, or one sign where that has less variance.
+    """The mechanism `windows` at each level, or one sign where that has less variance.
 
     A report is a symbol of its level; with two symbols it is that of `randomized_response`.
     Statistic of a level: the number of reports and the number for each symbol. Source: as for
@@ -168,7 +168,7 @@ class AutoFrequency(SupportCounts):
         return [child.name for child in self.children]
 
     def _choose(self, children: Sequence[SupportCounts]) -> LevelFacts:
-        """Set these mechanisms, one for each level; return the public constants of the levels."""
+        """Use these mechanisms, one for each level; return the public constants of the levels."""
         self.children = children
         self.shape = (max(child.width for child in children),)
         self.columns = max(child.columns for child in children)
@@ -213,7 +213,7 @@ class AutoFrequency(SupportCounts):
             child.accumulate(row, level_zero, self._decoded(reports, index, rows))
 
     def _decoded(self, reports: Reports, level: int, rows: Any = slice(None)) -> Reports:
-        """Return some of the reports, all of one level, as its mechanism has them."""
+        """Return some reports of one level in the form of the level's mechanism."""
         child = self.children[level]
         return child.decode(reports[rows, : child.width].tobytes())
 
@@ -256,7 +256,7 @@ class AutoFrequency(SupportCounts):
 
     @functools.cached_property
     def _mechanisms_and_levels(self) -> list[tuple[SupportCounts, list[int]]]:
-        """Each chosen mechanism, for all its levels, and these levels."""
+        """Each chosen mechanism with the levels that chose it."""
         mechanisms = []
         kinds: list[Any] = [type(child) for child in self.children]
         for kind in dict.fromkeys(kinds):

@@ -106,7 +106,7 @@ class Caps(RankedDirections):
 
     @functools.cached_property
     def laws(self) -> list[ReportLaw]:
-        """The law of a report, per level."""
+        """The law of a report at each level."""
         sets_and_chances = zip(self.sets, self.best_chances, self.other_chances, strict=True)
         return [
             report_law(self.dimension, k, w, float(p), float(q))
@@ -155,7 +155,7 @@ class Caps(RankedDirections):
         return squares
 
     def find_error(self, table: Counts) -> str | None:
-        """Return the error in a stored table that no reports can give."""
+        """Return why no reports can give a stored table; None if some can."""
         if (table[:, 1 + self.dimension :] < 0).any():
             return "a negative sum of squares"
         return super().find_error(table)

@@ -120,7 +120,7 @@ def block_count(epsilon: Fraction, categories: int) -> int:
 
 
 def block_size(categories: int, blocks: int) -> int:
-    """Return 2^ceil(log2(k/B + 1)): rows for the categories of a block, and a constant row.
+    """Return b = 2^ceil(log2(k/B + 1)): a row for each category of a block, and a constant row.
 
     >>> block_size(100, 2), block_size(100, 32)
     (64, 8)

@@ -81,7 +81,7 @@ class Laplace(ScalarMean):
         self.limits = np.array(limits, dtype=np.int64)
         """M per level: the largest report."""
         self.rate = np.array([float(rate) for rate in self._rates])
-        """Of the noise, per level: epsilon / (2 g)."""
+        """The rate of the noise at each level: epsilon / (2 g)."""
         epsilon = np.array([float(e) for e in self.epsilons])
         variances = 1 + discrete_laplace.variance(self.rate) / grid**2
         self.facts = LevelFacts(epsilon, variances, paper=1 / (1 + 1 / epsilon**2))
@@ -140,7 +140,7 @@ class Laplace(ScalarMean):
         return LaplaceNoise(law.counts, law.coefficient, self.rate[counts > 0], 1 / self.grid)
 
     def outside_law(self, question: Question, counts: Counts) -> float:
-        """Bound the probability that a report is clamped; 1 beyond MOST_REPORTS.
+        """Return a bound on the probability that a report is clamped; 1 beyond MOST_REPORTS.
 
         For all times at once: one of all the reports that a statistic can hold.
         """

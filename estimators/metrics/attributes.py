@@ -96,7 +96,7 @@ class Slicing:
 
     @functools.cached_property
     def code_cache(self) -> dict[bytes, int]:
-        """The codes of attributes by their bytes in a batch, for readers of batches to fill."""
+        """A cache that readers of batches fill: codes by a batch's encoded attributes."""
         return {}
 
     @functools.cached_property
@@ -128,7 +128,7 @@ class Slicing:
         return (*self.attributes[name], OTHER_VALUE, None)
 
     def digits(self, codes: Codes) -> dict[str, Codes]:
-        """Return the index of each slice's value, shape (n,), by attribute."""
+        """Return for each attribute the index of its value in each slice, shape (n,)."""
         digits = dict(zip(self.attributes, np.unravel_index(codes, self.value_counts), strict=True))
         return {name: digit.astype(np.int64) for name, digit in digits.items()}
 

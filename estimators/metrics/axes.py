@@ -87,7 +87,7 @@ class Axes:
     # -- On the device ----------------------------------------------------------------------------
 
     def give(self, categories: object) -> bool:
-        """Return whether a list of categories is theirs; nothing larger than the list is made."""
+        """Return whether a list has these axes' categories; makes nothing larger than the list."""
         if not isinstance(categories, list) or len(categories) != math.prod(self.shape):
             return False
         return all(map(operator.eq, self._labels(), categories))
@@ -169,7 +169,7 @@ class Axes:
         return Condition(", ".join(parts.values()), int.from_bytes(octets, "little"))
 
     def _parts(self, text: str) -> dict[str, str] | None:
-        """Return ``"AXIS=VALUE"`` by axis, in order; None if a text is something else."""
+        """Return a text's parts ``"AXIS=VALUE"`` by axis, in order; None if it has another form."""
         parts: dict[str, str] = {}
         for part in text.split(","):
             axis, _, value = (x.strip() for x in part.partition("="))

@@ -111,7 +111,7 @@ class Bins(Domain):
 
     @property
     def unit(self) -> tuple[float, float]:
-        """Nothing is rescaled: F has no unit."""
+        """The identity, because a distribution function has no unit."""
         return 0.0, 1.0
 
     @property
@@ -121,7 +121,7 @@ class Bins(Domain):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The bins: a report is the index of one."""
+        """The bins, because a report is the index of a bin."""
         if self.edges is not None:
             return {"edges": self.limits.tolist()}
         steps = {} if self.scale == "linear" else {"scale": self.scale}
@@ -187,7 +187,7 @@ def merged_edge_indices(bins: int, max_bins: int) -> Integers:
 
 
 def _quantile(label: str | float) -> float:
-    """Return a quantile as a number; NaN if it is none."""
+    """Return a quantile's name as a number; NaN if it does not name a quantile."""
     try:
         return float(label)
     except ValueError:

@@ -36,7 +36,7 @@ NUMBER_NAME = re.compile(r"-?[0-9]+")
 SHARE_CHARACTERS = ("/", "+", "..", ">")
 """Of texts that may name a share among some."""
 WORK_PER_SHARE = 500
-"""Categories that are estimated in the milliseconds of a share among; measured."""
+"""How many categories take as long to estimate as one share among, as measured."""
 OPEN_VOCABULARY = "open"
 """In place of categories: any string may be reported, and asked for."""
 EXPECTED_CATEGORIES = (
@@ -81,7 +81,7 @@ class Categories(Domain):
 
     @classmethod
     def implied(cls, keys: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the mechanism that discovers strings, or the default one of open vocabularies."""
+        """Return the keys that a definition leaves out: the mechanism for an open vocabulary."""
         if keys.get("discover"):
             return {"mechanism": DISCOVERING_MECHANISM}
         is_open = (
@@ -139,7 +139,7 @@ class Categories(Domain):
         return {"categories": len(self.labels)}
 
     def as_array(self, values: Values) -> NDArray[Any]:
-        """Return categories; with axes, a mapping of each to its value is a name, too."""
+        """Return categories as an array; with axes, a mapping of axes to values names one."""
         if self.axes is not None:
             values = self.axes.labelled(values, self.metric)
         return super().as_array(values)
@@ -168,7 +168,7 @@ class Categories(Domain):
 
     @functools.cached_property
     def has_number_names(self) -> bool:
-        """Whether a name is another number than its index, so that an integer could mean both."""
+        """Whether a name is a number other than its index, which makes integers ambiguous."""
         names = enumerate(self.labels)
         return any(NUMBER_NAME.fullmatch(name) and name != str(index) for index, name in names)
 
@@ -180,7 +180,7 @@ class Categories(Domain):
             )
 
     def from_indices(self, indices: Integers) -> NDArray[Any]:
-        """Return values for a device, given indices of categories: names, if they need be."""
+        """Return values for a device, from indices: names if integers are ambiguous."""
         return np.array(self.labels, dtype=object)[indices] if self.has_number_names else indices
 
     def _index(self, value: object) -> int:
@@ -222,7 +222,7 @@ class Categories(Domain):
         return tuple(self.labels[index] for index in indices.tolist()), indices
 
     def _with_shares(self, labels: Sequence[Any]) -> tuple[tuple[str, ...], Keys]:
-        """Return names and keys of categories and shares among some; a single one is itself."""
+        """Return names and keys of categories and shares among; a single category stays one."""
         names: list[str] = []
         keys = np.empty(len(labels), dtype=object)
         for position, label in enumerate(labels):
@@ -286,7 +286,7 @@ class Vocabulary(Categories):
 
     @property
     def opposite(self) -> tuple[str, str]:
-        """Two strings."""
+        """Two different strings."""
         first, second = (*self.labels, "one string", "another string")[:2]
         return first, second
 

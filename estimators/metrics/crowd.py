@@ -15,9 +15,9 @@ from estimators.errors import nearest, readable
 from estimators.metrics.validation import check_duration
 
 SEAL_BYTES = 48
-"""By which a sealed report is longer than the report: a public key of X25519, and a tag."""
+"""Bytes that sealing adds to a report: a public key of X25519, and an authentication tag."""
 MAX_CROWD_BYTES = 16 * 2**20
-"""Of the sealed reports that a relay posts at once."""
+"""The most bytes of sealed reports that a relay posts at once."""
 MAX_SEALED_REPORT = 2**16 - 1
 SMALLEST_CROWD, LARGEST_CROWD = 100, 1_000_000
 LARGEST_DISHONEST, LARGEST_DELTA = 0.5, 0.01
@@ -34,7 +34,7 @@ class Crowd:
     wait : str
         How long after a pane's end the relay still takes its reports: a duration.
     delta : float
-        That of the crowd's epsilon.
+        The delta of the crowd's central guarantee (epsilon, delta).
     dishonest : float
         The largest share of a crowd that may be made up.
 
@@ -87,7 +87,7 @@ class Crowd:
 
     @property
     def others(self) -> int:
-        """The number of honest reports among which one hides."""
+        """The number of other honest reports among which an honest report hides."""
         return self.honest - 1
 
     @property

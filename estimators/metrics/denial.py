@@ -23,7 +23,7 @@ from estimators.metrics.attributes import OTHER_VALUE
 Deny = Callable[[str], bool]
 """Whether a string, in Unicode's normal form C, is not to be reported."""
 MAX_RULE_STRINGS = 1_000
-"""Patterns, and strings, of a rule."""
+"""The most patterns, and the most strings, of a rule."""
 LONGEST_PATTERN = 200
 LONGEST_LENGTH = 2**20
 _LOWER_CASE = str.maketrans({chr(c): chr(c + 32) for c in range(ord("A"), ord("Z") + 1)})
@@ -110,7 +110,7 @@ class DenyRule:
 
     @functools.cached_property
     def _folded(self) -> tuple[frozenset[str], list[re.Pattern[str]]]:
-        """The strings, and the matchers of patterns, without backtracking."""
+        """The rule's strings, and its patterns as expressions that never backtrack."""
         globs = [
             fnmatch.translate(folded(pattern).replace("[", "[[]")) for pattern in self.patterns
         ]

@@ -29,7 +29,7 @@ Values: TypeAlias = ArrayLike | Mapping[str, str] | Sequence[str | Mapping[str, 
 
 Keys = NDArray[Any]
 MOST_DIMENSIONS = 64
-"""Of numpy's arrays: sequences that are nested deeper are objects."""
+"""The most dimensions of a numpy array: it makes objects of sequences that are nested deeper."""
 PLAIN_TYPES = frozenset({float, int, bool, str, bytes, type(None)})
 """Types of single values, which numpy reads as they are."""
 TRUTH_TYPES = (bool, np.bool_)
@@ -66,7 +66,7 @@ def as_numbers(values: NDArray[Any], metric: str) -> Floats:
 
 
 def conversion(value: object) -> str:
-    """Return how to convert what is no number to one, or to a list; "" if nothing converts it."""
+    """Return how to convert an object to a number or a list; "" if there is no way."""
     if isinstance(value, str | bytes):
         with contextlib.suppress(ValueError):
             return ", as float() makes" * math.isfinite(float(value))
@@ -79,7 +79,7 @@ def conversion(value: object) -> str:
 
 
 def listing(value: object) -> str:
-    """Return how to make a list of what has several values, or a text of bytes, or ""."""
+    """Return how to make a list of a collection, or a text of bytes; "" for other objects."""
     if isinstance(value, bytes):
         return ", as .decode() makes"
     is_many = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | list)
@@ -180,7 +180,7 @@ class Domain(ABC):
 
     @classmethod
     def implied(cls, keys: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a definition's implied keys, unless it has them itself."""
+        """Return the keys that a definition implies and does not have."""
         return {}
 
     @property
@@ -191,7 +191,7 @@ class Domain(ABC):
     @property
     @abstractmethod
     def unit(self) -> tuple[float, float]:
-        """The value at the mechanism's 0, and the length of its unit, in the metric's unit."""
+        """Where the mechanism's 0 lies, and how long its unit is, both in the metric's unit."""
 
     @property
     @abstractmethod
@@ -294,7 +294,7 @@ class Domain(ABC):
         return self._named(labels)
 
     def work_of(self, labels: Sequence[str]) -> int:
-        """Return how many plain numbers take as long to estimate as those of these names."""
+        """Return the work of estimating these numbers, in numbers that are no shares among."""
         return len(labels)
 
     @property
@@ -457,5 +457,5 @@ class Ball(Domain):
 
 
 def numbered(count: int) -> tuple[str, ...]:
-    """Return names for `count` unnamed categories or coordinates."""
+    """Return the names "0" to "`count` - 1", for categories or coordinates without names."""
     return tuple(str(index) for index in range(count))

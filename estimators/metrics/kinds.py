@@ -60,7 +60,7 @@ class Kind:
 
 
 LABEL_NAMES = ("categories", "coordinates")
-"""The possible labels of named numbers, as in answers."""
+"""What labels can be, in the words of answers."""
 _PRIVATE_OR_TRUSTED, _SEARCH_ONLY = frozenset({Way.LOCAL, Way.TRUSTED}), frozenset({Way.SEARCH})
 _BUILT_IN = (
     Kind("mean", ValueRange, Shape.NUMBER, _PRIVATE_OR_TRUSTED, mechanism="auto"),

@@ -29,7 +29,7 @@ FILE_TABLES = ("metrics", "attributes", "comparisons", "alarms")
 FREE_CHOICES = (("mechanism", "auto"),)
 """Keys and values with which a definition leaves a choice to its domain."""
 _NO_KEYS = ("name", "domain", "metric", "labels")
-"""Fields of the classes that are no keys of a definition."""
+"""Fields of the classes that are not keys of a definition."""
 
 
 @functools.cache
@@ -44,7 +44,7 @@ _KEYED_CLASSES = (*METRIC_CLASSES, *(kind.domain for kind in KINDS.built_in.valu
 KEY_TYPES = {key: hint for each in _KEYED_CLASSES for key, hint in _types(each).items()} | {
     "trust": str
 }
-"""The keys of definitions and their types, those of kinds from other distributions aside."""
+"""The keys of definitions and their types, without those of kinds from other distributions."""
 _KEY_DEFAULTS = {
     field.name: field.default for each in METRIC_CLASSES for field in dataclasses.fields(each)
 }
@@ -188,8 +188,8 @@ def define(*, name: str, **definition: Any) -> Metric:
     >>> late.labels, late.pane_ms
     ((), 60000)
 
-    Quantiles, with bins that each are wider than the last by the same factor, and frequent strings
-    without a list of them (of code words of at most `last` bits):
+    A distribution with bins of equal width on a logarithmic scale, and frequent strings that nobody
+    has to list (their code words have at most `last` bits):
 
     >>> wait = define(name="wait", kind="distribution", range=(1, 10_000), scale="log", unit="ms",
     ...               quantiles=[0.5, 0.95], levels=[1, 2, 4])

@@ -35,7 +35,7 @@ from estimators.question import Question
 
 HOUR_MS = 3_600_000
 MOST_SLICE_BYTES = 64 << 20
-"""Bytes of the sums of all slices of one `by_pane`."""
+"""The most bytes of the sums of all slices in one `by_pane`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,7 @@ class LocalMetric(ReportedMetric):
             self._check_crowd(self.crowd)
 
     def _check_crowd(self, crowd: Crowd) -> None:
-        """Reject what a crowd does not hide, and a lateness that ends before crowds arrive."""
+        """Reject what a crowd cannot hide, and a lateness that ends before crowds arrive."""
         if len(self.levels) != 1:
             self.refuse("levels", "one level: each would be a crowd of its own")
         if self.by:
@@ -243,7 +243,7 @@ class LocalMetric(ReportedMetric):
         return tuple(names)
 
     def _with(self, ability: str) -> str:
-        """Return the names of the mechanisms for this kind that have an ability."""
+        """Return the names of this kind's mechanisms that have an ability, as text."""
         mechanisms = mechanisms_for(self.kind)
         return ", ".join(
             name for name, mechanism in mechanisms.items() if getattr(mechanism, ability)
@@ -310,7 +310,7 @@ class LocalMetric(ReportedMetric):
         panes: int | None = 1,
         **asked: Any,
     ) -> list[Estimate]:
-        """Return :meth:`estimate` of each of many statistics, with one question for all.
+        """Return the estimates from many statistics, with the same question for all.
 
         Bounds of means are computed together, which takes a fraction of the time.
 

@@ -119,7 +119,7 @@ class Metric(ABC):
 
     @property
     def heading(self) -> str:
-        """What a picture of its answers is called: the title, or the name and what it is."""
+        """The heading of a picture of its answers: the title, or the name and what it is."""
         return self.title or f"{self.name}: {self.description or self.kind}"
 
     def __post_init__(self) -> None:
@@ -385,7 +385,7 @@ class Metric(ABC):
         return level.astype(np.uint8)
 
     def zero(self) -> Counts:
-        """Return the empty statistic: int64, one slice of `randomizer.columns` a level."""
+        """Return the empty statistic: int64, `randomizer.columns` cells for each level."""
         return np.zeros(len(self.levels) * self.randomizer.columns, dtype=np.int64)
 
     def table(self, statistic: Counts) -> Counts:
@@ -444,7 +444,7 @@ class Metric(ABC):
         Parameters
         ----------
         statistics : ndarray of int64, shape (slices, cells)
-            A statistic a slice; changed in place.
+            One statistic for each slice; changed in place.
         rows : ndarray of intp, shape (batches,)
             The slice of each batch.
         sizes : ndarray of int64, shape (batches,)

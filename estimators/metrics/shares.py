@@ -24,7 +24,7 @@ from estimators.question import Question
 MAX_SHARES, MAX_PARTS = 32, 32
 """Shares of a question, and signs in one of them: each is a search, and has many readings."""
 MAX_READINGS = 2
-"""Of a text: more than one are too many."""
+"""How many readings of a text are listed; a text with more than one is refused."""
 
 
 class ShareBoundsError(ValueError):
@@ -49,7 +49,7 @@ class ShareAmong:
 
 
 class _Set(NamedTuple):
-    """A reading of a sum of categories: its text, that with quoted names, a bit for each one."""
+    """A reading of a sum of categories: its text, its text with quoted names, a bit a category."""
 
     text: str
     quoted: str
@@ -168,7 +168,7 @@ def _sets(text: str, indices: dict[str, int], axes: Axes | None) -> list[_Set]:
 
 
 def _item(text: str, indices: dict[str, int], axes: Axes | None) -> Iterator[_Set]:
-    """Yield the readings of one name, with or without those after it."""
+    """Yield the readings of one name, which may end with the mark for all categories after it."""
     if axes is not None:
         if condition := axes.condition(text):
             yield _Set(condition.text, repr(condition.text), condition.members)
@@ -271,7 +271,7 @@ def share_shifts(
     *,
     among: bool,
 ) -> tuple[list[float], list[float]]:
-    """Return how far fabricated reports can move shares, and how far if reports were true values.
+    """Return how far fabricated reports can move shares; and how far, if reports were true values.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from estimators.mechanisms import Mechanism
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,63}")
 LONGEST_DURATION = "2922000d"
-"""Today's time plus this duration still fits into Redis and int64."""
+"""The longest duration: added to today's time it still fits into Redis and int64."""
 _IMPLICIT_PARAMETERS = ("self", "epsilons")
 """Parameters of mechanisms that no definition can set."""
 

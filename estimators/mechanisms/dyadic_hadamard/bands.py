@@ -19,7 +19,7 @@ from estimators.question import Question
 
 BAND_ROUNDS = 4
 COARSE_EDGES, COARSE_SHARE = 64, 0.8
-"""The multiples of B / 64 share this part of beta, and also bound the edges between them."""
+"""The edges at multiples of B / 64 share this part of beta; they bound the edges between them."""
 ONE_SHARE = 0.1
 """The share of beta for the band within which the bounds of one number are searched for."""
 
@@ -128,7 +128,7 @@ class Scores:
 
     @functools.cached_property
     def _falling(self) -> tuple[Integers, Integers, Floats, Floats]:
-        """The shells of each edge by falling variance: edges, the largest one, and the steps."""
+        """The shells of each edge in order of falling variance: edges, largest shells, steps."""
         order = np.argsort(-self.second, axis=1, kind="stable")
         first, last = (np.take_along_axis(x, order, axis=1) for x in _shells(self.height))
         falling = np.take_along_axis(self.second, order, axis=1)
@@ -241,7 +241,7 @@ class SingleNumberBounds:
         self.low, self.high = scores.estimate - width, scores.estimate + width
 
     def pointwise(self) -> Band:
-        """Return limits that hold at each edge alone."""
+        """Return limits each of which holds at its edge alone."""
         lower = np.maximum(self.outer.lower, self.low)
         upper = np.minimum(self.outer.upper, self.high)
         if self.outer.crossed or (np.maximum.accumulate(lower) > upper).any():

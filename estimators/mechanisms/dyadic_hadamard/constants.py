@@ -22,7 +22,7 @@ CHANCE_GRAIN = 2**16
 """Probabilities of depths are multiples of 1 / CHANCE_GRAIN."""
 MOST_BLOCK_BITS, MOST_HASH_BITS = 7, 2
 EQUAL_VARIANCE = 1e-9
-"""Pairs (c, m) whose variances differ by less, relatively, are equal: the first one is taken."""
+"""Pairs (c, m) with a smaller relative difference of variances count as equal; the first wins."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +153,7 @@ def depth_chances(height: int, block_bits: int, hash_bits: int) -> tuple[int, ..
 
 
 def _variance(height: int, block_bits: int, hash_bits: int, chances: tuple[int, ...]) -> float:
-    """Return a^2 v."""
+    """Return a^2 v, the average variance of F without the noise of randomized response."""
     costs = split_costs(height)
     used = [(depth, chance / CHANCE_GRAIN) for depth, chance in enumerate(chances) if chance]
     return math.fsum(

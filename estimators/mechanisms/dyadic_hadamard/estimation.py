@@ -26,7 +26,7 @@ from estimators.question import Question
 CENTRE_COUNT = 17
 SHARE_ROUNDING = 1e-12  # of F: where it is flat at q, rounding does not choose the end
 COMPARED_DEPTHS = 3
-"""The Haar sums of lower depths, 7 of them, test whether the levels agree."""
+"""The Haar sums of the depths below this one, 7 in all, test whether the levels agree."""
 
 QuantileLimits = Callable[[Floats], Indices]
 """From k numbers q to two edges between which each quantile is, shape (2, k)."""
@@ -149,7 +149,7 @@ def _scores(
 
 
 def _pooled(tree: TreeConstants, table: Counts, weights: Floats) -> tuple[Floats, haar.Tree]:
-    """Return the levels' Haar sums, times their numbers of reports, and the weighted mean."""
+    """Return each level's Haar sums times its number of reports, and the weighted mean of all."""
     counts = table[:, 0]
     used = np.flatnonzero(counts)
     sums = haar.haar_sums(tuple(tree.levels[row] for row in used.tolist()), table[used])

@@ -21,7 +21,7 @@ Tree = list[Floats]
 
 
 def split_tree(row: Floats) -> Tree:
-    """Return a tree from all its numbers in a row, depth by depth: the last axis."""
+    """Return a tree from an array whose last axis has its numbers, depth by depth."""
     height = (row.shape[-1] + 1).bit_length() - 1
     return [row[..., (1 << i) - 1 : (2 << i) - 1] for i in range(height)]
 

@@ -175,7 +175,7 @@ class DyadicHadamard(Mechanism):
         np.add.at(cells, start + (first ^ second), signs[two] * second_signs)
 
     def find_error(self, table: Counts) -> str | None:
-        """Return the error in sums that no reports can give: row 0 of a block counts them."""
+        """Return why no reports give these sums: row 0 of a block counts the block's reports."""
         if error := super().find_error(table):
             return error
         counted, owner = self._counted
