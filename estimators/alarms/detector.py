@@ -25,7 +25,7 @@ FEWEST_SHIFTS = 11
 """Bets in each direction, on the shifts 1, 1/2, 1/4, ... of theta; more of them where the standard
 error of the baseline is smaller than the last one."""
 BASELINE_TILTS = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
-"""In units of the reciprocal standard error of the baseline."""
+"""Tilts in units of the reciprocal standard error of the baseline."""
 EVIDENCE_MARGIN = 1e-6
 """What an alarm needs beyond ln(1/alpha), so that the last bit of a logarithm decides nothing."""
 _STATE_HEADER, _STATE_MAGIC = struct.Struct("<4s8sIIqddd"), b"SR3\0"

@@ -15,9 +15,9 @@ from estimators.estimate import Floats, Limits
 NOISE_SHARES = (0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
 """The shares of the failure probability to try for the noise; sampling has the rest."""
 SUM_ROUNDING = 1e-12
-"""In the unit of the sum: above the rounding errors of double precision here."""
+"""A margin in the unit of the sum, above the rounding errors of doubles here."""
 RELATIVE_SAFETY = 1e-6
-"""Relative to p: far above the rounding errors of the sums."""
+"""A margin relative to p, far above the rounding errors of the sums."""
 VARIANCE_PIECES = 16  # of the range of an unknown variance
 BISECTION_STEPS = 12  # to 1/4000 of the possible gain
 FINE_BINS, COARSE_BINS = (

@@ -40,7 +40,7 @@ def noise_scale(epsilons: Floats, per_report: Floats) -> float:
 
 
 def capped(epsilons: Floats, counts: Floats, threshold: float) -> Floats:
-    """Return w_l ~ min(e_l, T), with sum n_l w_l = 1.
+    """Return w_l proportional to min(e_l, T), with sum n_l w_l = 1.
 
     `epsilons`, `counts`, shape (levels,): the levels e_l, and their reports n_l; `threshold`: T,
     above which a larger epsilon adds no weight.
@@ -108,7 +108,7 @@ def _square(epsilons: Floats, counts: Floats, noise: float) -> ReportWeights:
 
 
 def heuristic(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """HPM-A and HPF-A: w ~ 1 - exp(-e). Good if values are independent of the level."""
+    """Return HPM-A's and HPF-A's w ~ 1 - exp(-e): good if values do not depend on the level."""
     shape = -np.expm1(-epsilons)
     return ReportWeights(shape / (counts @ shape), None)
 
@@ -158,7 +158,7 @@ def uncorrelated_turbo(epsilons: Floats, counts: Floats, log_term: float) -> Rep
 
 
 def affine(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """ADPM: the least worst-case mean squared error of a mean, |w|_2^2 / 4 + 2 |w/e|_inf^2."""
+    """Return ADPM's weights: least worst-case squared error, |w|_2^2 / 4 + 2 |w/e|_inf^2."""
     return _square(epsilons, counts, ADPM_NOISE)
 
 
@@ -172,12 +172,12 @@ def affine_error(epsilons: Floats, counts: Floats, per_report: Floats) -> float:
 
 
 def proportional(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Prop: w ~ e, the least noise; most weight is on users with large epsilons."""
+    """Return Prop's w ~ e: the least noise, and most weight on users with large epsilons."""
     return ReportWeights(capped(epsilons, counts, math.inf), None)
 
 
 def uniform_minimum(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """UNI: equal weights, with the noise of the smallest epsilon among them."""
+    """Return UNI's equal weights, with the noise of the smallest epsilon."""
     smallest = float(epsilons.min())
     return ReportWeights(capped(epsilons, counts, smallest), smallest)
 

@@ -47,7 +47,7 @@ class Arm:
     failure : float
         The probability that the reports deviate from the law.
     slack : float
-        What rounding can move S by.
+        The most by which rounding can move S.
     blocks : DifferenceStream or None
         The reports of a Hadamard mechanism, which have no `law`.
     scores : ScoreStream or None
@@ -72,7 +72,7 @@ class Arm:
         return (self.law, self.noise, self.blocks, self.scores) == (None,) * 4
 
     def stream(self, *, mirrored: bool = False) -> streams.ReportStream:
-        """Return the sum as a stream; mirrored, that of -S."""
+        """Return S as a stream of reports; -S if `mirrored`."""
         sign = -1.0 if mirrored else 1.0
         if self.noise is not None:
             return streams.NoiseStream(self.noise, sign * self.observed, self.total)

@@ -25,7 +25,7 @@ from estimators.interruption import checkpoint
 
 INTERVAL_STATEMENTS = 6
 STATEMENTS_SHARE = INTERVAL_STATEMENTS * limits.CELL_CHOICE_SHARE
-"""The share of p for these, beside the tail."""
+"""The part of p for the statements beside the tail."""
 LIMIT_HALVINGS, FREQUENCY_HALVINGS = 32, 20
 
 

@@ -56,7 +56,7 @@ class Cells(NamedTuple):
         return self.line.target - self.line.factor * x > 1
 
     def worst_mean(self, tilt: Floats) -> Floats:
-        """Return about where K_X + K_Y is largest: a zero of its slope, which falls with x."""
+        """Return an approximate maximum of K_X + K_Y: a zero of its slope, which falls with x."""
         factor = self.line.factor
 
         def slope(x: Floats) -> Floats:
@@ -152,7 +152,7 @@ class Cells(NamedTuple):
         return np.where(helps, np.log(np.minimum(remainder, 1)), 0.0)
 
     def _mean_range(self, tilt: Floats) -> tuple[Floats, Floats]:
-        """Enclose the mean of U, concave in x: at the ends, and where the tangents there meet."""
+        """Return bounds on U's mean, concave in x: at the ends, and where tangents there meet."""
         factor, step = self.line.factor, self.high - self.low
         steep = factor * tilt
         first = TiltedSigns.of_range(self.first, steep, steep, self.low, self.high)
@@ -218,7 +218,7 @@ class TiltedSigns(NamedTuple):
 
 
 def moments_within(law: Law, low: Floats, high: Floats) -> Moments | None:
-    """Enclose the moments of a sum for all means within [low, high]; None where nothing is known.
+    """Return bounds on a sum's moments for all means within [low, high]; None if nothing is known.
 
     Without an offset all variances fall with abs(theta), and third moments but for a factor of at
     most 1 + abs(theta). With an offset and free means both are concave in the levels' means, and

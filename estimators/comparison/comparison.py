@@ -352,7 +352,7 @@ def _radius(a: Arm, b: Arm, question: Question, scale: float) -> float | None:
 
 
 def _numbers(value: Floats, limits: ComparisonLimits, single: bool) -> dict[str, Any]:
-    """Return the numbers of a comparison by the names of its fields."""
+    """Return the fields of a comparison that have its numbers, by name."""
     numbers = {"value": value, **limits._asdict()}
     return {name: float(x[0]) for name, x in numbers.items()} if single else numbers
 
@@ -368,7 +368,7 @@ def _union(
 
 
 def quotient(a: Floats, b: Floats) -> Floats:
-    """Return a / b; infinite where b is not above 0, and NaN where a is not either."""
+    """Return a / b: where b is at most 0, infinity, or NaN if a is at most 0 too."""
     with np.errstate(divide="ignore", invalid="ignore"):
         above = np.where(a > 0, np.inf, np.nan)
         ratio: Floats = np.where(b > 0, a / b, np.where(np.isnan(b), np.nan, above))
@@ -382,7 +382,7 @@ def _warning(
     beta: float,
     weights: str,
 ) -> str:
-    """Say that values go with the level while the arms have different mixes of levels."""
+    """Warn if values depend on the level, and the arms have different mixes of levels."""
     if (
         weights in {STANDARD_WEIGHTS, "uniform"}
         or mixes_differ(_aligned(metrics, counts)) >= SUSPICIOUS_P_VALUE

@@ -27,7 +27,7 @@ from estimators.question import Question
 from estimators.weights import total_weight
 
 VARIANCE_SHARE = 0.1
-"""Of beta, for the two bands that bound the arms' variances."""
+"""The share of beta for the two bands that bound the arms' variances."""
 
 
 def limit_indices(
@@ -72,7 +72,7 @@ def limit_indices(
 
 
 def snapped_limits(metric: LocalMetric, limits: Sequence[float]) -> tuple[float, ...]:
-    """Return limits, those within a bin of a logarithmic scale moved to the nearest inner edge.
+    """Return limits; on a logarithmic scale, others than edges move to the nearest inner edge.
 
     Few round numbers are edges of such a scale.
 
@@ -183,7 +183,7 @@ class ShareArm:
 def anytime_share_difference(
     a: ShareArm, b: ShareArm, beta: float, numbers: int, split: float | None
 ) -> ComparisonLimits:
-    """Return limits and p-values as :func:`share_difference`, for all times at once.
+    """Return the same as :func:`share_difference`, for all times at once.
 
     Theorem 6 of docs/proofs/comparisons.md, with Bennett's bound of the cumulants.
 
@@ -229,7 +229,7 @@ def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> Com
 
 
 def _limits(lower: Floats, upper: Floats, p_value: Floats, beta: float) -> ComparisonLimits:
-    """Return limits within [-1, 1], where a difference of shares is, and their p-values."""
+    """Return limits cut to [-1, 1], the range of a difference of shares, and their p-values."""
     return consistent(np.clip(lower, -1.0, 1.0), np.clip(upper, -1.0, 1.0), p_value, beta, 0.0)
 
 

@@ -23,7 +23,7 @@ CELLS_PER_INTERVAL = 4  # of the interval for the first mean
 MAX_LIMIT_STEPS = 40
 TILT_STEPS = 2  # of Newton's method for a tilt, at each step
 RATIO_CELL_WIDTHS = 0.03 * 1.3 ** np.arange(17)
-"""Widths of cells of ratios, in standard errors: 8.6 together."""
+"""The widths of the cells for a ratio, in standard errors; their sum is 8.6."""
 
 
 class SumPair(NamedTuple):
@@ -46,7 +46,7 @@ class SumPair(NamedTuple):
         return THETA_ROUNDING * 2 + self.first.offset_rounding + self.second.offset_rounding
 
     def variance(self, factor: Floats) -> Floats:
-        """Return about the variance of factor X + Y."""
+        """Return the approximate variance of factor X + Y."""
         middle = np.clip((self.first_interval[0] + self.first_interval[1]) / 2, -1, 1)
         second_mean = np.clip(self.second_observed, -1, 1)
         return factor**2 * self.first.largest_variance(middle) + self.second.largest_variance(
@@ -54,7 +54,7 @@ class SumPair(NamedTuple):
         )
 
     def tilts(self, factor: Floats, log_p: float) -> Floats:
-        """Return first tilts of the cells, shape (k, CELLS_PER_INTERVAL)."""
+        """Return a first guess of the cells' best tilts, shape (k, CELLS_PER_INTERVAL)."""
         tilt = np.minimum(np.sqrt(-2 * log_p / self.variance(factor)), self.max_tilt(factor))
         return np.repeat(tilt[:, None], CELLS_PER_INTERVAL, axis=1)
 

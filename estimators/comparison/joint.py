@@ -129,7 +129,7 @@ def anytime(
 
 
 def _evidence(mixture: mixtures.Mixture, log_p: float) -> Floats:
-    """Return ln M for equal means; tilts are for the limit and for the observed sums."""
+    """Return ln M for equal means, with tilts for the limit and for the observed sums."""
     ones = np.ones_like(mixture.first.observed)
     difference = mixture.first.observed + mixture.second.observed
     variance = mixture.first.variance() + mixture.second.variance()

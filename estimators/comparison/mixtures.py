@@ -218,7 +218,7 @@ class Mixture(NamedTuple):
         return best
 
     def tilt(self, factor: Floats, goal: float) -> Floats:
-        """Return about the best tilt of factor X + Y where ln M reaches `goal`."""
+        """Return an approximation of the best tilt of factor X + Y where ln M reaches `goal`."""
         variance = factor**2 * self.first.variance() + self.second.variance()
         return np.sqrt(2 * (goal + 2) / variance)
 

@@ -15,13 +15,13 @@ P_VALUE_HALVINGS = 24  # of ln p between SMALLEST_P_VALUE and 1: to a factor of 
 LOG_P_TOLERANCE = 5e-7  # of ln p
 COARSE_HALVINGS = 6  # for many numbers, which share the points: to a factor of 1.5
 MAX_SEARCHED_P_VALUES = 4
-"""Numbers whose p-values are searched for one by one."""
+"""Up to this many numbers, p-values are searched for one by one."""
 
 
 def smallest_p_value(
     margin: Callable[[float], float], distance: float, halvings: int = P_VALUE_HALVINGS
 ) -> float:
-    """Return about the smallest beta with margin(beta) < distance, from above.
+    """Return a beta at or slightly above the smallest one with margin(beta) < distance.
 
     This is a p-value if the intervals are nested: what is outside at one beta is outside at all
     larger ones. `margin`: half of a width, which falls with beta; `distance`: at least 0;
@@ -64,7 +64,7 @@ def crossing_p_value(margin: Callable[[float], float], distance: float) -> float
 
 
 LEVEL_RATIO = 1.3
-"""Between neighbouring levels above beta; below it, the j-th is smaller by the j-th power."""
+"""The ratio of neighbouring levels above beta; the j-th one below is smaller by its j-th power."""
 
 
 def chained_p_values(excludes_null: Callable[[float], Bools], beta: float) -> Floats:

@@ -32,7 +32,7 @@ class ReportStream(Protocol):
 
     @property
     def total(self) -> float:
-        """N: the tilts are fixed on the scale of N S."""
+        """The factor N of the scale N S on which tilts are fixed."""
 
     @property
     def observed(self) -> Floats:
@@ -43,7 +43,7 @@ class ReportStream(Protocol):
         """The largest tilt on the scale of S."""
 
     def variance(self) -> Floats:
-        """About the variance of S, shape (k,)."""
+        """Return the approximate variance of S, shape (k,)."""
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return lines that bound the cumulants, as :func:`.anytime.touching_lines` does."""
@@ -70,7 +70,7 @@ class LawStream:
         return self.law.largest_variance(np.clip(self.observed, -1, 1))
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
-        """Return tangents."""
+        """Return tangents of the cumulants."""
         return touch_cumulants(self.law, theta, tilts)
 
     def at(self, rows: Indices) -> LawStream:
@@ -167,7 +167,7 @@ class DifferenceStream:
         return MAX_SIGN_TILT / (2 * float(self.law.coefficient.max()))
 
     def variance(self) -> Floats:
-        """Return about the variance, from the number of reports that are not 0.
+        """Return the approximate variance, from the number of reports that are not 0.
 
         By chance there may be none, so it is at least that of as many as all data have on average.
         """
@@ -217,11 +217,11 @@ class BetStream:
 
     @property
     def max_tilt(self) -> float:
-        """The boldest bet."""
+        """The largest tilt that a bet has."""
         return float(self.bets.max_tilt)
 
     def variance(self) -> Floats:
-        """Return about the variance, from the squares of the reports."""
+        """Return the approximate variance, from the squares of the reports."""
         return self.bets.observed_variance(np.clip(self.observed, -1.0, 1.0))
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
@@ -231,5 +231,5 @@ class BetStream:
         return value + tilts * self.observed - gained, slope
 
     def at(self, rows: Indices) -> BetStream:
-        """Return itself: all numbers are the same."""
+        """Return the stream itself, because it has only one number."""
         return self

@@ -20,7 +20,7 @@ from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
 
 STATEMENT_SHARE = 0.005
-"""Of the failure probability, for each of the eight statements beside the tail."""
+"""The part of the failure probability for each of the eight statements beside the tail."""
 STATEMENTS_SHARE = 8 * STATEMENT_SHARE
 MAX_MEAN_STEPS = 4  # of the search for the largest K; any is valid
 MEAN_TOLERANCE = 1e-10  # in theta

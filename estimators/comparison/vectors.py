@@ -49,7 +49,7 @@ class CoordinateNoise:
 
     @property
     def variance(self) -> float:
-        """The largest variance."""
+        """The largest possible variance of the coordinate."""
         return min(self.law.coordinate_variance, self.spread)
 
     @property

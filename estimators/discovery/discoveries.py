@@ -28,7 +28,7 @@ from estimators.exact.randomness import Words
 EVEN_SHARE = 0.1
 """The share of the failure probability that is divided evenly among candidates, not by scores."""
 CLEAR_DEVIATIONS, MAX_PEELED = 5.0, 1_000
-"""Standard deviations from which a string is peeled, and how many are at most."""
+"""Strings are peeled from this many standard deviations on, and at most so many of them."""
 PREFIX_MARGIN = 3.0
 """Standard deviations by which a string may seem more frequent than one of its prefixes."""
 
@@ -149,11 +149,11 @@ class Discovery:
         The estimated share of people who hold each, and its bounds. A lower bound of zero is not
         attained: somebody holds the string.
     reports : int
-        Of the statistic.
+        The number of reports in the statistic.
     tested : int
-        Those of whole strings, on which tests and bounds rest.
+        The number of reports of whole strings, on which tests and bounds rest.
     candidates : int
-        The strings that were tested.
+        The number of strings that were tested.
     noise_floor : float
         phi, the standard error of a frequency that all reports would have been asked for; infinite
         without reports. Strings that 10 phi hold are found nearly always, at 7 phi about half.

@@ -30,7 +30,7 @@ TREE_POINTS, ROW_POINTS = (2**13, 2**17), (128, 2048)
 """The least and the largest number of points."""
 TREE_AIM, ROW_AIM = 2**15, 1536
 TREE_CONSTANTS = 256
-"""Constants of hashes that are reserved for the trees of levels; those of rows come after them."""
+"""The first so many hash constants are for the trees of levels; those of rows come after."""
 _GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 
 

@@ -15,12 +15,12 @@ from itertools import pairwise
 from estimators.discovery import string_code
 
 TOKEN_COUNTS = (0, 100, 400)
-"""Numbers of tokens to choose from."""
+"""The numbers of tokens that a code may have."""
 LEAST_SEEN = 50
-"""Contexts that the examples have so often get a table of their own."""
+"""A context that occurs at least so often in the examples gets a table of its own."""
 MOST_EXAMPLES = 100_000
 LONGEST_EXAMPLE, MOST_BYTES = 4_096, 2**22
-"""Bytes of an example, of which a code keeps no more, and of all: learning them takes a minute."""
+"""The most bytes of one example, and of all: learning these takes a minute."""
 
 
 def learn_code(examples: Sequence[str]) -> string_code.StringCode:
@@ -61,7 +61,7 @@ def _bytes(text: str) -> bytes:
 
 
 def code_length(code: string_code.StringCode, strings: Sequence[bytes]) -> int:
-    """Return the total number of bits of strings."""
+    """Return the total number of bits of the strings' code words."""
     total = 0
     for data in strings:
         context = string_code.START_CONTEXT

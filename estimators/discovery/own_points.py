@@ -18,7 +18,7 @@ TEST_TILTS = np.arange(0.5, 9.01, 0.5)
 """Tilts in units of the reciprocal standard deviation of an estimate, fixed in advance."""
 NORMAL_DISTANCE = 0.56
 AT_A_TIME = 64
-"""Strings whose own rows are combined at once."""
+"""The number of strings that are tested together."""
 
 
 @dataclasses.dataclass
@@ -57,7 +57,7 @@ class RowPopulations:
         return [self.layout.row_points(keys, level) for level in self.levels]
 
     def values(self, points: list[Integers]) -> Floats:
-        """Return the numbers at strings' own points, shape (n, rows of all levels)."""
+        """Return the tables' numbers at strings' own points, shape (n, rows of all levels)."""
         rows = np.arange(self.layout.rows)
         parts = [
             table[rows, row_points] for table, row_points in zip(self.tables, points, strict=True)

@@ -19,18 +19,18 @@ from estimators.estimate import Counts, Floats, Integers
 from estimators.exact.randomness import Words
 
 BEAM_WIDTH = 65_536
-"""Prefixes that are kept at each depth."""
+"""The most prefixes that are kept at each depth."""
 MAX_LISTED = 4_096
-"""Strings that are listed at most."""
+"""The most strings that are listed."""
 SOUGHT_DEVIATIONS = 7.0
 """f*, in units of the noise floor: the frequency that scores suppose."""
 MAX_GAIN = 6.0
 """The most that one group adds to a score: e^-6 is about the probability that a prefix has the
 point of one of a hundred frequent ones, among 30,000 to 70,000 points."""
 LEAST_SHARE = 0.01
-"""Levels with less of the information are left out of the search."""
+"""Levels with a smaller share of the information are left out of the search."""
 EXTENDED_AT_A_TIME = 2_048
-"""Prefixes that are extended at a time: their continuations stay in a cache."""
+"""The number of prefixes extended at a time: their continuations fit the processor's cache."""
 IMPOSSIBLE_STATE = 1
 """The automaton's state."""
 
@@ -166,7 +166,7 @@ class _Beam:
         ], sought**2 * total / 2
 
     def best(self) -> list[int]:
-        """Return the indices of the best ended strings, best first."""
+        """Return the indices of strings that have ended, the best score first."""
         ended = np.flatnonzero(self.states == 0)
         order = np.argsort(-self.scores[ended], kind="stable")[:MAX_LISTED]
         indices: list[int] = ended[order].tolist()

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from estimators.exact.randomness import Words
 
 CODE_BITS = 128
-"""Bits of a string that are kept; those beyond are cut off, missing ones are zeros."""
+"""The bits of a code word that are kept: a longer one is cut off, a shorter one ends in zeros."""
 END_SYMBOL = 256
 """The number of the symbol that ends a string; tokens come after it."""
 START_CONTEXT = 256
@@ -33,7 +33,7 @@ SHARED_CONTEXT = -1
 """The table of all contexts without a table of their own."""
 MOST_TOKENS, LONGEST_TOKEN, LONGEST_CODE = 400, 32, 64
 LARGEST_TEXT = 1 << 20
-"""Bytes of a code, unpacked."""
+"""The most bytes of an unpacked code."""
 
 Lengths = Mapping[int, tuple[int, ...]]
 

@@ -24,11 +24,11 @@ from estimators.exact.finite_fields import FiniteField, prime_power
 from estimators.exact.thresholds import WORD, miss_threshold
 
 MAX_LOOPED_MEMBERS = 96
-"""Members that are gone through one by one: below, that is faster than transforms; measured."""
+"""Up to this many members, a loop over them is faster than transforms, as measured."""
 LARGEST_CACHED_LENGTH = 2**14
 """Numbers in a transform whose other side is kept from one answer to the next: 64 kB each."""
 NUMBERS_AT_A_TIME = 2**17
-"""Numbers that are transformed at a time."""
+"""The most numbers that are transformed at a time."""
 _DOUBLE_ROUNDING = 2.0**-53
 
 
@@ -71,7 +71,7 @@ class DifferenceSet:
 
     @functools.cached_property
     def _skipped(self) -> Integers:
-        """The number of residues outside the set before each member."""
+        """How many residues outside the set precede each member."""
         return self.members - np.arange(self.size)
 
     def members_at(self, rank: NDArray[Any]) -> Integers:

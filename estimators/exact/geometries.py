@@ -27,7 +27,7 @@ VARIANCE_TOLERANCE = 1.03
 """The factor by which the variance may grow for a number of points nearer to the aim."""
 _HALF_WORD, _LOW_WORD = np.uint64(32), np.uint64(2**32 - 1)
 AT_A_TIME = 2**15
-"""Points that are computed together: what a cache holds."""
+"""The number of points computed together: as many as the processor's cache holds."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,7 +35,7 @@ LARGEST_RATE = 40
 
 Floors = Callable[[int], list[int]]
 Enclosure = tuple[tuple[int, int], tuple[int, int]]
-"""A fraction that a number is at least, and one that it is at most: numerators, denominators."""
+"""Fractions, as numerators and denominators, between which a number lies."""
 
 
 class Inversion:
@@ -112,11 +112,11 @@ class DiscreteLaplace:
             Inversion(functools.partial(_geometric, rate * 2**i, 2 ** (j - i) - 1, unbounded=False))
             for i, j in itertools.pairwise(ends)
         ]
-        """Of each group of the lowest digits, the least significant first."""
+        """The law of each group of the lowest digits, the least significant first."""
         self._starts = ends[:-1]
         top = rate * 2**self.digits
         self.cells = max(1, int(LARGEST_EXPONENT / top))
-        """Values of the remainder that have a cell of their own."""
+        """The number of values of the remainder that have a cell of their own."""
         self.remainder = Inversion(functools.partial(_geometric, top, self.cells, unbounded=True))
 
     def draw(self, bits: Bits, n: int) -> Integers:

@@ -157,7 +157,7 @@ class Search:
 
     @property
     def _answers(self) -> int:
-        """The number of rounds that one user answers."""
+        """How many rounds one user answers."""
         return self.rounds if self.split == "budget" else 1
 
     @property

@@ -39,7 +39,7 @@ class OutputSets(Mechanism):
         return [Fraction(misses, WORD) for misses in self.misses]
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return the ratio of an output in the set and out of it, exactly.
+        """Return the exact ratio of probabilities of an output in the set and one outside.
 
         It is (2^64 - T) outside / (T inside).
         """

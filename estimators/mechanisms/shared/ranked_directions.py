@@ -32,7 +32,7 @@ from estimators.shuffling.set_laws import SetLaw
 NUMBERS_AT_A_TIME = 2**17  # numbers drawn at a time: a megabyte an array, which a cache holds
 LARGEST_GRID = 2**24  # squares of 2^14 such coordinates add up in 64 bits
 ARITHMETIC_SLACK = 1e-8
-"""Added to the bounds, in units of one report: far above what rounding does to the law of u."""
+"""A margin of the bounds, in units of one report, far above the effect of rounding on u."""
 
 
 class RankedDirections(Mechanism):

@@ -20,7 +20,7 @@ from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 
 MAX_TESTED_STRINGS = 64
-"""Strings of a query that are tested for heterogeneity, at most."""
+"""The most strings of a query that are tested for heterogeneity."""
 
 
 class StringLookups(SupportReports):
