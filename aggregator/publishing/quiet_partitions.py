@@ -31,9 +31,7 @@ INTERRUPTION_SHARE = 0.5
 """If Kafka is interrupted for more than this share of the idle time, the idle time restarts."""
 
 Sign = tuple[int, int]
-"""What shows that a metric gets reports in a partition: Kafka's timestamp of its last report, and the
-number of its reports.
-"""
+"""Shows if a metric gets reports in a partition: time (Kafka's) and number of reports."""
 
 
 class Beat(NamedTuple):
