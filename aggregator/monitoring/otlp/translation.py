@@ -103,7 +103,7 @@ class Translation:
             yield NumberDataPoint(dict(labels), start, now, int(sample.value))
 
     def _histograms(self, family: Family, now: int) -> Iterator[HistogramDataPoint]:
-        """Yield a point for each series of a histogram, with disjoint instead of cumulative buckets."""
+        """Yield a point for each series of a histogram; its buckets are not cumulative."""
         buckets = defaultdict[Labels, dict[float, int]](dict)
         sums: dict[Labels, float] = {}
         for sample in family.samples:

@@ -1,8 +1,8 @@
 """Protects the HTTP/1.1 server from slow clients, endless heads, and endless requests.
 
 httptools limits neither the size nor the time of a request's head. Slow connections would use up
-the file descriptors, and an endless head the memory. So would pipelined requests: their turn comes only
-after the answers to earlier ones, and they are parsed then.
+the file descriptors, and an endless head the memory. So would pipelined requests: they are parsed
+only when their turn comes, after the answers to earlier requests.
 """
 
 from __future__ import annotations
