@@ -48,7 +48,7 @@ class Feature:
     """The hooks of a feature; each feature overrides those that it needs."""
 
     commands: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """Group and help of the feature's commands by name; command `x` is `x` in module `x_command`."""
+    """Group and help of its commands by name; command `x` is the function `x` of `x_command`."""
 
     def tables(self) -> Sequence[TableKind[Any, Any]]:
         """Return the feature's kinds of tables in the definitions file."""

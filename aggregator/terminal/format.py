@@ -266,7 +266,7 @@ def _search_in_line(shown: Shown) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ShapeText:
-    """Formats answers of one shape as text: what was counted, remarks, the result; and as a line."""
+    """Formats answers of a shape as text: what was counted, remarks, the result; or as one line."""
 
     counted: Callable[[Shown], list[str]]
     about: Callable[[Shown], list[str]]
