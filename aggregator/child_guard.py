@@ -20,14 +20,14 @@ exec 3<&0
 ) >/dev/null 2>&1 &
 exec "$@" 3<&- </dev/null
 """
-"""The child leads a process group. The group's other member reads a pipe from this process until
-it closes, even by a kill, and then ends the child."""
+"""The child leads a process group. The group's other member reads a pipe from this process, which
+closes when this process ends, even if it is killed; the member then ends the child."""
 
 
 def start(command: Sequence[str], grace: int = 0, **options: Any) -> subprocess.Popen[bytes]:
     """Start a child process that ends with this process, and that Ctrl-C does not reach.
 
-    Call :func:`release` after its end.
+    Call :func:`release` when the child has ended.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def start(command: Sequence[str], grace: int = 0, **options: Any) -> subprocess.
     grace : int
         Seconds between SIGTERM and SIGKILL; 0 kills the child at once.
     options
-        Of :class:`subprocess.Popen`; standard input is empty.
+        Options of :class:`subprocess.Popen`; standard input is empty.
     """
     return subprocess.Popen(
         ["sh", "-c", _GUARD_SCRIPT, "sh", str(grace), *command],  # noqa: S607  (every POSIX system has sh)
@@ -46,7 +46,7 @@ def start(command: Sequence[str], grace: int = 0, **options: Any) -> subprocess.
 
 
 def wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait for the end of a child, and kill it after this time; return whether it ended itself."""
+    """Wait for a child's end; kill it after this time, and then return False."""
     has_ended = True
     try:
         process.wait(seconds)
@@ -59,7 +59,7 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def release(process: subprocess.Popen[bytes]) -> None:
-    """End the guard of a child that has ended."""
+    """End the process that guards a child, after the child has ended."""
     assert process.stdin is not None  # noqa: S101  (for the type checker)
     process.stdin.close()
     with contextlib.suppress(ChildProcessError):  # in a container the first process reaps

@@ -6,7 +6,7 @@ import time
 
 
 class Clock:
-    """The machine's clock; a simulation overrides it."""
+    """The clock of this machine; a simulation overrides the methods."""
 
     def monotonic(self) -> float:
         """Return seconds since a fixed moment."""

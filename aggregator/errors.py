@@ -10,11 +10,11 @@ MAX_SHOWN_CHARACTERS = 200
 
 
 class DitherError(Exception):
-    """An expected failure: shown as a message, without a traceback."""
+    """An expected failure, which commands show as a message without a traceback."""
 
 
 def recount_command(partition: str) -> str:
-    """Return the command that counts a partition, `topic:number`, again."""
+    """Return the command that counts a partition again; `partition` is `topic:number`."""
     return f"dither recount {partition.rpartition(':')[2]}"
 
 
@@ -94,7 +94,7 @@ class TransactionOpen(DitherError):  # noqa: N818
 
 
 class StoreUnreachable(DitherError):  # noqa: N818
-    """Redis does not answer, or not as expected."""
+    """Redis does not answer, or its answer is not that of a Redis."""
 
 
 class StateUnreadable(DitherError):  # noqa: N818
@@ -103,9 +103,9 @@ class StateUnreadable(DitherError):  # noqa: N818
     Attributes
     ----------
     stored, expected : str
-        In words.
+        What Redis has and what was expected, as text.
     fact, remedy : str
-        Sentences on the value, and on what to do if Redis cannot be restored.
+        Sentences about the value, and about what to do if Redis cannot be restored.
     """
 
     def __init__(self, key: str, stored: str, expected: str) -> None:
@@ -138,15 +138,15 @@ class UnknownMetric(DitherError):  # noqa: N818
 
 
 class Fenced(DitherError):  # noqa: N818
-    """The store has another state of a partition, ``topic:partition``, than this worker.
+    """The store's state of a partition, ``topic:partition``, is not the one that this worker wrote.
 
     Parameters
     ----------
     partition : str
     epoch, stored_epoch : int
-        This worker's epoch, and the stored one, which is higher if there is another owner.
+        This worker's epoch and the stored epoch, which is higher if there is another owner.
     expected, stored : int
-        The next offset of this worker, and the stored one.
+        The next offset of this worker, and the stored next offset.
     """
 
     def __init__(
@@ -161,14 +161,14 @@ class Fenced(DitherError):  # noqa: N818
 
     @property
     def has_other_owner(self) -> bool:
-        """Whether another worker took the partition; otherwise the store has lost writes."""
+        """Whether another worker took the partition over; if not, the store has lost writes."""
         return self.stored_epoch > self.epoch
 
 
 class PartialCommit(Fenced):
-    """A commit failed half-way: the partition's sums cannot be trusted.
+    """A commit failed after a part of its writes: the partition's sums cannot be trusted.
 
-    `failure` has the command, the key and Redis's answer.
+    `failure` has the failed command, its key and Redis's answer.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class PartialCommit(Fenced):
 
 
 class CommitTooLarge(DitherError):  # noqa: N818
-    """A commit of a partition exceeds one call to Redis."""
+    """A commit of a partition has more arguments than a call to Redis may have."""
 
     def __init__(self, partition: str, panes: int, keys: int) -> None:
         self.partition, self.panes = partition, panes

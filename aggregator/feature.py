@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class EventType:
-    """A type of event on the estimates topic, published once per id.
+    """A type of event on the estimates topic; an event with an id is published once.
 
     Attributes
     ----------
     name : str
         The CloudEvents attribute `type`.
     ids_key_name : str
-        The name in Redis of the set of published ids.
+        The name of the set of published ids in Redis.
     message : str
-        The name in the AsyncAPI document.
+        The name of the message in the AsyncAPI document.
     summary : str
-        When it is published, in a sentence.
+        When such an event is published, in a sentence.
     key : str
-        The contents of the Kafka message's key.
+        What the key of the Kafka message contains.
     """
 
     name: str
@@ -48,18 +48,18 @@ class Feature:
     """The hooks of a feature; each feature overrides those that it needs."""
 
     commands: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """Group and help of its commands, by name; the command `x` is `x` in its module `x_command`."""
+    """Group and help of its commands by name; command `x` is the function `x` of `x_command`."""
 
     def tables(self) -> Sequence[TableKind[Any, Any]]:
-        """Return its kinds of tables in the definitions file."""
+        """Return the feature's kinds of tables in the definitions file."""
         return ()
 
     def plan(self, metric_class: type[Metric]) -> type[ReadingPlan[Any]] | None:
-        """Return the plan for a class of metrics; None: another feature or the core has it."""
+        """Return the reading plan for a class of metrics; None if this feature has no such plan."""
         return None
 
     def event_types(self) -> Sequence[EventType]:
-        """Return its types of events."""
+        """Return the feature's types of events."""
         return ()
 
     def due_events(self, publication: Publication) -> DueEvents | None:
@@ -67,15 +67,15 @@ class Feature:
         return None
 
     def samples(self) -> type[Samples] | None:
-        """Return its exported samples."""
+        """Return the class that makes the feature's exported samples."""
         return None
 
     def routes(self) -> Sequence[Operation]:
-        """Return its HTTP operations."""
+        """Return the feature's HTTP operations."""
         return ()
 
 
 def features() -> tuple[Feature, ...]:
-    """Return the features of the service, imported on first use: the core is below them."""
+    """Return all features; they are imported on first use, as they depend on the core."""
     registered: tuple[Feature, ...] = importlib.import_module("aggregator.features").FEATURES
     return registered

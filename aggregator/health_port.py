@@ -1,4 +1,4 @@
-"""A port for the probes of orchestrators, and for scrapes, which devices do not reach."""
+"""A port for orchestrators' probes and for scrapes; devices cannot reach it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import NamedTuple
 HEALTH_PATH = "/healthz"
 TEXT_TYPE = "text/plain; charset=utf-8"
 CLIENT_SECONDS = 5.0
-"""Time for a client's request."""
+"""The time for a client's request."""
 HEAD_BYTES = 65_536
-"""Bytes of a request that are read."""
+"""The most bytes of a request that are read."""
 
 
 class Page(NamedTuple):
@@ -30,16 +30,16 @@ class Page(NamedTuple):
 def answer_health(
     port: int, trouble: Callable[[], str], pages: Mapping[str, Callable[[], Page]] | None = None
 ) -> Iterator[int]:
-    """Answer GET /healthz with 200, or 503 and the trouble; yield the port.
+    """Answer GET /healthz: 200 if all is well, or 503 and the trouble; yield the port.
 
     Parameters
     ----------
     port : int
-        On all addresses, IPv4 and IPv6; 0 for any free port.
+        The port, on all IPv4 and IPv6 addresses; 0 for any free port.
     trouble : callable
-        Returns the reason to restart the process, or "". Other threads call it.
+        Returns why the process should be restarted, or "". Called in other threads.
     pages : mapping of str to callable, optional
-        Further pages by path; other threads call them.
+        Further pages by path; called in other threads.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def answer_health(
 
 
 class _Server(ThreadingHTTPServer):
-    """Listens on both address families."""
+    """A server that listens on IPv4 and IPv6."""
 
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     daemon_threads = True
@@ -103,4 +103,4 @@ class _Server(ThreadingHTTPServer):
         super().server_bind()
 
     def handle_error(self, *_: object) -> None:
-        """Ignore a client that leaves."""
+        """Ignore the error that a client which left early causes."""

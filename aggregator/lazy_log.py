@@ -6,13 +6,13 @@ from typing import Any
 
 
 class LazyLog:
-    """A logger of structlog, whose import (with rich) takes as long as an answer, on first use."""
+    """A logger of structlog; it is imported on first use, which takes as long as an answer."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, level: str) -> Any:
-        """Return the method that logs an event at a level."""
+        """Return structlog's method that logs an event at this level."""
         import structlog
 
         return getattr(structlog.get_logger(self._name), level)

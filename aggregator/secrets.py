@@ -61,7 +61,7 @@ TOKEN_OR_SCOPES = re.compile(rf"{HASHED_TOKEN.pattern}|(?:read|report|relay|admi
 
 HOST_PORT = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
 USER_INFO = r"(?P<userinfo>[^/?#]*@)?"
-"""Up to the last @; after a / ? or # the end of a password is ambiguous."""
+"""Up to the last @; if a password has a / ? or #, its end is ambiguous."""
 REDIS_URL = re.compile(
     rf"(?P<scheme>(?:rediss?|unix)(?:\+sentinel)?://){USER_INFO}"
     rf"(?P<places>(?:{HOST_PORT}(?:,{HOST_PORT})*)?)"
@@ -89,9 +89,9 @@ NUMBER_PARAMETERS = frozenset(_NUMBER_PARAMETERS.split())
 
 
 def masked(key: str, value: Any) -> Any:
-    """Hide a secret: a password in a URL, or a value that may be one.
+    """Return a setting's value with secrets hidden: passwords in URLs, or the whole value.
 
-    `key` is that of a known setting. The hash of an access token is no secret.
+    The value is hidden, too, if it may be a secret. The hash of an access token is no secret.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def masked(key: str, value: Any) -> Any:
 
 
 def masked_path(path: object) -> str:
-    """Hide a path that may be an address with a password.
+    """Return a path, hidden if it may be an address with a password.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def masked_path(path: object) -> str:
 
 
 def _address(match: re.Match[str] | None) -> str:
-    """Return an address with its possible secrets hidden; hidden entirely if it is malformed."""
+    """Return an address with the parts hidden that may be secret; all of it if malformed."""
     if match is None:
         return HIDDEN
     scheme, places, path = match["scheme"], match["places"], match["path"]
@@ -164,7 +164,7 @@ def _address(match: re.Match[str] | None) -> str:
 
 
 def is_secret(key: str, value: Any) -> bool:
-    """Return whether a setting has a secret, or an address that may contain one.
+    """Return whether a setting's value is a secret, or an address that may contain one.
 
     Examples
     --------

@@ -10,7 +10,7 @@ from typing import overload
 
 UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""The years 1 to 9999 of ISO 8601."""
+"""The first and the last time of ISO 8601's years 1 to 9999."""
 YEAR_OR_DATE = re.compile(r"\d{4,8}|\d{12}")
 DIGITS_HINT = (
     "not milliseconds; 4 to 8 or 12 digits alone could be a year or a date: write 2013-01-01, or "
@@ -42,7 +42,7 @@ def iso(ms: int | None) -> str | None:
 
 
 def format_time(ms: int) -> str:
-    """Return any time for a message, also one beyond the calendar.
+    """Return a time as text for a message; it may be beyond the calendar.
 
     Examples
     --------
@@ -53,16 +53,16 @@ def format_time(ms: int) -> str:
 
 
 OTHER_FRACTION = re.compile(r"[Tt ]\d\d(:?\d\d)?[.,]")
-"""A fraction of an hour or a minute, which Python reads as that of a second."""
+"""The fraction of an hour or a minute, which Python would read as the fraction of a second."""
 
 
 def from_iso(text: str) -> float:
-    """Return seconds since the epoch of a time in ISO 8601; in UTC without a zone.
+    """Return a time in ISO 8601 as seconds since the epoch; without a time zone it is in UTC.
 
     Raises
     ------
     ValueError
-        If it is no such time, or has a fraction of an hour or a minute.
+        If the text is no such time, or has a fraction of an hour or a minute.
 
     Examples
     --------
@@ -78,13 +78,14 @@ def from_iso(text: str) -> float:
 
 
 def parse_time(text: str) -> float:
-    """Return seconds since the epoch of a time in ISO 8601, or in seconds.
+    """Return a time in ISO 8601, or in seconds, as seconds since the epoch.
 
     Raises
     ------
     ValueError
-        If it is no time, or beyond the years 1 to 9999 (milliseconds?), or four to eight or twelve
-        digits, which could be a year, a month, a spreadsheet's day number or a date.
+        If the text is no time, is beyond the years 1 to 9999 (as milliseconds would be), or is only
+        four to eight or twelve digits, which could be a year, a month, a spreadsheet's day or a
+        date.
 
     Examples
     --------
@@ -103,18 +104,18 @@ def parse_time(text: str) -> float:
 
 
 def to_seconds(moment: object) -> float:
-    """Return a time in seconds since the epoch.
+    """Return a time as seconds since the epoch.
 
     Parameters
     ----------
     moment : datetime with a time zone, str or float
-        A string as for :func:`parse_time`. A datetime without a zone is refused, because Python
-        takes it for local time.
+        A string is read by :func:`parse_time`. A datetime without a time zone is refused, because
+        Python would take it for local time.
 
     Raises
     ------
     ValueError
-        If it is none of these.
+        If the value is none of these.
 
     Examples
     --------

@@ -18,9 +18,9 @@ from estimators.rounding import common_decimals, interval, nearest
 
 MAX_SHOWN_NUMBERS = 5
 FILE_COLUMNS = 120
-"""Line width without a terminal: programs read whole lines."""
+"""The width of lines without a terminal, for programs that read whole lines."""
 PLAIN_SECONDS = 5.0
-"""Between two views without a terminal."""
+"""The time between two views without a terminal."""
 
 
 class Screen:
@@ -43,7 +43,7 @@ class Screen:
             self._live.stop()
 
     def show(self, view: View) -> None:
-        """Show a view, at most every few seconds without a terminal."""
+        """Show a view; without a terminal only if the last one is a few seconds old."""
         if self._console.is_terminal:
             self._live.update(draw(view), refresh=True)
         elif time.monotonic() >= self._next:
@@ -132,7 +132,7 @@ def _verdict(*, covered: bool, is_uninformative: bool) -> Text:
 
 
 def summary(outcome: Outcome) -> str:
-    """Return the outcome of the demo in words."""
+    """Return the outcome of the demo as text."""
     rows = outcome.rows()
     telling = [row for row in rows if not row["vacuous"]]
     covered = sum(row["covered"] for row in telling)

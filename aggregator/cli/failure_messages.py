@@ -1,4 +1,4 @@
-"""Messages for people about failures that ended a command."""
+"""Messages for users about failures that ended a command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from producers.ledger.ledger import LedgerError
 
 
 def explain_failure(error: Exception) -> str | None:
-    """Return a message about a failure; None if it is a defect, which deserves its traceback."""
+    """Return a message about an expected failure; None for a defect: that needs its traceback."""
     if isinstance(error, DitherError | DefinitionError | DeliveryError | LedgerError):
         return str(error)
     if "redis" in sys.modules:  # else nothing used it

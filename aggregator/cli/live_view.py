@@ -39,7 +39,7 @@ class LiveView:
     Parameters
     ----------
     top : int
-        Categories or coordinates to show.
+        The most categories or coordinates that are shown.
     """
 
     def __init__(self, top: int) -> None:
@@ -136,7 +136,7 @@ class LiveView:
         return self._named_numbers(window, estimate.numbers)
 
     def _rate(self) -> float:
-        """Return reports per second over the last seconds; 0 if unknown."""
+        """Return the number of reports per second over the last seconds; 0 if unknown."""
         if not self._counts:
             return 0.0
         now, count = self._counts[-1]
@@ -157,14 +157,14 @@ def _levels(estimate: Estimate) -> Table:
 
 
 def band(low: float, high: float, value: float, lower: float, upper: float) -> Text:
-    """Return a value and its bounds between `low` and `high` as a line of cells.
+    """Return a line of characters with a value and its bounds between `low` and `high`.
 
     Parameters
     ----------
     low, high : float
         The ends of the line.
     value, lower, upper : float
-        What is drawn on it; NaN where it is unknown.
+        The value and its bounds; NaN if unknown.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def band(low: float, high: float, value: float, lower: float, upper: float) -> T
 
 
 def sparkline(values: Any) -> str:
-    """Return values as a line of blocks.
+    """Return values as a line of blocks of different heights.
 
     Examples
     --------

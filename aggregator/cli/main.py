@@ -50,11 +50,11 @@ COMMAND_GROUPS = {
         "bench": "Benchmark every stage against a baseline and other libraries.",
     },
 }
-"""Commands by purpose, in a newcomer's order."""
+"""Help of the core's commands, by group and name, in the order in which a newcomer needs them."""
 
 
 def command_groups() -> dict[str, dict[str, str]]:
-    """Return the help of all commands, the features' among them, by group and name."""
+    """Return the help of all commands, including those of features, by group and name."""
     groups = {group: dict(commands) for group, commands in COMMAND_GROUPS.items()}
     for feature in features():
         for name, (group, text) in feature.commands.items():
@@ -63,14 +63,14 @@ def command_groups() -> dict[str, dict[str, str]]:
 
 
 def command_help() -> dict[str, str]:
-    """Return the help of all commands by name, in the order of the list."""
+    """Return the help of all commands by name, in the order in which they are listed."""
     return {name: text for group in command_groups().values() for name, text in group.items()}
 
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
-"""The variable with which numpy's OpenBLAS decides, when it is loaded, on its threads. Matrices of
-ours are small: more than one thread makes nothing faster, and threads that wait for each other in a
-loop took up to ten times the processor time of the products."""
+"""The variable from which numpy's OpenBLAS takes its number of threads when it is loaded. Our
+matrices are small: more threads make nothing faster, and threads that wait for each other in a loop
+took up to ten times the processor time of the products."""
 COMPLETE_VARIABLE = "_DITHER_COMPLETE"
 """The variable that a shell sets to ask for completions."""
 
@@ -78,7 +78,7 @@ COMPLETE_VARIABLE = "_DITHER_COMPLETE"
 def import_command(name: str) -> click.Command:
     """Import a command with garbage collection off, which is a third faster.
 
-    What was imported stays: no later collection, nor the one at exit, looks through it.
+    The imported objects are frozen: no later collection, nor the one at exit, goes through them.
     """
     owner = next((feature for feature in features() if name in feature.commands), None)
     module = f"aggregator.cli.commands.{name}"
@@ -97,7 +97,7 @@ def import_command(name: str) -> click.Command:
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module only to run it or to show its own help."""
+    """A group that imports a command's module only to run the command or to show its help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order of the help."""
@@ -166,7 +166,7 @@ def main(args: list[str] | None = None) -> Any:
 
 
 def _explain(error: Exception, args: list[str]) -> str | None:
-    """Return a message about a failure; None if it is a defect."""
+    """Return a message about an expected failure; None for a defect."""
     if isinstance(error, ModuleNotFoundError):
         from aggregator.extras import EXTRA_BY_COMMAND, explain_missing_module
 

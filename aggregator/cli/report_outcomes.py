@@ -1,4 +1,4 @@
-"""Reads from Redis which reports of a population the workers refuse, count or have counted."""
+"""Reads from Redis how many reports of a population the workers refuse or count."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
     from aggregator.storage.progress import TopicProgress
 
 FIRST_SECONDS, QUIET_SECONDS, POLL_SECONDS = 10.0, 3.0, 0.2
-"""The wait ends after this time without a first and a further report; time between two reads."""
+"""The wait ends after FIRST_SECONDS without any report, or QUIET_SECONDS without a further one;
+POLL_SECONDS is the time between two reads."""
 
 
 class RedisState(NamedTuple):
-    """The topic's progress, and definitions by digest."""
+    """The progress of a topic, and the stored definitions by digest."""
 
     progress: TopicProgress
     definitions: Mapping[str, bytes]
 
 
 def read_redis(settings: Settings) -> RedisState | None:
-    """Read the state; None if Redis does not answer or its client is not installed."""
+    """Read the state in Redis; None if Redis does not answer or its client is not installed."""
     try:
         import redis
 
@@ -47,13 +48,13 @@ def read_redis(settings: Settings) -> RedisState | None:
 
 
 def describe_mismatch(state: RedisState, settings: Settings, metric: Metric) -> str:
-    """Return a warning if the workers have another definition of a metric; else empty.
+    """Return a warning if the workers have another definition of a metric; else "".
 
     Parameters
     ----------
     state : RedisState
     settings : Settings
-        Name the file of the definition.
+        They name the file of the definition, for the warning.
     metric : Metric
     """
     from aggregator.state.definition_history import CountingDefinitions, definitions_by_offset
@@ -77,14 +78,14 @@ def describe_mismatch(state: RedisState, settings: Settings, metric: Metric) -> 
 
 
 def count_late(progress: TopicProgress, metric: Metric, population: Population) -> int:
-    """Return how many rows at the start are in panes that a partition has closed.
+    """Return how many of the first rows are in panes that a partition has already closed.
 
     Parameters
     ----------
     progress : TopicProgress
     metric : Metric
     population : Population
-        With ascending times.
+        Its times must be ascending.
     """
     key = metric_key(metric.name, metric.revision)
     marks = [partition.watermarks.get(key) for partition in progress.partitions.values()]
@@ -95,15 +96,15 @@ def count_late(progress: TopicProgress, metric: Metric, population: Population) 
 def await_outcome(
     settings: Settings, metric: Metric, initial_state: RedisState | None, reports: int
 ) -> dict[str, int] | None:
-    """Return the metric's reports since a state by outcome, of all senders; None if unknown.
+    """Return the reports of a metric since a state, by outcome; None if unknown.
 
-    It waits until this number of reports is counted or refused, or the workers are quiet, which
-    may just have been started.
+    Reports of all senders are counted. It waits until `reports` of them are counted or refused, or
+    until the workers, which may just have been started, count nothing more.
 
     Parameters
     ----------
     settings : Settings
-        Give Redis's address.
+        They have Redis's address.
     metric : Metric
     initial_state : RedisState or None
         The state before the first report.
@@ -126,15 +127,15 @@ def await_outcome(
 
 
 def describe_outcome(metric: str, reports: int, outcome: Mapping[str, int] | None) -> str:
-    """Describe the outcome of delivered reports, for people.
+    """Return the outcome of delivered reports as a sentence.
 
     Parameters
     ----------
     metric : str
     reports : int
-        Number delivered.
+        The number of delivered reports.
     outcome : mapping of str to int, or None
-        From :func:`await_outcome`.
+        The result of :func:`await_outcome`.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """The rights that each role needs in Kafka and Redis, and no others.
 
 `dither roles` prints this list, docs/security.md shows it, and
-tests/services/security/test_rights.py runs each role with these rights, and without any of them.
+tests/services/security/test_rights.py runs each role with its rights, and with each right missing.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class KafkaRight:
     Attributes
     ----------
     operation : str
-        ``Read``, ``Write`` and so on, which include Describe.
+        The operation, such as ``Read`` or ``Write``, which include Describe.
     resource : str
         ``topic``, ``group`` or ``transactional-id``.
     prefixed : bool
-        Whether the name is a prefix.
+        Whether the right is for all names that begin with `name`.
     """
 
     operation: str
@@ -57,13 +57,13 @@ class KafkaRight:
 
 @dataclasses.dataclass(frozen=True)
 class Role:
-    """A role: its programs and their rights.
+    """A role: what it does, and its rights.
 
     Attributes
     ----------
     redis : tuple of str
-        Rules of Redis's ACL: keys, then commands; a selector in parentheses has its own keys.
-        Empty if the role needs no user.
+        Rules of Redis's ACL: keys, then commands; a selector in parentheses has keys for its
+        commands alone. Empty if the role needs no user.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Role:
 
     @property
     def user(self) -> str:
-        """The user's name in the examples."""
+        """The name of the role's user in the examples."""
         return USER_PREFIX + self.name
 
 
@@ -175,7 +175,7 @@ def roles(settings: Settings) -> dict[str, Role]:
 
 
 def _partitions(topic: str) -> str:
-    """Return the pattern of the keys of all partitions."""
+    """Return a pattern for the keys of all partitions."""
     return tag(topic, 0).removesuffix("0}") + "*"
 
 
@@ -199,7 +199,7 @@ def _worker(topic: str) -> tuple[str, ...]:
 
 
 SCRIPT_COMMANDS = "evalsha script|load"
-"""They run any script: a role that only reads must not have them."""
+"""Commands that run any script: a role that only reads must not have them."""
 READ_COMMANDS = (
     "ping smembers sismember smismember sscan scard hgetall hmget hscan get mget exists pttl"
 )
@@ -251,11 +251,11 @@ def _verifier(topic: str) -> tuple[str, ...]:
 
 
 def kafka_commands(role: Role) -> list[str]:
-    """Return the commands of kafka-acls.sh that give a role its rights."""
+    """Return calls of kafka-acls.sh that give a role its rights."""
     principal = ["--add", "--allow-principal", f"User:{role.user}"]
     return [f"acls {shlex.join([*principal, *right.options()])}" for right in role.kafka]
 
 
 def redis_rule(role: Role) -> str:
-    """Return a role as a line of Redis's ACL file, without a password: nobody can log in yet."""
+    """Return a role's line for Redis's ACL file; without a password, nobody can log in yet."""
     return f"user {role.user} on resetkeys resetchannels -@all {' '.join(role.redis)}"

@@ -1,4 +1,4 @@
-"""Answers by attributes of devices as text."""
+"""Answers for slices by attributes of devices, as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from estimators.shapes import Shape
 
 
 def slices_as_text(slices: Slices, notes: Sequence[str] = ()) -> str:
-    """Return the estimates of slices for people; `notes` are lines on what the answer lacks."""
+    """Return the estimates of slices as text; `notes` are lines on what the answer lacks."""
     window, query = slices.window, slices.query
     together = "each slice by itself"
     if slices.simultaneous > 1:
@@ -41,7 +41,7 @@ def slices_as_text(slices: Slices, notes: Sequence[str] = ()) -> str:
 
 
 def scope_lines(window: Window) -> list[str]:
-    """Return lines on the window of slices and their coverage of it."""
+    """Return lines on the window of slices, and on the share of its reports that slices have."""
     coverage, grouping = window.coverage, window.grouping
     lines = [_window_line(window)]
     if grouping is not None and grouping.where:
@@ -53,7 +53,7 @@ def scope_lines(window: Window) -> list[str]:
 
 
 def window_lines(window: Window) -> list[str]:
-    """Return a line on the window, which is widened to whole panes; none for a running total."""
+    """Return a line on a window, as it was widened to whole panes; none for a running total."""
     is_total = window.start_ms is None and window.end_ms is None
     return [] if is_total else [_window_line(window)]
 
@@ -91,6 +91,6 @@ def _table(slices: Slices) -> str:
 
 
 def _bounds(estimate: Estimate) -> tuple[float, float, float]:
-    """Return one number and its bounds."""
+    """Return a number and its bounds."""
     value, lower, upper = (float(x) for x in (estimate.shown, estimate.lower, estimate.upper))
     return value, lower, upper

@@ -10,11 +10,11 @@ from typing import NamedTuple
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 NO_LIMIT = 1 << 60
-"""Version 1 writes "no limit" as the largest number of pages."""
+"""The least limit that means none: version 1 writes "no limit" as a huge number of bytes."""
 
 
 class Limit(NamedTuple):
-    """A limit of memory in bytes, and its file."""
+    """A limit of memory in bytes, and the file that states it."""
 
     bytes: int
     file: Path
@@ -40,7 +40,7 @@ def memory_limit(root: Path = CGROUP_ROOT, own_groups: Path = OWN_CGROUPS) -> Li
 
 
 def _ancestor_limits(root: Path, path: str, name: str) -> Iterator[Limit]:
-    """Yield the limits of a group and its parents."""
+    """Yield the limits of a control group and its parents."""
     group_folder = root / path.strip("/")
     for folder in (group_folder, *group_folder.parents):
         if not folder.is_relative_to(root):

@@ -1,4 +1,4 @@
-"""Reads the tables of a file of definitions that watch a metric."""
+"""Reads the tables in a file of definitions that watch a metric, such as alarms."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Where = Mapping[str, str | None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Watch:
-    """The common part of comparisons and alarms; `metric` is watched from `start_ms` on."""
+    """What comparisons and alarms have in common; `metric` is watched from `start_ms` on."""
 
     added: ClassVar[tuple[str, ...]] = ()
-    """Fields of later versions, which are left out of the key while they are empty."""
+    """Fields that were added later; left out of the key while they are empty."""
     texts: ClassVar[tuple[str, ...]] = ()
-    """Fields for readers, which are left out of the key, because they may change at any time."""
+    """Texts for readers, which may change at any time; left out of the key."""
     name: str
     metric: str
     start_ms: int
@@ -50,14 +50,14 @@ class Watch:
 
 
 class Checks:
-    """Checks the values of one table, and refuses them by their keys.
+    """Checks the values of one table; a refusal names the key.
 
     Parameters
     ----------
     table : str
-        As in a file: ``alarms.NAME``.
+        The name of the table in the file: ``alarms.NAME``.
     table_values : mapping
-        The table's values, with defaults.
+        The values of the table's keys, with defaults.
     metrics : mapping of str to Metric
     """
 
@@ -67,7 +67,7 @@ class Checks:
         self._table, self._values, self._metrics = table, table_values, metrics
 
     def refuse(self, key: str, expected: str) -> NoReturn:
-        """Raise DefinitionError for a key."""
+        """Raise DefinitionError for the value of a key."""
         raise DefinitionError(f"{self._table}.{key}", self._values.get(key), expected)
 
     def metric(self, key: str) -> LocalMetric:
@@ -81,7 +81,7 @@ class Checks:
         return named_metric
 
     def where(self, key: str, metric: LocalMetric) -> dict[str, str | None]:
-        """Return a key's values by attribute, ``"none"`` as None."""
+        """Return a key's values by attribute; the word ``none`` becomes None."""
         values = self._values.get(key, {})
         self.attributes(key, list(values), metric)
         values_by_attribute: dict[str, str | None] = {}
@@ -94,7 +94,7 @@ class Checks:
         return values_by_attribute
 
     def attributes(self, key: str, names: Sequence[str], metric: LocalMetric) -> None:
-        """Refuse unknown attributes and duplicates.
+        """Refuse names that are no attributes of a metric, or occur twice.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class Checks:
                 self.refuse(key, f"attributes in `by` of metric {metric.name!r}: {allowed}")
 
     def categories(self, metric: LocalMetric) -> tuple[str, ...] | None:
-        """Return the listed categories, all of which the metric must have."""
+        """Return the listed categories, or None; refuse one that the metric does not have."""
         listed_categories = self._values.get("categories")
         if listed_categories is None:
             return None
@@ -127,7 +127,7 @@ class Checks:
         return tuple(labels)
 
     def quantiles(self, metric: LocalMetric) -> tuple[str, ...] | None:
-        """Return the names of the listed quantiles of a distribution."""
+        """Return the names of the listed quantiles; refuse them unless for a distribution."""
         quantiles = self._values.get("quantiles")
         if quantiles is None:
             return None
@@ -141,7 +141,7 @@ class Checks:
             self.refuse("quantiles", str(error))
 
     def below(self, metric: LocalMetric) -> tuple[float, ...]:
-        """Return the edges of a distribution whose shares are watched."""
+        """Return the edges of a distribution below which the shares are watched."""
         edges = snapped_limits(metric, self._values["below"])
         if not edges and metric.shape is Shape.DISTRIBUTION:
             self.refuse("below", "edges between bins, as in [250]: the shares below are watched")
@@ -152,7 +152,7 @@ class Checks:
         return edges
 
     def duration(self, key: str, unit_ms: int, unit: str) -> int:
-        """Return a duration in ms, a positive multiple of a unit.
+        """Return a key's duration in ms; refuse it unless it is a positive multiple of a unit.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class Checks:
         return duration_ms
 
     def start(self, unit_ms: int, unit: str) -> int:
-        """Return the start in ms since the epoch."""
+        """Return the table's start in ms since the epoch; refuse it unless a unit begins then."""
         start: Any = self._values["start"]
         expected = "a date and time with its offset, such as 2026-11-20T00:00:00Z"
         if isinstance(start, str):
@@ -202,7 +202,7 @@ class TableKind(Generic[Table, Definition]):
     keys : struct
         The keys of a table in TOML.
     define : callable
-        Makes a definition from a name, a table and the checks of its values.
+        Makes a definition, given its name, its table and the checks of the table's values.
     """
 
     kind: str
@@ -212,14 +212,14 @@ class TableKind(Generic[Table, Definition]):
     def read(
         self, document: Mapping[str, Any], metrics: Mapping[str, Metric], source: str
     ) -> dict[str, Definition]:
-        """Return the definitions of this kind in a file by name.
+        """Return the definitions of this kind in a file, by name.
 
         Parameters
         ----------
         document : mapping
         metrics : mapping of str to Metric
         source : str
-            The file's path.
+            The file's path, for errors.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The file of definitions: the metrics, which devices read too, and the tables of features."""
+"""The file of definitions: the metrics, which devices read, too, and the tables of features."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MetricDefinitions(dict[str, Metric]):
     ----------
     metrics : mapping of str to Metric
     **tables : mapping
-        Definitions by name, for each kind of table: ``alarms={"late": ...}``.
+        The definitions in each kind of table, by name: ``alarms={"late": ...}``.
     """
 
     def __init__(self, metrics: Mapping[str, Metric], **tables: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ KAFKA_FILES = (
     "sasl.oauthbearer.assertion.jwt.template.file",
     "sasl.oauthbearer.assertion.private.key.file",
 )
-"""Properties of librdkafka whose names end like a variable with a path."""
+"""Properties of librdkafka whose variables end in _FILE although they are values themselves."""
 NAMES_FILE = re.compile(r"metrics|serve\.tls_\w+|gateway\.crowd_keys|kafka\..*\.location")
 """Settings whose values are paths."""
 KAFKA_LIKELY = ("bootstrap.servers", "sasl.username", "sasl.password", "security.protocol")
@@ -28,16 +28,16 @@ LINK_VARIABLE = re.compile(
     r"\w*(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
 LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
-"""Kubernetes sets variables named after each service: dither-serve is not a section."""
+"""Kubernetes sets variables that look like settings, as it names them after each service."""
 QUOTED_VALUE = re.compile(r"(['\"]).*\1", re.DOTALL)
-"""Files of variables are read with their quotes by some programs, such as docker."""
+"""Some programs, such as docker, read the quotes in a file of variables as part of the value."""
 OTHER_VARIABLES = re.compile(r"DITHER_(TEST_\w*|REQUIRE_REAL|CONFIG)")
 MIN_SIMILARITY = 0.8
-"""A variable that is this similar to a setting's is a mistyped one."""
+"""A variable whose name is this similar to a setting's is taken for a typing error."""
 
 
 Variable = tuple[str, str, str]
-"""The variable's name, the setting's dotted key, and the value."""
+"""A variable's name, its setting's dotted key, and the value."""
 
 
 def variables(environ: Mapping[str, str], keys: Mapping[str, list[str]]) -> Iterator[Variable]:
@@ -47,12 +47,13 @@ def variables(environ: Mapping[str, str], keys: Mapping[str, list[str]]) -> Iter
     ----------
     environ : mapping
     keys : mapping of str to list of str
-        The keys of each section; [kafka] takes any key, and [access] any token.
+        The keys of each section; [kafka] may have any key, and [access] any token.
 
     Raises
     ------
     SettingsError
-        If a variable seems mistyped, is in quotes, is set twice, or names an unusable file.
+        If a variable seems mistyped, is in quotes, is set twice, or names a file that cannot be
+        used.
     """
     for name, text in sorted(environ.items()):
         if not name.startswith(VARIABLE_PREFIX) or _belongs_to_others(name, text):
@@ -71,7 +72,7 @@ def variables(environ: Mapping[str, str], keys: Mapping[str, list[str]]) -> Iter
 
 
 def _setting_of(name: str, keys: Mapping[str, list[str]]) -> str | None:
-    """Return the setting of a variable; None if its section is unknown."""
+    """Return the dotted key of a variable's setting; None if its section is unknown."""
     section, _, key = name.removeprefix(VARIABLE_PREFIX).lower().partition("_")
     if section == "metrics" and key in ("", "file"):
         return section
@@ -88,7 +89,7 @@ def _belongs_to_others(name: str, text: str) -> bool:
 
 
 def _refuse_mistyped(name: str, keys: Mapping[str, list[str]]) -> None:
-    """Raise if a variable resembles a setting's; others belong to other programs."""
+    """Raise SettingsError if a name resembles a setting's variable; others belong to others."""
     names = [f"{section}_{key}" for section in keys for key in keys[section]]
     names += [f"kafka_{key.replace('.', '_')}" for key in KAFKA_LIKELY]
     names += [*keys, "kafka", "metrics"]
@@ -109,7 +110,7 @@ def _refuse_mistyped(name: str, keys: Mapping[str, list[str]]) -> None:
 
 
 def _from_file(name: str, path: str, key: str, environ: Mapping[str, str]) -> str:
-    """Return the content of a secret's file without the final line break."""
+    """Return the text of a file that has a secret, without the final line break."""
     plain, shown = name.removesuffix(FILE_SUFFIX), _masked_path(path)
     if plain in environ:
         raise SettingsError(name, shown, f"one of {plain} and {name}, not both", "environment")
@@ -128,9 +129,9 @@ def _from_file(name: str, path: str, key: str, environ: Mapping[str, str]) -> st
 
 
 def _masked_path(path: str) -> str:
-    """Return a path, hidden if it may be the secret itself.
+    """Return a path; hide it if it may be the secret itself, put there by mistake.
 
-    A text in an existing folder, other than the present one and the root, is a path.
+    A text is shown if its folder exists and is neither the present folder nor the root.
     """
     folder = Path(path).parent
     try:

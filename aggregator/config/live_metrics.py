@@ -15,26 +15,26 @@ from estimators import DefinitionError, Metric
 
 LOOK_SECONDS = 1.0
 UNUSABLE_FIELD = "unusable"
-"""Field of a partition's owner: the reason why its worker cannot use its file."""
+"""Field of the owner's hash: why the partition's worker cannot use its definitions."""
 
 log = LazyLog("dither.definitions")
 
 
 class LiveMetrics(Mapping[str, Metric]):
-    """Metrics of a file by name; :meth:`refresh` applies changes.
+    """The metrics of a file, by name; :meth:`refresh` applies changes of the file.
 
-    An iteration sees the definitions of one moment. An unusable file changes nothing but
-    `unusable`: the error is logged, and the last definitions stay in force.
+    An iteration sees the definitions of one moment. If the file becomes unusable, `unusable` and
+    the log say why, and the last definitions stay in force.
 
     Attributes
     ----------
     unusable : str
-        The reason why the file is unusable, or empty.
+        Why the file cannot be used; empty if it can.
 
     Raises
     ------
     DefinitionError, FileNotFoundError
-        If the file is unusable at the start.
+        If the file cannot be used at the start.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -114,23 +114,23 @@ class LiveMetrics(Mapping[str, Metric]):
 
 
 def current(metrics: Mapping[str, Metric]) -> Mapping[str, Metric]:
-    """Return the current definitions, an immutable snapshot: the same object until a change."""
+    """Return the current definitions as a snapshot: the same object until they change."""
     return metrics._metrics if isinstance(metrics, LiveMetrics) else metrics
 
 
 def table(metrics: Mapping[str, Metric], kind: str) -> Mapping[str, Any]:
-    """Return the current definitions in the tables of a kind by name."""
+    """Return the current definitions in the tables of a kind, by name."""
     definitions = current(metrics)
     return definitions.tables.get(kind, {}) if isinstance(definitions, MetricDefinitions) else {}
 
 
 def unusable(metrics: Mapping[str, Metric]) -> str:
-    """Return the reason why the file of definitions is unusable, or an empty text."""
+    """Return why the file of definitions cannot be used; "" if it can."""
     return metrics.unusable if isinstance(metrics, LiveMetrics) else ""
 
 
 def add_hangup_handler(callback: Callable[[], object]) -> None:
-    """Add a handler of SIGHUP; in a terminal, SIGHUP still ends the process."""
+    """Call a function on SIGHUP, too; in a terminal, SIGHUP still ends the process."""
     previous_handler = signal.getsignal(signal.SIGHUP)
     if previous_handler == signal.SIG_DFL and os.isatty(0):
         return

@@ -44,7 +44,7 @@ def configure(level: str = "info", as_json: bool = False) -> None:
 
 
 def tell_failure(message: str) -> None:
-    """Log why a command ends."""
+    """Log why a command has failed."""
     if isinstance(structlog.get_config()["processors"][-1], structlog.processors.JSONRenderer):
         structlog.get_logger().error(message)
     else:

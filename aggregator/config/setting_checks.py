@@ -30,7 +30,7 @@ Check = Callable[[Any], object]
 
 @dataclasses.dataclass(frozen=True)
 class Lasting:
-    """Refuses a text that is no duration, or a shorter one."""
+    """Raises ValueError for a text that is no duration, or too short a duration."""
 
     shortest_ms: int = 0
 
@@ -41,7 +41,7 @@ class Lasting:
 
 
 def satisfying(is_valid: Callable[[Any], object], expected: str) -> Check:
-    """Return a check that refuses values for which `is_valid` is false."""
+    """Return a check that refuses values for which `is_valid` returns false."""
 
     def check(value: Any) -> None:
         if not is_valid(value):
@@ -56,7 +56,7 @@ def at_least(smallest: int) -> Check:
 
 
 def one_of(*words: str) -> Check:
-    """Return a check that refuses other words."""
+    """Return a check that refuses words which are not among these."""
     return satisfying(words.__contains__, f"one of {', '.join(words)}")
 
 
@@ -66,7 +66,7 @@ def each(check: Check) -> Check:
 
 
 def split(key: str, text: str) -> list[str]:
-    """Split a list in one text, at commas; groupings at semicolons.
+    """Split the text of a list setting: at commas, and groupings at semicolons.
 
     Examples
     --------
@@ -79,13 +79,13 @@ def split(key: str, text: str) -> list[str]:
 
 
 def check_scope(scope: str) -> None:
-    """Raise ValueError for an unknown scope of access, saying which one is nearest."""
+    """Raise ValueError, with the nearest scope, if a scope of access is unknown."""
     if scope not in ACCESS_SCOPES:
         raise ValueError(f"scopes: {nearest(scope, ACCESS_SCOPES)}")
 
 
 def check_rate(rate: str) -> None:
-    """Raise ValueError for what is neither a rate nor empty."""
+    """Raise ValueError unless a text is a rate or empty."""
     from producers.gateway.clients import rate_limit  # which other commands need not load
 
     try:
@@ -95,7 +95,7 @@ def check_rate(rate: str) -> None:
 
 
 def check_token(value: Any) -> str:
-    """Return the hash and the scopes of a token.
+    """Return the value of a token's setting, after checking that it has a hash and scopes.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def parse_skipped(text: str) -> tuple[int, range]:
     Raises
     ------
     ValueError
-        If the text is neither.
+        If the text is no such item.
 
     Examples
     --------
@@ -148,12 +148,12 @@ def parse_skipped(text: str) -> tuple[int, range]:
 
 
 def parse_groupings(texts: Sequence[str]) -> dict[str, list[tuple[str, ...]]]:
-    """Return the attributes of each metric's published slices, by metric.
+    """Return the groupings by attributes of devices in a setting, by metric.
 
     Raises
     ------
     ValueError
-        If a text has no attributes, or one twice.
+        If a text has no metric or attribute, or repeats an attribute or a grouping.
 
     Examples
     --------
@@ -180,7 +180,7 @@ def parse_networks(proxies: list[str]) -> list[Network]:
     Raises
     ------
     ValueError
-        If one is neither an address nor a network, or contains all addresses.
+        If a text is no address or network, or a network contains all addresses.
 
     Examples
     --------
@@ -205,7 +205,7 @@ Interval = Annotated[str, Lasting(100)]
 Count = Annotated[int, at_least(1)]
 Port = Annotated[int, satisfying(range(MAX_PORT + 1).__contains__, f"a port, 0 to {MAX_PORT}")]
 Replication = Annotated[int, satisfying(lambda n: n >= 1 or n == -1, "a number of 1 or more")]
-"""-1: the brokers choose."""
+"""-1: the brokers choose the number."""
 Share = Annotated[float, satisfying(lambda x: 0 <= x < 1, "a share from 0 (never) to less than 1")]
 Rate = Annotated[str, check_rate]
 Time = Annotated[str, publish_since_ms]

@@ -30,8 +30,8 @@ DEFAULT_FILE = "dither.toml"
 class Topics(msgspec.Struct, forbid_unknown_fields=True):
     """Names of the Kafka topics, and how missing ones are created.
 
-    If they are `managed`, Dither creates missing topics, and reads their ids to recognise a topic
-    that was deleted and created again.
+    If they are `managed`, Dither creates missing topics, and reads the ids of topics, by which it
+    notices that a topic was deleted and created again.
     """
 
     reports: str = "dither.reports"
@@ -52,11 +52,11 @@ class Redis(msgspec.Struct, forbid_unknown_fields=True):
 class Serve(msgspec.Struct, forbid_unknown_fields=True):
     """The HTTP server; with a certificate and its key, in PEM files, it speaks only TLS.
 
-    `workers` processes share the port. Each also listens on its own port, from `worker_port`
-    on, for Prometheus; 0: no such ports.
+    `workers` processes share the port. Each also listens on a port for itself, from `worker_port`
+    on, for Prometheus; with 0 there are no such ports.
 
-    `slices`, ``METRIC: ATTRIBUTE, ATTRIBUTE``, are exported to Prometheus: the `top_slices` with
-    most reports.
+    Slices by `slices`, ``METRIC: ATTRIBUTE, ATTRIBUTE``, are exported to Prometheus, namely the
+    `top_slices` slices with most reports.
     """
 
     host: str = "127.0.0.1"
@@ -89,7 +89,7 @@ class GatewaySettings(msgspec.Struct, forbid_unknown_fields=True):
 
     `rate_limit` (posts), `rate_limit_bytes` and `rate_limit_reports` apply to each client.
     `trusted_without_tls` admits true values (``trust = "central"``) over plain HTTP. `crowd_keys`
-    is a file with the private keys that open what a relay posts, a line each.
+    is a file with private keys, one on each line, for opening what a relay posts.
     """
 
     rate_limit: checked.Rate = "100/second"
@@ -135,8 +135,9 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
 class Publish(msgspec.Struct, forbid_unknown_fields=True):
     """The events on the estimates topic, which one of the `serve` processes publishes.
 
-    Final events have `slices`, ``METRIC: ATTRIBUTE, ATTRIBUTE``, and discovered strings, except of
-    metrics in `unsearched`. `connect_schemas` adds a schema for typed sinks of Kafka Connect.
+    Final events contain slices by `slices`, ``METRIC: ATTRIBUTE, ATTRIBUTE``, and the discovered
+    strings, except those of metrics in `unsearched`. `connect_schemas` adds a schema for typed
+    sinks of Kafka Connect.
     """
 
     enabled: bool = True
@@ -150,12 +151,12 @@ class Publish(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Schemas(msgspec.Struct, forbid_unknown_fields=True):
-    """The schema registry, for `dither schemas`, and frames for it.
+    """The schema registry for `dither schemas`, and whether batches have its frames.
 
-    `url` is that of the registry's Confluent-compatible API. Access is by `user` and `password`,
-    or by `token`; `ca` is a PEM file with the authority of its certificate. `naming` of subjects is
-    by ``topic``, ``record``, or both (``topic_record``). With `schema_id` the gateway, `dither
-    produce` and heartbeats frame their batches; 0: they do not.
+    `url` is the address of the registry's Confluent-compatible API. `user` and `password`, or
+    `token`, give access to it; `ca` is a PEM file with the authority that signed its certificate.
+    `naming` of subjects is by ``topic``, ``record``, or both (``topic_record``). If `schema_id` is
+    not 0, the gateway, `dither produce` and heartbeats frame their batches with it.
     """
 
     url: checked.RegistryUrl = ""
@@ -168,7 +169,7 @@ class Schemas(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Coordinate(msgspec.Struct, forbid_unknown_fields=True):
-    """The coordinator of the rounds of minimum and maximum; `health_port` 0: no port."""
+    """The coordinator of the rounds of minimum and maximum; `health_port` 0 means no port."""
 
     lease: checked.LeaseDuration = "10s"
     health_port: checked.Port = 0
@@ -177,8 +178,8 @@ class Coordinate(msgspec.Struct, forbid_unknown_fields=True):
 class Otlp(msgspec.Struct, forbid_unknown_fields=True):
     """The collector that gets the metrics of `dither serve` by OTLP over HTTP, if any.
 
-    `endpoint` is its address without the path of a signal. With `traces` it also gets spans of
-    requests, commits, publishing and rounds.
+    `endpoint` is the collector's address without the path of a signal. With `traces` the collector
+    also gets spans of requests, commits, publishing and rounds.
     """
 
     endpoint: checked.Endpoint = ""
@@ -214,7 +215,7 @@ SECTION_TYPES: dict[str, type[msgspec.Struct]] = {
 KAFKA_NAME = re.compile("[a-z0-9._-]*")
 GROUP_PROTOCOL = "kafka.group.protocol"
 PLAIN_KEY = re.compile("[a-z._-]{1,40}")
-"""A key that may be mistyped; a token has other characters."""
+"""A key that may be a typing error; a token would have other characters, too."""
 CONTAINER_SOURCE = "half of the container's limit"
 
 
@@ -230,9 +231,9 @@ def load_settings(
     path : str, optional
         A TOML file; by default DITHER_CONFIG, else ``dither.toml`` if it exists.
     flags : mapping of dotted key to value, optional
-        From the command line; None values are ignored.
+        Settings from the command line; None values are ignored.
     environ : mapping, optional
-        ``os.environ`` by default.
+        The environment variables; by default ``os.environ``.
 
     Raises
     ------
@@ -268,7 +269,7 @@ def load_settings(
 
 
 def _fit_container(settings: Settings) -> None:
-    """Limit a worker to half of its container's memory, unless it is set."""
+    """Limit a worker's memory to half of its container's, unless the setting is given."""
     limit = container.memory_limit()
     if "aggregate.memory" in settings.sources or limit is None:
         return
@@ -279,20 +280,20 @@ def _fit_container(settings: Settings) -> None:
 
 
 def in_force(settings: Settings) -> Iterator[tuple[str, Any, str]]:
-    """Yield (dotted key, value, source) for every setting, secrets masked."""
+    """Yield (dotted key, value, source) for every setting; secrets are masked."""
     for key, value in values(settings):
         yield key, masked(key, value), settings.sources.get(key, "default")
 
 
 def values(settings: Settings) -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) for every setting, with secrets."""
+    """Yield (dotted key, value) for every setting; secrets are not masked."""
     plain = msgspec.to_builtins(settings)
     del plain["sources"]
     yield from _flatten(plain)
 
 
 def container_share(settings: Settings, workers: int) -> int | None:
-    """Return the memory of each of several workers in one container; None if it is set."""
+    """Return each worker's memory if several share a container; None if the setting is given."""
     if not settings.sources.get("aggregate.memory", "").startswith(CONTAINER_SOURCE):
         return None
     return max(MIN_MEMORY, settings.aggregate.memory // workers)
@@ -323,7 +324,7 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _refuse_visible(key: str, value: Any) -> None:
-    """Refuse a secret on the command line, which every user of the machine can see."""
+    """Refuse a secret on the command line, where every user of the machine can see it."""
     if is_secret(key, value) and not key.startswith("access."):  # tokens are hashed
         shown = _masked_key(key)
         variable = f"{VARIABLE_PREFIX}{shown}".upper().replace(".", "_")
@@ -352,7 +353,7 @@ def _set(settings: Settings, key: str, value: Any, source: str) -> None:
 
 
 def _masked_key(key: str, value: Any = None) -> str:
-    """Return a key without a possible secret, which swapped sides of = put there."""
+    """Return a key; mask the part that may be a secret because key and value were swapped."""
     section, _, name = key.partition(".")
     if key.startswith("access.tokens."):
         return key if str(value).startswith("sha256:") else f"access.tokens.{HIDDEN}"
@@ -367,7 +368,7 @@ def _masked_key(key: str, value: Any = None) -> str:
 
 
 def _is_known(key: str) -> bool:
-    """Return whether a setting exists; others may contain a secret."""
+    """Return whether a setting of this key exists; other keys may contain a secret."""
     section, _, name = key.partition(".")
     if section in SECTION_TYPES:
         return name in get_type_hints(SECTION_TYPES[section]) or key.startswith("access.tokens.")
@@ -375,7 +376,7 @@ def _is_known(key: str) -> bool:
 
 
 def _assign(settings: Settings, key: str, value: Any) -> None:
-    """Set a value, or raise a ValueError."""
+    """Set a value; raise ValueError, with what was expected, if it is invalid."""
     section, _, name = key.partition(".")
     if section == "metrics":
         if name:

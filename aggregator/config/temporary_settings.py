@@ -11,14 +11,14 @@ FILE_MARK = "# Written by `dither up`, and removed when it ends: where its serve
 
 
 def is_written_by_up(file: Path) -> bool:
-    """Return whether `dither up` wrote a file."""
+    """Return whether `dither up` wrote this file."""
     with contextlib.suppress(OSError), file.open("rb") as settings_file:
         return settings_file.read(len(FILE_MARK.encode())) == FILE_MARK.encode()
     return False
 
 
 def is_abandoned(file: Path) -> bool:
-    """Return whether a killed `dither up` left a file: a running one locks it."""
+    """Return whether a killed `dither up` left this file: a running one would have it locked."""
     if not is_written_by_up(file):
         return False
     with contextlib.suppress(OSError), file.open("rb") as settings_file:
@@ -29,7 +29,7 @@ def is_abandoned(file: Path) -> bool:
 
 @contextlib.contextmanager
 def write_locked(file: Path, text: str) -> Iterator[None]:
-    """Write a locked file with the mark and a text, and remove it at the end.
+    """Write and lock a file with the mark and a text; remove it at the end of the context.
 
     Raises
     ------

@@ -29,14 +29,15 @@ from estimators import Metric
 from producers.kafka.kafka_errors import describe_kafka_error
 
 SLICE_MESSAGES, MANY_PANES, PANE_KEYS = 16_000, 10_000, 7
-"""Messages are counted in slices; after so many changed panes a commit comes before the next slice.
+"""Messages are counted in slices of SLICE_MESSAGES; after MANY_PANES changed panes a commit comes
+before the next slice.
 
 Three panes a message (its own, an hour and a day) of 15 words each, and a message key of 2 words,
-then fit into a commit: seven changed keys are as many words as a pane."""
+then fit into a commit: PANE_KEYS changed keys are as many words as a pane."""
 CHANGED_SHARE = 8
 """Changes take at most an eighth of `aggregate.memory`, or a quarter with the last slice."""
 PIECE_BYTES = 8_000_000
-"""Bytes of messages counted together, whose memory is a multiple of it."""
+"""Bytes of messages that are counted together; counting takes a multiple of them as memory."""
 DEFECT_NOTICE = "this is a defect of Dither: report it with the worker's log"
 
 log = structlog.get_logger("dither.worker")
@@ -88,7 +89,7 @@ class AssignedPartition:
 
     @property
     def progress(self) -> tuple[KnownProgress, ...]:
-        """The committed progress, in case Redis forgets it; empty before the first commit."""
+        """The committed progress, in case Redis loses it; empty before the first commit."""
         if self.committed < 0:
             return ()
         topic_id, name = (str(self.facts.get(key, "")) for key in ("topic_id", "deployment"))
@@ -111,7 +112,7 @@ class AssignedPartition:
     def slice_messages(self) -> int:
         """The number of messages counted between two checks of the changes.
 
-        Each may open a pane, and a chunk of slices, of the metric with the largest ones.
+        Each message may open a pane and a chunk of slices, of the metric whose are largest.
         """
         largest = max(map(_opened_bytes, self.state.metrics.values()), default=1)
         return max(1, min(SLICE_MESSAGES, self.settings.memory // CHANGED_SHARE // largest))
@@ -121,9 +122,9 @@ class AssignedPartition:
     def take(self, messages: Sequence[Any], watchdog: Watchdog) -> bool:
         """Count messages in log order; return whether all were counted.
 
-        The others are fetched again. After many changes that is after the next commit. Messages
-        that fail together are dropped, and then counted one by one until one fails alone; the
-        partition stands before it.
+        Uncounted messages are fetched again, after many changes only once these are committed. If
+        counting fails, the messages are dropped and then counted one by one until one of them
+        fails alone; the partition stops before it.
         """
         for first in range(0, len(messages), self.slice_messages):
             if self.is_filled:
@@ -140,7 +141,7 @@ class AssignedPartition:
         return True
 
     def follows(self, first: int, last: int) -> bool:
-        """Return whether messages may be counted; have them fetched again if they begin too late.
+        """Return whether messages may be counted; if they begin too late, have them fetched again.
 
         Offsets have gaps (transactions, compaction). Only a second fetch from the expected offset
         tells such a gap from messages that were queued for an earlier assignment.
@@ -235,12 +236,12 @@ class AssignedPartition:
         self.fence()
 
     def note_stall(self, message: Any, start_probe: Callable[[int, int], Probe]) -> None:
-        """Note an unreadable offset: skip it if the settings name it, halt before it if it lasts.
+        """Handle an unreadable offset: skip it if the settings name it; halt if the error lasts.
 
         Parameters
         ----------
         message : Message
-            With the error.
+            Kafka's message that contains the error.
         start_probe : callable
             Starts the search for the end of a record batch, given partition and first offset.
         """
@@ -289,7 +290,7 @@ class AssignedPartition:
     # -- Committing ---------------------------------------------------------------------------
 
     def commit(self, store: Store, high: int) -> int:
-        """Write everything counted so far; return the written bytes.
+        """Write everything counted so far; return the number of bytes written.
 
         Parameters
         ----------
@@ -337,19 +338,19 @@ def limit_memory(partitions: Iterable[AssignedPartition], memory: int) -> None:
 
 
 def _opened_bytes(metric: Metric) -> int:
-    """Return the size of the statistics that one message opens at most."""
+    """Return the size of the statistics that one message can open, in bytes."""
     chunk = 0 if metric.slicing is None else empty_chunk(metric).nbytes
     return metric.zero().nbytes + chunk
 
 
 def _stack(error: Exception) -> str:
-    """Return the stack of an error without values, which may be personal."""
+    """Return the stack of an error without its message, whose values may be personal."""
     lines = traceback.format_tb(error.__traceback__)
     return "".join([*lines, type(error).__name__])
 
 
 def _pieces(messages: Sequence[Any], trouble: Trouble) -> Iterator[Sequence[Any]]:
-    """Yield messages in pieces to count together; suspects are alone."""
+    """Yield messages in pieces to count together; a message that may fail is alone."""
     wall = trouble.culprit.first if trouble.culprit else -1
     is_suspect = messages[0].offset() <= max(trouble.suspect_until, wall)
     if not is_suspect and sum(map(len, messages)) <= PIECE_BYTES:

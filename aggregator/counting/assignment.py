@@ -23,20 +23,20 @@ from aggregator.storage.store import Store
 from estimators import Metric
 
 UNREADABLE_RETRY_SECONDS = 15.0
-"""Between two reads of an unreadable stored state, which a person may repair."""
+"""The time between two reads of an unreadable stored state, which a person may repair."""
 IDLE_CHECK_SECONDS = 15.0
-"""Between two checks, by a worker without partitions, for partitions without an owner."""
+"""The time between two checks, by a worker without partitions, for partitions without an owner."""
 
 log = structlog.get_logger("dither.worker")
 
 
 class Assignment:
-    """Acquires the assigned partitions, and fetches them from their next offsets.
+    """Acquires the assigned partitions, and fetches each from its next offset.
 
     Parameters
     ----------
     worker : str
-        Shown as the owner of its partitions.
+        The worker's name, shown as the owner of its partitions.
     metrics : mapping of str to Metric
         The definitions by which partitions are acquired; they may be replaced.
     """
@@ -72,14 +72,14 @@ class Assignment:
         )
 
     def rejoin_if_idle(self) -> None:
-        """Join the group again if it left this worker idle and some partitions without owner.
+        """Join the group again if this worker has no partitions, and some have no owner.
 
         A group leader that saw a topic without partitions may never assign any.
 
         Raises
         ------
         OwnsNothing
-            If joining again did not help.
+            If joining the group again did not help.
         """
         now = self._clock.monotonic()
         if self.owned or self._pending:
@@ -113,7 +113,7 @@ class Assignment:
         self._inspector.close()
 
     def acquire_pending(self) -> None:
-        """Acquire assigned partitions that the store could not give before."""
+        """Acquire assigned partitions that could not be acquired while the store failed."""
         if not self._pending:
             return
         positions, failure = [], None
@@ -147,11 +147,11 @@ class Assignment:
                     owned.fence()
 
     def pause(self, numbers: Collection[int]) -> None:
-        """Stop fetching these partitions for now."""
+        """Stop fetching these partitions until :meth:`resume`."""
         self._consumer.pause([TopicPartition(self._topic, number) for number in numbers])
 
     def resume(self) -> None:
-        """Fetch the partitions paused while Redis was unreachable."""
+        """Fetch the partitions that were paused while Redis was unreachable."""
         for owned in self.owned.values():
             if owned.is_counting:
                 self._consumer.resume([TopicPartition(self._topic, owned.number)])
@@ -171,7 +171,7 @@ class Assignment:
             owned.must_seek = False
 
     def seek_due(self) -> None:
-        """Fetch from their next offsets the partitions whose fetches are elsewhere."""
+        """Fetch partitions from their next offsets if they are fetched from elsewhere."""
         for owned in self.owned.values():
             if owned.must_seek and owned.is_counting:
                 self.seek(owned)

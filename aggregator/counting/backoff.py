@@ -16,11 +16,11 @@ TRANSIENT_ERRORS = (
     DeadLettersUndelivered,
     OtherDeploymentSuspected,
 )
-"""Failures that may pass."""
+"""Failures that may pass without a person's help."""
 FIRST_RETRY_SECONDS = 0.2
 LAST_RETRY_SECONDS = 5.0
 REPEAT_SECONDS = 60.0
-"""Between equal log lines."""
+"""The time between equal log lines."""
 
 log = structlog.get_logger("dither.worker")
 
@@ -46,7 +46,7 @@ class Backoff:
         return self._clock.monotonic() >= self.retry_at
 
     def fail(self, error: Exception) -> None:
-        """Note that an attempt failed, and double the delay."""
+        """Record that an attempt failed, and double the delay."""
         now = self._clock.monotonic()
         why = explain_redis_error(error)
         if why != self._logged or now >= self._logged_at + REPEAT_SECONDS:
@@ -58,7 +58,7 @@ class Backoff:
         self._delay = min(2 * self._delay, LAST_RETRY_SECONDS)
 
     def recover(self) -> None:
-        """Note that an attempt succeeded."""
+        """Record that an attempt succeeded."""
         if self._began is not None:
             log.info("recovered", after_seconds=round(self._clock.monotonic() - self._began, 1))
         self._began, self.retry_at = None, float("-inf")

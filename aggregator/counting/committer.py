@@ -27,9 +27,9 @@ from estimators import Metric
 
 DEAD_LETTER_SECONDS = 10.0
 DEFINITIONS_SECONDS = 30.0
-"""Between two writes of the definitions in force, which somebody may have deleted."""
+"""The time between two writes of the definitions in force, which somebody may have deleted."""
 MAX_FENCE_DOUBLINGS = 5
-"""Consecutive fences after which the pause, up to 64 s, grows no longer."""
+"""The number of consecutive fences after which the pause, up to 64 s, grows no longer."""
 
 log = structlog.get_logger("dither.worker")
 
@@ -82,7 +82,7 @@ class Committer:
             self._commit(owned)
 
     def recheck_eviction(self) -> None:
-        """Check Redis before the next commit: after an outage it may be another one."""
+        """Check Redis again before the next commit: after an outage it may be another server."""
         self._eviction.recheck()
 
     def _check_servers(self, partitions: Collection[AssignedPartition]) -> None:
@@ -101,7 +101,7 @@ class Committer:
                 owned.fence()
 
     def _commit(self, owned: AssignedPartition) -> None:
-        """Write a partition's sums and next offset, or drop them if it is fenced.
+        """Write a partition's sums and next offset; drop them if the partition is fenced.
 
         A transient error loses nothing: the commit is tried again.
         """
@@ -173,7 +173,7 @@ class Committer:
         return True
 
     def _commit_to_group(self, owned: AssignedPartition) -> None:
-        """Commit the offset to Kafka: for lag tools, and in case Redis forgets it."""
+        """Commit the offset to Kafka, for lag tools and in case Redis loses it."""
         if owned.committed >= 0 and not owned.halted:
             try:
                 progress = dataclasses.replace(owned.progress[0], at=self._clock.now_ms())
@@ -190,7 +190,7 @@ class Committer:
         return max(marks[1], owned.position) if marks else owned.position
 
     def _fence(self, owned: AssignedPartition, fence: Fenced) -> None:
-        """Drop the uncommitted state; wait longer if another worker owns the partition."""
+        """Drop the uncommitted state, and pause longer if another worker owns the partition."""
         log.warning(
             "fenced", partition=owned.number, detail=str(fence), other_owner=fence.has_other_owner
         )

@@ -23,7 +23,7 @@ GROUP_METADATA = re.compile(
     r"(?: deployment=([0-9a-f]{16}) at=(\d{1,19}))?"
 )
 VANISHED_FIELD = "vanished"
-"""Field of the owner's hash: the counted offsets whose loss from the log was accepted."""
+"""The field of the owner's hash with the number of counted offsets whose loss was accepted."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Mark:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the mark that :meth:`__str__` wrote, or None.
+        """Return the mark that :meth:`__str__` wrote; None for other text.
 
         >>> str(Mark.parse("7:3:00112233445566aa")), Mark.parse("")
         ('7:3:00112233445566aa', None)
@@ -82,7 +82,7 @@ class KnownProgress:
 
     @classmethod
     def of_group(cls, offset: int, metadata: str | None) -> Self | None:
-        """Return the progress in a group's committed offset; None without one.
+        """Return the progress in an offset that the group committed; None without one.
 
         >>> KnownProgress.of_group(9, "dither begin=4 topic=abc vanished=3")
         KnownProgress(begin=4, next=9, topic_id='abc', vanished=3, deployment='', at=0)
@@ -124,7 +124,7 @@ class Break:
 
 
 def find_break(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str) -> Break | None:
-    """Return how a log fails to continue where the sums end, or None.
+    """Return how a log fails to continue where the sums end; None if it continues.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def is_another(stored_id: str, current_id: str) -> bool:
 def _find_forgotten(
     known_progress: tuple[KnownProgress, ...], low: int, topic_id: str
 ) -> Break | None:
-    """Return the loss of a partition that Redis forgot, though it was counted."""
+    """Return the loss of a counted partition of which Redis has nothing; None without loss."""
     lost = 0
     for progress in known_progress:
         gone = progress.vanished
@@ -195,7 +195,7 @@ def _find_truncation(snapshot: Snapshot, log: Log, low: int, high: int) -> Break
 def _find_fork(log: Log, last: Mark | None, low: int, end: int) -> int:
     """Return the first offset whose message is of a later epoch than `last`; `end` if none is.
 
-    Epochs never fall in a log, so a bisection finds it.
+    Epochs never fall along a log, so a bisection finds the offset.
     """
     if last is None or last.epoch < 0:
         return end

@@ -19,17 +19,17 @@ from producers.kafka.kafka_errors import describe_kafka_error
 
 
 class ClusterTopic(NamedTuple):
-    """The id of a topic's Kafka cluster, or empty, and its partitions."""
+    """The id of a topic's Kafka cluster ("" if unknown), and its partitions."""
 
     cluster: str
     partitions: list[int]
 
 
 class LogInspector:
-    """Asks through its own consumer, as questions would queue behind a waiting fetch.
+    """Queries Kafka through its own consumer, as queries would queue behind a waiting fetch.
 
     The consumer does not join the workers' group; it is replaced when it gets no answer. Each
-    question without an answer in time raises :class:`BrokerUnreachable`.
+    query without an answer in time raises :class:`BrokerUnreachable`.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class LogInspector:
         self._servers = str(settings.kafka.get("bootstrap.servers", ""))
 
     def log(self, number: int, known_progress: tuple[KnownProgress, ...] = ()) -> Log:
-        """Return the queries of a partition's log; `known_progress` is the worker's own."""
+        """Return the queries of a partition's log; the worker remembers `known_progress`."""
         return Log(
             lambda: self._range(number),
             lambda offset: self._mark(number, offset),
@@ -58,7 +58,7 @@ class LogInspector:
         return ClusterTopic(metadata.cluster_id or "", partitions)
 
     def committed_progress(self, numbers: Sequence[int]) -> dict[int, KnownProgress]:
-        """Return the group's committed progress by partition, where there is one."""
+        """Return the progress that the group has committed, by partition; some may have none."""
         if not numbers:
             return {}
         positions = [TopicPartition(self._topic, number) for number in numbers]
@@ -101,7 +101,7 @@ class LogInspector:
 
     @contextlib.contextmanager
     def _answers(self) -> Iterator[None]:
-        """Raise BrokerUnreachable if a question fails."""
+        """Raise BrokerUnreachable if a query fails."""
         try:
             yield
         except KafkaException as error:
@@ -116,5 +116,5 @@ class LogInspector:
 
 
 def _was_cut(error: KafkaError | None) -> bool:
-    """Return whether a log was just cut below the queried offset."""
+    """Return whether a log has just lost its messages up to the queried offset."""
     return error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET

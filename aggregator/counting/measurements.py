@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from producers.wire.decoding import decode_json
 
 MEASURED_FIELD = "measured"
-"""Their field in the owner's hash."""
+"""The field of the owner's hash with the measurements."""
 COMMIT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
 LATENCY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
-"""Upper bounds of the buckets, in seconds; the last bucket has none."""
+"""Upper bounds of the buckets, in seconds; the last bucket has no bound."""
 
 Buckets = tuple[float, ...]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -40,7 +40,7 @@ class Histogram(msgspec.Struct, frozen=True):
         return cls((0,) * (len(buckets) + 1))
 
     def fits(self, buckets: Buckets) -> bool:
-        """Return whether it has these buckets, as the stored one may have others."""
+        """Return whether the histogram has these buckets, as a stored one may have others."""
         return len(self.counts) == len(buckets) + 1
 
     def with_observations(self, buckets: Buckets, seconds: NDArray[np.float64]) -> Self:
@@ -71,7 +71,7 @@ class Measurements(msgspec.Struct, frozen=True):
 
     @classmethod
     def stored(cls, owner: Mapping[str, str]) -> Self:
-        """Return the measurements in an owner's facts, empty where these lack them."""
+        """Return the measurements in an owner's hash; those that it lacks are empty."""
         try:
             measurements = decode_json(owner.get(MEASURED_FIELD, "{}"), cls)
         except ValueError:  # it says nothing about the sums: it begins anew
@@ -83,7 +83,7 @@ class Measurements(msgspec.Struct, frozen=True):
         return measurements
 
     def facts(self) -> dict[str, str]:
-        """Return the field of the owner's hash."""
+        """Return the field to store in the owner's hash."""
         return {MEASURED_FIELD: msgspec.json.encode(self).decode()}
 
     def __add__(self, other: Measurements) -> Measurements:
@@ -101,10 +101,10 @@ class Measurements(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, commits=commits, commit_bytes=self.commit_bytes + size)
 
     def with_arrivals(self, arrivals: array[int], now: int) -> Measurements:
-        """Return the measurements with the messages of a commit at `now` (ms).
+        """Return the measurements with the messages of a commit at the time `now` (ms).
 
-        `arrivals` are Kafka's timestamps in ms, of type ``q``. A negative one is ignored; a future
-        one has no latency.
+        `arrivals` are Kafka's timestamps of the messages in ms, of type ``q``. A negative timestamp
+        is ignored; a future one counts as a latency of 0.
         """
         if not arrivals:
             return self

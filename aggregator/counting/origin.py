@@ -19,14 +19,14 @@ from aggregator.storage.store import Store
 from estimators.durations import milliseconds
 
 DEPLOYMENT_FIELD, CLUSTER_FIELD = "deployment", "cluster"
-"""Fields of a partition's owner."""
+"""Fields of the owner's hash of a partition."""
 NAME_BYTES = 8
 WATCHED_INTERVALS = 5
-"""Commit intervals for which a foreign name is watched for new commits."""
+"""For this many commit intervals, a foreign name is watched for new commits."""
 RIVAL_COMMITS = 3
-"""Commits of one partition that prove a rival; a worker whose Redis was emptied makes fewer."""
+"""This many commits of a partition prove a rival; a worker with an emptied Redis makes fewer."""
 RIVAL_CHECK_SECONDS = 15.0
-"""Between two checks of all commits of the group."""
+"""The time between two checks of all commits of the group."""
 
 
 @dataclasses.dataclass
@@ -40,7 +40,7 @@ class RivalCommits:
 
 
 class OriginCheck:
-    """Checks whose commits and which cluster's log a worker meets."""
+    """Checks whether another deployment counts the partitions, or the log is of another cluster."""
 
     def __init__(
         self, store: Store, inspector: LogInspector, settings: Aggregate, clock: Clock
@@ -52,7 +52,7 @@ class OriginCheck:
         self._watched: dict[str, RivalCommits] = {}
 
     def check(self, number: int) -> dict[str, str | int]:
-        """Return the owner's facts of a partition's origin.
+        """Return the owner's fields that name the origin of a partition's log.
 
         Raises
         ------
@@ -80,7 +80,7 @@ class OriginCheck:
         return origin | ({CLUSTER_FIELD: cluster} if cluster else {})
 
     def finds_rival(self) -> bool:
-        """Return whether another deployment commits to the group; check now and then."""
+        """Return whether another deployment commits to the group; check it every few seconds."""
         now = self._clock.monotonic()
         if not self._rival and now >= self._look_at:
             self._look_at = now + RIVAL_CHECK_SECONDS
@@ -93,7 +93,7 @@ class OriginCheck:
             raise OtherDeployment(self._group, self._rival, self._name)
 
     def _deployment_names(self, owner: Mapping[str, str], partitions: Sequence[int]) -> set[str]:
-        """Return the deployment names of this Redis; choose this worker's if need be."""
+        """Return this Redis's deployment names; choose a name for this worker if it has none."""
         names = self._store.partition.deployments(partitions)
         if stored_name := owner.get(DEPLOYMENT_FIELD):
             self._name = stored_name
@@ -103,7 +103,7 @@ class OriginCheck:
         return {*names, self._name}
 
     def _note_rival_commits(self, names: set[str], partitions: Sequence[int]) -> None:
-        """Note commits under other names; drop names that are gone, and made none for long."""
+        """Record commits under foreign names; drop names that have made none for long."""
         now, committing = self._clock.monotonic(), set()
         for number, progress in self._inspector.committed_progress(partitions).items():
             name = progress.deployment

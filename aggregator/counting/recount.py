@@ -23,15 +23,15 @@ from aggregator.storage.store import Store
 
 CHUNK_KEYS = 500
 FIRST_DELETED = ("watermarks", "counts", "open", "indexed", "sizes")
-"""Keys without which readers find nothing, instead of a part."""
+"""Keys that are deleted first: without them readers find nothing, instead of a part."""
 UNDER_WAY = (
     "`dither recount` is deleting this partition's counts. If it was interrupted, run it again"
 )
-"""Why the partition is halted meanwhile."""
+"""The stored reason why the partition is halted during a deletion."""
 
 
 def read_owner(store: Store, number: int) -> dict[str, str]:
-    """Return the owner's facts of a partition; empty if they are unreadable."""
+    """Return the fields of a partition's owner's hash; empty if they are unreadable."""
     try:
         return store.owner(number)
     except StateUnreadable:
@@ -39,7 +39,7 @@ def read_owner(store: Store, number: int) -> dict[str, str]:
 
 
 def describe_loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) -> str:
-    """Return which offsets of a partition could not be counted again; empty if all could.
+    """Return which counted offsets of a partition cannot be counted again; "" if all can.
 
     Parameters
     ----------
@@ -80,14 +80,14 @@ def describe_loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) 
 def delete_counts(store: Store, number: int) -> int:
     """Delete all counts of a partition; return the number of deleted keys.
 
-    An interrupted deletion leaves the partition halted until this is called again. Overtaken is
-    raised once the partition is no longer marked by this call; from then on nothing is deleted.
+    An interrupted deletion leaves the partition halted until this function is called again. Raises
+    Overtaken when the partition has lost this call's mark; nothing is deleted after that.
     """
     return _Deletion(store, number).run()
 
 
 class Overtaken(DitherError):  # noqa: N818
-    """The mark of a deletion is gone, or another deletion's."""
+    """The mark of a deletion is gone, or was replaced by that of another deletion."""
 
     def __init__(self, topic: str, number: int) -> None:
         super().__init__(
@@ -99,7 +99,7 @@ class Overtaken(DitherError):  # noqa: N818
 
 
 class _Deletion:
-    """Deletes one partition, under its own mark."""
+    """Deletes the counts of one partition, while the partition has the mark of this object."""
 
     def __init__(self, store: Store, number: int) -> None:
         self._store, self._number, self._prefix = store, number, tag(store.topic, number)
@@ -107,7 +107,7 @@ class _Deletion:
         self._script = store.client.register_script(script("recount"))
 
     def run(self) -> int:
-        """Mark the partition, and delete all of it, the mark last."""
+        """Mark the partition, delete all of its keys, the mark last, and return their number."""
         self._mark()
         indexes: list[str] = []
         with contextlib.suppress(StateUnreadable):

@@ -18,15 +18,15 @@ from estimators.durations import milliseconds
 from producers.wire.decoding import decode_json
 
 REFUSED_FIELD = "refused"
-"""Their field in the owner's hash."""
+"""The field of the owner's hash with the window of refused messages."""
 DEFINITION_REASONS = frozenset({"unknown_metric", "wrong_revision", "too_many_reports"})
-"""Reasons that a wrong metrics.toml can cause; only these count here."""
+"""Reasons that a wrong metrics.toml can cause; only messages refused for these are limited."""
 IGNORED_REASONS = frozenset({"malformed", "bad_frame", "too_large"})
-"""Reasons that say nothing about the definitions; such messages are ignored here."""
+"""Reasons that say nothing about the definitions; messages with these reasons are ignored."""
 SPAN_PARTS = 10
-"""Tenths of the span, each of which needs a message of the run; otherwise the span restarts."""
+"""The parts of the span. Each needs a message of the run; otherwise the span restarts."""
 WINDOW_STEPS = 20
-"""Steps in which the window of the ratio slides."""
+"""The number of steps in which the window of the ratio slides."""
 
 
 class RejectionWindow(msgspec.Struct):
@@ -46,27 +46,27 @@ class RejectionWindow(msgspec.Struct):
 
     @classmethod
     def stored(cls, owner: Mapping[str, str]) -> Self:
-        """Return the window in an owner's facts, or a new one."""
+        """Return the window in an owner's hash; a new window if it has none."""
         try:
             return decode_json(owner.get(REFUSED_FIELD, "{}"), cls)
         except ValueError:
             return cls()
 
     def facts(self) -> dict[str, str]:
-        """Return the field of the owner's hash."""
+        """Return the field to store in the owner's hash."""
         return {REFUSED_FIELD: msgspec.json.encode(self).decode()}
 
     def add(
         self, arrived: Sequence[int], refused: Sequence[tuple[int, str]], settings: Aggregate
     ) -> str:
-        """Add messages; return why counting must stop before them, or "".
+        """Add messages; return why counting must stop before them, or "" if it may continue.
 
         Parameters
         ----------
         arrived : sequence of int
             Kafka's timestamps of the next messages in the log, in ms.
         refused : sequence of (int, str)
-            Index and reason of the refused ones, ascending.
+            Index and reason of each refused message, ascending.
         settings : Aggregate
         """
         refusals: list[tuple[int, int, str]] = []

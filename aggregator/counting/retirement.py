@@ -2,11 +2,10 @@
 
 A pane closes when reports move its watermark. Without reports of its definition, a pane would stay
 open for ever, with the ids of its batches, and beyond the metric's `retention`. A takeover closes
-such panes as their watermark would have. Until then the definition may come back, and counting
-continues in them.
+such panes as their watermark would have. Until then the definition may come back, and its panes are
+counted on.
 
-The log does not determine that time, so the owner's hash has the offset at which it was done;
-`dither verify` does the same there.
+The log does not determine when panes are closed here, so the owner's hash has the offset of it;
 """
 
 from __future__ import annotations
@@ -46,16 +45,16 @@ def retire_panes(
 ) -> bool:
     """Close the panes of a partition whose definition has been out of force for too long.
 
-    Returns whether the partition was taken over for that, and must be acquired again.
+    Returns whether the partition was taken over to close panes, and must be acquired again.
 
     Parameters
     ----------
     store : Store
     number : int
     worker, group : str
-        As for :meth:`aggregator.storage.partition_store.PartitionStore.acquire`.
+        Passed to :meth:`aggregator.storage.partition_store.PartitionStore.acquire`.
     snapshot : Snapshot
-        What this worker has acquired.
+        The partition's state, as this worker has acquired it.
     metrics : mapping of str to Metric
         The current definitions, by name.
     """
@@ -75,7 +74,7 @@ def retire_panes(
 def _due_definitions(
     store: Store, snapshot: Snapshot, metrics: Mapping[str, Metric]
 ) -> list[tuple[Metric, dict[str, int]]]:
-    """Return old definitions, each with the end of the panes to close by question."""
+    """Return old definitions, each with the ends, by question, of the panes to close."""
     marks = snapshot.watermarks
     now = max((mark.arrived for mark in marks.values()), default=NO_TIME)
     open_key = f"{snapshot.prefix}:open"
@@ -104,13 +103,13 @@ def _due_definitions(
 
 
 def _latest_definition(tables: Sequence[Mapping[str, Metric]], key: str) -> Metric | None:
-    """Return the last definition under which a key was counted, if known."""
+    """Return the last definition under which a key was counted; None if it is unknown."""
     definitions = (counted_metric(metrics, key) for metrics in tables)
     return next((metric for metric in definitions if metric is not None), None)
 
 
 def _tables(store: Store, snapshot: Snapshot) -> list[Mapping[str, Metric]]:
-    """Return the known definitions that were in force, the last ones first."""
+    """Return the stored definitions that were in force in a partition, the last ones first."""
     documents, tables = store.registry.definitions(), []
     for _, digest in reversed(definitions_by_offset(snapshot.owner)):
         with contextlib.suppress(KeyError, ValueError):

@@ -25,9 +25,9 @@ log = structlog.get_logger("dither.supervisor")
 
 
 def single_worker_command(arguments: list[str], memory: int | None) -> list[str]:
-    """Return the command line of one worker, given that of several, and its memory if set.
+    """Return the command line of a single worker, given that of several, and its memory if set.
 
-    The last one of repeated options counts. The health port belongs to the supervisor.
+    The last occurrence of an option counts. The health port belongs to the supervisor.
 
     >>> single_worker_command(["aggregate", "--workers", "3"], None)[3:]
     ['aggregate', '--workers', '3', '--set', 'aggregate.health_port=0', '--workers', '1']
@@ -53,11 +53,11 @@ class Supervisor:
     Parameters
     ----------
     command : list of str
-        Starts one worker.
+        The command line that starts a worker.
     died : callable
         Called when a worker has died, before it is restarted.
     worker_arguments : callable, optional
-        Returns the further arguments of a worker, by its number from 0 on.
+        Returns the further arguments of a worker, given its number from 0 on.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Supervisor:
                 process.send_signal(signal.SIGHUP)
 
     def trouble(self) -> str:
-        """Return in a few words how many workers do not run, or ""."""
+        """Return in a few words how many workers do not run; "" if all run."""
         ended = sum(process.poll() is not None for process in self._processes)
         return f"{ended} of {self.workers} workers do not run" if ended else ""
 

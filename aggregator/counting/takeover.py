@@ -35,7 +35,7 @@ GAP_REMEDIES = (
     "Restore Redis from a backup, or accept the loss and count the rest of the log with "
     "`dither aggregate --set aggregate.on_gap=skip`",
 )
-"""For a Redis that has the partition's sums, and for one that does not."""
+"""For a Redis that has the sums of the partition, and for a Redis that does not."""
 
 
 def acquire_partition(
@@ -60,7 +60,7 @@ def acquire_partition(
     metrics : mapping of str to Metric
     settings : Aggregate
     excess : str
-        The limit that was reached, so that the partition must not be counted; or empty.
+        Why the partition must not be counted: the limit that it has reached; "" if none.
     clock : Clock
 
     Returns

@@ -15,7 +15,7 @@ import structlog
 TICK_SECONDS = 1.0
 REPEAT_SECONDS = 10.0
 EXIT_CODE = 70
-"""Of a process that was ended because it was stuck (EX_SOFTWARE)."""
+"""The exit code of a process that was ended because it was stuck (EX_SOFTWARE)."""
 
 log = structlog.get_logger("dither.watchdog")
 
@@ -29,11 +29,11 @@ class Watchdog:
     Parameters
     ----------
     stuck_seconds, exit_seconds : float
-        Seconds in one step until it is logged, with the stack, and until the process ends.
-        0: never.
+        Seconds in one step after which it is logged, with the stack, and after which the process
+        ends; 0 for never.
     report : callable
-        Called with the step and the seconds in it while it is stuck, and with (step, 0) when it
-        resumes.
+        Called with the step and the seconds spent in it, while the thread is stuck, and with
+        (step, 0) when the thread resumes.
     end : callable
         Ends the process.
     """
@@ -54,25 +54,25 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def enter(self, step: str, partition: int | None = None, offset: int | None = None) -> None:
-        """Note the step that begins now.
+        """Record the step that begins now.
 
         Parameters
         ----------
         step : str
-            Its name in logs and metrics.
+            The step's name in logs and metrics.
         partition : int, optional
         offset : int, optional
-            Of the message at hand.
+            The offset of the message that is being counted.
         """
         self._step = step, partition, offset
         self._entered_at = time.monotonic()
         self._beats += 1
 
     def trouble(self) -> str:
-        """Return in a few words where the thread is stuck, or "".
+        """Return in a few words where the thread is stuck; "" if it is not.
 
-        This is for a supervisor of the process, in which even the watchdog may hang: the time in a
-        step counts, whether the process ran or not.
+        This is for a supervisor of the process, which must notice even if the watchdog hangs: the
+        time in a step counts, whether the process ran or not.
         """
         seconds = time.monotonic() - self._entered_at
         is_stuck = self._exit_seconds and seconds > self._exit_seconds

@@ -30,9 +30,9 @@ from producers.kafka.kafka_errors import describe_kafka_error, without_secrets
 LEAVE_RETRY_SECONDS = 0.2
 LEAVE_SECONDS = 20.0
 OTHER_DEFINITIONS = frozenset({"unknown_metric", "wrong_revision"})
-"""Reasons to reload the definitions before a message becomes a dead letter."""
+"""Before a message becomes a dead letter for these reasons, the definitions are reloaded."""
 OUT_OF_LOG = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
-"""The log has changed: it is inspected before anything more is counted."""
+"""Errors which mean that the log has changed: it is inspected before counting continues."""
 
 log = structlog.get_logger("dither.worker")
 
@@ -43,13 +43,13 @@ class Worker:
     Parameters
     ----------
     metrics : mapping of str to Metric
-        :class:`LiveMetrics` may change while it runs.
+        The definitions; if they are :class:`LiveMetrics`, they may change while the worker runs.
     name : str
-        Shown as the owner of its partitions.
+        The worker's name, shown as the owner of its partitions.
     clients : worker_clients.WorkerClients, optional
-        By default those of the settings' cluster.
+        By default the clients of the settings' cluster.
     tracer : Tracer, optional
-        Of the spans of commits.
+        Records the spans of commits.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Worker:
         self._stopping = True
 
     def trouble(self) -> str:
-        """Return in a few words where the worker is stuck for good, or ""."""
+        """Return in a few words where the worker is stuck for good; "" if it is not."""
         return self._watchdog.trouble()
 
     def run(self) -> None:
@@ -120,7 +120,7 @@ class Worker:
             self._sync()
 
     def _sync(self) -> None:
-        """Do what needs Redis; while it is unreachable, only poll for the group."""
+        """Do everything that needs Redis; while it is unreachable, only poll for the group."""
         try:
             self._assignment.acquire_pending()
             self._assignment.reacquire_fenced()
@@ -156,7 +156,7 @@ class Worker:
         )
 
     def _leave(self) -> None:
-        """Commit for the last time; work not committed in time will be read again."""
+        """Commit for the last time; what is not committed in time will be read again."""
         while True:
             try:
                 self._commit_all()
@@ -204,7 +204,7 @@ class Worker:
         return is_counted and not owned.is_fenced
 
     def _refresh_definitions(self) -> None:
-        """If the definitions changed, continue from the last commit by the new ones."""
+        """If the definitions changed, go back to the last commit and count by the new ones."""
         if isinstance(self.metrics, LiveMetrics):
             self.metrics.refresh()
             for owned in self.owned.values():
@@ -232,14 +232,14 @@ class Worker:
 
 
 def _next_commit_time(due: float, now: float, interval: float) -> float:
-    """Return when to commit next, after the commit due at `due` is done.
+    """Return when to make the next commit, after the commit that was due at `due` is done.
 
     Commits follow the interval, but counting gets at least half of the time:
 
     >>> _next_commit_time(10.0, 10.2, 1.0), _next_commit_time(10.0, 10.9, 1.0)
     (11.0, 11.4)
 
-    After an early commit, of much data, the next one is an interval later:
+    After an early commit, made because of much data, the next one is an interval later:
 
     >>> _next_commit_time(10.0, 9.25, 1.0)
     10.25

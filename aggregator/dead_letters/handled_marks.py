@@ -1,4 +1,4 @@
-"""A bitmap in Redis of the replayed or dropped dead letters."""
+"""A bitmap in Redis which marks the dead letters that were replayed or dropped."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from aggregator.storage.redis_keys import handled_key
 from aggregator.storage.store import Store
 
 LETTERS_PER_BITMAP = 1 << 16
-"""Letters in one bitmap, of at most 8 kB."""
+"""The number of letters in a bitmap, which has at most 8 kB."""
 
 
 class Marked(Container[MessagePosition]):
-    """The positions marked when it was read."""
+    """The positions that were marked when the bitmaps were read."""
 
     def __init__(self, chunks: Mapping[tuple[int, int], bytes]) -> None:
         self._chunks = chunks
@@ -32,7 +32,7 @@ class Marked(Container[MessagePosition]):
 class HandledMarks:
     """The marks of one dead-letter topic.
 
-    A topic that is deleted and created again has another id, and other marks.
+    A topic that is deleted and created again has another id, and its own marks.
     """
 
     def __init__(self, store: Store, topic: str, topic_id: str) -> None:
@@ -40,7 +40,7 @@ class HandledMarks:
         self._prefix = handled_key(topic, topic_id)
 
     def read(self, ranges: Mapping[int, tuple[int, int]]) -> Marked:
-        """Return the marks in ranges of offsets, by partition."""
+        """Return the marks of dead letters in ranges of offsets, by partition."""
         wanted = [
             (number, chunk)
             for number, (low, high) in ranges.items()
@@ -51,7 +51,7 @@ class HandledMarks:
         return Marked({chunk: bits for chunk, bits in zip(wanted, bitmaps, strict=True) if bits})
 
     def mark(self, positions: Iterable[MessagePosition]) -> None:
-        """Mark positions; marking one again changes nothing."""
+        """Mark positions as handled; to mark a position again changes nothing."""
         by_chunk: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for position in positions:
             chunk, bit = divmod(position.offset, LETTERS_PER_BITMAP)

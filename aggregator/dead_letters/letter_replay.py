@@ -29,15 +29,15 @@ from producers.kafka.connection import LARGEST_MESSAGE
 
 MAX_CHUNK_LETTERS = 500
 MAX_CHUNK_BYTES = 16_000_000
-"""Of one go: sent, acknowledged, marked."""
+"""The most letters and bytes that are sent, acknowledged and marked together."""
 ACKNOWLEDGE_SECONDS = 60.0
 PRODUCER_SIZES = {"message.max.bytes": 64_000_000, "batch.size": LARGEST_MESSAGE}
-"""A single letter may be as large as its topic allows; those that share a record batch must fit."""
+"""A letter may be as large as its topic allows; letters in one record batch must fit together."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _ReplayedMessage:
-    """A dead letter as the message that it becomes."""
+    """A dead letter in the form of the message that is sent again."""
 
     at: int
     letter: DeadLetter
@@ -57,14 +57,14 @@ class _ReplayedMessage:
 
 
 class Forecast:
-    """Forecasts the workers' treatment of dead letters sent again, in order.
+    """Forecasts which dead letters workers would count if they were sent again, in order.
 
-    It counts them like a worker with the same definitions, from the stored watermarks.
+    It counts like a worker with the same definitions, beginning at the stored watermarks.
 
     Parameters
     ----------
     partitions : int
-        Of the reports topic.
+        The number of partitions of the reports topic.
     stamps : bool or None
         Whether the reports topic replaces timestamps of messages; None if unknown.
     rounds : int
@@ -126,10 +126,10 @@ class Forecast:
 
 
 def replay_timestamp(letter: DeadLetter) -> int:
-    """Return the Kafka timestamp with which a dead letter is sent again, in ms.
+    """Return the Kafka timestamp with which a dead letter is to be sent again, in ms.
 
-    It is the original one if the event time depends on it. Otherwise it is the present, as
-    retention may delete an old message at once, and a future time may have come.
+    It is the original timestamp if the event time depends on it. Otherwise it is the present:
+    retention may delete an old message at once, and an event time may no longer be in the future.
     """
     batch = letter.batch
     return letter.arrived if batch is None or batch.time_ms == 0 else time.time_ns() // 1_000_000
@@ -158,12 +158,12 @@ def replay(
     letters : iterable of DeadLetter
     forecast : Forecast
     handled : HandledMarks or None
-        None: send nothing, only count what would be sent.
+        Where sent letters are marked; None to send nothing and count what would be sent.
 
     Raises
     ------
     DitherError
-        If Kafka does not acknowledge some; the acknowledged ones are marked.
+        If Kafka does not acknowledge some letters; the acknowledged letters are marked.
     """
     outcome = Replayed()
     producer: Any = None if handled is None else clients.producer(settings, **PRODUCER_SIZES)

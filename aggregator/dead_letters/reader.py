@@ -28,11 +28,11 @@ from producers.wire.framing import unframed
 from producers.wire.reports_pb2 import ReportBatch
 
 NAME_TAG = 0x0A
-"""The first byte of a batch with a metric's name: field 1, a string."""
+"""The first byte of a batch that begins with a metric's name: field 1, a string."""
 MAX_INTEGER = 2**63
-"""Kafka's offsets, sizes and timestamps are below it."""
+"""Kafka's offsets, sizes and timestamps are smaller."""
 SHORT_NAME = 0x80
-"""The length of a shorter name is one byte."""
+"""The length of a name is one byte if it is smaller."""
 
 
 class MessagePosition(NamedTuple):
@@ -47,11 +47,7 @@ class MessagePosition(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the position that ``str`` wrote.
-
-        Raises
-        ------
-        ValueError
+        """Return the position that ``str`` wrote; other text raises ValueError.
 
         Examples
         --------
@@ -115,12 +111,12 @@ class DeadLetter:
 
     @property
     def identity(self) -> int:
-        """A hash that all letters of one original share."""
+        """A hash that is the same for all dead letters of the same message."""
         return hash((self.topic, self.origin, self.key, self.value))
 
     @property
     def replays(self) -> int:
-        """The number of replays before this refusal."""
+        """How often the message had been replayed before this refusal."""
         count = _text(dict(self.headers).get(REPLAYS_HEADER))[:9]  # anybody can have written it
         return int(count) if count.isdecimal() else 0
 
@@ -136,7 +132,7 @@ class DeadLetter:
 
     @functools.cached_property
     def metric(self) -> str:
-        """The claimed metric, printable; empty if the value names none."""
+        """The metric that the value names, printable; empty if it names none."""
         if self.batch is not None:
             return printable(self.batch.metric)
         try:
@@ -149,16 +145,16 @@ class DeadLetter:
 
 
 class DeadLetterTopic:
-    """The dead letters of a deployment, in order, each original once.
+    """The dead letters of a deployment, in order; of several with the same original the first.
 
     Reading joins no group and commits no offset.
 
     Attributes
     ----------
     foreign_messages : int
-        Messages that are no dead letters of this deployment.
+        The number of messages that are no dead letters of this deployment.
     copies : list of (MessagePosition, MessagePosition)
-        Dead letters, and further letters of the same originals.
+        Pairs of a dead letter and a later letter with the same original.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -203,7 +199,7 @@ class DeadLetterTopic:
     def letters(self, progress: Callable[[int], None] = lambda _: None) -> Iterator[DeadLetter]:
         """Yield the dead letters of this deployment up to the present end of the topic.
 
-        `progress` is called with each number of further messages that were read.
+        `progress` is called with the number of messages read since its last call.
         """
         first_positions: dict[int, MessagePosition] = {}
         batches = read_ranges(self._consumer, self.topic, self.ranges)
@@ -225,7 +221,7 @@ class DeadLetterTopic:
         Raises
         ------
         DitherError
-            If there is none.
+            If the position has no dead letter of this deployment.
         """
         low, high = self.ranges.get(position.partition, (0, 0))
         if low <= position.offset < high:
@@ -246,7 +242,7 @@ class DeadLetterTopic:
 
 
 def printable(text: str, max_length: int = 80) -> str:
-    r"""Return foreign text as one short line that a terminal can show.
+    r"""Return text from outside as a short line that a terminal can show.
 
     >>> printable("delay\x1b[2J")
     'delay?[2J'

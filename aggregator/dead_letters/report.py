@@ -30,9 +30,9 @@ def letter_facts(
     metrics : mapping of str to Metric
         The current definitions, by name.
     refused : (str, str) or None
-        Reason and detail with which it would be refused now.
+        The reason and detail with which a worker would refuse the message now; None: it would not.
     handled : bool
-        Whether it was sent again or dropped.
+        Whether the letter was replayed or dropped.
     """
     means, do = remedy(letter.reason)
     fields: dict[str, Any] = {
@@ -68,7 +68,7 @@ def letter_facts(
 
 
 def _level(metric: Metric | None, index: int) -> str:
-    """Return a privacy level's epsilon, or the index in the batch."""
+    """Return the epsilon of a privacy level; its index in the batch if it is unknown."""
     if metric is None or index >= len(metric.levels):
         return f"level {index}"
     return f"{metric.levels[index]:g}"

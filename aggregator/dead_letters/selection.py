@@ -9,13 +9,13 @@ from collections.abc import Container, Iterable, Iterator
 from aggregator.dead_letters.reader import DeadLetter, MessagePosition
 
 MAX_KINDS = 1_000
-"""The number of kinds counted apart, as anybody can make up names of metrics."""
+"""The most kinds that are counted separately, as anybody can invent names of metrics."""
 OTHER_KINDS = "(others)"
 
 
 @dataclasses.dataclass(frozen=True)
 class Filters:
-    """The fields of the selected dead letters; None or empty: any."""
+    """The fields of the selected dead letters; None or an empty tuple admits all values."""
 
     reasons: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class LetterKind:
     oldest, newest : int
         Arrival times in Kafka, in ms.
     letters, reports : int
-        The number of letters, and of reports in them, as workers count those that they refuse.
+        The number of letters, and of the reports in them by the workers' count.
     """
 
     oldest: int
@@ -65,14 +65,14 @@ class LetterKind:
 
 
 class Selection:
-    """The selected dead letters, not yet replayed or dropped, counted while iterating.
+    """The selected dead letters that were not yet handled; they are counted while iterating.
 
     Attributes
     ----------
     kinds : dict of (str, str) to LetterKind
-        By reason and metric.
+        The kinds of letters, by reason and metric.
     handled : int
-        Matching dead letters that were replayed or dropped.
+        The number of matching dead letters that were replayed or dropped.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Selection:
         self.handled = 0
 
     def __iter__(self) -> Iterator[DeadLetter]:
-        """Yield them in the topic's order."""
+        """Yield the letters in the topic's order."""
         for letter in self._letters:
             if not self._filters.admits(letter):
                 continue
@@ -94,7 +94,7 @@ class Selection:
             yield letter
 
     def first(self, limit: int) -> list[DeadLetter]:
-        """Iterate over all letters, and return the first ones."""
+        """Iterate over all letters, so that they are counted, and return the first `limit`."""
         everything = iter(self)
         first_letters = list(itertools.islice(everything, limit))
         for _ in everything:
@@ -107,7 +107,7 @@ class Selection:
         return sum(kind.letters for kind in self.kinds.values())
 
     def largest(self) -> list[tuple[str, str, LetterKind]]:
-        """Return reason, metric and kind, the largest kinds first."""
+        """Return the reason, metric and kind of letters, most letters first."""
         order = sorted(self.kinds.items(), key=lambda item: (-item[1].letters, item[0]))
         return [(reason, metric, kind) for (reason, metric), kind in order]
 

@@ -1,8 +1,8 @@
 """Writes messages that could not be counted to the dead-letter topic, with the reason.
 
 The headers are those of Kafka Connect's dead-letter queue, so that existing tools read them. A dead
-letter has the time of its writing, from which its topic's retention runs; a header has the time of
-the original.
+letter's timestamp is when it was written, from which its topic's retention runs; a header has the
+timestamp of the original.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TRUNCATED_HEADER = "dither.truncated.from"
 REPLAYS_HEADER = "dither.replays"
 """Header with the number of replays of a dead letter."""
 UNREADABLE_HEADER = "dither.headers.unreadable"
-"""Header of a letter that lacks the unreadable headers of its original."""
+"""Header that replaces the original's headers if they could not be read."""
 KEPT_BYTES = 100_000
 POLL_SECONDS = 0.1
 
@@ -57,11 +57,11 @@ class Letter:
 
 
 def letter_alternatives(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
-    """Return the message as a dead letter, then shorter ones in case that is too large.
+    """Return the message as a dead letter, then shorter letters in case that is too large.
 
-    The second one has the key and the beginning of the value, the last one only the reason and the
-    position of the original. A header stands for unreadable headers. A message beyond the size
-    limit of counting is not kept whole.
+    The second letter has the key and the beginning of the value, the last one only the reason and
+    the position of the original. If the headers cannot be read, a header says so. A message beyond
+    the size limit of counting is never copied in full.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def letter_alternatives(message: RefusedMessage, reason: str, detail: str) -> li
     reason : str
         One of `aggregator.dead_letters.reasons`.
     detail : str
-        The finding, and the expectation.
+        What is wrong with the message, and what was expected.
     """
     key, value, headers = message.key(), message.value(), read(message)
     why: list[Header] = [
@@ -93,7 +93,7 @@ def letter_alternatives(message: RefusedMessage, reason: str, detail: str) -> li
 
 
 class DeadLettersUndelivered(DitherError):  # noqa: N818
-    """The dead-letter topic did not take everything in time."""
+    """The dead-letter topic did not accept all letters in time."""
 
 
 class DeadLetters:
@@ -149,7 +149,7 @@ class DeadLetters:
         Raises
         ------
         DeadLettersUndelivered
-            After `seconds`; the other letters stay queued.
+            If letters are unacknowledged after `seconds`; they stay queued.
         """
         deadline = self._clock.monotonic() + seconds
         while self._undelivered:

@@ -104,7 +104,7 @@ class Reader(MetricReader):
         window : str or timedelta, optional
             Instead of start and end: a duration such as ``"1d"``, the last closed one.
         beta : float
-            The maximum probability that a shown string is held by nobody, or an interval fails.
+            The largest probability that nobody holds a shown string, or that an interval is wrong.
         progress : callable
             Takes the share of the work that is done; an exception from it ends the work.
 
@@ -125,7 +125,7 @@ class Reader(MetricReader):
         ----------
         name : str
         each : bool
-            Whether both arms have bounds too, which share beta.
+            Whether both arms have bounds, too, which share beta.
 
         Returns
         -------
@@ -135,7 +135,7 @@ class Reader(MetricReader):
         Raises
         ------
         UnknownComparison
-            Naming the nearest name.
+            If there is no such comparison; it names the nearest name.
         """
         return living(self, definition_of(self.metrics, name), with_arm_bounds=each)
 
@@ -147,8 +147,8 @@ class Reader(MetricReader):
         Parameters
         ----------
         each : bool
-            As for :meth:`comparison`.
+            Passed to :meth:`comparison`.
         progress : callable
-            As for :meth:`discover`.
+            Passed to :meth:`discover`.
         """
         return all_comparisons(self, with_arm_bounds=each, progress=progress)

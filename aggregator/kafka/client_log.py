@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from producers.kafka.kafka_errors import REFUSAL_CODES, describe_kafka_error
 
 REPEAT_SECONDS = 60.0
-"""Between equal log lines."""
+"""The time between equal log lines."""
 OPEN_CONNECTION_STATE = "in state UP"
 """Part of librdkafka's error about a connection that was open, not about an attempt to connect."""
 
@@ -21,8 +21,8 @@ log = structlog.get_logger("dither.kafka")
 class ThrottledErrorLog:
     """An ``error_cb`` that logs an unreachable cluster, or a refusal, once a minute each.
 
-    A broken connection is no such error: brokers close connections whose token has expired, maybe
-    all at once, and the client opens others. The cluster is unreachable if one of these fails, too.
+    A broken connection is not logged: brokers close connections whose token has expired, maybe all
+    at once, and the client opens new ones. If that fails too, the cluster is unreachable.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -32,7 +32,7 @@ class ThrottledErrorLog:
         self._logged_at: dict[int, float] = {}
 
     def __call__(self, error: KafkaError) -> None:
-        """Handle an error of the client."""
+        """Log an error of the client, if it is one that is logged."""
         now = self._now()
         if error.code() in REFUSAL_CODES:
             self._tell(error, now)

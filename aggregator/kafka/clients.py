@@ -23,7 +23,7 @@ from producers.kafka.kafka_errors import (
 )
 
 LIBRDKAFKA_LOG = logging.getLogger("aggregator.librdkafka")
-"""librdkafka's own lines, hundreds while a broker is unreachable, for whoever adds a handler. The
+"""librdkafka's own lines, hundreds while a broker is unreachable, for users who add a handler. The
 relevant errors are logged by :class:`aggregator.kafka.client_log.ThrottledErrorLog`."""
 LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
 LIBRDKAFKA_LOG.addFilter(WithoutSecrets())
@@ -77,7 +77,7 @@ def consumer(settings: Settings, group: str, **properties: Any) -> Consumer:
     settings : Settings
     group : str
     **properties
-        Of librdkafka; they override all others.
+        Properties of librdkafka; they override all others.
     """
     configured = {k: v for k, v in settings.kafka.items() if k not in PRODUCER_ONLY}
     configured["message.max.bytes"] = 1_000  # a producer's, and fetch.max.bytes may not be below it
@@ -93,12 +93,12 @@ def producer(settings: Settings, **properties: Any) -> Producer:
 
 
 def reporter_properties(settings: Settings) -> dict[str, Any]:
-    """Return the properties of [kafka] for a reporter."""
+    """Return the properties of [kafka] that apply to a reporter."""
     return {k: v for k, v in settings.kafka.items() if k not in CONSUMER_ONLY}
 
 
 def admin_properties(settings: Settings) -> dict[str, Any]:
-    """Return the properties of [kafka] for an administrative client."""
+    """Return the properties of [kafka] that apply to an administrative client."""
     client_properties = (*CONSUMER_ONLY, *PRODUCER_ONLY)
     return {k: v for k, v in settings.kafka.items() if k not in client_properties}
 
@@ -115,10 +115,11 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
     Raises
     ------
     BrokerUnreachable
+        If no broker answers.
     BrokerRefused
-        For example for a wrong password or certificate.
+        If a broker refuses this client, for example because of a wrong password or certificate.
     DitherError
-        If a topic does not exist, or must not be described.
+        If a topic does not exist, or this user must not describe it.
     """
     _check_files(settings)
     errors: list[KafkaError] = []
@@ -154,7 +155,7 @@ def _answers(client: AdminClient, deadline: float) -> bool:
 
 
 def _check_files(settings: Settings) -> None:
-    """Refuse names of unreadable files, which librdkafka would not name."""
+    """Raise SettingsError for a file that cannot be read; librdkafka would not name it."""
     for name in FILE_PROPERTIES:
         file = settings.kafka.get(name)
         if isinstance(file, str) and file != "probe" and not os.access(file, os.R_OK):

@@ -16,13 +16,13 @@ from aggregator.errors import TopicCompacted
 from aggregator.kafka import clients
 
 POLICY_CHECK_SECONDS = 60.0
-"""Between two checks of a topic that is counted."""
+"""The time between two checks of a topic that is being counted."""
 
 
 def refuse_compaction(settings: Settings) -> None:
     """Raise TopicCompacted if the cluster says that the reports topic is compacted.
 
-    It does not say so if ``topics.managed = false``, or without DescribeConfigs on the topic.
+    The cluster is not asked if ``topics.managed = false``, and needs DescribeConfigs to answer.
     """
     watch = CompactionWatch(settings)
     watch()
@@ -33,9 +33,9 @@ def refuse_compaction(settings: Settings) -> None:
 
 
 class CompactionWatch:
-    """Checks the topic's policy now and then, without waiting for the answer.
+    """Checks the topic's policy once a minute, without waiting for the answer.
 
-    Calling it returns why the topic must not be counted, by the last answer, or "".
+    Calling it returns why the topic must not be counted, by the last answer; "" if it may.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -46,7 +46,7 @@ class CompactionWatch:
         self.answer: Future[Any] | None = None
 
     def __call__(self) -> str:
-        """Return the last answer; ask again if it is old."""
+        """Return the result of the last answer; ask again if it is older than a minute."""
         if self.answer is not None and self.answer.done():
             self._why = self._read(self.answer)
             self.answer = None

@@ -34,7 +34,7 @@ CERTIFICATE_PROBLEMS = {
 
 
 def certificate(reason: str, ca: str) -> str:
-    """Return the problem of a server's certificate, given OpenSSL's reason, and the remedy.
+    """Return what is wrong with a server's certificate, given OpenSSL's reason, and the remedy.
 
     >>> certificate("certificate has expired", "ssl.ca.location")
     'shows a certificate which has expired: renew it (certificate has expired)'
@@ -46,15 +46,16 @@ def certificate(reason: str, ca: str) -> str:
 
 
 def diagnose_kafka(properties: Mapping[str, Any], errors: Sequence[KafkaError]) -> str:
-    """Return why no broker accepts this client, and the remedy.
+    """Return why no broker accepts this client, and what to do.
 
-    `KAFKA_BROKER` if one answers, and `SILENT_SERVER`, `CLOSING_SERVER` or "" if none does.
+    Returns `KAFKA_BROKER` if a broker answers, and `SILENT_SERVER`, `CLOSING_SERVER` or "" if
+    nothing that can be named answers.
     librdkafka does not say what is wrong with a certificate, or which other server answers.
 
     Parameters
     ----------
     properties : mapping
-        librdkafka's.
+        librdkafka's properties.
     errors : sequence of KafkaError
         The client's errors so far.
     """
@@ -73,7 +74,7 @@ def diagnose_kafka(properties: Mapping[str, Any], errors: Sequence[KafkaError]) 
 
 
 def _name_servers(addresses: Sequence[str], protocol: str) -> str:
-    """Return which servers answer: a kind if one may be a broker or none answers, else words."""
+    """Return the kind of the servers that answer if it may be a broker's; else a description."""
     has_tls = protocol.endswith("SSL")
     with ThreadPoolExecutor() as pool:
         servers = [*pool.map(lambda address: identify_server(*_host_and_port(address)), addresses)]
@@ -100,7 +101,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def _certificate_problem(server: str, ca: str | None) -> str:
-    """Return the problem of a server's certificate; "": none, or the server speaks no TLS."""
+    """Return what is wrong with a server's certificate; "" if nothing is, or without TLS."""
     with contextlib.suppress(OSError, ValueError):
         context = ssl.create_default_context(cafile=ca)
         address = _host_and_port(server)

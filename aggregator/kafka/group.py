@@ -12,14 +12,14 @@ from aggregator.kafka import clients
 
 
 class GroupWatch:
-    """Returns the partitions of the reports topic that the workers' group assigned to nobody."""
+    """Finds partitions of the reports topic that the workers' group has assigned to nobody."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._client: AdminClient | None = None
 
     def __call__(self, partitions: Iterable[int]) -> list[int] | None:
-        """Return the unassigned ones of `partitions`, ascending; None if unknown."""
+        """Return the unassigned ones of `partitions`, ascending; None if Kafka does not say."""
         group, topic = self._settings.aggregate.group, self._settings.topics.reports
         if self._client is None:
             config = clients.admin_properties(self._settings)

@@ -18,24 +18,24 @@ from aggregator.kafka import clients
 ANSWER_SECONDS, MAX_ANSWER_SECONDS = 5.0, 20.0
 """The first and the longest timeout of a query; it doubles after each timeout."""
 PATIENCE_FACTOR = 4
-"""The timeout afterwards, as a multiple of the last answer's time."""
+"""The next timeout is this multiple of the time that the last answer took."""
 FRESH_SECONDS = 1.0
-"""The age up to which an answer is not asked for again."""
+"""Up to this age an answer is used without asking again."""
 STALE_SECONDS = 5.0
-"""The age from which on an answer is unknown, unless the broker needs a quarter of this time."""
+"""An answer of this age is discarded, unless the broker needs more than a quarter of this time."""
 PATIENCE_SECONDS, MAX_PATIENCE_SECONDS = 0.5, 5.0
-"""How long a caller waits for an answer, unless the last query had none: if the last answer is not
-stale, and if it is."""
+"""How long a caller waits for an answer if the last answer is not stale, and if it is; not at all
+if the last query had no answer."""
 COUNT_SECONDS = 30.0
-"""Between two counts of the topic's partitions, which may grow."""
+"""The time between two counts of the topic's partitions, whose number may grow."""
 FIRST_TIMEOUT_SECONDS = 0.1
 """The first timeout of a metadata query. It doubles each time, as a distant broker answers no query
 whose timeout is shorter than its round trip."""
 CERTAIN_SECONDS = 0.5
-"""The time after which Kafka's client has tried each address, and no broker is there."""
+"""After this time Kafka's client has tried each address, so that no broker is there."""
 
 RENEW_SECONDS = 30.0
-"""The time without a broker after which a client is replaced."""
+"""After this time without a broker, the client is replaced."""
 
 OFFSET_SPECS: Any = OffsetSpec
 NO_ANSWER = "Kafka does not answer"
@@ -48,7 +48,7 @@ QUERY_REFUSED = "Kafka refuses this user's query for the end of the log"
 
 @dataclasses.dataclass(frozen=True)
 class LogEnds:
-    """The known first and next offsets of each partition's log."""
+    """The first and next offsets of the partitions' logs, as far as Kafka has told them."""
 
     ranges: Mapping[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
     unknown: str = NO_ANSWER  # why they are unknown, or empty
@@ -61,7 +61,7 @@ class LogEnds:
     def lag(self, partition: int, next_offset: int) -> int | None:
         """Return how many messages of a partition are not counted; None if unknown.
 
-        `next_offset` is the first uncounted offset, or below zero.
+        `next_offset` is the first uncounted offset; below zero if nothing is counted.
 
         >>> ends = LogEnds({0: (10, 50)}, "")
         >>> ends.lag(0, 48), ends.lag(0, -1), ends.lag(1, 48)
@@ -78,10 +78,10 @@ Ends = Callable[[], LogEnds]
 
 
 class KafkaLog:
-    """The ends of the reports topic's partitions, asked of Kafka; call it for the last answer.
+    """The ends of the reports topic's partitions, from Kafka; calling it returns the last answer.
 
-    A thread asks for all partitions at once, at most once a second, so that an unreachable Kafka
-    delays nobody.
+    A thread queries all partitions at once, at most once a second, so that an unreachable Kafka
+    delays no caller.
     """
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
@@ -97,7 +97,7 @@ class KafkaLog:
         self._lock = threading.Lock()
 
     def __call__(self) -> LogEnds:
-        """Return the last answer, or wait shortly for a new one."""
+        """Return the last answer; if it is older than a second, wait briefly for a new answer."""
         with self._lock:
             if self._clock() - self._answered_at < FRESH_SECONDS:
                 return self._log_ends
@@ -115,7 +115,7 @@ class KafkaLog:
             return LogEnds() if self._is_stale() else self._log_ends
 
     def _wait(self) -> float:
-        """Return how long to wait for the answer under way."""
+        """Return how long to wait for the answer to the running query, in seconds."""
         if not self._is_stale():
             return PATIENCE_SECONDS
         if self._answered_at == float("-inf"):
@@ -128,7 +128,7 @@ class KafkaLog:
         return self._clock() - self._answered_at > limit
 
     def ask(self, seconds: float | None = None) -> LogEnds:
-        """Ask Kafka now, and wait at most `seconds`; by default as long as its answers took."""
+        """Query Kafka now, and wait at most `seconds`; by default by the time of its answers."""
         began = self._clock()
         log_ends = self._ask(began, began + (self._patience if seconds is None else seconds))
         seconds_taken = self._clock() - began
@@ -222,7 +222,7 @@ class KafkaLog:
 
 
 def _explain_failure(error: Exception) -> str:
-    """Return why Kafka has not answered, without addresses and users."""
+    """Return why Kafka has not answered; without addresses and users, which are private."""
     code = error.args[0].code() if isinstance(error, KafkaException) else KafkaError._TIMED_OUT
     if code in clients.TRANSIENT_CODES or code == KafkaError._ALL_BROKERS_DOWN:
         return NO_VISIBLE_TOPIC if code == KafkaError.UNKNOWN_TOPIC_OR_PART else NO_ANSWER

@@ -16,10 +16,10 @@ READ_MESSAGES = 1_000
 READ_SECONDS = 0.1
 SILENCE_SECONDS = 60.0
 TRANSACTION_SECONDS = 5.0
-"""Time after which a reader that waits for the end of a transaction says so."""
+"""After this time a reader that waits for the end of a transaction says so."""
 
 Ranges = Mapping[int, tuple[int, int]]
-"""By partition: the first offset and the next one."""
+"""The first and the next offset, by partition."""
 
 
 def log_ranges(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
@@ -42,17 +42,17 @@ def read_ranges(consumer: Consumer, topic: str, ranges: Ranges) -> Iterator[list
     Parameters
     ----------
     consumer : Consumer
-        With ``enable.partition.eof``; it is assigned these partitions.
+        A consumer with ``enable.partition.eof``; it is assigned these partitions.
     topic : str
     ranges : mapping of int to (int, int)
-        By partition: the first offset, and the end.
+        The first offset and the end, by partition.
 
     Raises
     ------
     DitherError
         If a partition cannot be read, or stays silent before its end.
     TransactionOpen
-        If an open transaction is the reason.
+            If a partition cannot be read to its end because of an open transaction.
     """
     left = {number: end for number, (start, end) in ranges.items() if start < end}
     consumer.assign([TopicPartition(topic, number, ranges[number][0]) for number in left])

@@ -22,16 +22,16 @@ from aggregator.config.setting_checks import parse_skipped
 from producers.kafka.kafka_errors import REFUSAL_CODES
 
 HALT_SECONDS = 20.0
-"""Time after which an error that repeats at one offset halts the partition."""
+"""If an error repeats at one offset for this time, the partition halts."""
 MIN_HALT_ERRORS = 3
 PROBE_SECONDS = 10.0
-"""Time after which a broker that is asked about one offset counts as unreachable."""
+"""If a broker does not answer about an offset in this time, it counts as unreachable."""
 SKIPPED_FIELD = "skipped"
 """Field of the owner's hash: the skipped offsets, as ``8812-8911,9000-9000``."""
 NON_DATA_CODES = (
     frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE}) | REFUSAL_CODES
 )
-"""Errors of a cluster or of a right, not of the data at an offset."""
+"""Codes of errors of a cluster or a missing permission, not of the data at an offset."""
 
 log = structlog.get_logger("dither.worker")
 
@@ -46,11 +46,11 @@ class Obstacle:
 
     @property
     def end(self) -> int:
-        """The last offset known to belong to it."""
+        """The last offset that is known to be unreadable."""
         return self.first if self.last is None else self.last
 
     def reason(self, partition: int) -> str:
-        """Return the reason to show, with the remedy."""
+        """Return why the partition halts, and what to do."""
         offsets = f"offset {self.first}"
         if self.end > self.first:
             offsets = f"offsets {self.first} to {self.end}"
@@ -63,7 +63,7 @@ class Obstacle:
         )
 
     def is_skippable(self, partition: int, skip: Iterable[str]) -> bool:
-        """Return whether the settings name it."""
+        """Return whether the setting `aggregate.skip` names this obstacle's offsets."""
         return any(
             number == partition and self.first < offsets.stop and offsets.start <= self.end
             for number, offsets in map(parse_skipped, skip)
@@ -81,7 +81,7 @@ class Stall:
     times: int = 0
 
     def is_lasting(self, now: float) -> bool:
-        """Return whether it has lasted too long to pass by itself."""
+        """Return whether the error has lasted too long to pass by itself."""
         return self.times >= MIN_HALT_ERRORS and now - self.since >= HALT_SECONDS
 
 
@@ -135,7 +135,7 @@ def last_offset(consumer: Consumer, topic: str, partition: int, base: int) -> in
     Parameters
     ----------
     consumer : Consumer
-        Without another use; it is assigned the partition.
+        A consumer without another use; it is assigned the partition.
     topic : str
     partition : int
     base : int
@@ -182,9 +182,9 @@ class Trouble:
 
 
 class Probe:
-    """Finds the end of a record batch in its own thread, while others are counted.
+    """Finds the end of a record batch in a thread, while other partitions are counted.
 
-    `find` returns the last offset, or None. It is then in `last`.
+    `find` returns the last offset, or None without an answer; :attr:`last` has the result.
     """
 
     def __init__(self, find: Callable[[], int | None]) -> None:

@@ -32,5 +32,5 @@ class RenewedConsumer:
         self._current = None
 
     def close(self) -> None:
-        """Close it."""
+        """Close the consumer."""
         self.renew()

@@ -13,7 +13,7 @@ from aggregator.kafka.clients import ANSWER_SECONDS, TRANSIENT_CODES, admin
 from producers.kafka.kafka_errors import describe_kafka_error
 
 COUNT_SECONDS = 2.0
-"""Timeout of the count of partitions; without an answer the last count holds, as it never falls."""
+"""Timeout of a count of partitions; without an answer the last count is used: it never falls."""
 MAX_RECORD_BATCH_BYTES = 262_144
 """The max.message.bytes of a reports topic that Dither creates: it bounds decompression."""
 NO_TOPIC_CODES = (
@@ -21,20 +21,20 @@ NO_TOPIC_CODES = (
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
 )
-"""A broker knows no such topic, or no such partition of it."""
+"""Codes of a broker that has no such topic, or no such partition of it."""
 
 
 def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     """Create the missing topics with the configured partitions; return the created ones.
 
-    With ``topics.managed = false`` nothing is created. Reports get the broker's timestamps, by
-    which future event times are refused; a producer's could lie.
+    With ``topics.managed = false`` nothing is created. The reports topic is created with the
+    broker's timestamps, by which future event times are refused; a producer's could be false.
 
     Parameters
     ----------
     settings : Settings
     needed : str
-        The topics that the caller uses, and has rights for; by default all.
+        The topics that the caller uses and may create; by default all.
 
     Raises
     ------
@@ -100,6 +100,7 @@ class TopicId:
         Raises
         ------
         BrokerUnreachable
+            If no broker answers in time.
         TopicGone
             If the topic does not exist at the moment.
         """
@@ -146,7 +147,7 @@ def ask_partition_count(consumer: Consumer, topic: str) -> int:
 
 
 def stamps_messages(settings: Settings, topic: str) -> bool | None:
-    """Return whether a topic replaces the timestamps of messages by its own; None if unknown."""
+    """Return whether a topic replaces producers' timestamps by the broker's; None if unknown."""
     if not settings.topics.managed:
         return None
     client = admin(settings)  # keep a reference until the answer comes

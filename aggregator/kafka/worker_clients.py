@@ -27,11 +27,11 @@ DEAD_LETTER_PROPERTIES: dict[str, Any] = {
     "queue.buffering.max.kbytes": 65_536,
     "compression.type": "zstd",
 }
-"""Of the producer of dead letters: compressed messages must not grow on the brokers."""
+"""Properties of the producer of dead letters, which must stay compressed on the brokers."""
 CONFIGURABLE_PROPERTIES = ("queue.buffering.max.kbytes", "compression.type")
 """The dead-letter properties that [kafka] may override."""
 INSTANCE_PROPERTY = "group.instance.id"
-"""The property of a static group member; each worker needs another value."""
+"""The property of a static group member; its value must differ between workers."""
 QUEUE_SHARE = 8
 """Fetched messages may take an eighth of a worker's memory."""
 MAX_QUEUED_KBYTES = 65_536
@@ -43,20 +43,20 @@ SINGLE_BATCH_PROPERTIES: dict[str, Any] = {
     "queued.max.messages.kbytes": 1_024,
     "max.partition.fetch.bytes": 1,
 }
-"""For reading one message: a broker sends one record batch, which may be large."""
+"""For reading a single message: a broker sends one record batch, which may be large."""
 METADATA_PROPERTIES: dict[str, Any] = {
     "topic.metadata.refresh.interval.ms": 10_000,
     "metadata.max.age.ms": 2_000,
 }
-"""A broker that has just started may return a topic without partitions: ask again soon."""
+"""For a broker that has just started, and may return a topic without partitions: ask soon again."""
 CONSUME_MESSAGES, GATHER_MESSAGES, GATHER_BYTES = 1_000, 32_000, 8_000_000
-"""Messages asked for by one call, and the most messages and bytes that are counted together."""
+"""Messages requested by one call, and the most messages and bytes that are counted together."""
 GATHER_SECONDS = 0.1
-"""How long a thousand messages wait for more of a steady stream."""
+"""How long a thousand messages wait for more messages of a steady stream."""
 
 
 def gather(consumer: Consumer, patience: float) -> list[Any]:
-    """Return the messages of `patience` seconds, or sooner if a thousand arrive.
+    """Return the messages that arrive within `patience` seconds, sooner if a thousand arrive.
 
     Many messages together are counted faster; too many would fill the memory or be committed late.
     Headers are not measured, which is slow: the client's queue bounds their number.
@@ -116,11 +116,11 @@ def collect_seldom() -> None:
 
 
 def receive_limits(settings: Settings) -> dict[str, Any]:
-    """Return the limits of a worker's fetches, by its memory.
+    """Return the limits of a worker's fetches, given its memory.
 
-    The client refuses what expands beyond `receive.message.max.bytes`, except for gzip, lz4 and
-    snappy; a response must fit, too. It measures only the values in its queue: the number of
-    messages limits keys and headers.
+    The client refuses a response or batch that expands beyond `receive.message.max.bytes`, except
+    with gzip, lz4 and snappy. It measures only the values in its queue; keys and headers are
+    limited by the number of messages.
     """
     share = settings.aggregate.memory // QUEUE_SHARE
     response = int(settings.kafka.get("fetch.max.bytes", CONSUMER_DEFAULTS["fetch.max.bytes"]))

@@ -16,14 +16,14 @@ LAST_LINES_SECONDS = 1.0
 
 
 class Child:
-    """A child process whose error output is copied to this one's, and whose end is described.
+    """A child process: its error output is copied to this one's, and its end can be described.
 
     Parameters
     ----------
     name : str
-        For people.
+        The name of the process, for messages.
     command, grace, env
-        As for :func:`aggregator.child_guard.start`.
+        Passed to :func:`aggregator.child_guard.start`.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Child:
             sys.stderr.flush()
 
     def describe_end(self) -> str:
-        """Describe how the process ended, with its last lines; empty while it runs."""
+        """Return how the process ended, with its last lines of output; "" while it runs."""
         code = self.process.poll()
         if code is None:
             return ""
@@ -62,7 +62,7 @@ class Child:
 
 
 def describe_exit(code: int) -> str:
-    """Describe how a process ended, from its exit code as in :mod:`subprocess`.
+    """Return how a process ended, given its exit code as :mod:`subprocess` returns it.
 
     Examples
     --------

@@ -45,28 +45,28 @@ from producers.populations.truth import RunningTruth, Truth
 
 REFRESH_SECONDS = 0.5
 ANSWERING_SHARE = 0.8
-"""Of the replay: the flights answer rounds in it."""
+"""The share of the replay in which the flights answer rounds."""
 DECIDING_SECONDS = 1.5
-"""Approximate time from the last answer of a round to the first one of the next."""
+"""The approximate time from the last answer of a round to the first answer of the next."""
 DRAIN_SECONDS = 180.0
-"""Time without progress before the demo gives up."""
+"""After this time without progress the demo gives up."""
 MIN_TRUTH_SHARE = 0.9
-"""A truth beside an estimate covers at least this share of the counted reports."""
+"""A truth is shown beside an estimate if it covers at least this share of the counted reports."""
 
 
 class Demonstration:
-    """Everything the demo runs, started on entering and stopped on leaving.
+    """Everything that the demo runs; a context manager, which starts and stops it.
 
     Parameters
     ----------
     settings : Settings
-        Names a broker or a store to use; missing ones are started on this machine.
+        They may name a broker or a store to use; missing servers are started on this machine.
     seconds : float
         Duration of the year's replay.
     workers : int
         Number of counting processes.
     seed : int
-        Of the flights' choice of levels; their reports are random in any case.
+        The seed of the flights' choice of levels; the reports are random in any case.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Demonstration:
         )
 
     def view(self) -> View:
-        """Read the current estimates: running totals, with bounds for all times.
+        """Return the current estimates: running totals, with bounds that hold at all times.
 
         The last view needs such bounds, too: Ctrl-C may end the demo at any time.
         """
@@ -208,7 +208,7 @@ class Demonstration:
         )
 
     def _counted(self, overview: TopicProgress) -> int:
-        """Return how many reports are counted, without answers to rounds."""
+        """Return how many reports are counted, answers to rounds aside."""
         outcomes = overview.outcomes()
         return sum(outcomes[name, "accepted"] for name in self.metrics)
 
@@ -220,7 +220,7 @@ class Demonstration:
         return truth_when(truths, counted) or RunningTruth(self.metrics[name]).now()
 
     def _answer(self, metric: SearchMetric) -> None:
-        """Let the flights answer rounds, spread over the replay, until it ends."""
+        """Let the flights answer the rounds of a search, spread over the replay."""
         pause = ANSWERING_SHARE * self.seconds / metric.search.rounds - DECIDING_SECONDS
         respond(
             metric,
@@ -235,7 +235,7 @@ class Demonstration:
         )
 
     def _truth_of_pane(self, window: Window) -> Truth:
-        """Return the truth of a release's pane; an empty one before the first release."""
+        """Return the truth of a release's pane; without reports before the first release."""
         if window.start_ms is None or window.end_ms is None:
             return RunningTruth(window.metric).now()
         edges = np.searchsorted(self._population.time_ms, [window.start_ms, window.end_ms])
@@ -257,7 +257,7 @@ class Demonstration:
 
     @property
     def _reporting(self) -> dict[str, Any]:
-        """Kafka's properties for devices: each batch goes to a random partition.
+        """Kafka's properties for devices, which send each batch to a random partition.
 
         By default Kafka's client sends a burst to one partition, but each partition needs batches
         after the end of a pane to close it.
@@ -288,7 +288,7 @@ class Demonstration:
 
 
 def truth_when(history: list[Truth], counted: int) -> Truth | None:
-    """Return the last truth of at most `counted` reports; None if it covers less than 0.9 of them.
+    """Return the last truth of at most `counted` reports; None if it covers less than 0.9 of those.
 
     `history` is in ascending order of reports.
     """
@@ -306,7 +306,7 @@ def _truth_of(metric: Metric, part: Population) -> Truth:
 
 
 def _isolate_settings(settings: Settings, first_port: int) -> Settings:
-    """Give the settings this demo's own topics, group, metrics and port."""
+    """Give the settings topics, a group, metrics and a port that only this demo uses."""
     topic = f"dither.demo.{uuid.uuid4().hex[:8]}"
     settings.topics.reports, settings.topics.deadletters = topic, f"{topic}.deadletters"
     settings.topics.estimates = f"{topic}.estimates"

@@ -1,4 +1,4 @@
-"""Strings that the demo discovers, beside the truth that only its devices know."""
+"""Strings that the demo discovers, beside the true shares, which only its devices know."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class TrueDiscovery:
     Attributes
     ----------
     truth : dict of str to float
-        The share of devices with each string that any of them holds.
+        The share of devices that hold a string, for each string that is held.
     last_ms : int or None
-        When the last of these devices reported.
+        When the last of these devices reported, in ms since the epoch.
     """
 
     discovered: Discovered
@@ -42,7 +42,7 @@ class TrueDiscovery:
 
     @property
     def note(self) -> str:
-        """The discovery in words, beside the truth."""
+        """The discovered strings and their true shares, as text."""
         name, strings = self.discovered.window.metric.name, list(self.discovered.found)
         if self.discovered.status != "final":
             return f"{name}: no pane is closed yet, so that no string can be found"
@@ -58,7 +58,7 @@ class TrueDiscovery:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the discovery as plain values for JSON."""
         end_ms = self.discovered.window.end_ms
         return {
             "metric": self.discovered.window.metric.name,
@@ -79,7 +79,7 @@ class TrueDiscovery:
 
 
 class TrueDiscoveries:
-    """The discoveries of a demo, repeated whenever another pane is closed."""
+    """The discoveries of a demo; a search is repeated whenever another pane is closed."""
 
     def __init__(self, reader: MetricReader, population: Population) -> None:
         self._reader, self._population = reader, population
@@ -99,7 +99,7 @@ class TrueDiscoveries:
         return tuple(self._discoveries.values())
 
     def _reported(self, name: str, end_ms: int | None) -> tuple[dict[str, float], int | None]:
-        """Return the true shares of the reports before a time, and the time of the last one."""
+        """Return the true shares among the reports before a time, and the last report's time."""
         times = self._population.time_ms
         rows = 0 if end_ms is None else int(np.searchsorted(times, end_ms))
         part = self._population.part(0, rows)

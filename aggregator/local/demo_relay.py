@@ -25,32 +25,32 @@ from producers.http.relay import RelayClient, sealed_post
 from producers.populations.truth import RunningTruth, Truth
 
 CROWD_FLIGHTS = 1_000
-"""That report in a pane at most: each posts by itself."""
+"""The most flights that report in a pane; each of them posts by itself."""
 CLOSING_SECONDS = 1.0
-"""At the end of a pane, in which none begins to post."""
+"""The time at the end of a pane in which no flight begins to post."""
 START_SECONDS, LOOK_SECONDS = 30.0, 0.1
 
 
 class DemoRelay:
-    """Flights that report through a relay, in panes of the present: a crowd ends with its pane.
+    """Flights that report through a relay, now, with a crowd in each pane.
 
-    A relay closes crowds by its own clock, so that these reports are not of the year's days.
+    A relay closes crowds by the present time, so their reports cannot have the flights' days.
 
     Parameters
     ----------
     metric : Metric
-        With a crowd.
+        The metric that the flights report; it must have a crowd.
     settings : Settings
-        Of the deployment; they get the key that opens crowds, and the relay's token.
+        The deployment's settings; they get the key that opens crowds, and the relay's token.
     folder : Path
-        For the secrets and the relay's reports.
+        The folder for the secrets and for the relay's reports.
 
     Attributes
     ----------
     reports : int
-        Those in crowds that are large enough.
+        The number of reports in crowds that are large enough.
     truths : list of Truth
-        After each crowd.
+        The truth after each crowd.
     """
 
     def __init__(self, metric: Metric, settings: Settings, folder: Path) -> None:
@@ -110,7 +110,7 @@ class DemoRelay:
             values = values[CROWD_FLIGHTS:]
 
     def _fill_pane(self, values: Floats, stop: threading.Event) -> Floats:
-        """Post reports of the pane that has just begun; return the values of accepted ones."""
+        """Post reports in the pane that has just begun; return the values of the accepted ones."""
         start_ms = self.metric.pane_start(round(time.time() * 1000))
         end = (start_ms + self.metric.pane_ms) / 1000 - CLOSING_SECONDS
         reports = self.metric.randomize(values, np.zeros(values.size, dtype=np.intp))

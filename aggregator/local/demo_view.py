@@ -31,24 +31,24 @@ RELAY_NOTE = (
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """The demo's progress at one moment.
+    """What the demo shows at one moment.
 
     Attributes
     ----------
     windows, estimates, truths : dict of str to Window, Estimate or Truth
-        By metric; the truth is that of the counted reports' devices.
+        By metric; the truth is about the devices whose reports are counted.
     devices : int
-        Number of devices that report in all.
+        The number of devices that will have reported at the end.
     counted, answers : int
-        Counted reports of metrics without and with rounds.
+        The number of counted reports of metrics without rounds, and with rounds.
     seconds : float
-        Since the replay began.
+        The time since the replay began.
     alarms : tuple of TrueAlarm
-        In the order in which they were raised.
+        The alarms in the order in which they were raised.
     comparisons : tuple of TrueComparison
-        Those that have looked at a pane.
+        The comparisons that have looked at a pane.
     discoveries : tuple of TrueDiscovery
-        Of the metrics whose answer is a list of strings: they have no estimate.
+        The discoveries of metrics whose answer is a list of strings, so that they lack an estimate.
     """
 
     progress: ReplayProgress | None
@@ -67,13 +67,13 @@ class View:
 
     @property
     def findings(self) -> list[str]:
-        """Discoveries, comparisons and alarms in words, beside the truth."""
+        """Discoveries, comparisons and alarms as text, beside the truth."""
         notes = [discovery.note for discovery in self.discoveries]
         return [*notes, *watch_notes(self.alarms, self.comparisons)]
 
     @property
     def notes(self) -> list[str]:
-        """Explanations of metrics that need one."""
+        """Explanations of the metrics that need an explanation."""
         notes = [
             f"{name}: {_round(window)}{note}"
             for kind, note in KIND_NOTES.items()
@@ -89,12 +89,12 @@ class View:
 
     @property
     def privacy(self) -> dict[str, Any]:
-        """What each report keeps, by metric with a crowd, as plain values."""
+        """What privacy a report keeps, for each metric with a crowd, as plain values."""
         privacy = {name: privacy_of(window.metric) for name, window in self.windows.items()}
         return {name: msgspec.to_builtins(stated) for name, stated in privacy.items() if stated}
 
     def labels(self, name: str) -> tuple[str, ...]:
-        """Return the names of a metric's numbers; one empty name if it has one number."""
+        """Return the names of a metric's numbers; ("",) if it has a single number."""
         return self.windows[name].metric.labels or ("",)
 
     def domain(self, name: str) -> tuple[float, float]:
@@ -106,19 +106,19 @@ class View:
         return self.windows[name].metric.unit
 
     def statement(self, name: str) -> str:
-        """Return the certified statement about an extreme; empty if there is no search."""
+        """Return the certified statement about an extreme; "" if the metric is not searched for."""
         search, metric = search_progress(self.windows[name]), self.windows[name].metric
         if search is None:
             return ""
         return certified_number(SearchMetric.require(metric), search.certified)
 
     def is_uninformative(self, name: str, lower: float, upper: float) -> bool:
-        """Return whether bounds of a number are vacuous: they cover its domain.
+        """Return whether the bounds of a number tell nothing because they cover its domain.
 
         Parameters
         ----------
         name : str
-            The metric's.
+            The name of the metric.
         lower, upper : float
         """
         lowest, highest = self.domain(name)
@@ -145,7 +145,7 @@ class Outcome:
     differences: list[str]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return truth, estimate and bounds for every metric and category, or coordinate."""
+        """Return the truth, the estimate and its bounds for every number of every metric."""
         rows: list[dict[str, Any]] = []
         for name, estimate in self.view.estimates.items():
             numbers = (self.view.truths[name].value, estimate.shown, estimate.lower, estimate.upper)
@@ -167,7 +167,7 @@ class Outcome:
         return rows
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the outcome as plain values for JSON."""
         return {
             "reports": self.reports,
             "reports_per_second": round(self.reports_per_second, 1),

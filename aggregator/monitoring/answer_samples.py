@@ -17,7 +17,7 @@ from estimators.metrics.bins import merged_edge_indices
 from estimators.shapes import Shape
 
 UNEXPORTED_STATUSES = ("not_ready", "too_few_reports", "expired")
-"""Statuses of answers without exported numbers."""
+"""Statuses of answers whose numbers are not exported."""
 
 MAX_EXPORTED_BINS = 32
 
@@ -44,7 +44,7 @@ def samples_of(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]
 
 
 def _numbers(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
-    """Yield one number or the largest named ones, with bounds; for a release, the privacy loss."""
+    """Yield the number, or the largest named numbers, with bounds; for a release, its loss."""
     name = window.metric.name
     if estimate.status in UNEXPORTED_STATUSES:
         return
@@ -68,7 +68,7 @@ def _numbers(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
 
 
 def _shares(name: str, shares: Estimate) -> Iterable[Sample]:
-    """Yield the definition's shares among; of one whose B may be empty, the bounds alone."""
+    """Yield the definition's shares among; only bounds where nobody may be among them."""
     labels, numbers = _labels(name, shares.labels), (shares.shown, shares.lower, shares.upper)
     for sample in bounded_samples(metric_definitions.BOUNDED_SHARE_AMONG, labels, *numbers):
         if not math.isnan(sample.value):
@@ -85,7 +85,7 @@ def _bounds(name: str, shown: Estimate) -> Iterable[Sample]:
 
 
 def _distribution(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
-    """Yield a distribution's quantiles, and its shares below some edges, with bounds."""
+    """Yield a distribution's quantiles, and the shares below some of its edges, with bounds."""
     if estimate.status in UNEXPORTED_STATUSES:
         return
     assert isinstance(estimate, DistributionEstimate)  # noqa: S101

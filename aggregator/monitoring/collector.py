@@ -53,7 +53,7 @@ class Families:
         ----------
         exported : Exported
         value : float
-            In base units.
+            The value in base units, such as seconds.
         *labels
             The labels' values, in the declaration's order.
         """
@@ -115,7 +115,7 @@ def scraped(
 class Exporter(Collector):
     """Collects the running totals of all metrics at each scrape.
 
-    An estimate is recomputed only after its reports or weights changed.
+    A metric's estimate is recomputed only after its reports or weights have changed.
 
     Parameters
     ----------
@@ -127,12 +127,12 @@ class Exporter(Collector):
     ends : callable
         Returns the log's ends; by default they are unknown.
     silent_ms : int
-        A worker counts as stopped after this time without a commit.
+        A worker counts as stopped if it made no commit for this time.
     slices : SliceExport, optional
         The exported slices; by default none.
     redis_optional : bool
-        Whether a scrape succeeds without readable Redis, with the server's own metrics. For a
-        server that only accepts reports.
+        Whether a scrape succeeds if Redis cannot be read, with this server's own metrics alone. For
+        a server that only accepts reports.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Exporter(Collector):
         return families.filled()
 
     def _stored(self, families: Families, overview: TopicProgress, ends: LogEnds) -> None:
-        """Add the metrics held in Redis, equal on all servers."""
+        """Add the metrics that Redis holds, which are equal on all servers."""
         for name, window in self._windows(overview).items():
             try:
                 if isinstance(window, StateUnreadable):
@@ -239,20 +239,20 @@ class Exporter(Collector):
         families.put(metric_definitions.ACTIVE_WORKERS, len(workers))
 
     def _committed(self, number: int, measured_ms: int) -> float:
-        """Return the Unix time of a partition's commit, unchanged by the clocks' jitter."""
+        """Return the Unix time of a partition's commit; jitter of the clocks does not change it."""
         committed_ms = self._commits.get(number)
         if committed_ms is None or abs(measured_ms - committed_ms) > MAX_CLOCK_JITTER_MS:
             committed_ms = self._commits[number] = measured_ms
         return committed_ms / 1000
 
     def _unreadable(self, name: str, why: str) -> None:
-        """Log once why a metric is unreadable."""
+        """Log why a metric is unreadable, unless the same was logged last."""
         if self._logged.get(name) != why:
             log.error("unreadable", metric=name, reason=why)
         self._logged[name] = why
 
     def _windows(self, overview: TopicProgress) -> dict[str, Window | StateUnreadable]:
-        """Return each metric's window or its error; estimate the changed windows."""
+        """Return each metric's window or its error; estimate the windows that have changed."""
         windows: dict[str, Window | StateUnreadable] = {}
         changed, facts = [], dict[str, Hashable]()
         for name in self.reader.metrics:
@@ -300,7 +300,7 @@ def _scraped(sample: Sample) -> Scraped:
 
 
 def _described(window: Window, event_times: EventTimes) -> Iterable[Sample]:
-    """Yield the samples of a metric that need no sums."""
+    """Yield the samples of a metric for which no sums are needed."""
     metric, name = window.metric, window.metric.name
     about = (metric.description, metric.kind, metric.mechanism, metric.unit)
     levels = " ".join(f"{epsilon:g}" for epsilon in metric.levels)

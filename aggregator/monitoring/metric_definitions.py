@@ -27,7 +27,7 @@ class Exported:
     type : str
         ``gauge``, ``counter``, ``histogram`` or ``info``.
     buckets : tuple of float
-        Of a histogram: the upper bounds of all buckets but the last.
+        For a histogram: the upper bounds of all buckets but the last.
     """
 
     series: str
@@ -37,7 +37,7 @@ class Exported:
 
     @functools.cached_property
     def name(self) -> str:
-        """The name, without labels."""
+        """The metric's name, without labels."""
         return self.series.partition("{")[0]
 
     @functools.cached_property
@@ -72,14 +72,14 @@ class Bounded(NamedTuple):
 
     @classmethod
     def of(cls, series: str, value: str, bound: str) -> Self:
-        """Declare them.
+        """Declare the metrics of a value and of its two bounds.
 
         Parameters
         ----------
         series, value : str
             The series of the value, and its help text.
         bound : str
-            The help text of both bounds, with ``{}`` for the side.
+            The help text of both bounds; ``{}`` becomes "lower" or "upper".
 
         Examples
         --------
@@ -389,7 +389,7 @@ SECTION_TITLES = {
     PUBLISHED_EVENTS: "Publishing",
     HTTP_REQUESTS: "Serving",
 }
-"""Titles of the reference's sections, by the first metric of each."""
+"""Titles of sections in the reference, by the first metric of each section."""
 
 LABEL_MEANINGS = {
     "fate": "`accepted`, `unopened`, `invalid` or `refused`",

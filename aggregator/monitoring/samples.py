@@ -31,7 +31,7 @@ def bounded_samples(
     ----------
     exported : Bounded
     labels : iterable of tuple
-        Those of each value.
+        The label values of each value.
     *numbers : float or array of shape (values,)
         The values, their lower and their upper bounds.
     """
@@ -41,7 +41,7 @@ def bounded_samples(
 
 
 def category_labels(estimate: Estimate) -> Sequence[str]:
-    """Return the label values of an estimate's numbers; an empty one for a single number."""
+    """Return the label values of an estimate's numbers; "" for a single number."""
     return estimate.labels if np.ndim(estimate.value) else ("",)
 
 
@@ -56,7 +56,7 @@ class Samples(ABC):
     Attributes
     ----------
     title : str
-        The title of its section in docs/metrics.md.
+        The title of the feature's section in docs/metrics.md.
     labels : mapping of str to str
         Meanings of the labels that only this feature has.
     """

@@ -14,7 +14,7 @@ from aggregator.storage.progress import TopicProgress
 from estimators import Metric
 
 MAX_SLICE_SAMPLES = 1_000
-"""Per metric."""
+"""The most samples of slices that a metric has."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +24,11 @@ class SliceExport:
     Attributes
     ----------
     groupings : mapping
-        Attributes of devices, by metric.
+        The attributes by which a metric's slices are formed, by metric.
     top : int
-        Maximum number of slices per grouping, those with most reports.
+        The most slices of a grouping; those with most reports are exported.
     top_categories : int
-        Maximum number of categories or coordinates per slice.
+        The most categories or coordinates of a slice.
     """
 
     groupings: Groupings = dataclasses.field(default_factory=dict)
@@ -49,7 +49,7 @@ class SliceExport:
         Raises
         ------
         StateUnreadable
-            If they cannot be read.
+            If the slices cannot be read.
         """
         remaining_samples = MAX_SLICE_SAMPLES
         numbers_per_slice = min(max(1, len(metric.labels)), self.top_categories)

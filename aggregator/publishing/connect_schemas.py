@@ -17,7 +17,7 @@ from producers.wire.decoding import decode_json
 
 ENVELOPE_START, PAYLOAD_START, ENVELOPE_END = b'{"schema":', b',"payload":', b"}"
 SEVERAL_NUMBERS_SUFFIX = ".several"
-"""Ends the name of the schema of answers with several numbers."""
+"""The end of a schema's name, if its answers have several numbers."""
 CONNECT_TYPES: dict[type[inspect.Type], str] = {
     inspect.StrType: "string",
     inspect.BoolType: "boolean",
@@ -81,7 +81,7 @@ def connect_schema(name: str, kind: type, *, has_several: bool) -> Schema:
     name : str
     kind : type
     has_several : bool
-        Whether its numbers are arrays, by category, coordinate or quantile.
+        Whether the struct's numbers are arrays, by category, coordinate or quantile.
     """
     schema = _schema(inspect.type_info(kind), has_several)
     return {**schema, "name": name + SEVERAL_NUMBERS_SUFFIX * has_several, "optional": False}
@@ -135,7 +135,7 @@ def _item(item_type: inspect.Type, has_several: bool) -> Schema:
 
 
 def _one_of(union: inspect.UnionType, has_several: bool) -> inspect.Type:
-    """Return the one type of an optional field, since Kafka Connect has no unions."""
+    """Return the only type of an optional field, since Kafka Connect has no unions."""
     kinds: dict[type, inspect.Type] = {
         type(member): member for member in union.types if not isinstance(member, inspect.NoneType)
     }

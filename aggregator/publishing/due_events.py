@@ -18,17 +18,17 @@ from aggregator.reading.reader import MetricReader
 from aggregator.storage.progress import TopicProgress
 
 TURN_SECONDS = 1.0
-"""A run with more panes continues in its next turn."""
+"""A run that takes longer continues with its next panes in the next turn."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Publication:
-    """The values that all finders of due events share."""
+    """What all finders of due events share."""
 
     reader: MetricReader
     published: PublishedLog
     source: str
-    """The CloudEvents attribute of the events."""
+    """The CloudEvents attribute `source` of the events."""
     since_ms: int
     """The start of the first published pane."""
 
@@ -45,20 +45,20 @@ class DueEvents(Protocol):
     comes_first: bool
 
     def due_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
-        """Yield lists of due events; the caller publishes each before it takes the next."""
+        """Yield lists of due events; the caller publishes a list before it takes the next."""
 
 
 class Run(Protocol):
-    """A procedure over final panes in order, such as an alarm."""
+    """A procedure that takes the final panes in order and keeps a state, such as an alarm."""
 
     name: str
 
     @property
     def position(self) -> object:
-        """A value that changes with its state."""
+        """A value that changes whenever the run's state does."""
 
     def stored(self) -> msgspec.Struct:
-        """Return its state."""
+        """Return the run's state in its stored form."""
 
 
 R = TypeVar("R", bound=Run)
@@ -76,7 +76,7 @@ class RunWatch(abc.ABC, Generic[R]):
     def events(
         self, run: R, overview: TopicProgress, closed: Mapping[str, int]
     ) -> Iterator[list[Event]]:
-        """Yield the events of one pane after another.
+        """Yield the due events of a run, pane by pane.
 
         Parameters
         ----------
@@ -91,10 +91,10 @@ class RunWatch(abc.ABC, Generic[R]):
         """Return the Redis key of a run's state."""
 
     def note_published(self, event: Event) -> None:
-        """React to a published event."""
+        """React to an event of these runs after it was published."""
 
     def due_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
-        """Yield the events of one run after another, some panes of each.
+        """Yield the due events run by run; a run may take only some of its panes in a turn.
 
         The caller publishes each list before it takes the next: only then is the run's state
         stored.
@@ -102,7 +102,7 @@ class RunWatch(abc.ABC, Generic[R]):
         Raises
         ------
         Exception
-            The first failure of a run, after the other runs; the failed run resumes from its
+            The first failure of a run, after the other runs; the failed run continues from its
             stored state.
         """
         closed = self.publication.reader.finality_watermarks(overview, partitions)

@@ -22,7 +22,7 @@ TRANSACTION_MS = 45_000
 
 
 class EventProducer:
-    """A transactional producer, which fences every earlier one of its identity.
+    """A transactional producer, which fences every earlier producer with its identity.
 
     Kafka aborts the transaction of a fenced producer, and refuses its commits.
 
@@ -34,7 +34,7 @@ class EventProducer:
     Raises
     ------
     KafkaException
-        If Kafka does not answer in time; retry with a new producer.
+            If Kafka does not answer in time; try again with a new producer.
     """
 
     def __init__(self, settings: Settings, topic: str, identity: str) -> None:
@@ -45,12 +45,12 @@ class EventProducer:
         self._partitions = self.partitions(self._topic)
 
     def publish(self, events: Sequence[Event]) -> dict[int, int]:
-        """Publish events in one transaction; return the offset after the last one, by partition.
+        """Publish events in one transaction; return the offset after the last event, by partition.
 
         Raises
         ------
         DitherError, KafkaException
-            If the outcome is unknown: only the topic has the truth.
+            If publishing failed. The events may be on the topic nevertheless.
         """
         offsets: dict[int, int] = {}
         failed: list[KafkaError] = []
@@ -96,11 +96,11 @@ class EventProducer:
         return len(metadata.partitions)
 
     def close(self) -> None:
-        """Close the producer, without committing."""
+        """Close the producer, and abort its transaction."""
         self._producer.purge()
         with contextlib.suppress(KafkaException):  # the failure was reported when it happened
             self._producer.close()
 
     def _partition(self, metric: str) -> int:
-        """Return the one partition of a metric's events, which keeps their order."""
+        """Return the partition of all events of a metric, which keeps their order."""
         return zlib.crc32(metric.encode()) % self._partitions

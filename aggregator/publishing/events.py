@@ -1,7 +1,7 @@
 """Events on the estimates topic: CloudEvents 1.0, in Kafka's binary mode.
 
-An event's id and bytes are a function of the counted reports, the weights' policy and the settings,
-and for a release of its draw.
+The counted reports, the weights' policy and the settings determine an event's id and bytes, except
+that a release is also drawn at random.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FINAL_TYPE = "dither.estimate.final"
 PROVISIONAL_TYPE = "dither.estimate.provisional"
 CONTENT_TYPE = "application/json"
 MAX_EVENT_BYTES = 900_000
-"""Of an event's data: librdkafka, brokers and consumers accept about 1 MB by default."""
+"""The most bytes of an event's data: by default librdkafka, brokers and consumers accept 1 MB."""
 DIGEST_BYTES = 12
 
 
@@ -98,7 +98,7 @@ class Event:
 
     @classmethod
     def parse(cls, message: Any) -> Self | None:
-        """Return the event of a message, with or without envelope; None: it is no event."""
+        """Return the event in a message, with or without envelope; None if there is none."""
         try:
             headers = {n: v.decode() for n, v in read(message) or [] if isinstance(v, bytes)}
             return cls(
@@ -142,13 +142,13 @@ def final_event(
     Parameters
     ----------
     window : Window
-        One pane.
+        A window of one pane.
     top : int
         Maximum number of categories, coordinates or strings.
     origin : str
         The CloudEvent's source.
     slices : sequence of Slices
-        Of the slice panes that end with the pane.
+        The slices of the slice panes that end with this pane.
     strings : DiscoveryAnswer, optional
         The strings that were discovered in the pane.
     """
@@ -166,14 +166,14 @@ def _final(window: Window, policy: str, data: bytes, origin: str) -> Event:
 
 
 def release_event(window: Window, data: bytes, origin: str) -> Event:
-    """Return the event of a release. The data names the release's weight policy.
+    """Return the final event of a release, with the weight policy that its data names.
 
     Parameters
     ----------
     window : Window
-        One pane.
+        A window of one pane.
     data : bytes
-        From :func:`release_data`.
+        The event's data, from :func:`release_data`.
     origin : str
         The CloudEvent's source.
     """
@@ -213,7 +213,7 @@ def _data(
     slices: Sequence[Slices] = (),
     strings: DiscoveryAnswer | None = None,
 ) -> bytes:
-    """Return an answer in JSON; if it is too long, with fewer slices, then fewer categories."""
+    """Return an answer in JSON; if it is too long, leave out slices, then categories."""
     max_slices = max((len(grouping.slices) for grouping in slices), default=0)
     while True:
         document = answer(window, estimate, top)

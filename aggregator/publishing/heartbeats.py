@@ -20,7 +20,7 @@ from producers.wire.batch import heartbeat
 from producers.wire.framing import frame
 
 DELIVERY_SECONDS = 5.0
-"""Short, so that a broker that recovers later gets the devices' delayed reports first."""
+"""Short, so that a broker that comes back later gets the devices' delayed reports first."""
 CLOSE_SECONDS = 1.0
 
 log = structlog.get_logger("dither.publisher")
@@ -37,12 +37,12 @@ class Heartbeats:
         self._producer: Producer = clients.producer(settings, **delivery_timeout)
 
     def obstacle(self) -> str:
-        """Return why partitions without reports may delay final events; empty: they do not."""
+        """Return why partitions without reports may delay final events; "" if they do not."""
         reason = self._unknown or self._refused
         return f"final events wait for partitions without reports: {reason}" if reason else ""
 
     def send_due(self, overview: TopicProgress, partitions: int) -> None:
-        """Query the logs' ends, and send the due heartbeats; a lost one becomes due again."""
+        """Query the logs' ends and send the due heartbeats; a lost heartbeat is due again."""
         self._producer.poll(0)
         log_ends = self._log()
         self._unknown = log_ends.unknown

@@ -22,14 +22,14 @@ from estimators import Metric
 from producers.kafka.kafka_errors import describe_kafka_error
 
 TURN_INTERVAL_SECONDS = 0.5
-"""Between two turns, and between two attempts to acquire the lease."""
+"""The time between two turns, and between two attempts to acquire the lease."""
 FIRST_RETRY_SECONDS = 0.5
 MAX_RETRY_SECONDS = 5.0
 OUTAGE_LOG_SECONDS = 60.0
-"""Between two log lines about the same outage."""
+"""The time between two log lines about the same outage."""
 STOP_SECONDS = 3.0
 STUCK_SECONDS = 300.0
-"""A longer turn is stuck: no call to Kafka or Redis takes so long."""
+"""A turn of this length is stuck: no call to Kafka or Redis takes so long."""
 
 
 class EventCacheLost(Exception):  # noqa: N818
@@ -37,12 +37,12 @@ class EventCacheLost(Exception):  # noqa: N818
 
 
 class Leader(ABC):
-    """Works while it holds the lease, else waits for it.
+    """Does a task while it holds the lease; otherwise waits for the lease.
 
     Parameters
     ----------
     key : str
-        With a hash tag: see :class:`aggregator.storage.lease.Lease`.
+        A key with a hash tag: see :class:`aggregator.storage.lease.Lease`.
     seconds : float
         The length of the lease.
 
@@ -56,7 +56,7 @@ class Leader(ABC):
     """
 
     work: ClassVar[str]
-    """The verb in "cannot ..."."""
+    """The task as a verb, for the log line "cannot ..."."""
     log: ClassVar[Any]
 
     def __init__(self, client: redis.Redis, key: str, seconds: float) -> None:
@@ -70,7 +70,7 @@ class Leader(ABC):
         self.failing = ""
 
     def _still_leads(self, metrics: Mapping[str, Metric], led: Mapping[str, Metric]) -> bool:
-        """Return whether :meth:`stop` was not called and the definitions are still `led`."""
+        """Record a turn; return whether :meth:`stop` was not called and definitions are `led`."""
         self._looked_at = time.monotonic()
         if self._turns:
             self.failing = ""
@@ -78,18 +78,18 @@ class Leader(ABC):
         return not self._stopping.is_set() and current(metrics) is led
 
     def _has_task(self) -> bool:
-        """Return whether there is work; without it, other processes may take the lease."""
+        """Return whether there is a task; without one, other processes may take the lease."""
         return True
 
     def trouble(self) -> str:
-        """Return briefly why the process should be restarted; empty if it works."""
+        """Return briefly why the process should be restarted; "" if it works."""
         if self._thread is not None and not self._thread.is_alive():
             return "its thread has ended"
         seconds = time.monotonic() - self._looked_at
         return f"in one step for {seconds:.0f} seconds" if seconds > STUCK_SECONDS else ""
 
     def start(self) -> None:
-        """Start a thread that works whenever the lease, Kafka and Redis are available."""
+        """Start a thread that does the task whenever the lease, Kafka and Redis are available."""
         name = f"dither-{self.work}"
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
         self._thread.start()
@@ -101,7 +101,7 @@ class Leader(ABC):
             self._thread.join(STOP_SECONDS)
 
     def run(self) -> None:
-        """Work until :meth:`stop`; retry after failures."""
+        """Do the task until :meth:`stop`; try again after failures."""
         delay = FIRST_RETRY_SECONDS
         while not self._stopping.is_set():
             self._looked_at = time.monotonic()
@@ -138,7 +138,7 @@ class Leader(ABC):
 
     @abstractmethod
     def _lead(self) -> None:
-        """Work while holding the lease, until a failure or :meth:`stop`."""
+        """Do the task while holding the lease, until a failure or :meth:`stop`."""
 
     def _verify_lease(self) -> None:
         """Raise LeaseLost if another process may hold the lease."""
@@ -147,7 +147,7 @@ class Leader(ABC):
 
 
 def _public_reason(error: Exception) -> str:
-    """Return the reason of a failure without confidential addresses and users."""
+    """Return why an operation failed, without addresses and users, which are confidential."""
     if isinstance(error, BrokerUnreachable | BrokerRefused) and not isinstance(error, TopicGone):
         return "Kafka does not answer, or refuses this server"
     if isinstance(error, KafkaException):

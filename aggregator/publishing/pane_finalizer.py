@@ -1,4 +1,4 @@
-"""Finds due events: of panes that became final, and of running totals that changed."""
+"""Finds events that are due because a pane became final or a running total changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PaneFinalizer:
     Parameters
     ----------
     top : int
-        Maximum number of published categories, coordinates or strings, the largest.
+        Maximum number of published categories, coordinates or strings; the largest are.
     groupings : mapping
         The attributes of devices by which final events have slices, by metric.
     unsearched : collection of str
@@ -75,21 +75,21 @@ class PaneFinalizer:
         Raises
         ------
         StateUnreadable
-            If panes or slices are unreadable, after the events of the other metrics.
+            If panes or slices are unreadable; raised after the events of the other metrics.
         """
         for window, slices in self._finals(self._unpublished, overview, partitions):
             yield events.final_event(window, self._top, self._source, slices)
 
     def searched_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
-        """Yield the events of panes with their discovered strings, one pane per metric.
+        """Yield the events of panes with their discovered strings, at most one pane per metric.
 
-        It does not wait for a search: a pane under search gets its event in a later turn, before
-        the later panes of its metric. A pane whose search failed waits for the retry alone.
+        A search is not waited for: a pane under search gets its event in a later turn, before the
+        later panes of its metric. A pane whose search failed holds up no other pane.
 
         Raises
         ------
         StateUnreadable
-            If panes or slices are unreadable, after the events of the other metrics.
+            If panes or slices are unreadable; raised after the events of the other metrics.
         """
         unreadable: StateUnreadable | None = None
         searches = self._searches
@@ -132,7 +132,7 @@ class PaneFinalizer:
         partitions: int,
         postponed: Collection[int] = (),
     ) -> Iterator[tuple[Window, list[Slices]]]:
-        """Yield the due panes, with the slices that are final with them."""
+        """Yield the due panes, each with the slices that became final with it."""
         unreadable: dict[str, StateUnreadable] = {}
         for metric, start, statistic in unpublished.sums(overview, partitions, postponed):
             window = Window(
@@ -159,9 +159,9 @@ class PaneFinalizer:
             raise first_error
 
     def _slices(self, overview: TopicProgress, pane: Window) -> list[Slices] | None:
-        """Return the slices of the slice pane that ends with a pane; None: they changed meanwhile.
+        """Return the slices of the slice pane that ends with a pane; None if they have changed.
 
-        A pane that ends no slice pane has none.
+        If no slice pane ends with the pane, the list is empty.
         """
         slicing, end_ms = pane.metric.slicing, pane.end_ms
         if slicing is None or end_ms is None or end_ms % slicing.pane_ms:

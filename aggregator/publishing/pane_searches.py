@@ -1,11 +1,11 @@
 """Searches panes for frequent strings in its own thread, one pane at a time.
 
 A search takes a second or two of a core, which would delay heartbeats, releases and other events in
-the publisher's thread. Its strings are a function of the pane's statistic, the definition and beta:
-the next publisher finds the same.
+the publisher's thread. The pane's statistic, the definition and beta determine its strings: the
+next publisher finds the same.
 
-A failed search is retried with growing delays, because an event never changes: a pane published
-without its list would never have one.
+A failed search is retried with growing delays, because an event never changes: a pane that is
+published without its list would never get one.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from aggregator.reading.window import Window
 from aggregator.timestamps import iso
 
 PANE_LIST_BETA = 0.05
-"""The failure probability of a pane's list."""
+"""The probability with which a pane's list may be wrong."""
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 300.0
-"""After a failed search, doubling each time."""
+"""The delay after a failed search, which doubles with each failure."""
 
 log = structlog.get_logger("dither.publisher")
 
@@ -47,7 +47,7 @@ class _Search:
     answer: Future[DiscoveryAnswer]
 
     def is_of(self, window: Window) -> bool:
-        """Return whether it is the search of this pane with these sums."""
+        """Return whether this is the search of a pane with these sums."""
         searched = self.window
         is_pane = searched.metric is window.metric and searched.start_ms == window.start_ms
         return is_pane and np.array_equal(searched.sums, window.sums)
@@ -55,14 +55,14 @@ class _Search:
 
 @dataclasses.dataclass(frozen=True)
 class _Retry:
-    """The monotonic time of a retry, and its delay."""
+    """When a search is retried (monotonic), and after which delay."""
 
     at: float
     seconds: float
 
 
 class PaneSearches:
-    """The running search, or the last one with its answer, and the retries of failed ones."""
+    """The running search, or the last one and its answer, and the retries of failed searches."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -82,7 +82,7 @@ class PaneSearches:
         return Counter(name for name, _ in self._retries)
 
     def postponed(self, metric: str) -> set[int]:
-        """Return the start times of panes whose failed search waits for its retry."""
+        """Return the starts of the panes of a metric whose failed search waits for its retry."""
         now = self._clock.monotonic()
         return {
             start
@@ -91,20 +91,20 @@ class PaneSearches:
         }
 
     def drop_vanished_panes(self, metric: str, postponed: Collection[int]) -> None:
-        """Drop the retries of a metric's panes that were due (not `postponed`), but were gone."""
+        """Drop retries of a metric's panes that are due (not `postponed`): the panes are gone."""
         for name, start in [*self._retries]:
             if name == metric and start not in postponed:
                 del self._retries[name, start]
 
     def result_or_start(self, window: Window) -> DiscoveryAnswer | None:
-        """Return the strings of a final pane; None: its search has not ended.
+        """Return the strings of a final pane; None until its search has ended.
 
-        If no search is running, the search of this pane starts.
+        If no search is running, the search of this pane is started.
 
         Raises
         ------
         PaneSearchFailedError
-            If the search of this pane failed; it is postponed.
+            If the search of this pane has failed; it will be retried later.
         """
         search = self._search
         if search is not None and not search.answer.done():
@@ -123,7 +123,7 @@ class PaneSearches:
         return None
 
     def close(self) -> None:
-        """Cancel the running search at its next step."""
+        """Cancel the running search, which ends at its next step."""
         self._closing.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 

@@ -8,11 +8,11 @@ from collections import deque
 from aggregator.state.watermark import NO_TIME
 
 MAX_PENDING_LOG_ENDS = 1_000
-"""Kept log ends of a partition that is counted with a lag."""
+"""The most log ends that are stored of a partition that is counted with a lag."""
 CLOCK_QUERY_SECONDS = 3_600.0
-"""Between queries of a broker's clock; the monotonic clock extrapolates it."""
+"""The time between queries of a broker's clock; in between, the monotonic clock extrapolates it."""
 MAX_CLOCK_SKEW_MS = 86_400_000
-"""A timestamp further behind those of other messages is not a broker's clock."""
+"""A timestamp that is further behind those of other messages is not from a broker's clock."""
 
 
 @dataclasses.dataclass
@@ -22,8 +22,8 @@ class PartitionActivity:
     Attributes
     ----------
     answered_since : float or None
-        Kafka has answered since then, but for short interruptions; None: not yet. Interruptions
-        do not count as idle time, since devices may have been cut off as well.
+        Since when Kafka has answered, but for short interruptions; None if it has not yet. The time
+        of interruptions is not idle time, since devices may have been cut off as well.
     is_answered : bool
         Whether Kafka answered the last query.
     end : int
@@ -46,15 +46,16 @@ class PartitionActivity:
     )
 
     def note_log_end(self, asked_at: float, end: int | None, max_interruption: float) -> None:
-        """Note an answer of Kafka.
+        """Record Kafka's answer to a query for the end of the log.
 
         Parameters
         ----------
         asked_at : float
+            When Kafka was asked, in monotonic seconds.
         end : int or None
-            None: Kafka did not answer.
+            The end of the log; None if Kafka did not answer.
         max_interruption : float
-            Seconds; a longer interruption restarts the idle time.
+            In seconds; a longer time without answers restarts the idle time.
         """
         was_answered, self.is_answered = self.is_answered, end is not None
         if end is None:
@@ -77,14 +78,14 @@ class PartitionActivity:
             self._waiting.popleft()
 
     def note_counted(self, next_offset: int) -> None:
-        """Note the offset up to which the partition is counted."""
+        """Record the offset up to which the partition is counted."""
         while self._waiting and self._waiting[0][1] <= next_offset:
             self.counted_until = self._waiting.popleft()[0]
 
     def is_quiet(self, heard_at: float, idle: float) -> bool:
-        """Return whether a metric, heard at `heard_at`, has had no report for `idle` seconds.
+        """Return whether a metric, last heard at `heard_at`, has had no report for `idle` seconds.
 
-        Either the log is counted and had no report, or the log has not grown.
+        Either all of the log is counted and had no report, or the log has not grown.
         """
         if self.answered_since is None or not self.is_answered:
             return False
@@ -98,7 +99,7 @@ class PartitionActivity:
 class BrokerClocks:
     """Lower bounds on the brokers' clocks, from the timestamps of messages.
 
-    A broker's clock has passed every timestamp that it gave. This machine's wall clock is unused.
+    A broker's clock has passed every timestamp that it gave. This machine's wall clock is not used.
 
     Attributes
     ----------
@@ -111,25 +112,27 @@ class BrokerClocks:
     _readings: dict[int, tuple[int, float]] = dataclasses.field(default_factory=dict)
 
     def note_any_timestamp(self, timestamp: int, now: float) -> None:
-        """Note the timestamp that an unknown broker gave to a message."""
+        """Record a timestamp that a broker, whichever it is, gave to a message."""
         if timestamp > _since(self._latest, now):
             self._latest = timestamp, now
 
     def note_timestamp(self, number: int, timestamp: int, now: float) -> None:
-        """Note the timestamp that a partition's broker just gave to a message.
+        """Record the timestamp that a partition's broker has just given to a message.
 
         Parameters
         ----------
         number : int
+            The partition.
         timestamp : int
             In ms since the epoch.
         now : float
+            In monotonic seconds.
         """
         self.note_any_timestamp(timestamp, now)
         self._readings[number] = timestamp, now
 
     def earliest_ms(self, number: int, now: float) -> int:
-        """Return the lower bound on the broker's time, ms since the epoch; NO_TIME: unknown."""
+        """Return the least possible time of a broker, in ms since the epoch; NO_TIME if unknown."""
         latest_ms = _since(self._latest, now)
         partition_ms = _since(self._readings.get(number, (NO_TIME, 0.0)), now)
         return partition_ms if partition_ms >= latest_ms - MAX_CLOCK_SKEW_MS else latest_ms

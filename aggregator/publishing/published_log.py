@@ -37,8 +37,8 @@ Command = list[str | bytes | int]
 CENTRAL_TRUST = "central"
 """The `trust` of a release in a final event's data."""
 KEY_FIELD_PREFIX = "has:"
-"""Of the fields that list the copy's other keys beside its offsets, so that a deleted key is
-missed."""
+"""Prefix of the fields that list the copy's keys besides the offsets, so that a deleted key is
+noticed."""
 
 log = structlog.get_logger("dither.publisher")
 
@@ -48,7 +48,7 @@ class _Trust(msgspec.Struct, frozen=True):
 
 
 def _is_release(data: bytes) -> bool:
-    """Return whether the data of a final event is a release.
+    """Return whether the data of a final event is that of a release.
 
     Examples
     --------
@@ -67,9 +67,9 @@ class PublishedLog:
     Parameters
     ----------
     lease : Lease
-        Only its holder changes the copy.
+        Only the holder of this lease changes the copy.
     key : str
-        With the lease's hash tag.
+        The prefix of the copy's keys, with the lease's hash tag.
 
     Attributes
     ----------
@@ -92,21 +92,22 @@ class PublishedLog:
         metric : str
             The metric's key.
         first, last : int
+            In ms since the epoch.
         """
         key = final_key(self._key, metric)
         starts = self._client.zrangebyscore(key, first, last)
         return {parsing.integer(key, start) for start in starts}
 
     def verify_intact(self) -> None:
-        """Verify that Redis has lost no write to the copy: all earlier reads were complete.
+        """Verify that Redis has lost no write to the copy, so that all earlier reads were complete.
 
         All keys are in one slot, so that a restored backup sets them back together; a key that was
-        deleted alone is missed by name.
+        deleted alone is noticed by its name.
 
         Raises
         ------
         EventCacheLost
-            If Redis has lost a part.
+            If Redis has lost a part of the copy.
         """
         position = self._position()
         for number, offset in self._positions.items():
@@ -122,14 +123,14 @@ class PublishedLog:
         return parsing.texts(key, self._client.hgetall(key))
 
     def _lost_key(self, position: Mapping[str, str]) -> str:
-        """Return a key that `position` names and Redis lacks; empty: none."""
+        """Return a key that `position` names and Redis has lost; "" if there is none."""
         keys = [f"{self._key}:{name}" for name in _names(position)]
         if not keys or self._client.exists(*keys) == len(keys):
             return ""
         return next((key for key in keys if not self._client.exists(key)), "")
 
     def drop_expired(self, metric: Metric, sums: Mapping[int, Counts | None]) -> dict[int, Counts]:
-        """Return the complete panes; note the partly expired ones, which get no final event."""
+        """Return the complete panes; record the partly expired ones, which get no final event."""
         expired = [start for start, statistic in sums.items() if statistic is None]
         if expired:
             key = expired_key(self._key, metric_key(metric.name, metric.revision))
@@ -169,7 +170,7 @@ class PublishedLog:
         LeaseLost
             If another process holds the lease; the draw is discarded.
         EventCacheLost
-            If Redis lost the release at once.
+            If Redis has lost the release right after it was stored.
         """
         key = release_key(self._key, metric, start)
         release = self._client.get(key)
@@ -185,12 +186,12 @@ class PublishedLog:
         return [] if keep_ms is None else ["PX", keep_ms]
 
     def provisional(self, metric: str) -> str:
-        """Return the id of a metric's latest provisional event; empty: there was none."""
+        """Return the id of a metric's latest provisional event; "" if there was none."""
         event_id = self._client.hget(f"{self._key}:provisional", metric)
         return "" if event_id is None else str(event_id.decode())
 
     def is_known(self, event: Event) -> bool:
-        """Return whether the event of a feature is published."""
+        """Return whether the event of a feature is already published."""
         return bool(self._client.sismember(self._ids_key(event.type), event.id))
 
     def _ids_key(self, event_type: str) -> str:
@@ -203,7 +204,7 @@ class PublishedLog:
         Raises
         ------
         LeaseLost
-            If another process holds the lease; that one reads these events from the topic.
+            If another process holds the lease; it reads these events from the topic.
         """
         self.lease.write(self._writes(committed, positions))
         self._positions |= positions
@@ -236,15 +237,16 @@ class PublishedLog:
             yield ["HSET", f"{self._key}:position", partition, offset]
 
     def catch_up(self) -> None:
-        """Read the topic's committed events after the copy.
+        """Read the committed events that the topic has after the copy's offsets.
 
-        A producer that was fenced before this call can add none: the copy is then complete.
+        A producer that was fenced before this call can commit none: the copy is then complete.
 
         Raises
         ------
         DitherError, KafkaException
-            If Kafka does not answer; retry.
+            If Kafka does not answer; try again.
         LeaseLost
+            If another process holds the lease.
         """
         ranges = self._unread()
         with self._consumer("read_committed") as consumer:
@@ -263,7 +265,7 @@ class PublishedLog:
             yield consumer
 
     def _unread(self) -> dict[int, tuple[int, int]]:
-        """Return the offsets after the copy, by partition.
+        """Return the ranges of offsets after the copy, by partition.
 
         They include open transactions, which must not hide the committed events behind them.
         """
@@ -297,7 +299,7 @@ class PublishedLog:
 
 
 def _names(position: Mapping[str, str]) -> list[str]:
-    """Return the names of the copy's other keys.
+    """Return the names of the copy's keys besides the one with the offsets.
 
     Examples
     --------
@@ -309,7 +311,7 @@ def _names(position: Mapping[str, str]) -> list[str]:
 
 
 def _event_from(source: str, message: Any) -> Event | None:
-    """Return the event of a message; None: it is no event from `source`."""
+    """Return the event in a message; None if it is no event from `source`."""
     event = Event.parse(message)
     if event is None or event.source != source:
         return None
@@ -322,7 +324,7 @@ def _event_from(source: str, message: Any) -> Event | None:
 
 
 def _are_same(topic: str, other_topic: str) -> bool:
-    """Return whether two topics, as ``name:id``, are the same; an empty id is unknown.
+    """Return whether two topics, as ``name:id``, are the same; an empty id may be any.
 
     Examples
     --------

@@ -1,7 +1,8 @@
 """The publisher: publishes estimates as events, each final event exactly once.
 
-Several processes may run one; a lease in Redis lets one work at a time. Kafka makes it exact: a new
-producer fences all others, so that a reader of the topic up to its end then knows every event.
+Several processes may run a publisher; a lease in Redis lets one of them work at a time. Kafka
+ensures "once": a new producer fences all others, so that a reader of the whole topic then knows
+every event.
 docs/decisions/0010 has the reasons.
 """
 
@@ -107,9 +108,9 @@ class Publisher(Leader):
                 self._stopping.wait(TURN_INTERVAL_SECONDS)
 
     def _finals(self) -> Iterator[list[Event]]:
-        """Yield the due final events, and between their batches those of features.
+        """Yield batches of the due final events, and between them the due events of features.
 
-        So no alarm waits for thousands of due panes.
+        So no alarm waits until thousands of due panes are published.
         """
         overview, partitions = yield from self._begin_turn()
         turns = [due.due_events for due in self._of_features if not due.comes_first]
@@ -128,9 +129,9 @@ class Publisher(Leader):
         yield from batch_events(self._finalizer.searched_events(overview, partitions))
 
     def _begin_turn(self) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
-        """Send the due heartbeats, yield the events that come first, and return the state.
+        """Send the due heartbeats, yield the events that come first, and return the progress.
 
-        The state is the overview and the topic's number of partitions.
+        Returns the progress of the topic and its number of partitions.
         """
         partitions = self._producer.partitions(self.settings.topics.reports)
         overview = self.reader.store.overview()
@@ -143,7 +144,7 @@ class Publisher(Leader):
         return overview, partitions
 
     def _publish_totals(self) -> None:
-        """Publish the changed running totals, once an interval."""
+        """Publish the changed running totals if the interval is over."""
         if time.monotonic() >= self._next_totals:
             overview = self.reader.store.overview()
             self._publish(self._finalizer.provisional_events(overview))
@@ -169,7 +170,7 @@ def _in_turn(
     overview: TopicProgress,
     partitions: int,
 ) -> Generator[list[Event], None, Exception | None]:
-    """Yield the events of each turn, even after failures; return the first failure."""
+    """Yield the events of all turns, even if some fail; return the first failure."""
     first_error: Exception | None = None
     for due_events in turns:
         try:

@@ -25,13 +25,13 @@ from aggregator.storage.store import Store
 from estimators import Metric, SearchMetric
 
 REPEAT_SECONDS = 5.0
-"""Until an undelivered or ineffective heartbeat is sent again, doubling each time."""
+"""The time until an undelivered or ineffective heartbeat is sent again; it doubles each time."""
 MAX_REPEAT_SECONDS = 60.0
 INTERRUPTION_SHARE = 0.5
-"""A longer interruption of Kafka, as a share of the idle time, restarts the idle time."""
+"""If Kafka is interrupted for more than this share of the idle time, the idle time restarts."""
 
 Sign = tuple[int, int]
-"""A metric's sign of life in a partition: Kafka's timestamp of its last report, and their count."""
+"""Shows if a metric gets reports in a partition: time (Kafka's) and number of reports."""
 
 
 class Beat(NamedTuple):
@@ -49,7 +49,7 @@ class Sent:
     Attributes
     ----------
     offset : int or None
-        None: not known yet.
+        None until it is delivered.
     at, delivered_at : float
         Monotonic seconds.
     patience : float
@@ -63,7 +63,7 @@ class Sent:
     delivered_at: float = 0.0
 
     def is_under_way(self, next_offset: int, activity: PartitionActivity) -> bool:
-        """Return whether it is in the log, unless the log was replaced, and not counted yet."""
+        """Return whether it is in the log but not counted yet, unless the log was replaced."""
         if self.offset is None or next_offset > self.offset:
             return False
         return activity.asked_at <= self.delivered_at or activity.end > self.offset
@@ -75,10 +75,10 @@ class HeartbeatSchedule:
     Parameters
     ----------
     metrics : mapping of str to Metric
-        Those with rounds, and those held open, have no panes to close.
+        The metrics; those with rounds, or held open, have no panes to close.
     idle_ms : int
-        A partition without reports of a metric for this time is quiet. Interruptions of Kafka do
-        not count.
+        A partition without reports of a metric for this time is quiet. The time of interruptions of
+        Kafka does not count.
     clock : Clock
         Only its monotonic seconds are used.
     """
@@ -99,18 +99,18 @@ class HeartbeatSchedule:
         self._last: dict[str, tuple[object, list[int]]] = {}
 
     def note_log_ends(self, asked_at: float, ends: Mapping[int, int | None]) -> None:
-        """Note the next offset of each partition, or None if Kafka did not answer the query."""
+        """Record the next offset of each partition; None if Kafka did not answer the query."""
         for number, end in ends.items():
             self._activity[number].note_log_end(asked_at, end, self._idle * INTERRUPTION_SHARE)
 
     def note_delivery(self, beat: Beat, offset: int | None, timestamp: int = NO_TIME) -> None:
-        """Note the delivery of a heartbeat.
+        """Record the delivery of a heartbeat.
 
         Parameters
         ----------
         beat : Beat
         offset : int, optional
-            None: it was not delivered.
+            None if it was not delivered.
         timestamp : int
             In ms since the epoch, by the broker's clock.
         """
@@ -170,10 +170,10 @@ class HeartbeatSchedule:
     def _last_panes(
         self, key: str, metric: Metric, marks: list[Watermark], signs: list[Sign], quiet: set[int]
     ) -> list[int]:
-        """Return the start of the last pane to close, then of the pane before it.
+        """Return the start of the last pane to close, and of the pane before it; [] for none.
 
         Busy partitions close their panes by themselves, and quiet ones follow. If all are quiet,
-        the last pane with reports is to close, and until its end the one before it.
+        the last pane with reports is to be closed; until its end has passed, the pane before it.
         """
         busy = [mark.closed for number, mark in enumerate(marks) if number not in quiet]
         edge = min(busy) // metric.pane_ms * metric.pane_ms if busy else None
@@ -194,11 +194,11 @@ class HeartbeatSchedule:
         return starts
 
     def _goal(self, number: int, closing: list[int], latest: int, now: float) -> int | None:
-        """Return the event time of a partition's heartbeat; None: it must wait.
+        """Return the event time of the heartbeat to a partition; None if it must wait.
 
-        It is the latest of `closing` (in descending order) that the broker's clock has passed, as
-        the partition accepts no later event time. If there is none, a heartbeat for the event time
-        reached already (`latest`) queries the broker's clock.
+        It is the latest time in `closing` (descending) that the broker's clock has passed, as the
+        partition accepts no later event time. If there is none, a heartbeat with the event time
+        already reached (`latest`) is sent to learn the broker's clock.
         """
         clock_ms = self._brokers.earliest_ms(number, now)
         passed = next((close for close in closing if clock_ms >= close), None)
@@ -212,7 +212,7 @@ class HeartbeatSchedule:
     def _is_due(
         self, key: str, number: int, goal: int, progress: PartitionProgress, now: float
     ) -> bool:
-        """Return whether a heartbeat is due, and note it as sent."""
+        """Return whether a heartbeat is due; if so, record it as sent."""
         sent, patience = self._sent.get((key, number)), REPEAT_SECONDS
         if sent is not None:
             if sent.is_under_way(progress.next_offset, self._activity[number]):

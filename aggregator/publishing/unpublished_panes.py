@@ -18,15 +18,15 @@ from estimators.estimate import Counts
 
 BATCH_EVENTS = 500
 BATCH_BYTES = 32_000_000
-"""Of the panes' statistics in memory, and of the data of a batch."""
+"""The most bytes of the panes' statistics in memory, and of the data of a batch."""
 BATCH_SECONDS = 1.0
-"""A batch is published after this time, since one answer may take seconds."""
+"""After this time a batch is published as it is, since a single answer may take seconds."""
 
 log = structlog.get_logger("dither.publisher")
 
 
 class UnpublishedPanes:
-    """Goes through the panes of some metrics of a reader from `since_ms` on, once each."""
+    """Goes once through the panes of metrics, from those that begin at `since_ms` on."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class UnpublishedPanes:
     def sums(
         self, overview: TopicProgress, partitions: int, postponed: Collection[int] = ()
     ) -> Iterator[tuple[Metric, int, Counts]]:
-        """Yield metric, start and statistic of each pane without a final event.
+        """Yield the metric, start and statistic of each pane without a final event.
 
         Parameters
         ----------
@@ -56,7 +56,7 @@ class UnpublishedPanes:
         Raises
         ------
         StateUnreadable
-            If panes are unreadable, after those of the other metrics.
+            If panes are unreadable; raised after the panes of the other metrics.
         """
         partition_numbers = range(partitions)
         self._refresh(overview, partition_numbers)
@@ -81,16 +81,16 @@ class UnpublishedPanes:
             raise unreadable
 
     def _refresh(self, overview: TopicProgress, partitions: Sequence[int]) -> None:
-        """Start again with the first pane, if there is a new partition or Redis lost panes."""
+        """Begin with the first pane again if there is a new partition or Redis lost panes."""
         if partitions != self._partitions or not self._overview.continues_in(overview):
             self._begin = dict.fromkeys(self._begin, self._since_ms)
         self._partitions, self._overview = partitions, overview
 
     def _starts(self, metric: Metric, last: int, postponed: Collection[int]) -> Iterator[list[int]]:
-        """Yield batches of the starts of panes up to `last` without a final event.
+        """Yield, in batches, the starts of panes up to `last` that have no final event.
 
-        A batch is yielded again in the next call unless the caller took the next one, or while it
-        has postponed panes.
+        The next call yields a batch again if the caller did not go on to the batch after it, or if
+        the batch has postponed panes.
         """
         limit = max(1, min(BATCH_EVENTS, BATCH_BYTES // metric.zero().nbytes))
         key, name = metric_key(metric.name, metric.revision), metric.name
@@ -113,12 +113,12 @@ class UnpublishedPanes:
 def batch_events(events: Iterable[Event]) -> Iterator[list[Event]]:
     """Yield events in batches of limited size and collection time.
 
-    The caller publishes and notes each batch before it takes the next.
+    The caller publishes a batch, and records that, before it takes the next.
 
     Raises
     ------
     StateUnreadable
-        If `events` raises it, after a batch of the events before.
+        If `events` raises it; raised after a batch with the events before it.
     """
     batch: list[Event] = []
     size, deadline = 0, time.monotonic() + BATCH_SECONDS

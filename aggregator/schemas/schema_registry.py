@@ -19,11 +19,11 @@ from producers.wire.decoding import decode_json
 REGISTRY_CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 ANSWER_SECONDS = 30.0
 MAX_ANSWER_BYTES = 16_777_216
-"""An answer may repeat the schema."""
+"""The most bytes of an answer, which may repeat the schema."""
 HTTP_NOT_FOUND, HTTP_CONFLICT = 404, 409
 NO_SUBJECT_CODE, NO_SCHEMA_CODE = 40401, 40403
 MAX_SHOWN_CHARACTERS = 1_000
-"""Of a registry's answer, in an error message."""
+"""The most characters of a registry's answer that an error message shows."""
 
 
 class RegistryError(DitherError):
@@ -48,11 +48,11 @@ class SchemaRegistry:
     Parameters
     ----------
     url : str
-        The Confluent-compatible interface.
+        The address of the Confluent-compatible interface.
     authorization : str
-        The header; empty: none is sent.
+        The value of the header Authorization; empty to send none.
     tls : SSLContext, optional
-        For certificates of an authority that the system does not know.
+        A context that trusts the authority of `schemas.ca`.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class SchemaRegistry:
         Raises
         ------
         DitherError
-            If they name none, or cannot be used.
+            If they name no registry, or cannot be used.
         """
         if not settings.url:
             raise DitherError(
@@ -105,7 +105,7 @@ class SchemaRegistry:
         return cls(settings.url, authorization, tls)
 
     def lookup(self, subject: Subject) -> tuple[bool, int | None]:
-        """Return whether the subject exists, and the id of this schema under it, if any."""
+        """Return whether the subject exists, and the id of this schema in it, if it has one."""
         try:
             return True, _id(self._post(f"/subjects/{_quoted(subject)}", _body(subject)))
         except RegistryError as error:
@@ -114,7 +114,7 @@ class SchemaRegistry:
             raise
 
     def conflicts(self, subject: Subject) -> list[str]:
-        """Return the incompatibilities of this schema with the subject's newest version."""
+        """Return the incompatibilities of this schema with the subject's newest version, if any."""
         path = f"/compatibility/subjects/{_quoted(subject)}/versions/latest?verbose=true"
         compatibility = self._post(path, _body(subject))
         if compatibility.get("is_compatible") is True:
@@ -124,7 +124,7 @@ class SchemaRegistry:
         return conflicts or ["the registry does not say why"]
 
     def register(self, subject: Subject) -> int:
-        """Register a schema, if it is missing, and return its id."""
+        """Register a schema, unless it is registered, and return its id."""
         return _id(self._post(f"/subjects/{_quoted(subject)}/versions", _body(subject)))
 
     def _post(self, path: str, body: bytes) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class SchemaRegistry:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: the password is sent only to the host in the settings."""
+    """Refuses redirects, so that the password is sent only to the host in the settings."""
 
     def redirect_request(self, *_: Any) -> None:
         """Return None, which turns the redirect into an error with its status."""

@@ -15,7 +15,7 @@ from producers.device.rounds import ROUND_EVENT_TYPE, Round
 from producers.wire.reports_pb2 import ReportBatch
 
 JSON_SCHEMA_DRAFT = "http://json-schema.org/draft-07/schema#"
-"""The newest draft that all registries read; schemas here use nothing newer."""
+"""The newest draft that all registries can read; the schemas use nothing newer."""
 REFERENCE_TEMPLATE = "#/definitions/{name}"
 
 
@@ -66,7 +66,7 @@ def json_schema(kinds: Mapping[str, type[msgspec.Struct]]) -> str:
     Parameters
     ----------
     kinds : mapping of str to struct
-        By event type; the schema accepts the data of each.
+        The structs by type of event; the schema accepts the data of any of them.
     """
     schemas, components = msgspec.json.schema_components(
         list(kinds.values()), ref_template=REFERENCE_TEMPLATE
@@ -81,7 +81,7 @@ def json_schema(kinds: Mapping[str, type[msgspec.Struct]]) -> str:
 
 
 def _draft_7(schema: Any) -> Any:
-    """Return a schema in draft 7, whose `items` are the later drafts' `prefixItems`."""
+    """Return a schema converted to draft 7, in which `items` stands for `prefixItems`."""
     if isinstance(schema, list):
         return [_draft_7(subschema) for subschema in schema]
     if not isinstance(schema, dict):

@@ -63,7 +63,7 @@ class TimeLimits:
 
 
 def digest(key: bytes | None) -> bytes:
-    """Return the digest of a message's key; messages without a key share one.
+    """Return the digest of a message's key; all messages without a key have the same digest.
 
     It has the same length for every key; a collision takes 2^64 attempts.
 
@@ -81,16 +81,16 @@ def admit(
     panes: Mapping[PaneKey, Pane],
     key: str,
 ) -> BatchAdmission:
-    """Judge a metric's batches in the log's order; counted ones move its watermark.
+    """Apply the rules to a metric's batches in the log's order; counted ones move its watermark.
 
     Parameters
     ----------
     metric : Metric
     batches : DecodedBatches
-        Of this metric alone.
+        Batches of this metric alone.
     limits : TimeLimits
     watermark : Watermark
-        After all earlier batches.
+        The metric's watermark after all earlier batches.
     panes : mapping of PaneKey to Pane
         The open panes; they are not changed.
     key : str
@@ -117,13 +117,14 @@ class BatchAdmission:
     admitted : ndarray of intp
         The counted rows.
     start : ndarray of int64
-        Of each row's pane, in ms.
+        The start of each row's pane, in ms since the epoch.
     uses : dict of int to Uses
-        By pane start: the new number of reports of each key that added some.
+        By start of a pane: the new number of reports of each key that added reports.
     rule : ndarray of uint8
         The first rule that each batch breaks.
     detail : dict of int to int
-        The watermark before a late batch; the reports in the pane of a key over its limit.
+        By row: for a late batch the watermark before it; for a batch over the limit the reports
+        that its key has in the pane.
     """
 
     def __init__(
@@ -173,10 +174,11 @@ class BatchAdmission:
         self.rule[late] = Rule.LATE
 
     def apply_in_turn(self, limit: int) -> None:
-        """Apply them batch by batch, as a key's limit depends on which of its batches counted.
+        """Apply the rules that depend on earlier batches, for a metric with a key limit.
 
-        A batch is counted whole or not at all. A batch over the limit leaves no trace: it moves no
-        watermark, and a copy of it is over the limit again.
+        A batch is counted whole or not at all, and a key's limit depends on which of its batches
+        were counted. A batch over the limit leaves no trace: it moves no watermark, and a copy of
+        it is over the limit again.
         """
         metric, watermark, batches = self.metric, self.watermark, self.batches
         was_counted = self._find_counted()
@@ -220,9 +222,9 @@ class BatchAdmission:
         self.watermark.arrived = max(self.watermark.arrived, int(arrived.max(initial=NO_TIME)))
 
     def _find_late(self, timely: Bools, moving: Bools) -> Bools:
-        """Return which batches come after the watermark closed their pane.
+        """Return which batches come after the watermark has closed their pane.
 
-        From the oldest pane on: whether a pane closes depends on no late batch of a later pane.
+        Panes are judged from the oldest on, as no late batch of a later pane can close them.
         """
         metric, start, watermark = self.metric, self.start, self.watermark
         late: Bools = timely & (start + metric.pane_ms <= watermark.closed)
@@ -243,7 +245,7 @@ class BatchAdmission:
         return late
 
     def _find_repeats(self, timely: Bools) -> Bools:
-        """Return which batches were counted in their panes, or are repeated among these."""
+        """Return which batches were counted in their panes, or repeat an earlier batch of these."""
         repeated = np.zeros(len(self.rule), dtype=np.bool_)
         rows = np.flatnonzero(timely)
         for begin, pane_rows in _by_start(self.start[rows], rows):
@@ -262,7 +264,7 @@ class BatchAdmission:
         return self.counted_ids.get(begin) or BatchIds()
 
     def _error(self, row: int) -> ReportError:
-        """Return the rule that a batch breaks, and how it does."""
+        """Return an error with the rule that a batch breaks, and with the values that break it."""
         metric, rule, limits = self.metric, self.rule[row], self.limits
         time, kafka_ms = int(self.time[row]), int(self.kafka_ms[row])
         at, begin = format_time(time), format_time(int(self.start[row]))

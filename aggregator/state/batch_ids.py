@@ -14,7 +14,7 @@ Ids = NDArray[np.void]
 """Batch ids, shape (n,), of 16 bytes each."""
 ID_DTYPE = np.dtype(f"V{BATCH_ID_BYTES}")
 MAX_RAW_IDS = 256
-"""Up to so many ids, or new ids, a table costs more than plain bytes."""
+"""Up to this number of ids, or of new ids, a table costs more than plain bytes."""
 
 
 def as_ids(data: bytes | Iterable[bytes]) -> Ids:
@@ -76,7 +76,7 @@ class BatchIds:
         return is_present
 
     def find_repeats(self, ids: Ids) -> Bools:
-        """Return which ids are in the set, or are repeated among these."""
+        """Return which ids are in the set, or repeat an earlier one of these ids."""
         if ids.size > MAX_RAW_IDS:
             return self._find_many(ids)
         present_ids = set(as_ids(self._raw_ids).tolist())
@@ -91,14 +91,14 @@ class BatchIds:
         return repeated
 
     def add(self, ids: Ids) -> None:
-        """Add different ids that are not in the set."""
+        """Add ids, which must be distinct and not in the set."""
         if len(self._raw_ids) // BATCH_ID_BYTES + ids.size <= MAX_RAW_IDS:
             self._raw_ids += ids.tobytes()
         else:
             self._fill_table(ids, IdTable.add)
 
     def load(self, ids: Ids) -> None:
-        """Add stored ids, best many at a time, without checking for repeated ones."""
+        """Add stored ids without checking for repeated ones; many at a time are faster."""
         if self._table is None and len(self._raw_ids) // BATCH_ID_BYTES + ids.size <= MAX_RAW_IDS:
             self._raw_ids += ids.tobytes()
         else:

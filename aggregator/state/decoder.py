@@ -1,4 +1,4 @@
-"""Decodes messages into columns of batches, or the reasons why they cannot be counted.
+"""Decodes messages into columns of batches, and says why other messages cannot be counted.
 
 Devices with the same code write the same fields at the same positions. So messages of one length
 usually share a layout and are read as a matrix of bytes, with columns for ids, times, levels and
@@ -30,16 +30,16 @@ from producers.wire.framing import INDEXES_OFFSET, LONGEST_FRAME, MAGIC_BYTE, ME
 from producers.wire.reports_pb2 import ReportBatch
 
 MIN_MATRIX_MESSAGES = 16
-"""Messages of one length from which on they are read as a matrix."""
+"""At least this many messages of one length are read as a matrix."""
 
 MAX_LAYOUTS_PER_LENGTH = 4
 """Layouts tried for one metric and length; honest devices use one."""
 
 MIN_BATCH_BYTES = 2
-"""A tag, and the length of the metric's name."""
+"""The bytes of a tag and of the length of the metric's name."""
 
 MAX_CACHED_LAYOUTS = 1_000
-"""Cached layouts; honest devices use one per metric and number of reports in a batch."""
+"""The most layouts that are cached; honest devices use one per metric and reports in a batch."""
 
 NAME_HASH_FACTORS = np.cumprod(np.full(MIN_BATCH_BYTES + 255, 0x9E3779B97F4A7C15, dtype=np.uint64))
 """Factors of a hash of names; the layout tells colliding names apart."""
@@ -85,7 +85,7 @@ class ReportColumns(NamedTuple):
 
 
 class DecodedBatches:
-    """The batches of one metric in a stretch of a log, a row each, in the log's order.
+    """The batches of one metric in a stretch of a log, one row each, in the log's order.
 
     Attributes
     ----------
@@ -214,7 +214,7 @@ class Decoder:
         index: NDArray[np.intp],
         rows: defaultdict[MetricRound, list[BatchRows]],
     ) -> list[int]:
-        """Read messages of one length that mostly share a layout; return the unread indices."""
+        """Read messages of equal length that mostly share a layout; return indices of the rest."""
         unread: list[int] = []
         for _ in range(MAX_LAYOUTS_PER_LENGTH):
             if index.size < MIN_MATRIX_MESSAGES:
@@ -233,7 +233,7 @@ class Decoder:
         return unread
 
     def _layout(self, payload: bytes) -> BatchLayout | None:
-        """Return the layout of a batch in canonical form, or None."""
+        """Return the layout of a batch; None if the batch is not in canonical form."""
         key = payload[: payload[1] + MIN_BATCH_BYTES], len(payload)
         row = np.frombuffer(payload, dtype=np.uint8)[None]
         cached_layout = self._layouts.get(key)
@@ -270,7 +270,7 @@ class Decoder:
 
 
 def _select(data: bytes, row_bytes: Integers, positions: NDArray[np.intp]) -> bytes:
-    """Return the bytes of some rows, ascending, given the number of bytes of each row."""
+    """Return the bytes of the rows at ascending positions, given the bytes of each row."""
     array = np.frombuffer(data, dtype=np.uint8)
     if (row_bytes == row_bytes[0]).all():  # several times as fast
         return array.reshape(row_bytes.size, -1)[positions].tobytes()
@@ -293,7 +293,7 @@ def _by_length(payloads: Sequence[bytes | None]) -> Iterable[NDArray[np.intp]]:
 
 
 def _by_frame(matrix: NDArray[np.uint8]) -> Iterable[tuple[NDArray[np.intp] | slice, int]]:
-    """Yield the rows by size of their frame: 0 for bare batches and bad frames."""
+    """Yield the rows with each size of frame; it is 0 without a frame or if the frame is bad."""
     framed = np.flatnonzero(matrix[:, 0] == MAGIC_BYTE)
     if not framed.size or matrix.shape[1] < LONGEST_FRAME:
         yield slice(None), 0

@@ -19,9 +19,9 @@ from estimators.metrics.loading import definition_of, read_definition
 from producers.wire.decoding import decode_json
 
 DEFINITIONS_PREFIX = "definitions:"
-"""Field of the owner's hash, before an offset: the digest of the definitions from there on."""
+"""Prefix of a field of the owner's hash, before an offset: the digest of definitions in force."""
 RETIRED_PREFIX = "retired:"
-"""Field of the owner's hash, before an offset: the questions whose panes were closed there."""
+"""Prefix of a field of the owner's hash, before an offset: the questions whose panes closed."""
 DIGEST_BYTES = 8
 
 
@@ -33,7 +33,7 @@ class CountingDefinitions:
     rules: dict[str, str]  # `future` and `past` of [aggregate]
 
     def encode(self) -> bytes:
-        """Return the canonical JSON, keys sorted but for axes; equal definitions, equal bytes."""
+        """Return canonical JSON: equal definitions, equal bytes. Keys are sorted, except axes."""
         tables = {name: definition_of(metric) for name, metric in self.metrics.items()}
         for table in tables.values():
             if isinstance(axes := table.get("categories"), Mapping):
@@ -43,12 +43,7 @@ class CountingDefinitions:
 
     @classmethod
     def decode(cls, document: bytes) -> CountingDefinitions:
-        """Return the definitions that :meth:`encode` wrote.
-
-        Raises
-        ------
-        ValueError
-        """
+        """Return the definitions that :meth:`encode` wrote; raise ValueError for other bytes."""
         decoded = decode_json(document, dict[str, Any])
         try:
             tables, rules = decoded["metrics"], decoded["aggregate"]
@@ -82,12 +77,12 @@ def definitions_by_offset(owner: Mapping[str, str]) -> list[tuple[int, str]]:
 
 
 def cleared_history(owner: Mapping[str, str]) -> dict[str, str]:
-    """Return the facts that clear an owner's history when offsets restart."""
+    """Return empty values for the owner's fields with its history, for when offsets restart."""
     return {name: "" for name in owner if name.startswith((DEFINITIONS_PREFIX, RETIRED_PREFIX))}
 
 
 def retired_panes_by_offset(owner: Mapping[str, str]) -> list[tuple[int, dict[str, int]]]:
-    """Return the closed questions, each with the end of its panes in ms, by offset, ascending.
+    """Return, by offset, the questions whose panes closed there, and the end of the panes in ms.
 
     >>> retired_panes_by_offset({"retired:7": "delay@0000001f=60000", "retired:9": ""})
     [(7, {'delay@0000001f': 60000})]
@@ -103,7 +98,7 @@ def retired_panes_by_offset(owner: Mapping[str, str]) -> list[tuple[int, dict[st
 
 
 def add_retired(owner: Mapping[str, str], offset: int, ends: Mapping[str, int]) -> dict[str, str]:
-    """Return the owner's fact that open panes of old definitions are closed.
+    """Return the owner's field which says that open panes of old definitions are closed.
 
     Parameters
     ----------
@@ -126,14 +121,14 @@ def add_retired(owner: Mapping[str, str], offset: int, ends: Mapping[str, int]) 
 
 
 def changed_definitions(owner: Mapping[str, str], offset: int, digest: str) -> dict[str, str]:
-    """Return the owner's fact that new definitions are in force; empty: they did not change.
+    """Return the owner's field with the digest of new definitions; {} if they did not change.
 
     Parameters
     ----------
     owner : mapping of str to str
         The stored facts of the partition.
     offset : int
-        From which on the definitions are in force.
+        The first offset at which the definitions are in force.
     digest : str
 
     Examples

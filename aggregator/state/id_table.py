@@ -22,7 +22,7 @@ BUCKET_IDS = 64
 IDS_PER_BUCKET = 320
 """Ids in the run per bucket: room for a fifth of the run, of which about 60% is used."""
 PREFIX_IDS = 8
-"""Ids in the run that share a prefix, on average: at least so many, less than twice that."""
+"""Ids in the run that share a prefix, on average: at least this many, less than twice as many."""
 MAX_WINDOW_IDS = 96
 """Ids of one prefix that are compared; random ids never have so many."""
 IDS_PER_STEP = 1 << 14
@@ -103,7 +103,7 @@ class IdTable:
         return is_present
 
     def add(self, ids: Scrambled) -> None:
-        """Add different ids that are not in the set."""
+        """Add ids, which must be distinct and not in the set."""
         if not self._put_into_buckets(ids):
             self.merge(ids)
 
@@ -173,7 +173,7 @@ class IdTable:
             is_present[row] |= bool((self._tail[first[row] : last[row]] == ids.tail[row]).any())
 
     def merge(self, ids: Scrambled) -> None:
-        """Merge ids, and all ids in buckets, into the run; see :meth:`has_repeats`."""
+        """Merge ids, and all ids in buckets, into the run; :meth:`has_repeats` finds repeats."""
         fresh = self._bucket_ids()
         self._allocate_buckets(0)
         rank, tail = (np.concatenate(pair) for pair in zip(fresh, ids, strict=True))
@@ -235,7 +235,7 @@ class IdTable:
         is_present[rows[is_equal]] = True
 
     def _put_into_buckets(self, ids: Scrambled) -> bool:
-        """Add ids to the buckets; return False, adding none, if one has no room."""
+        """Add ids to the buckets; if a bucket has no room, add none and return False."""
         if self._fresh + ids.rank.size > int(self._buckets) * BUCKET_IDS:
             return False
         numbered = self._bucket(ids.rank).astype(np.uint64) << HALF_WORD_BITS

@@ -18,14 +18,14 @@ VARINT_MORE = 0x80
 MIN_LAYOUT_TIME_MS, MAX_LAYOUT_TIME_MS = 1 << 7 * (TIME_BYTES - 1), (1 << 7 * TIME_BYTES) - 1
 """Event times of six bytes on the wire: 1971 to 2109."""
 MAX_CACHED_ATTRIBUTES = 4_096
-"""Cached slices by the bytes of their attributes."""
+"""The most slices that are cached by the bytes of their attributes."""
 VARINT_FACTORS = 1 << 7 * np.arange(TIME_BYTES, dtype=np.int64)
 
 Integers = NDArray[np.int64]
 
 
 class BatchRows(NamedTuple):
-    """Batches of one metric, a row each, with valid reports of its mechanism."""
+    """Batches of one metric, one row each, with valid reports of its mechanism."""
 
     message_index: Integers  # of each row's message, ascending
     time_ms: Integers  # the event time in the batch, or 0
@@ -100,8 +100,9 @@ class BatchLayout:
         ----------
         matrix : ndarray of uint8, shape (n, bytes)
         index : ndarray of int64, shape (n,)
-            Of each row's message.
+            The index of each row's message.
         fitting : ndarray of bool, shape (n,)
+            Which rows have this layout.
         """
         if not fitting.all():
             matrix, index = matrix[fitting], index[fitting]
@@ -117,7 +118,7 @@ class BatchLayout:
         return BatchRows(index, time_ms, ids, sizes, codes, levels, values)
 
     def _read_codes(self, attributes: NDArray[np.uint8]) -> Integers | None:
-        """Return the slice of each row, or None; raise ReportError for invalid attributes."""
+        """Return the slice of each row, if the metric has slices; raise ReportError if invalid."""
         slicing, size = self.metric.slicing, attributes.shape[1]
         if not size:
             return None if slicing is None else np.full(len(attributes), slicing.code({}))

@@ -57,7 +57,7 @@ class Pane:
         rows : ndarray of intp
             The admitted rows of this pane.
         uses : Uses
-            The new numbers of reports of their keys.
+            For each key of these batches, its new number of reports in the pane.
         add_to_slices : callable
             Called with the codes and the statistics of a metric's slices, which sum to what is
             added to the pane.
@@ -82,7 +82,7 @@ class Pane:
 
     @property
     def nbytes(self) -> int:
-        """Its approximate memory in bytes; a closed pane is dropped at the next commit."""
+        """The pane's approximate memory in bytes; 0 if it is closed: the next commit drops it."""
         if self.closed:
             return 0
         keys = len(self.used) * KEY_BYTES + sum(map(sys.getsizeof, (self.used, self.unsaved_keys)))
@@ -95,7 +95,7 @@ class Pane:
         return len(self.batch_ids) - unsaved - self.unchunked
 
     def encode(self, chunk: int | None) -> bytes | memoryview:
-        """Return the stored statistic: little-endian int64, or a chunk of slices."""
+        """Return the bytes to store: little-endian int64, or a chunk of slices."""
         if chunk is not None:
             return encode_chunk(chunk, self.statistic)
         return self.statistic.astype("<i8", copy=False).data.cast("B")  # not copied

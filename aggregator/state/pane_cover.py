@@ -13,7 +13,7 @@ COVER_GRAINS = (*COARSE_GRAINS, "pane")
 
 
 class PaneSpan(NamedTuple):
-    """Panes of one grain with starts in [start, end), in ms since the epoch; None: unbounded."""
+    """Panes of one grain with starts in [start, end), in ms since the epoch; None is no bound."""
 
     grain: str
     start: int | None
@@ -39,7 +39,7 @@ def spans(
     ----------
     metric : Metric
     closed_ms : int
-        Panes up to here are closed: a coarse pane is complete and never changes.
+        Panes up to this time are closed: a coarse pane before it is complete and never changes.
     start, end : int or None
         On edges of the metric's panes, in ms since the epoch.
     grains : tuple of str

@@ -10,7 +10,7 @@ from aggregator.timestamps import format_time
 from estimators import Metric, SearchMetric
 
 GRAINS_MS = {"hour": 3_600_000, "day": 86_400_000}
-"""Widths of the coarse panes that sum closed ones, so that a long window is few reads."""
+"""Widths of the coarse panes, which sum closed panes, so that a long window takes few reads."""
 FOREVER_MS = 2**62
 SLICES, SLICES_DAY, SLICES_TOTAL = "slices", "slices-day", "slices-total"
 """The grains of slice tables: the metric's own `by_pane`, days, and the total of closed tables."""
@@ -37,7 +37,7 @@ def round_key(metric: str, number: int) -> str:
 
 
 def counted_keys(metric: Metric) -> list[str]:
-    """Return the keys under which a metric's reports are counted: one, or one for each round."""
+    """Return the keys that count a metric's reports: a single key, or one for each round."""
     key = metric_key(metric.name, metric.revision)
     if not isinstance(metric, SearchMetric):
         return [key]
@@ -58,7 +58,7 @@ def slices_key(metric: Metric, chunk: int) -> str:
 
 
 def counted_metric(metrics: Mapping[str, Metric], key: str) -> Metric | None:
-    """Return the metric under whose definition a key is counted, or None.
+    """Return the metric whose definition counts under a key; None if the definition has changed.
 
     `key` is from :func:`metric_key`, :func:`round_key` or :func:`slices_key`.
     """
@@ -129,7 +129,7 @@ def width_ms(grain: str, metric: Metric) -> int:
 
 
 def retention_ms(grain: str, metric: Metric) -> int | None:
-    """Return how long a closed pane is stored, in ms; None: for ever."""
+    """Return how long a closed pane is stored, in ms; None if for ever."""
     return metric.by_retention_ms if grain == SLICES else metric.retention_ms
 
 

@@ -65,18 +65,18 @@ class Partition:
         self._keys = {name: counted_keys(metric) for name, metric in metrics.items()}
 
     def restore(self, key: PaneKey, pane: Pane) -> None:
-        """Add an open pane committed before, maybe for another partition."""
+        """Add an open pane that was committed before, possibly by another partition."""
         self.panes[key], pane.committed_bytes = pane, 0
         self._note_end(key, pane)
         self._note_committed(pane)
 
     def drop_panes(self) -> None:
-        """Drop all panes, when counting here has ended."""
+        """Drop all panes after counting has ended."""
         self.panes, self.changed = {}, {}
         self._committed_bytes = 0
 
     def count(self, messages: Iterable[Message]) -> list[Rejection]:
-        """Count messages in log order, ignoring counted offsets; return the rejections."""
+        """Count messages in the log's order, except counted offsets; return the rejections."""
         fresh = self._fresh(list(messages))
         if not fresh:
             return []
@@ -119,7 +119,7 @@ class Partition:
         self.next_offset = max(self.next_offset, offset)
 
     def close_until(self, question: str, end: int) -> None:
-        """Close the panes of a metric or round that end by `end`, as reports would."""
+        """Close the panes of a metric or round that end by `end`, as its watermark would."""
         mark = self.watermarks[question]
         mark.closed = max(mark.closed, end)
         self._close_due_panes([question])
@@ -168,7 +168,7 @@ class Partition:
         ]
 
     def _add_to_slices(self, key: PaneKey, codes: Integers, rows: Counts) -> None:
-        """Add the statistics of a pane's slices to the tables of its stretch.
+        """Add the statistics of a pane's slices to the slice tables that the pane belongs to.
 
         `codes` has shape (n,), `rows` shape (n, cells).
         """
@@ -188,7 +188,7 @@ class Partition:
         return self.panes[key]
 
     def _note_end(self, key: PaneKey, pane: Pane) -> None:
-        """Note the end of a new pane."""
+        """Update the earliest end of a question's panes for a new pane."""
         end = key.start + width_ms(key.grain, pane.metric)
         self._ends[key.question] = min(end, self._ends.get(key.question, end))
 
@@ -240,6 +240,6 @@ class Partition:
         return closed
 
     def _note_committed(self, pane: Pane) -> None:
-        """Note the memory of a committed pane."""
+        """Update the memory of all committed panes after a pane was committed."""
         previous_bytes, pane.committed_bytes = pane.committed_bytes, pane.nbytes
         self._committed_bytes += pane.committed_bytes - previous_bytes

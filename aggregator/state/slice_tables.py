@@ -18,7 +18,7 @@ from estimators import Metric
 from estimators.estimate import Counts
 
 CHUNK_BYTES = 65_000
-"""A chunk's rows at their widest; Redis stores up to 64 KiB, header included, without waste."""
+"""The size of a chunk with the widest integers; Redis stores up to 64 KiB without waste."""
 CODE_BYTES = 4
 INTEGER_WIDTHS = (1, 2, 4, 8)
 
@@ -44,7 +44,7 @@ def by_chunk(metric: Metric, codes: Codes, rows: Counts) -> Iterator[tuple[int, 
     ----------
     metric : Metric
     codes : ndarray of int64, shape (n,)
-        Ascending.
+        The numbers of slices, ascending.
     rows : ndarray of int64, shape (n, cells)
     """
     size = chunk_rows(metric)
@@ -66,11 +66,9 @@ def encode_chunk(number: int, statistics: Counts) -> bytes:
 
 
 def decode_rows(value: bytes, cells: int) -> tuple[Codes, Counts]:
-    """Return the codes and the statistics, of `cells` each, of a stored chunk.
+    """Return the codes, shape (n,), and the statistics, shape (n, cells), of a stored chunk.
 
-    Raises
-    ------
-    ValueError
+    Bytes that are no chunk raise ValueError.
     """
     width = value[0] if value else 0
     if width not in INTEGER_WIDTHS:

@@ -20,7 +20,7 @@ NO_TIME = -1
 CONFIRMING_BATCHES = 8
 """Batches of a metric that must reach a time before its watermark does."""
 RECENT_BATCHES = 32
-"""The last counted batches of the metric among which these must be."""
+"""The confirming batches must be among this many last counted batches of the metric."""
 
 Times = NDArray[np.int64]
 """Event times in ms, or positions of batches."""
@@ -53,7 +53,7 @@ class Watermark:
         return max((time for _, time in self.ahead), default=self.time)
 
     def advance(self, reached: int) -> None:
-        """Note the event time that the next counted batch reached."""
+        """Move the watermark for the event time that the next counted batch reached."""
         if not self.ahead and reached <= self.time:
             return
         ahead = [(age + 1, time) for age, time in self.ahead if age + 1 < RECENT_BATCHES]
@@ -65,7 +65,7 @@ class Watermark:
         self.ahead = tuple(ahead)
 
     def advance_all(self, reached: Times) -> None:
-        """Note the event times that the next counted batches reached, in order."""
+        """Move the watermark for the event times that the next counted batches reached."""
         if reached.size < MIN_VECTOR_BATCHES:
             for time in reached.tolist():
                 self.advance(time)
@@ -78,7 +78,10 @@ class Watermark:
         self.ahead = tuple((last - position, time) for position, time in ahead)
 
     def confirming_index(self, time: int, reached: Times) -> int | None:
-        """Return the index of the next batch that moves it to `time`; None: none; -1: done."""
+        """Return the index of the batch that moves the watermark to `time`.
+
+        -1 if the watermark is already there; None if none of the batches moves it there.
+        """
         if self.time >= time:
             return -1
         if not (reached >= time).any():
@@ -87,7 +90,7 @@ class Watermark:
         return _confirming_position(places, times, time)
 
     def times_along(self, reached: Times) -> Times:
-        """Return its time before each of the next counted batches, and after the last."""
+        """Return the watermark's time before each of the next counted batches, and at the end."""
         recent = np.full(RECENT_BATCHES, NO_TIME, dtype=np.int64)
         for age, time in self.ahead:
             recent[-1 - age] = time
@@ -98,12 +101,12 @@ class Watermark:
         return np.maximum.accumulate(np.maximum(confirmed, self.time))
 
     def close(self, metric: Metric) -> None:
-        """Close the panes that it has passed by the lateness, unless they are held open."""
+        """Close the panes that the watermark has passed by the lateness, unless held open."""
         if not metric.hold_open:
             self.closed = max(self.closed, self.time - metric.lateness_ms)
 
     def _batches_ahead(self, reached: Times) -> tuple[Times, Times]:
-        """Return the indices and times of batches ahead of `time`; earlier batches are < 0."""
+        """Return the indices and times of batches ahead; earlier batches have negative indices."""
         places = np.flatnonzero(reached > self.time)
         times = reached[places]
         if self.ahead:
@@ -114,11 +117,11 @@ class Watermark:
 
 
 MIN_VECTOR_BATCHES = 16
-"""Batches from which on they are vectorized."""
+"""At least this many batches are handled as vectors."""
 
 
 def _confirming_position(places: Times, times: Times, time: int) -> int | None:
-    """Return the position at which enough batches within the window have reached a time."""
+    """Return the position at which enough batches of the window have reached a time, if any."""
     reached_positions = places[times >= time]
     more = CONFIRMING_BATCHES - 1
     enough = np.flatnonzero(reached_positions[more:] - reached_positions[:-more] < RECENT_BATCHES)

@@ -18,13 +18,16 @@ Parsed = TypeVar("Parsed")
 
 
 class Commands:
-    """Runs commands."""
+    """Sends commands to Redis and returns the replies."""
 
     def __init__(self, client: redis.Redis) -> None:
         self.client = client
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Run commands in one round trip to each node; a wrong key type raises StateUnreadable."""
+        """Return the replies to commands, which take one round trip to each node.
+
+        Raise StateUnreadable if the key of a command has another type than the command needs.
+        """
         return [readable(reply) for reply in self.replies(commands)]
 
     def replies(self, commands: Sequence[Command]) -> list[Any]:
@@ -35,7 +38,7 @@ class Commands:
 
     @contextlib.contextmanager
     def stream(self, groups: Sequence[Sequence[Command]]) -> Iterator[Iterator[Any]]:
-        """Run commands about one partition, a round trip for each group; yield reply after reply.
+        """Send commands about one partition, a group in each round trip; yield each reply.
 
         Only the replies of one group are in memory. A failed command is not repeated: a lost
         connection or a moved slot of a Redis Cluster raises a redis.RedisError.
@@ -71,7 +74,7 @@ class Commands:
         return set(members)
 
     def hash(self, key: str, parse: Callable[[str, dict[bytes, bytes]], Parsed]) -> Parsed:
-        """Return the fields of a hash, as one of :mod:`aggregator.storage.parsing` reads them."""
+        """Return the fields of a hash, parsed by a function of `aggregator.storage.parsing`."""
         (fields,) = self.ask([("HGETALL", key)])
         return parse(key, dict(fields))
 
@@ -79,7 +82,7 @@ class Commands:
 def ask_each(
     ask: Callable[[Sequence[Command]], list[Any]], parts: Sequence[Sequence[Command]]
 ) -> list[list[Any]]:
-    """Run lists of commands in one round trip, by `ask`; return the replies to each list."""
+    """Run all lists of commands in one round trip, by `ask`; return the replies to each list."""
     replies = iter(ask([command for part in parts for command in part]))
     return [list(itertools.islice(replies, len(part))) for part in parts]
 
@@ -102,7 +105,8 @@ def script(name: str) -> str:
 def run(client: redis.Redis, commands: Sequence[Sequence[Any]]) -> list[Any]:
     """Run commands in one round trip to each node of a Redis Cluster; a command may run twice.
 
-    Returns the replies in the order of the commands; a command that Redis refused has its error.
+    Returns the replies in the order of the commands. If Redis refuses a command, its reply is the
+    error.
     """
     if len(commands) == 1:
         return [_run_single(client, commands[0])]

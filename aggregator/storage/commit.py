@@ -26,11 +26,13 @@ from aggregator.timestamps import LAST_MS
 from producers.wire.batch import BATCH_ID_BYTES
 
 MAX_COMMAND_WORDS = 4_000
-"""Words of a command in a script: Lua unpacks about 8,000 values at most."""
+"""The most words of a command in a script: Lua unpacks about 8,000 values at most."""
 MAX_SCRIPT_ARGUMENTS = 1_000_000
-"""Arguments of a script call, keys included: Redis takes 1,048,576."""
+"""The most arguments of a script call, keys included: Redis takes 1,048,576."""
 CHUNK_IDS = 4_000
-"""With Redis's own header just below 64 KiB; a larger value takes 80 KiB."""
+"""The number of ids in a full chunk, which with Redis's header is just below 64 KiB; Redis would
+allocate 80 KiB for a larger value.
+"""
 CHUNK_PADDING = b"\0"
 TYPES_BY_KEY = {
     b"owner": b"hash",
@@ -67,29 +69,30 @@ class PartitionWriter:
         Parameters
         ----------
         number : int
+            The partition.
         epoch : int
-            From :meth:`acquire`.
+            The epoch that :meth:`acquire` returned.
         expected : int
             The stored next offset on which this state was built.
         partition : Partition
-            It is marked as committed afterwards.
+            Its changes are written; afterwards it is marked as committed.
         facts : mapping
             Further fields of the owner's hash, for people and readers.
 
         Returns
         -------
         int or None
-            Written bytes of panes and batch ids; None if this commit was made before, and its reply
-            was lost: then nothing was written now.
+            The number of bytes of panes and batch ids that were written. None if an earlier attempt
+            made this commit and the reply was lost: then nothing was written now.
 
         Raises
         ------
         Fenced
             If the stored state is not the expected one. Nothing was written.
         PartialCommit
-            If a write failed after others were made.
+            If a write failed after Redis had made other writes of this commit.
         CommitTooLarge
-            If Redis would not take it in one call. Nothing was written.
+            If the commit has more arguments than Redis takes in a call. Nothing was written.
         StateUnreadable
             If a key to which this commit adds has lost members. Nothing was written.
         """
@@ -129,7 +132,7 @@ class PartitionWriter:
         return sum(len(word) for word in words if isinstance(word, bytes | memoryview))
 
     def halt(self, partition: int, reason: str) -> None:
-        """Store why a partition is not counted, if Redis allows it."""
+        """Store why a partition is not counted; ignore it if Redis refuses."""
         with contextlib.suppress(redis.RedisError):
             self._commands.client.sadd(self._partitions_key, partition)
             self._commands.client.hset(f"{tag(self._topic, partition)}:owner", "halted", reason)
@@ -206,13 +209,14 @@ def commit_commands(
 
 
 def chunks(prefix: str, key: PaneKey | str, ids: int) -> list[tuple[str, int]]:
-    """Return the keys of the chunks of `ids` ids, each with its number of ids.
+    """Return the keys of the chunks of a pane's batch ids, with the number of ids in each.
 
     Parameters
     ----------
     prefix : str
     key : PaneKey or str
     ids : int
+        The number of ids of the pane.
 
     Examples
     --------
@@ -228,7 +232,8 @@ def chunks(prefix: str, key: PaneKey | str, ids: int) -> list[tuple[str, int]]:
 def id_commands(prefix: str, key: PaneKey, pane: Pane) -> Iterator[list[Any]]:
     """Yield the commands that append an open pane's new ids to its chunks.
 
-    A chunk after the first gets its full size at once, as a growing value takes twice its size.
+    Each chunk after the first gets its full size at once, because Redis reserves twice the size
+    for a value that grows.
 
     Parameters
     ----------
@@ -259,7 +264,7 @@ def keys_of(command: Command) -> Command:
 
 
 def _parts(head: Sequence[str], words: Sequence[Any]) -> Iterator[Command]:
-    """Yield a command as often as its words require; yield nothing without words.
+    """Yield commands with the same head and up to MAX_COMMAND_WORDS words; none without `words`.
 
     >>> [len(part) for part in _parts(["HSET", "key"], range(5_000))]
     [4000, 1004]

@@ -35,7 +35,9 @@ from producers.delivery.server_probe import (
 
 SENTINEL_SUFFIX = "+sentinel"
 COMMAND_RETRIES = 2
-"""Retries of a command without a connection; with those of the connection 2.4 s at most."""
+"""How often a command is tried again after a lost connection; with the retries of connecting this
+takes 2.4 s at most.
+"""
 CLIENT_OPTIONS: dict[str, Any] = {
     "socket_connect_timeout": 5,
     "socket_timeout": 20,  # a server that hangs is unreachable
@@ -55,9 +57,9 @@ URL_FORMS = (
 )
 
 
-REDIS_ANSWERS = (redis.ResponseError, redis.AuthenticationError)  # with Redis's own words
+REDIS_ANSWERS = (redis.ResponseError, redis.AuthenticationError)  # their messages are Redis's
 LAYOUT_LOST = (RedisClusterException, LookupError)
-"""Errors of the client, besides Redis errors, when it finds too little of a Redis Cluster."""
+"""Errors, besides Redis errors, that the client raises if it cannot find the nodes of a cluster."""
 
 
 class ClusterClient(RedisCluster):
@@ -76,7 +78,7 @@ class ClusterClient(RedisCluster):
         Raises
         ------
         ClusterError
-            If no known node has it.
+            If the client knows no node that has the key.
         """
         try:
             return self.get_redis_connection(self.get_node_from_key(key))  # type: ignore[no-untyped-call]
@@ -84,7 +86,7 @@ class ClusterClient(RedisCluster):
             raise ClusterError(f"a Redis Cluster node is unreachable: {error}") from error
 
     def get_node(self, host: Any = None, port: Any = None, node_name: Any = None) -> Any:
-        """Return a node; an unknown node that an ASK redirection names is created."""
+        """Return a node; create it if it is new, as an ASK redirection may name a new node."""
         node = super().get_node(host, port, node_name)  # type: ignore[no-untyped-call]
         if node is None and node_name:
             host, _, port = str(node_name).rpartition(":")
@@ -93,7 +95,7 @@ class ClusterClient(RedisCluster):
 
 
 class Sentinels(Sentinel):
-    """Sentinels; if none answers, the error says why."""
+    """A client of Sentinels; if none answers, the error says why."""
 
     def discover_master(self, service_name: str) -> tuple[str, int]:
         """Return a master's address; the Sentinel that answered is asked first next time."""
@@ -129,7 +131,7 @@ def connect(url: str) -> redis.Redis:
     Raises
     ------
     StoreUnreachable
-        If no Redis answers there, or not as expected.
+            If no server answers there, or if its answer is not that of a Redis.
     SettingsError
         If the URL is invalid.
     """
@@ -176,7 +178,7 @@ ADDRESS_FORM = "HOST:PORT after ://, an IPv6 address in brackets, and a port fro
 
 
 def _split_url(url: str) -> tuple[SplitResult, list[str]]:
-    """Return a URL's parts, and a URL for each of its hosts that the client can parse."""
+    """Return a URL's parts, and for each of its hosts a URL that the client can parse."""
     try:
         parts = urlsplit(url)
         user, _, hosts = parts.netloc.rpartition("@")
@@ -213,7 +215,7 @@ def _split_url(url: str) -> tuple[SplitResult, list[str]]:
 
 
 def _host_url(parts: SplitResult, user: str, host: str) -> str:
-    """Return the URL of one host of several."""
+    """Return the URL of a single host, given the parts of a URL that may name several."""
     scheme = parts.scheme.removesuffix(SENTINEL_SUFFIX)
     path = "" if parts.scheme.endswith(SENTINEL_SUFFIX) else parts.path
     netloc = f"{user}@{host}" if user else host
@@ -266,7 +268,7 @@ def _check_answer(url: str) -> None:
 
 
 def _name_server(kind: str, scheme: str, *addresses: tuple[str, int]) -> None:
-    """Raise an error if all addresses have other kinds of servers than a URL's."""
+    """Raise an error if servers answer there, but none is of the kind that the URL names."""
     has_tls = scheme == "rediss"
     servers = [server for address in addresses if (server := identify_server(*address))]
     if not servers or ServerKind(kind, has_tls) in servers:
@@ -282,7 +284,7 @@ def _name_server(kind: str, scheme: str, *addresses: tuple[str, int]) -> None:
 def _server_mode(client: redis.Redis) -> str:
     """Return a server's mode: ``cluster``, ``sentinel`` or ``standalone``.
 
-    Every user may say HELLO; a proxy or a Redis before version 6 may not understand it.
+    Every user may run HELLO; a proxy or a Redis before version 6 may not understand it.
     """
     try:
         hello: Any = client.execute_command("HELLO")  # type: ignore[no-untyped-call]
@@ -295,7 +297,7 @@ def _server_mode(client: redis.Redis) -> str:
 def _connect_by_sentinel(parts: SplitResult, host_urls: list[str]) -> redis.Redis:
     """Return a client of the master that Sentinels name; it follows a failover.
 
-    ``?sentinel_username=`` and ``?sentinel_password=`` are the login at the Sentinels.
+    ``?sentinel_username=`` and ``?sentinel_password=`` log in to the Sentinels.
     """
     name, _, database = parts.path.strip("/").partition("/")
     if not name:

@@ -27,46 +27,52 @@ from aggregator.storage.commands import ask_each
 from aggregator.storage.parsing import Command, readable
 
 STAMP_FIELDS = ("epoch", "token", *parsing.COMMIT_FIELDS)
-"""Fields of an owner's hash of which each commit and each takeover changes request."""
+"""Fields of an owner's hash; each commit and each takeover changes at least one of them."""
 MAX_READ_ATTEMPTS = 20
 LARGE_BYTES, GROUP_BYTES = 32_000_000, 16_000_000
-"""Of replies: above it they are folded one by one, and so many are asked for at a time."""
+"""Replies of more than LARGE_BYTES in total are folded one by one, and requested in groups of about
+GROUP_BYTES.
+"""
 GROUPED_ATTEMPTS = 1
-"""Attempts in groups; later ones read at once, as the partition may change faster than groups."""
+"""How many attempts read in groups; later attempts read everything in one round trip, because the
+partition may change faster than groups are read.
+"""
 
 
 class GuessMissedError(Exception):
-    """A read's commands did not ask for all that it needs; its next commands do."""
+    """The replies of a read lack something that it needs; its next commands ask for it."""
 
 
 class PartitionRequest(Protocol):
-    """A read of one partition: its head tells which commands read the rest."""
+    """A read of a partition; the replies to its first commands, the head, determine the rest."""
 
     prefix: str
 
     def head(self) -> list[Command]:
-        """Return the first commands."""
+        """Return the commands of the head."""
 
     def reads(self, head: Sequence[Any]) -> list[Command]:
-        """Return the other commands, from the replies to the head."""
+        """Return the commands that read the rest, given the replies to the head."""
 
     def weigh(self, commands: Sequence[Command]) -> list[int]:
-        """Return the maximum bytes of the replies to the other commands."""
+        """Return the maximum bytes of the reply to each command that reads the rest."""
 
     def fold(self, stamp: Sequence[Any], head: Sequence[Any], replies: Iterable[Any]) -> Any:
-        """Return the read value; called again for a later state.
+        """Return the value that was read; called once for each attempt.
 
         Parameters
         ----------
         stamp : sequence
             The owner's :data:`STAMP_FIELDS`.
         head, replies : sequence, iterable
-            The replies to the first commands, and to the others, in order.
+            The replies to the head's commands, and to the commands that read the rest, in order.
 
         Raises
         ------
         StateUnreadable
+            If Redis has lost a value, or has an invalid one.
         GuessMissedError
+            If the commands did not ask for all that is needed.
         """
 
 
@@ -75,7 +81,7 @@ Stream = Callable[[Sequence[Sequence[Command]]], AbstractContextManager[Iterator
 
 
 def read(ask: Ask, requests: Sequence[PartitionRequest], stream: Stream | None = None) -> list[Any]:
-    """Read one consistent state of each partition; different partitions may be of different times.
+    """Read a consistent state of each partition; states of two partitions may differ in time.
 
     Parameters
     ----------
@@ -83,8 +89,8 @@ def read(ask: Ask, requests: Sequence[PartitionRequest], stream: Stream | None =
         Runs commands in their order, in one round trip.
     requests : sequence of PartitionRequest
     stream : callable, optional
-        Runs groups of commands and yields the replies one by one: for large reads, one partition
-        after the other.
+        Runs groups of commands and yields the replies one by one; used for large reads, partition
+        by partition.
     """
     heads = ask_each(ask, [[_stamp(request), *request.head()] for request in requests])
     commands = [request.reads(head) for request, (_, *head) in zip(requests, heads, strict=True)]
@@ -117,7 +123,7 @@ def _read_streamed(
 
 
 def _read_again(ask: Ask, request: PartitionRequest, commands: list[Command]) -> Any:
-    """Read a changed partition again, in one round trip."""
+    """Read a partition again because it has changed, in one round trip."""
 
     def at_once(groups: Sequence[Sequence[Command]]) -> nullcontext[Iterator[Any]]:
         return nullcontext(iter(ask([command for group in groups for command in group])))
@@ -126,7 +132,7 @@ def _read_again(ask: Ask, request: PartitionRequest, commands: list[Command]) ->
 
 
 def _read_until_stable(stream: Stream, request: PartitionRequest, commands: list[Command]) -> Any:
-    """Read a partition until its stamp stays the same."""
+    """Read a partition until its stamp is the same before and after the other replies."""
     for look in range(MAX_READ_ATTEMPTS):
         groups = [
             [_stamp(request), *request.head()],
@@ -179,7 +185,7 @@ def require_open_panes(
     sizes : sequence of bytes or None
         The stored sizes of ``parsing.INDEXED_SET`` and of the set of open panes.
     number : int
-        Of open panes.
+        The number of members in the set of open panes.
     """
     (_, _, *facts), (indexed, size) = stamp, sizes
     if parsing.are_sizes_current(facts):

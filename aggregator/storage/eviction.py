@@ -13,7 +13,7 @@ from aggregator.errors import StoreEvicts
 
 KEEPS_ALL = "noeviction"
 CHECK_SECONDS = 60.0
-"""Between two checks of a server in use."""
+"""The time between two checks of a server in use."""
 
 
 def refuse_eviction(client: redis.Redis) -> None:
@@ -25,8 +25,8 @@ def refuse_eviction(client: redis.Redis) -> None:
 class EvictionWatch:
     """Checks once a minute whether Redis may evict keys, as its policy can change at any time.
 
-    Calling it returns why this Redis must not be used; empty if it evicts nothing, or if the user
-    has no right to ask.
+    Calling it returns why this Redis must not be used; "" if it evicts nothing, or if the user has
+    no right to ask.
     """
 
     def __init__(self, client: redis.Redis, clock: Callable[[], float] = time.monotonic) -> None:
@@ -34,7 +34,7 @@ class EvictionWatch:
         self._why, self._next_look = "", float("-inf")
 
     def __call__(self) -> str:
-        """Return the last answer; ask again if it is older than a minute."""
+        """Return the result of the last check; check again if it is older than a minute."""
         if self._clock() >= self._next_look:
             try:
                 self._why = eviction_problem(self._client)
@@ -49,7 +49,7 @@ class EvictionWatch:
 
 
 def eviction_problem(client: redis.Redis) -> str:
-    """Return which server deletes keys when its memory is full; empty if none does."""
+    """Return a message if a server deletes keys when its memory is full; "" if none does."""
     for info in _memory_infos(client):
         policy, limit = str(info.get("maxmemory_policy", KEEPS_ALL)), int(info.get("maxmemory", 0))
         if limit and policy != KEEPS_ALL:

@@ -1,7 +1,7 @@
 """Reads the ids of a pane's batches from Redis.
 
-They are in chunks to which commits append (:mod:`aggregator.storage.commit`); a pane may also have
-ids in one value, ``P:seen:PANE``.
+The ids are in chunks, to which commits append (:mod:`aggregator.storage.commit`); a pane may also
+have ids in one value, ``P:seen:PANE``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from aggregator.storage.parsing import Command
 from producers.wire.batch import BATCH_ID_BYTES
 
 PIECE_BYTES = 2**20
-"""Read by one command of a value with all ids; a whole number of ids."""
+"""Bytes that one command reads of a value with all ids; a multiple of the size of an id."""
 ROUND_BYTES = 2**22
-"""Read in one round trip, in at most so many commands:"""
+"""The most bytes that one round trip reads."""
 ROUND_COMMANDS = 1_000
 MERGE_DIVISOR = 5
-"""A fifth of the present ids is sorted, and merged into them, at a time."""
+"""Ids that were read are sorted, and merged into the others, once they are a fifth as many."""
 MAX_PANE_IDS = 2**48
 EXPECTED_IDS = f"batch ids of {BATCH_ID_BYTES} bytes, each once"
 
@@ -41,13 +41,13 @@ class StoredIds(NamedTuple):
 
     ids: BatchIds
     unchunked: int  # number of ids in one value
-    gone: str  # the key of missing ids
+    gone: str  # the key at which ids are missing; "" if none are
 
 
 def read_ids(
     ask: Callable[[Sequence[Command]], list[Any]], prefix: str, panes: Sequence[OpenPane]
 ) -> list[StoredIds]:
-    """Return the ids of open panes, without ids that were added since the panes were read.
+    """Return the ids of open panes, except those that were added after the panes were read.
 
     A repeated id or a wrong size raises StateUnreadable.
 
@@ -81,7 +81,7 @@ class _Loading:
         self._bytes = 0
 
     def take(self, key: str, reply: bytes, size: int) -> None:
-        """Add the reply for `size` bytes of a value."""
+        """Add the ids in a reply to a read of `size` bytes at a key."""
         if size and not reply:
             self.gone = self.gone or key
             return

@@ -15,9 +15,9 @@ from aggregator.storage.commands import script
 from aggregator.storage.failures import explain_redis_error
 
 RENEWALS_PER_LEASE = 3
-"""Renewals of a lease within its length: two may be lost."""
+"""How often a lease is renewed within its length, so that two renewals may fail."""
 EXPIRY_MARGIN = 0.1
-"""The share of its length by which a holder gives up early, as clocks differ in speed."""
+"""A holder gives up its lease early by this share of its length, as clocks differ in speed."""
 
 Word = str | bytes | int
 
@@ -32,17 +32,17 @@ class Lease:
     """The right to do a task alone, for a while.
 
     A holder that was frozen or cut off from Redis knows by its monotonic clock that its lease is
-    over, a tenth of its length before Redis would give it to another.
+    over, a tenth of the lease's length before Redis would give it to another process.
 
     Parameters
     ----------
     key : str
-        With a hash tag: `key:lease`, `key:epoch` and all keys of :meth:`write` must be in one slot
-        of a Redis Cluster.
+        A prefix with a hash tag: `key:lease`, `key:epoch` and all keys of :meth:`write` must be in
+        one slot of a Redis Cluster.
     name : str
-        Of this holder, unlike any other's.
+        The name of this holder, which no other holder may have.
     seconds : float
-        The length.
+        The length of the lease.
     """
 
     def __init__(
@@ -67,18 +67,18 @@ class Lease:
 
     @property
     def epoch(self) -> int:
-        """The number of changes of holder up to this one's lease; 0 without one."""
+        """The epoch of the lease, which grows with each change of holder; 0 without a lease."""
         return int(self._token.partition(":")[0] or 0)
 
     def acquire(self) -> bool:
-        """Take the lease if nobody holds it."""
+        """Take the lease if nobody holds it; return whether it was taken."""
         began = self._clock()
         token = self._script(self._keys, ["acquire", "", self._milliseconds, self.name])
         self._token = token.decode()
         return self._extend(began, bool(self._token))
 
     def renew(self) -> bool:
-        """Renew the lease for its full length, unless it is lost."""
+        """Renew the lease for its full length; return False if it is lost."""
         began = self._clock()
         return self._extend(began, bool(self._run("renew")))
 
@@ -88,7 +88,7 @@ class Lease:
         self._run("release")
 
     def write(self, commands: Iterable[Sequence[Word]]) -> None:
-        """Run Redis commands atomically, as the holder; else raise LeaseLost and write nothing."""
+        """Run Redis commands atomically if the lease is held; else raise LeaseLost and run none."""
         words: list[Word] = []
         keys: dict[Word, None] = {}
         for command in commands:
@@ -98,14 +98,14 @@ class Lease:
             self._change("write", *words, keys=[*keys])
 
     def swap(self, key: str, field: str, expected: bytes, value: bytes) -> bool:
-        """Set a field of a hash if it has the expected value; raise LeaseLost if not the holder.
+        """Set a field of a hash if it has the expected value; raise LeaseLost without the lease.
 
         Parameters
         ----------
         key : str
         field : str
         expected : bytes
-            Empty: the field must not exist.
+            The value that the field must have; empty if the field must not exist.
         value : bytes
 
         Returns

@@ -23,11 +23,11 @@ from aggregator.storage.redis_keys import tag
 
 T = TypeVar("T")
 NEWEST_GROWTH = 8
-"""So many times more panes are looked at if all newest ones are open."""
+"""If all panes that were read are open, this many times as many are read next."""
 
 
 MAX_SCANNED_NAMES = 10**9
-"""More than a set has, so that one call looks at all of them."""
+"""More names than a set has, so that one command looks at all of them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class PaneIndex:
         self._slice_keys: dict[str, list[str]] = {}  # by metric key, as last read
 
     def starts(self, partition: int, grain: str, metric: str) -> dict[int, int]:
-        """Return the starts of a metric's panes, in ms since the epoch, with their first offsets.
+        """Return the first offset of each of a metric's panes, by its start in ms since the epoch.
 
         Parameters
         ----------
@@ -98,18 +98,19 @@ class PaneIndex:
     def find(
         self, spans: Sequence[tuple[int, str, PaneSpan]], ask: Ask | None = None
     ) -> list[tuple[int, PaneKey]]:
-        """Return the panes in spans, each of a partition and a metric key, in one round trip.
+        """Return the panes in spans of event time, with their partitions, in one round trip.
 
         Parameters
         ----------
         spans : sequence of (int, str, PaneSpan)
+            Partition, metric key and span.
         ask : callable, optional
-            Runs the commands.
+            Runs the commands in place of this object's connection.
 
         Raises
         ------
         StateUnreadable
-            If an index has lost panes, or all of them.
+            If an index has lost some or all of its panes.
         """
         by_index: defaultdict[tuple[int, str], list[PaneSpan]] = defaultdict(list)
         for number, metric, span in spans:
@@ -145,7 +146,7 @@ class PaneIndex:
         return pane_keys
 
     def extent(self, metric: str, partitions: Sequence[int]) -> tuple[int, int] | None:
-        """Return the starts of a metric's first and last pane, in ms since the epoch, or None."""
+        """Return the starts of a metric's first and last pane in ms since the epoch, if any."""
         keys = [self._index(partition, "pane", metric) for partition in partitions]
         starts_by_key = self._starts([("ZRANGE", key, end, end) for key in keys for end in (0, -1)])
         starts = [start for starts in starts_by_key for start in starts]
@@ -198,8 +199,8 @@ class PaneIndex:
     ) -> T:
         """Return what `read` returns for the keys of all chunks of a metric's slice tables.
 
-        They are asked for together with the first commands of `read`, which is given the keys that
-        were there the last time, and is called again if there are others.
+        The keys are requested together with the first commands of `read`, which is called with the
+        keys of the last time, and again if they have changed.
 
         Parameters
         ----------
@@ -207,7 +208,7 @@ class PaneIndex:
             Name and revision, as in keys.
         partitions : sequence of int
         read : callable
-            Takes the keys, and what runs its first commands.
+            Takes the keys, and a function that runs its first commands.
         """
         set_keys = [f"{tag(self._topic, number)}:indexed" for number in partitions]
         pattern = (0, "MATCH", f"*:{metric}~*", "COUNT", MAX_SCANNED_NAMES)
@@ -264,7 +265,7 @@ class PaneIndex:
         ]
 
     def has_expiring(self, partition: int, metric: str) -> bool:
-        """Return whether a partition ever had a pane of a metric with a retention."""
+        """Return whether a partition ever had a pane of this metric that expires."""
         key = f"{tag(self._topic, partition)}:expiring"
         (is_one,) = self._commands.ask([("SISMEMBER", key, metric)])
         return bool(is_one)
@@ -276,13 +277,14 @@ class PaneIndex:
     def read_statistics(
         self, keys: Sequence[tuple[int, PaneKey]], commands: Sequence[Command] = ()
     ) -> tuple[list[tuple[str, bytes | None]], list[Any]]:
-        """Return panes' Redis keys and statistics, and the replies to commands that come after.
+        """Return the Redis keys and statistics of panes, and the replies to further commands.
 
         Parameters
         ----------
         keys : sequence of (int, PaneKey)
             Partitions and panes.
         commands : sequence of Command
+            Run after the panes are read, in the same round trip.
         """
         names = [f"{tag(self._topic, partition)}:{key}" for partition, key in keys]
         by_partition: defaultdict[int, list[str]] = defaultdict(list)
@@ -296,7 +298,7 @@ class PaneIndex:
         return [*zip(names, map(values.get, names), strict=True)], replies[len(reads) :]
 
     def totals(self, wanted: Sequence[Total[T]], ask: Ask | None = None) -> list[list[T]]:
-        """Return the running totals of different metrics, folded, one for each partition.
+        """Return, for each running total, what its `fold` makes of it in each partition.
 
         This takes two round trips, and more only if a partition changes meanwhile. Large totals are
         folded reply by reply, for one partition and one caller at a time.
@@ -305,7 +307,7 @@ class PaneIndex:
         ----------
         wanted : sequence of Total
         ask : callable, optional
-            Runs the commands.
+            Runs the commands in place of this object's connection.
         """
         by_partition: defaultdict[int, list[Total[T]]] = defaultdict(list)
         for total in wanted:
@@ -361,8 +363,8 @@ def _index_commands(prefix: str, index: str, spans: Sequence[PaneSpan]) -> list[
 class _TotalsRequest:
     """The read of running totals in a partition: closed sums and open panes.
 
-    The open panes of a key are its newest ones, so that its index names them. Which of these end
-    after the watermark is a guess at which are open; the set of open panes says whether it holds.
+    A metric's open panes are its newest, so the end of its index names them. The first guess is
+    that the panes that end after the watermark are open; the set of open panes confirms it.
     """
 
     def __init__(self, prefix: str, totals: Sequence[Total[Any]]) -> None:
@@ -436,7 +438,7 @@ class _TotalsRequest:
     def _statistics(
         self, total: Total[Any], values: Iterator[Any], opened: list[bytes], is_closed_stored: bool
     ) -> Iterator[tuple[str, bytes]]:
-        """Yield the statistics of a total with their keys; empty for one that is missing."""
+        """Yield the key and statistic of each pane of a total; b"" for a missing statistic."""
         closed = next(values)
         if closed is not None or is_closed_stored:
             yield f"{self.prefix}:{total.closed_key}", closed or b""
@@ -448,7 +450,7 @@ class _TotalsRequest:
         return [f"{total.index}:".encode() + pane for pane in reversed(panes)]
 
     def _guess(self, total: Total[Any], mark: bytes | None, members: list[bytes]) -> list[bytes]:
-        """Return the members that are open, as far as known."""
+        """Return the members open at the last read; before one, guess by the watermark."""
         if total.metric in self._opened:
             return [member for member in members if member in self._opened[total.metric]]
         name = total.metric.partition("~")[0]

@@ -32,7 +32,7 @@ TORN = -2
 COMMIT_FIELDS = ("next", "begun", "done", "sizes")
 """Fields of an owner's hash that say whether the sizes are those of the last commit."""
 INDEXED_SET = "indexed"
-"""A set that exists as soon as any set does."""
+"""The set that exists as soon as any other set of a partition does."""
 
 MAX_INT64 = 2**63 - 1
 OWNER_MINIMUMS = {
@@ -49,7 +49,7 @@ INTEGER_PATTERN = re.compile(r"-?[0-9]{1,19}")
 
 
 def readable(reply: Any) -> Any:
-    """Return a reply of :meth:`aggregator.storage.commands.Commands.replies`; raise its error."""
+    """Return a reply of :meth:`.Commands.replies`; raise it if it is an error."""
     if isinstance(reply, StateUnreadable):
         raise reply
     return reply
@@ -64,12 +64,7 @@ def hash_fields(reply: Any, names: Sequence[str] | None) -> dict[bytes, bytes]:
 
 
 def text(key: str, value: bytes) -> str:
-    """Return a value as text.
-
-    Raises
-    ------
-    StateUnreadable
-    """
+    """Return a value as text; raise StateUnreadable if it is not UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -84,13 +79,14 @@ def integer(
     Parameters
     ----------
     key : str
-        The value's, for errors.
+        Where Redis has the value, for errors.
     value : bytes or str
     lowest, highest : int
 
     Raises
     ------
     StateUnreadable
+        If the value is no integer, or outside of this range.
 
     Examples
     --------
@@ -111,17 +107,17 @@ def integer(
 
 
 def texts(key: str, fields: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return a hash as texts."""
+    """Return the fields of a hash as texts, by name."""
     return {text(key, name): text(key, value) for name, value in fields.items()}
 
 
 def names(key: str, fields: Mapping[bytes, bytes]) -> dict[str, bytes]:
-    """Return a hash as bytes by field name."""
+    """Return the fields of a hash as bytes, by name."""
     return {text(key, name): value for name, value in fields.items()}
 
 
 def owner(key: str, fields: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return the facts of a partition's owner, after checking the numeric ones."""
+    """Return the fields of an owner's hash; raise StateUnreadable if a numeric field is invalid."""
     facts = texts(key, fields)
     for name, lowest in OWNER_MINIMUMS.items():
         if name in facts:
@@ -130,12 +126,7 @@ def owner(key: str, fields: Mapping[bytes, bytes]) -> dict[str, str]:
 
 
 def watermarks(key: str, fields: Mapping[bytes, bytes]) -> dict[str, Watermark]:
-    """Return watermarks by metric key.
-
-    Raises
-    ------
-    StateUnreadable
-    """
+    """Return watermarks by metric key; raise StateUnreadable if a stored watermark is malformed."""
     stored = texts(key, fields)
     return {name: Watermark(*_watermark_times(key, name, mark)) for name, mark in stored.items()}
 
@@ -187,11 +178,9 @@ def partitions(key: str, members: Iterable[bytes]) -> list[int]:
 
 
 def start(key: str, member: bytes) -> tuple[int, int]:
-    """Return the start of a pane, in ms since the epoch, and its first offset, from an index.
+    """Return a pane's start, in ms since the epoch, and first offset, from a member of an index.
 
-    Raises
-    ------
-    StateUnreadable
+    A malformed member raises StateUnreadable.
     """
     begin, colon, first = text(key, member).partition(":")
     if not colon:
@@ -200,13 +189,7 @@ def start(key: str, member: bytes) -> tuple[int, int]:
 
 
 def starts(key: str, members: Iterable[bytes]) -> list[int]:
-    """Return the starts of panes from an index.
-
-    Raises
-    ------
-    StateUnreadable
-        If a member is wrong, or there twice.
-    """
+    """Return the starts of panes in an index; raise StateUnreadable if one is there twice."""
     pane_starts = [start(key, member)[0] for member in members]
     if len(pane_starts) > len(set(pane_starts)):
         raise StateUnreadable(key, "a pane twice", "every pane once")
@@ -214,11 +197,9 @@ def starts(key: str, members: Iterable[bytes]) -> list[int]:
 
 
 def indexed(key: str, member: bytes) -> tuple[str, str]:
-    """Return the grain and the metric key of an index.
+    """Return the grain and metric key in a member of the set of indexes.
 
-    Raises
-    ------
-    StateUnreadable
+    A malformed member raises StateUnreadable.
     """
     grain, _, metric = text(key, member).partition(":")
     if grain not in GRAINS or not metric or ":" in metric:
@@ -227,11 +208,9 @@ def indexed(key: str, member: bytes) -> tuple[str, str]:
 
 
 def opened(key: str, member: bytes) -> tuple[PaneKey, int]:
-    """Return an open pane and its first offset.
+    """Return a pane and its first offset, from a member of the set of open panes.
 
-    Raises
-    ------
-    StateUnreadable
+    A malformed member raises StateUnreadable.
     """
     match text(key, member).split(":"):
         case [grain, metric, begin, first] if grain in GRAINS:
@@ -245,7 +224,7 @@ def statistic(key: str, value: bytes, metric: Metric) -> Counts:
     Parameters
     ----------
     key : str
-        The value's, for errors.
+        Where Redis has the value, for errors.
     value : bytes
     metric : Metric
 
@@ -270,7 +249,7 @@ def pane(redis_key: str, key: PaneKey, value: bytes, metric: Metric) -> Counts:
     Parameters
     ----------
     redis_key : str
-        The value's, for errors.
+        Where Redis has the value, for errors.
     key : PaneKey
     value : bytes
     metric : Metric
@@ -278,6 +257,7 @@ def pane(redis_key: str, key: PaneKey, value: bytes, metric: Metric) -> Counts:
     Raises
     ------
     StateUnreadable
+        If the value cannot be the sum of reports of this metric.
     """
     if key.chunk is None:
         return statistic(redis_key, value, metric)
@@ -298,13 +278,14 @@ def open_round(key: str, value: bytes, metric: Metric) -> Round:
     Parameters
     ----------
     key : str
-        The value's, for errors.
+        Where Redis has the value, for errors.
     value : bytes
     metric : Metric
 
     Raises
     ------
     StateUnreadable
+        If the value is no round of this metric, or contradicts the decisions that it contains.
     """
     try:
         stored = decode(value)
@@ -340,7 +321,7 @@ def loss_error(key: str, size: bytes | int, expected: bytes | int) -> StateUnrea
 def require_index(
     prefix: str, index: str, is_indexed: bool, min_size: bytes | None, size: int
 ) -> None:
-    """Raise StateUnreadable if an index has lost panes, or all of them.
+    """Raise StateUnreadable if an index has lost some or all of its panes.
 
     Parameters
     ----------

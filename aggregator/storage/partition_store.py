@@ -1,4 +1,4 @@
-"""A partition's state in Redis, for its owner: takeover and its reads."""
+"""Takes over partitions in Redis, and reads their open state."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class PartitionStore(PartitionWriter):
         worker : str
             Name of the new owner, for people.
         group : str
-            The worker's consumer group; empty: any.
+            The worker's consumer group; "" for any group.
         metrics : mapping of str to Metric, optional
-            The current definitions by name; open panes of others are not read. Without it all open
-            panes are read.
+            The current definitions by name; open panes of other definitions are not read. By
+            default all open panes are read.
 
         Raises
         ------
@@ -67,7 +67,7 @@ class PartitionStore(PartitionWriter):
         return snapshot
 
     def snapshot(self, partition: int) -> Snapshot:
-        """Return a partition's open state, without touching its ownership.
+        """Return a partition's open state, without becoming its owner.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class PartitionStore(PartitionWriter):
         raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
 
     def deployments(self, partitions: Sequence[int]) -> set[str]:
-        """Return the names of the deployments that counted these partitions here."""
+        """Return the names of the deployments that counted these partitions in this Redis."""
         replies = self._commands.replies(
             [("HMGET", f"{tag(self._topic, number)}:owner", "deployment") for number in partitions]
         )
@@ -189,7 +189,7 @@ class _SnapshotRequest:
 def _uncounted(
     prefix: str, opened: Collection[bytes], metrics: Mapping[str, Metric] | None
 ) -> frozenset[bytes]:
-    """Return the open panes of other definitions."""
+    """Return the open panes whose definition is not among `metrics`."""
     if metrics is None:
         return frozenset()
     keys = {member: parsing.opened(f"{prefix}:open", member)[0].metric for member in opened}

@@ -24,7 +24,7 @@ OWNER_FACTS = ("epoch", "token", "next", "begun", "done", "partitions", "halted"
 
 
 class ProgressRequest:
-    """The read of the progress of some metrics, or of all, in a topic's partitions.
+    """A read of the progress of metrics in all partitions of a topic.
 
     Parameters
     ----------
@@ -76,8 +76,9 @@ class ProgressRequest:
         Parameters
         ----------
         numbers : sequence of int
-            Of the partitions.
+            The numbers of the partitions.
         replies : sequence
+            The replies to each list of commands.
         """
         (stored_policies, opened), *partition_replies = replies
         policies = parsing.hash_fields(stored_policies, self._policy_fields)
@@ -137,9 +138,9 @@ class PartitionProgress:
         return bool(self.owner.get("halted")) or int(self.owner.get("next", UNSET)) == TORN
 
     def idle_ms(self, now_ms: int) -> int | None:
-        """Return the age of the last commit; None if there was none.
+        """Return the age of the last commit in ms; None if there was none.
 
-        The worker's clock decides only after a week, when Redis has forgotten.
+        It is by Redis's clock; after a week, when Redis has dropped its mark, by the worker's.
         """
         if self.age_ms is None and "updated" in self.owner:
             return max(0, now_ms - int(self.owner["updated"]))
@@ -147,7 +148,7 @@ class PartitionProgress:
 
     @property
     def is_intact(self) -> bool:
-        """Whether something was counted, and no commit was applied by half."""
+        """Whether a commit was made, and no commit was applied in part."""
         has_whole_commits = self.owner.get("begun") == self.owner.get("done")
         return has_whole_commits and self.next_offset >= 0
 
@@ -190,14 +191,14 @@ class TopicProgress:
     policies_key: str = "policies"  # the Redis key of the policies
 
     def policy_changed_ms(self, metric: str) -> int | None:
-        """Return when a metric's weight policy last changed; None: never."""
+        """Return when a metric's weight policy last changed, in ms; None if it never did."""
         field = changed_field(metric)
         if (time_ms := self.policies.get(field)) is None:
             return None
         return parsing.integer(f"{self.policies_key}, field {field}", time_ms, 0)
 
     def outcomes(self) -> Counter[tuple[str, str]]:
-        """Return reports by metric and outcome, over partitions; unknown metrics have no name."""
+        """Return the number of reports by metric ("" if unknown) and outcome, over partitions."""
         outcomes: Counter[tuple[str, str]] = Counter()
         for progress in self.partitions.values():
             for key, count in progress.counts.items():
@@ -233,10 +234,10 @@ class TopicProgress:
         return min((NO_TIME if mark is None else mark.closed for mark in marks), default=NO_TIME)
 
     def continues_in(self, later: TopicProgress) -> bool:
-        """Return whether all reads between two overviews belong to one history.
+        """Return whether all reads between this overview and a later one belong to one history.
 
-        They do not if Redis was emptied, restored or failed over, when sums may have been counted
-        anew. A change of owner looks the same.
+        They do not if Redis was emptied, restored or failed over in between: sums may have been
+        counted anew. A change of a partition's owner is reported like these.
         """
         return all(
             progress.continues_in(later.partitions.get(number))
@@ -250,13 +251,13 @@ class TopicProgress:
         Parameters
         ----------
         key : str
-            Of one of the metrics whose progress was asked for by name.
+            The key of a metric that was named when the progress was read.
         partitions : iterable of int
 
         Returns
         -------
         tuple or None
-            None: there is no pane.
+            None if there is no pane.
         """
         extents = [(self.partitions[number].extents or {}).get(key) for number in partitions]
         panes = [extent for extent in extents if extent is not None]
@@ -269,7 +270,7 @@ class TopicProgress:
     def is_continued(self, replies: Sequence[Any]) -> bool:
         """Return whether all reads since this overview belong to one history.
 
-        Like :meth:`continues_in`, from the owners' facts alone.
+        Like :meth:`continues_in`, but from the replies to :meth:`history_commands` alone.
         """
         later = {}
         for number, reply in zip(self.partitions, replies, strict=True):

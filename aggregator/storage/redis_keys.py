@@ -20,12 +20,12 @@ def tag(topic: str, partition: int) -> str:
 
 
 def partitions_key(topic: str) -> str:
-    """Return the key of the set of all partitions of a topic ever counted."""
+    """Return the key of the set of a topic's partitions that were ever counted."""
     return f"dither:{topic}:partitions"
 
 
 def definitions_key(topic: str) -> str:
-    """Return the key of the hash of all definitions of a topic's counting, by digest."""
+    """Return the key of the hash of all definitions that ever counted a topic, by digest."""
     return f"dither:{topic}:definitions"
 
 
@@ -83,7 +83,7 @@ def expired_key(publisher: str, metric: str) -> str:
 
 
 def failed_searches_key(publisher: str) -> str:
-    """Return the key of the number of panes of each metric whose search waits for a retry."""
+    """Return the key of the hash of numbers of panes whose failed search waits, by metric."""
     return f"{publisher}:failed-searches"
 
 

@@ -54,16 +54,16 @@ class Snapshot:
         stored: Sequence[StoredIds],
         uncounted: Collection[bytes] = (),
     ) -> Snapshot:
-        """Return the snapshot of a read.
+        """Return a snapshot made of the replies of a read.
 
         Parameters
         ----------
         prefix : str
         hashes : sequence of hashes
-            Of the owner, the watermarks and the counts.
+            The owner, the watermarks and the counts.
         panes : sequence of OpenPane
         stored : sequence of StoredIds
-            Of each pane, from :func:`aggregator.storage.id_chunks.read_ids`.
+            The ids of each pane, from :func:`aggregator.storage.id_chunks.read_ids`.
         uncounted : collection of bytes
             Open panes that were not read.
 
@@ -174,7 +174,7 @@ def read_panes(
     chunked: Mapping[bytes, bytes],
     metrics: Mapping[str, Metric] | None = None,
 ) -> list[OpenPane]:
-    """Return open panes, read page by page by their owner, as nobody else changes them.
+    """Return open panes, read in several round trips; only their owner, who changes them, may call.
 
     Parameters
     ----------
@@ -182,11 +182,12 @@ def read_panes(
         Runs commands in one round trip.
     prefix : str
     members : sequence of bytes
-        Of the set of open panes.
+        Members of the set of open panes.
     chunked : mapping of bytes to bytes
-        By pane, the number of its batch ids in chunks.
+        The number of batch ids in chunks, by pane.
     metrics : mapping of str to Metric, optional
-        The current definitions, by name: message keys are read only where these limit them.
+        The current definitions, by name: message keys are read only where a definition limits
+        them. By default they are read for every pane.
     """
     limited = {name for name, m in (metrics or {}).items() if m.max_key_reports is not None}
 

@@ -58,21 +58,21 @@ class Store(Commands):
         self.client.close()
 
     def partitions(self) -> list[int]:
-        """Return all partitions ever counted, ascending."""
+        """Return the numbers of all partitions that were ever counted, ascending."""
         return parsing.partitions(self._partitions_key, self.members(self._partitions_key))
 
     def overview(self) -> TopicProgress:
         """Return the progress of all metrics in all partitions, in one round trip.
 
-        The first call takes two. If a partition is unreadable, all are read again: it may have been
-        deleted meanwhile.
+        The first call takes two round trips. If a partition is unreadable, all are read again: it
+        may have been deleted meanwhile.
         """
         return self._readable_progress(None)
 
     def progress(self, *metrics: Metric) -> TopicProgress:
         """Return the progress of some metrics in all partitions, like :meth:`overview`.
 
-        What is read does not depend on other metrics. Of the owners' facts it has those in
+        Other metrics are not read, and of the owners' facts only those in
         :data:`aggregator.storage.progress.OWNER_FACTS`.
         """
         return self._readable_progress(metrics)
@@ -112,7 +112,7 @@ class Store(Commands):
         return overview.is_continued(self.replies(overview.history_commands(self.topic)))
 
     def owner(self, partition: int) -> dict[str, str]:
-        """Return the facts of a partition's owner's hash."""
+        """Return the fields of a partition's owner's hash."""
         return self.hash(f"{tag(self.topic, partition)}:owner", parsing.owner)
 
     def watermarks(self, partition: int) -> dict[str, Watermark]:

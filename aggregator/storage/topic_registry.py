@@ -23,7 +23,7 @@ from aggregator.storage.redis_keys import (
 from estimators.weights import DEFAULT_POLICY
 
 STUCK_MS = 60_000
-"""The maximum age of a stuck worker's note; an older one is of a worker that ended."""
+"""The maximum age of a stuck worker's note; the worker of an older note has ended."""
 
 
 class TopicRegistry:
@@ -105,7 +105,7 @@ class TopicRegistry:
         self._commands.client.incr(deaths_key(self._topic))
 
     def stuck_workers(self, now_ms: int) -> dict[str, tuple[str, float]]:
-        """Return the stuck workers, each with its step and the seconds in it."""
+        """Return the step of each stuck worker, and the seconds that it has been in the step."""
         stuck_workers = {}
         for worker, text in self._commands.hash(stuck_key(self._topic), parsing.texts).items():
             since_ms, _, remainder = text.partition(":")
@@ -115,7 +115,7 @@ class TopicRegistry:
         return stuck_workers
 
     def note_stuck(self, worker: str, step: str, seconds: float, now_ms: int) -> None:
-        """Store how long a worker has been stuck in a step; 0 deletes the note.
+        """Store how long a worker has been stuck in a step; 0 seconds delete its note.
 
         Parameters
         ----------

@@ -24,7 +24,7 @@ from estimators.rounding import at_most, certainty, common_decimals, interval
 from estimators.shapes import Shape
 
 HETEROGENEITY_P_VALUE = 1e-3
-"""Levels differ below this p-value: a false warning for one metric in a thousand."""
+"""If the p-value is below this, levels differ: a false warning for one metric in a thousand."""
 Row = tuple[Any, ...]
 MAX_SHOWN_CATEGORIES, MAX_LINE_CATEGORIES = 20, 3
 SINGULAR_NAMES = {"categories": "category", "coordinates": "coordinate", "quantiles": "quantile"}
@@ -36,20 +36,20 @@ LEVELS_WARNING = (
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """An estimate and its form of display.
+    """An estimate, and how it is to be shown.
 
     Attributes
     ----------
     window : Window
-        Tells the pane of a release and the progress of a search.
+        What was read; it has the pane of a release and the progress of a search.
     top : int
-        Categories in the table.
+        The most categories in the table.
     nearest : ndarray, optional
         The nearest distribution, shown beside the estimate.
     below : tuple of float
-        Also show a distribution's shares below these values.
+        Values below which the share of a distribution is shown, too.
     margins : Estimate or str, optional
-        Of a two-way table; or why it has none.
+        The margins of a two-way table, or why it has none.
     """
 
     window: Window
@@ -66,12 +66,12 @@ class Shown:
 
     @property
     def unit(self) -> str:
-        """The unit, with a space before it."""
+        """The metric's unit with a space before it; "" without a unit."""
         return f" {self.metric.unit}" if self.metric.unit else ""
 
 
 def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
-    """Return an estimate for people; `notes` are lines on what it lacks."""
+    """Return an estimate as text; `notes` are lines on what the estimate lacks."""
     metric, estimate = shown.metric, shown.estimate
     shape = SHAPE_TEXTS[metric.shape]
     lines = [
@@ -103,12 +103,12 @@ def _reports(shown: Shown) -> list[str]:
 
 
 def _answers(shown: Shown) -> list[str]:
-    """Return a line on the answers to a search; the line of the open round has its own."""
+    """Return a line on the answers to decided rounds; another line is about the open round."""
     return [f"answers    {shown.estimate.reports} to rounds that are decided"]
 
 
 def level_table(estimate: Estimate, count: str = "{}") -> tuple[tuple[str, ...], list[Row]]:
-    """Return the head and rows of the table of levels; `count` formats a number of reports."""
+    """Return the head and the rows of the table of levels; `count` formats numbers of reports."""
     columns: dict[str, list[str]] = {
         "epsilon": [f"{epsilon:g}" for epsilon in estimate.levels],
         "reports": [count.format(int(reports)) for reports in estimate.counts],
@@ -120,14 +120,14 @@ def level_table(estimate: Estimate, count: str = "{}") -> tuple[tuple[str, ...],
 
 
 def _privacy(shown: Shown) -> list[str]:
-    """Return lines on the effect of fabricated reports, or on the cost of a release."""
+    """Return lines on how much fabricated reports can do, or on the privacy loss of a release."""
     if shown.estimate.privacy is None:
         return _manipulation_lines(shown)
     return release_lines(shown.estimate, shown.window.start_ms)
 
 
 def _number(shown: Shown) -> list[str]:
-    """Return one number and its bounds."""
+    """Return a line with the number and its bounds."""
     value, lower, upper = interval(columns(shown.estimate))
     return [f"{value}{shown.unit} in [{lower}, {upper}]"]
 
@@ -166,7 +166,7 @@ def _named_numbers(shown: Shown) -> list[str]:
 
 
 def _shares(shown: Shown) -> list[str]:
-    """Return the definition's shares among as a table, beside all categories."""
+    """Return a table of the shares among that the definition names; none if some are left out."""
     estimate = shown.estimate.shares
     if estimate is None:
         is_refused = shown.metric.share_names and shown.estimate.labels == shown.metric.labels
@@ -181,7 +181,7 @@ def _shares(shown: Shown) -> list[str]:
 
 
 def _two_way(shown: Shown) -> list[str]:
-    """Return the numbers of two axes as a two-way table; nothing if they are no such table."""
+    """Return the numbers of two axes as a two-way table; none if they do not form one."""
     axes, margins = shown.metric.axes, shown.margins
     is_cut = shown.top < min(MAX_SHOWN_CATEGORIES, len(shown.estimate.labels))
     if axes is None or shown.nearest is not None or is_cut:
@@ -203,7 +203,7 @@ def _two_way(shown: Shown) -> list[str]:
 
 
 def _distribution(shown: Shown) -> list[str]:
-    """Return quantiles as a table, and the shares below values."""
+    """Return a table of quantiles, and one of the shares below values."""
     estimate = shown.estimate
     assert isinstance(estimate, DistributionEstimate)  # noqa: S101
     lines = _named_numbers(dataclasses.replace(shown, estimate=estimate.numbers))
@@ -229,7 +229,7 @@ def _search_round(shown: Shown) -> list[str]:
 
 
 def _search(shown: Shown) -> list[str]:
-    """Return the certified statement about the extreme."""
+    """Return a line with the certified statement about the extreme, if there is a search."""
     search = search_progress(shown.window)
     return [] if search is None else [search.statement]
 
@@ -266,7 +266,7 @@ def _search_in_line(shown: Shown) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ShapeText:
-    """Formats one shape of answers: what was counted, lines about it, its own, and a short form."""
+    """Formats answers of a shape as text: what was counted, remarks, the result; or as one line."""
 
     counted: Callable[[Shown], list[str]]
     about: Callable[[Shown], list[str]]
@@ -283,15 +283,15 @@ SHAPE_TEXTS: dict[Shape, ShapeText] = {
 
 
 def as_line(window: Window, estimate: Estimate, top: int = MAX_LINE_CATEGORIES) -> str:
-    """Return an estimate in one line.
+    """Return an estimate as a line of text.
 
     Parameters
     ----------
     window : Window
-        What was read.
+        The window that the estimate is about.
     estimate : Estimate
     top : int
-        Number of categories, capped at `MAX_LINE_CATEGORIES`.
+        The most categories shown, but never more than `MAX_LINE_CATEGORIES`.
     """
     values = SHAPE_TEXTS[window.metric.shape].line(Shown(window, estimate, top))
     # of a release: its pane's end
@@ -306,7 +306,7 @@ def as_line(window: Window, estimate: Estimate, top: int = MAX_LINE_CATEGORIES) 
 
 
 def counted_text(metric: Metric, estimate: Estimate) -> str:
-    """Return how many reports an estimate has; of a search, answers to rounds that are decided."""
+    """Return the number of an estimate's reports, or of a search's decided answers, as text."""
     noun = "answers to decided rounds" if metric.shape is Shape.SEARCH else "reports"
     return f"{estimate.reports:,} {noun}"
 
@@ -339,7 +339,7 @@ def crowd_lines(metric: Metric) -> list[str]:
 
 
 def _manipulation_lines(shown: Shown) -> list[str]:
-    """Return a line on the effect of fabricated reports; none without an estimate."""
+    """Return a line on how much fabricated reports can do; none without an estimate."""
     metric, estimate = shown.metric, shown.estimate
     if not isinstance(metric, LocalMetric):
         return []
@@ -358,7 +358,7 @@ def _manipulation_lines(shown: Shown) -> list[str]:
 
 
 def columns(estimate: Estimate) -> list[Any]:
-    """Return value, lower and upper bound: numbers, or lists of numbers."""
+    """Return the value and its bounds: three numbers, or three lists of numbers."""
     return [np.asarray(x).tolist() for x in (estimate.shown, estimate.lower, estimate.upper)]
 
 
@@ -373,7 +373,7 @@ def suggests_uniform_weights(estimate: Estimate) -> bool:
 
 
 def printable(text: str) -> str:
-    r"""Return a string without characters that control a terminal: these are escaped as in JSON.
+    r"""Return text with the characters that control a terminal escaped as in JSON.
 
     >>> printable("N725MQ"), printable("a\x1b[2J")
     ('N725MQ', 'a\\u001b[2J')

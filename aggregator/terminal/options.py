@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 FLAG_SETTINGS = {"kafka": "kafka.bootstrap.servers", "redis": "redis.url", "metrics": "metrics"}
-"""Settings that have an option of their own."""
+"""The settings that options set, by option."""
 
 
 class NumberRange(click.FloatRange):
-    """A range of numbers, which nan and inf are not in."""
+    """A range of finite numbers."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        """Return the number, or fail with it and the range."""
+        """Return the number; fail with a message if it is out of range."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{number} is not in the range {self._describe_range()}.", param, ctx)
@@ -43,7 +43,7 @@ class NumberRange(click.FloatRange):
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for settings to a command and hand it the settings in force."""
+    """Add the options for settings to a command, and pass it the settings in force."""
 
     @click.option("--config", metavar="FILE", help="Settings file [default: dither.toml].")
     @click.option("--kafka", metavar="HOST:PORT", help="Kafka's bootstrap servers.")
@@ -173,7 +173,7 @@ def metric_argument(*, required: bool = True) -> Callable[[Callable[..., Any]], 
 
 
 def _metric_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the metrics that complete a word; none if the definitions cannot be read."""
+    """Return the metrics' names that begin with a word; none if the definitions are unreadable."""
     try:
         flags = {"metrics": ctx.params.get("metrics")}
         settings = load_settings(ctx.params.get("config"), flags)
@@ -262,12 +262,12 @@ def opened_reader(settings: Settings) -> MetricReader:
 
 
 class Probability(click.ParamType[float]):
-    """A number between 0 and 1, such as a quantile's."""
+    """A probability strictly between 0 and 1, such as that of a quantile."""
 
     name = "float"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        """Return the number."""
+        """Return the number; fail with a message if it is out of range."""
         try:
             number = float(value)
         except ValueError:
@@ -284,12 +284,12 @@ class Probability(click.ParamType[float]):
 
 
 class Moment(click.ParamType[float]):
-    """A moment as ISO 8601, or seconds since the epoch."""
+    """A time as ISO 8601, or in seconds since the epoch."""
 
     name = "time"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        """Return seconds since the epoch."""
+        """Return the time in seconds since the epoch; fail with a message if it is none."""
         if isinstance(value, float):
             return value
         try:

@@ -19,7 +19,7 @@ STDOUT_PATH = "-"
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """The form of an answer, text by default; `parquet` is a file, or ``-`` for standard output."""
+    """The form of an answer, by default text; `parquet` is a file, or ``-`` for standard output."""
 
     as_json: bool = False
     as_csv: bool = False
@@ -33,12 +33,12 @@ class Output:
     def show(
         self, frame: Callable[[], Frame], document: Callable[[], str], text: Callable[[], str]
     ) -> None:
-        """Print an answer in its form.
+        """Print an answer in the chosen form.
 
         Parameters
         ----------
         frame, document, text : callable
-            Return the answer as a table, as JSON and as text; only the one asked for is called.
+            Return the answer as a table, as JSON and as text; only one of them is called.
         """
         if self.is_table:
             self.write(frame())
@@ -64,21 +64,21 @@ class Output:
 
 
 def progress_bar(label: str, length: int, *, is_quiet: bool) -> Any:
-    """Return a progress bar on the error output, hidden if that is no terminal.
+    """Return a progress bar on standard error; it is hidden if that is no terminal.
 
     Parameters
     ----------
     label : str
     length : int
     is_quiet : bool
-        Whether it is hidden.
+        Whether to hide it in any case.
     """
     hidden = is_quiet or not sys.stderr.isatty()
     return click.progressbar(length=length, label=label, file=sys.stderr, hidden=hidden)
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for the form of an answer to a command, and hand it an `Output`."""
+    """Add the options for an answer's form to a command, and pass it an `Output`."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
     @click.option("--csv", "as_csv", is_flag=True, help="Print a table as CSV, one row a number.")

@@ -14,19 +14,19 @@ from estimators.rounding import common_decimals, interval
 
 MAX_ROWS, MAX_COLUMNS = 20, 6
 LABEL_FORMS = ("{row}, {column}", "{column} / {row}")
-"""The labels of a table of categories, and of one of shares of rows."""
+"""The labels of the numbers: of pairs of categories, and of shares of rows."""
 
 
 def axes_of_table(
     axes: Axes | None, categories: Sequence[str | float] | None
 ) -> tuple[str, ...] | None:
-    """Return the two axes of whose values a question asks for all pairs; None if there is no table.
+    """Return the two axes whose pairs of values a question is about; None if it has no such table.
 
     Parameters
     ----------
     axes : Axes or None
     categories : sequence of str or float, or None
-        As of a question: a table is asked for as in ``"used_x, crashed"``, or by no category.
+        The categories of a question: a table is named as in ``"used_x, crashed"``, or by default.
     """
     if axes is None or (categories and len(categories) > 1):
         return None
@@ -38,12 +38,12 @@ def axes_of_table(
 
 
 def fits(rows: int, columns: int) -> bool:
-    """Return whether a table fits into a terminal."""
+    """Return whether a table with so many rows and columns fits into a terminal."""
     return rows <= MAX_ROWS and columns <= MAX_COLUMNS
 
 
 class TwoWayTable(NamedTuple):
-    """The axes of rows and of columns, the head, and the rows as text."""
+    """The axes of the rows and of the columns, and the head and the rows as text."""
 
     axes: tuple[str, str]
     head: tuple[str, ...]
@@ -51,15 +51,15 @@ class TwoWayTable(NamedTuple):
 
 
 def two_way_table(axes: Axes, estimate: Estimate, margins: Estimate | None) -> TwoWayTable | None:
-    """Return the numbers of two axes as a two-way table; None if the numbers are none.
+    """Return a two-way table of the numbers of two axes; None if they do not form one.
 
     Parameters
     ----------
     axes : Axes
     estimate : Estimate
-        Of all pairs of values, or of the shares of rows, as in ``"crashed / used_x"``.
+        Numbers of all pairs of values, or of the shares of rows, as in ``"crashed / used_x"``.
     margins : Estimate, optional
-        Of the values of both axes.
+        Numbers of the values of both axes.
     """
     labels = set(estimate.labels)
     for form, pair in itertools.product(LABEL_FORMS, itertools.permutations(axes.values, 2)):

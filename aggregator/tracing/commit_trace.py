@@ -1,4 +1,4 @@
-"""The spans of a worker: one for each commit, with the steps before it as children."""
+"""The spans of a worker: one for each commit, whose children are the steps before it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from aggregator.tracing.spans import NO_SPAN, Span, Tracer, ending
 
 MAX_STEPS = 128
-"""Children of a span; the sums of all steps are attributes of the commit."""
+"""The most children of a span; attributes of the commit have the sums of all steps."""
 MESSAGE_COUNT = "messaging.batch.message_count"
 PARTITION_ID = "messaging.destination.partition.id"
 REPORT_COUNT, REFUSED_COUNT = "dither.reports", "dither.refused_messages"
@@ -32,7 +32,7 @@ class CommitTrace:
         self._sums = dict.fromkeys((MESSAGE_COUNT, REPORT_COUNT, REFUSED_COUNT, BYTES_WRITTEN), 0)
 
     def begin(self, step: str) -> Span:
-        """Begin a step; an unended step is dropped."""
+        """Begin a step; its span is recorded only if it is ended."""
         if self._root is None:
             self._root = self._tracer.begin("commit", self._about)
         if self._steps >= MAX_STEPS:
@@ -40,20 +40,20 @@ class CommitTrace:
         return self._tracer.begin(step, None, self._root)
 
     def add(self, step: Span, sums: Mapping[str, int]) -> None:
-        """Add the sums of a step to its attributes, and to the commit's."""
+        """Add numbers of a step to its attributes, and to the sums of the commit."""
         for key, value in sums.items():
             self._sums[key] += value
         step.put(sums)
 
     def end_fetch(self, fetch: Span, messages: int) -> None:
-        """End a fetch with messages."""
+        """End the span of a fetch that returned messages."""
         self._steps += 1
         self.add(fetch, {MESSAGE_COUNT: messages})
         fetch.end()
 
     @contextlib.contextmanager
     def step(self, name: str, has_work: bool, partition: int | None = None) -> Iterator[Span]:
-        """Open the span of a step, if it does work.
+        """Return a context with the span of a step; without work nothing is recorded.
 
         Parameters
         ----------
@@ -73,7 +73,7 @@ class CommitTrace:
 
     @contextlib.contextmanager
     def committing(self) -> Iterator[None]:
-        """End the commit's span afterwards, if it has steps or failed."""
+        """Return a context after which the commit's span ends, if it has steps or failed."""
         try:
             yield
         except BaseException as error:

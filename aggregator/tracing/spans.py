@@ -13,16 +13,16 @@ Attributes = Mapping[str, str | int | float]
 
 
 class Span:
-    """An unrecorded span."""
+    """A span that is not recorded; the base class of recorded spans."""
 
     def put(self, attributes: Attributes) -> None:
         """Add attributes."""
 
     def note(self, event: str) -> None:
-        """Add an event, at this moment."""
+        """Add an event with the present time."""
 
     def end(self, error: BaseException | None = None) -> None:
-        """End it, with the class of an error, if any; without an end it is dropped."""
+        """End the span, with the class of an error, if any; a span that is not ended is dropped."""
 
 
 NO_SPAN = Span()
@@ -45,15 +45,15 @@ class Tracer:
         name : str
         attributes : mapping, optional
         parent : Span, optional
-            Of this tracer; without it a trace begins.
+            A span of this tracer; without it a new trace begins.
         start_ns : int, optional
-            Since the epoch; now by default.
+            The start, in nanoseconds since the epoch; now by default.
         """
         return NO_SPAN
 
     @contextlib.contextmanager
     def span(self, name: str, attributes: Attributes | None = None) -> Iterator[Span]:
-        """Open a span around a block, with parameters as in :meth:`begin`."""
+        """Return a context in which a span is open; the parameters are those of :meth:`begin`."""
         with ending(self.begin(name, attributes)) as open_span:
             yield open_span
 
@@ -63,7 +63,7 @@ class Tracer:
 
 @contextlib.contextmanager
 def ending(span: Span) -> Iterator[Span]:
-    """End a span afterwards, with the raised error, if any."""
+    """Return a context after which a span ends, with the error that was raised, if any."""
     try:
         yield span
     except BaseException as error:

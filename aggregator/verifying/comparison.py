@@ -28,7 +28,7 @@ from aggregator.verifying.log_replay import LogReplay
 from estimators import TrustedMetric
 
 EXPIRY_SLACK_MS = 60_000
-"""The largest difference between Redis's clock and the verifier's."""
+"""The largest assumed difference between Redis's clock and the verifier's."""
 NOT_COMPARED = (
     "epoch",
     "token",
@@ -43,29 +43,29 @@ NOT_COMPARED = (
     "measured",
     "refused",
 )
-"""Fields of a partition's owner that the log does not determine: who counted, when, and with which
-measurements and decisions. Neither does it determine the lifetime of `P:committed`."""
+"""Fields of the owner's hash that the log does not determine: who counted, when, and with which
+measurements and decisions. It does not determine the lifetime of `P:committed` either."""
 LOG_FACTS = ("last", "high", "committed")
-"""Facts of a partition's owner that the present log determines."""
+"""Fields that the present log determines, even if an earlier log was counted before it."""
 READ_BYTES = 2**24
-"""Bytes of closed panes read together, which Redis must buffer."""
+"""The most bytes of closed panes that are read together; Redis must buffer them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A place where the store differs from the log."""
+    """A value for which the store differs from the log."""
 
     partition: int
     where: str  # the pane or counter in words, with its key
     detail: str
 
     def __str__(self) -> str:
-        """Return it as one line."""
+        """Return the difference as a line of text."""
         return f"partition {self.partition}: {self.where}: {self.detail}"
 
 
 class Topic(NamedTuple):
-    """The ids of a topic's cluster and of the topic, or empty, and its number of partitions."""
+    """The ids of a cluster and a topic, "" if unknown, and the topic's number of partitions."""
 
     cluster: str
     identity: str
@@ -96,7 +96,7 @@ class Verification:
         return not (self.differences or self.unverifiable or self.unjudged)
 
     def compare_topic(self, number: int, snapshot: Snapshot, topic: Topic) -> None:
-        """Note if a partition's sums are of another topic.
+        """Record it if the sums of a partition come from another topic.
 
         Parameters
         ----------
@@ -114,14 +114,14 @@ class Verification:
             self.differences.append(Difference(number, "partitions", detail))
 
     def compare_end(self, number: int, snapshot: Snapshot, log: LogEnds) -> None:
-        """Note the messages of a partition's log that the store has not counted.
+        """Record the messages of a partition's log that the store has not counted.
 
         Parameters
         ----------
         number : int
         snapshot : Snapshot
         log : LogEnds
-            Read before the state.
+            The log's ends, read before the state.
         """
         if why := snapshot.owner.get("halted"):
             self.halted[number] = why
@@ -150,16 +150,16 @@ class Verification:
 
 
 class PartitionComparison:
-    """Compares one partition.
+    """Compares the state of one partition.
 
     Parameters
     ----------
     stored : mapping of PaneKey to int
-        The panes indexed before the snapshot, and their first offsets.
+        The indexed panes with their first offsets, read before the snapshot.
     definitions : iterable of CountingDefinitions
-        All that were ever in force; panes of others are not compared.
+        All definitions that were ever in force; panes of others are not compared.
     outcome : Verification
-        Collects the differences.
+        Receives the differences.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class PartitionComparison:
         self._vanished = int(self._snapshot.owner.get(VANISHED_FIELD, 0))
 
     def run(self) -> None:
-        """Note every difference."""
+        """Compare everything, and record each difference."""
         self._outcome.partitions += 1
         self._outcome.messages += self._replay.messages
         self._compare_owner()
@@ -213,13 +213,13 @@ class PartitionComparison:
         return f"some of its reports are no longer in the log, which begins at offset {begin}"
 
     def _is_whole(self, key: PaneKey) -> bool:
-        """Return whether all reports of a stored pane were replayed."""
+        """Return whether the replayed part of the log has all reports of a stored pane."""
         if not self._replay.is_truncated:
             return True
         return key.grain == "pane" and self._stored.get(key, -1) >= self._replay.begin
 
     def _is_open(self, key: PaneKey) -> bool:
-        """Return whether a pane cannot be closed yet, so that none of its reports was late."""
+        """Return whether a pane cannot have been closed, so that none of its reports was late."""
         mark = self._snapshot.watermarks.get(key.question)
         end = key.start + width_ms(key.grain, self._panes[key].metric)
         return mark is None or end > mark.closed
@@ -239,7 +239,7 @@ class PartitionComparison:
             self._differ("committed", f"{mark!r}: expected b'1'")
 
     def _differ(self, where: PaneKey | str, detail: str) -> None:
-        """Note a difference; a doubt, if reports of an earlier log may explain it."""
+        """Record a difference, as unverifiable if reports of an earlier log may explain it."""
         if self._vanished and where not in LOG_FACTS:
             self._doubt(where, f"{detail}; {self._truncation}")
         else:
@@ -284,7 +284,7 @@ class PartitionComparison:
             self._differ(key, detail)
 
     def _check_present(self, keys: list[PaneKey]) -> None:
-        """Note panes that cannot be compared and have no statistic at all."""
+        """Record the panes that cannot be compared and have no readable statistic."""
         for key, stored_bytes in zip(keys, self._read(keys), strict=True):
             metric, redis_key = self._metrics[key.metric], f"{self._snapshot.prefix}:{key}"
             if stored_bytes:
@@ -301,10 +301,10 @@ class PartitionComparison:
     def _comparable(
         self, replayed: Mapping[PaneKey, Pane], stored: Mapping[PaneKey, int]
     ) -> dict[PaneKey, Pane]:
-        """Return the replayed panes that can be compared although the log's beginning is gone.
+        """Return the replayed panes that can be compared although the log's beginning is missing.
 
-        A pane without an index must be there if it cannot be closed yet. Otherwise its reports may
-        have been late, which only the deleted messages tell.
+        A replayed pane that the index lacks is an error if it cannot have been closed. Otherwise
+        its reports may have been late: only the deleted messages would tell.
         """
         certain = {}
         for key, pane in replayed.items():

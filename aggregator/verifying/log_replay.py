@@ -29,7 +29,7 @@ CONSUME_SECONDS = 0.5
 SILENCE_SECONDS = 60.0
 
 Progress = Callable[[int, int], None]
-"""Called with a partition and the offset reached in it."""
+"""Called with a partition and the offset that the replay has reached in it."""
 
 
 class LogReplay:
@@ -38,7 +38,7 @@ class LogReplay:
     Parameters
     ----------
     history : sequence of (int, CountingDefinitions)
-        The definitions with the first offset of each.
+        Definitions, each with the first offset at which they were in force.
     snapshot : Snapshot
         The state to prove; the replay ends at its next offset.
     judged_from : int
@@ -48,15 +48,14 @@ class LogReplay:
     ----------
     state : Partition
         The sums of the open panes, and the counters.
-    closed : dict of PaneKey to (Pane, int)
-        Closed panes, without ids and keys, with a Kafka time in ms no later than the one from
-        which their retention runs: the log does not say which commit closed them.
+        Closed panes, without ids and keys, each with a Kafka time in ms that is no later than the
+        time from which its retention runs: the log does not tell which commit closed the pane.
     begin : int
         The first replayed offset.
     last : Mark or None
-        Of the last replayed message.
+        The mark of the last replayed message.
     end : int
-        Of the log, read after the snapshot.
+        The end of the log, read after the snapshot.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class LogReplay:
         self._apply_changes(self.snapshot.next_offset)
 
     def _by_definitions(self, messages: list[Any]) -> Iterator[list[Any]]:
-        """Yield messages in parts, with the state under the definitions of each part."""
+        """Yield messages in parts; before each part, apply the changes due at its first offset."""
         while (at := self._next_change) is not None and _offset(messages[-1]) >= at:
             earlier_messages = [m for m in messages if _offset(m) < at]
             if earlier_messages:
@@ -123,7 +122,7 @@ class LogReplay:
         return min((e[0][0] for e in (self._history, self._retired) if e), default=None)
 
     def _apply_changes(self, offset: int) -> None:
-        """Repeat the workers' changes at an offset."""
+        """Repeat the changes that the workers made at an offset."""
         self._redefine(offset)
         while self._retired and self._retired[0][0] <= offset:
             for question, end in self._retired.popleft()[1].items():
@@ -146,7 +145,7 @@ class LogReplay:
             self._left |= state.panes
 
     def _redefine(self, offset: int) -> None:
-        """Continue under the definitions in force at an offset, like a worker that reloads them."""
+        """Go on with the definitions in force at an offset, like a worker that reloads them."""
         while self._history and self._history[0][0] <= offset:
             state, definitions = self.state, self._history.popleft()[1]
             self._left |= state.panes
@@ -171,7 +170,7 @@ class LogReplay:
     def _read_range(
         self, consumer: Consumer, progress: Progress, start: int, end: int
     ) -> Iterator[list[Any]]:
-        """Yield the messages in [start, end); what follows may be unreadable."""
+        """Yield the messages in [start, end); messages after `end` may be unreadable."""
         number = self._position.partition
         start_position = TopicPartition(self._position.topic, number, start)
         consumer.assign([start_position])

@@ -106,16 +106,16 @@ def verify(
 def _known_history(
     store: Store, snapshot: Snapshot, current_definitions: CountingDefinitions
 ) -> tuple[int, list[tuple[int, CountingDefinitions]], list[str]]:
-    """Return a partition's definitions with their first offsets, or the current ones.
+    """Return the definitions of a partition with their first offsets, as far as they are stored.
 
-    Messages before the first known definitions are judged by these.
+    If no digest is stored for the first messages, the current definitions judge them.
 
     Returns
     -------
     begin : int
-        The first offset from which on all definitions are known: 0 if none is lost.
+        The first offset from which on all definitions are available; 0 if none is lost.
     history : list of (int, CountingDefinitions)
-        From there on; empty if the last definitions are lost.
+        The definitions from `begin` on; empty if the last definitions are lost.
     lost : list of str
         Digests of lost definitions.
     """
@@ -136,7 +136,7 @@ def _known_history(
 
 
 def _describe_lost(topic: str, lost: Sequence[str], low: int, begin: int, is_past: bool) -> str:
-    """Return which offsets cannot be judged without definitions, and the remedy."""
+    """Return which offsets cannot be judged without their definitions, and what to do."""
     offsets = (
         f"offsets {low} to {begin - 1} cannot be judged: the definitions that counted them "
         f"({', '.join(lost)}) cannot be read in {definitions_key(topic)}. "

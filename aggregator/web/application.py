@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def core_and_features() -> list[Operation]:
-    """Return the operations of the core and all features."""
+    """Return the HTTP operations of the core and of all features."""
     of_features = [operation for feature in features() for operation in feature.routes()]
     core = (
         *questions.QUESTION_OPERATIONS,
@@ -71,7 +71,7 @@ def application(
     ends : Ends, optional
         Tells where the log ends; by default the settings' Kafka.
     tracing : Tracing, optional
-        Sends spans of requests; stopped with the application.
+        Sends the spans of requests; stopped with the application.
     """
     operations = [*core_and_features(), *(() if gateway is None else GATEWAY_OPERATIONS)]
     posts = None if gateway is None else gateway.check_kafka

@@ -15,7 +15,7 @@ from aggregator.web.operations import as_json, as_table
 
 
 def etag(*facts: Any) -> str:
-    """Return a weak entity tag of the facts that determine an answer."""
+    """Return a weak entity tag, given the facts that determine an answer."""
     text = repr((version("dither"), facts))
     return f'W/"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
 
@@ -26,7 +26,7 @@ def revalidation_headers(tag: str) -> dict[str, str]:
 
 
 def not_modified(request: Request, tag: str) -> Response | None:
-    """Return 304 if the client has the answer with this tag."""
+    """Return a response with status 304 if the client already has the answer with this tag."""
     client_tags = request.headers.get("if-none-match", "")
     tags = {part.strip().removeprefix("W/") for part in client_tags.split(",")}
     is_current = "*" in tags or tag.removeprefix("W/") in tags
@@ -34,25 +34,25 @@ def not_modified(request: Request, tag: str) -> Response | None:
 
 
 def respond(value: Any, tag: str) -> Response:
-    """Return a new answer."""
+    """Return a response with a value as JSON and its entity tag."""
     return as_json(value, headers=revalidation_headers(tag))
 
 
 def respond_with_table(table: Frame, tag: str, name: str) -> Response:
-    """Return a new answer as CSV.
+    """Return a response with a table as CSV and its entity tag.
 
     Parameters
     ----------
     table : Frame
     tag : str
-        Its entity tag.
+        The entity tag of the answer.
     name : str
-        The file's, without its suffix.
+        The name of the file, without its suffix.
     """
     return as_table(table, name, headers=revalidation_headers(tag))
 
 
 def respond_unless_known(request: Request, value: Any) -> Response:
-    """Return an answer with its tag; 304 if the client has it."""
+    """Return a response with a value and its tag; with status 304 if the client has the value."""
     tag = etag(msgspec.json.encode(value))
     return not_modified(request, tag) or respond(value, tag)

@@ -36,11 +36,13 @@ log = structlog.get_logger()
 
 PERIOD_SECONDS = 1.0
 MAX_PROCESSOR_SHARE = 0.07
-"""Of a core, for reads and estimates; encoding, and reads for clients that join, come on top."""
+"""The most processor time for reads and estimates, as a share of a core. Encoding, and reads for
+clients that join, come on top.
+"""
 METRICS_PER_READ = 32
 """Metrics whose sums are read together, and whose events are sent before others are read."""
 QUEUE_EVENTS = 256
-"""The longest queue of a client: half a minute of seven changing metrics."""
+"""The longest queue of a client: half a minute of events of seven changing metrics."""
 GATHER_SECONDS = 0.05
 """Clients that join within this time share one read."""
 DUE_SHARE = 0.9
@@ -48,17 +50,17 @@ DUE_SHARE = 0.9
 
 
 class Hub:
-    """Reads for all followers at once.
+    """Reads the state for all followers together.
 
     Parameters
     ----------
     reader : MetricReader
     show : callable
-        Returns the status from an overview.
+        Returns the status of the service, given the progress of counting.
     period : float
-        Seconds between two reads, at least.
+        The least number of seconds between two reads.
     room : int
-        Events that may wait for a client, in addition to a snapshot.
+        The number of events that may wait for a client, besides a snapshot.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class Hub:
 
     @property
     def room(self) -> int:
-        """The events that may wait for a client: a snapshot of all metrics and a reserve."""
+        """How many events may wait for a client: a snapshot of all metrics and a reserve."""
         return self._room + 2 * len(self.reader.metrics) + 1
 
     @contextlib.contextmanager
@@ -110,11 +112,11 @@ class Hub:
         Parameters
         ----------
         metrics : frozenset of str or None
-            Names; None for all, including later ones.
+            Names of metrics; None for all, including later ones.
         top : int
-            Largest number of categories or coordinates.
+            The most categories or coordinates that are shown.
         last_id : str
-            The last event that the follower saw, or empty.
+            The id of the last event that the follower has received, or empty.
         cut : callable
             Ends the follower's connection.
         client : Client
@@ -132,7 +134,7 @@ class Hub:
             self.followers.discard(follower)
 
     def wake(self) -> None:
-        """Read soon, because of a new follower or a change."""
+        """Read soon, because there is a new follower or something has changed."""
         self._wake.set()
 
     async def close(self) -> None:
@@ -143,7 +145,7 @@ class Hub:
                 await self._task
 
     def _number_of(self, last_id: str) -> int:
-        """Return the number in an id of this process, otherwise 0."""
+        """Return the number in an event's id if this process made it; otherwise 0."""
         run, _, number = last_id.rpartition("-")
         is_own = run == self.run and number.isascii() and number.isdecimal() and len(number) < 19
         return int(number) if is_own else 0
@@ -165,7 +167,7 @@ class Hub:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Wait for a period, longer after a costly read, or less if a client joins."""
+        """Wait for a period; longer after a costly read, less long if a client joins."""
         seconds = max(self.period, self._busy_seconds / MAX_PROCESSOR_SHARE)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
@@ -206,7 +208,7 @@ class Hub:
     def _estimate(
         self, overview: TopicProgress, names: Sequence[str], unreadable: list[str]
     ) -> list[tuple[str, Live]]:
-        """Return the changed estimates; add why others are unreadable to a list."""
+        """Return the changed estimates; append to `unreadable` why others cannot be read."""
         changed: list[Window] = []
         for name in names:
             with _isolated(name, unreadable):
@@ -223,7 +225,7 @@ class Hub:
         return estimates
 
     def _is_changed(self, described: Window) -> bool:
-        """Return whether a metric has a new version, and is due or has a new policy."""
+        """Return whether a metric's estimate has changed, and is due or has a new policy."""
         name = described.metric.name
         last_event = self._latest.get(("estimate", name))
         is_same_policy = last_event and last_event.value.window.policy == described.policy
@@ -242,7 +244,7 @@ class Hub:
             follower.offer(event)
 
     def _is_due(self, kind: str, metric: str) -> bool:
-        """Return whether a period has passed since the last event of its kind."""
+        """Return whether a period has passed since the last such event of a metric."""
         return time.monotonic() >= self._due.get((kind, metric), 0.0)
 
     async def _in_thread(self, call: Callable[..., Any], *args: Any) -> Any:
@@ -259,7 +261,7 @@ class Hub:
 
 @contextlib.contextmanager
 def _isolated(name: str, unreadable: list[str]) -> Iterator[None]:
-    """Keep the failure of a metric from others, except a failure of Redis."""
+    """Handle a metric's failure, so that others are unaffected; raise failures of Redis."""
     try:
         yield
     except redis.RedisError:

@@ -99,7 +99,7 @@ class EventStream(Response):
         self.service, self.metrics, self.top, self.last_id = service, metrics, top, last_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events."""
+        """Send the events of the hub until the client leaves."""
         with anyio.CancelScope() as stream:
             # an abort also drops the connection's buffer, if the server supports it
             cut = scope.get(ABORT_KEY) or stream.cancel
@@ -124,9 +124,9 @@ class EventStream(Response):
 
 
 class Abortable:
-    """The outermost middleware: allows the abort of a slow client's connection.
+    """The outermost middleware, which makes it possible to abort a slow client's connection.
 
-    ASGI has no message for this; uvicorn's `receive` is a method of an object with the transport.
+    ASGI has no message for that; uvicorn's `receive` is a method of an object with the transport.
     With another server the stream ends, but its buffer stays until the client disconnects.
     """
 
@@ -134,7 +134,7 @@ class Abortable:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Add the transport's abort to the scope."""
+        """Add a function that aborts the connection to the scope."""
         transport: Any = getattr(getattr(receive, "__self__", None), "transport", None)
         abort: Callable[[], None] | None = getattr(transport, "abort", None)
         if abort is not None:

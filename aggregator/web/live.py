@@ -23,11 +23,11 @@ log = structlog.get_logger()
 RETRY_MS = 2_000
 MAX_CATEGORIES = 1_000
 MAX_CACHED_ENCODINGS = 4
-"""Of an event: most clients ask for the same number of categories."""
+"""Encodings of an event that are cached: most clients ask for the same number of categories."""
 
 
 class PolicyChange(msgspec.Struct, frozen=True):
-    """The weights in force for a metric from now on."""
+    """The weight policy of a metric, in force from now on."""
 
     metric: str
     policy: str
@@ -37,7 +37,7 @@ class PolicyChange(msgspec.Struct, frozen=True):
 class Live:
     """An estimate for clients that ask for different numbers of categories.
 
-    It waits for slow clients, so that it has only the largest categories, and no sums but those of
+    It waits for slow clients. So it keeps only the largest categories, and no sums except those of
     a search's round.
     """
 
@@ -47,11 +47,11 @@ class Live:
 
     @classmethod
     def of(cls, window: Window, estimate: Estimate) -> Live:
-        """Return the largest categories of an estimate."""
+        """Return an estimate with its largest categories only."""
         return cls(window.bare(), estimate.top(MAX_CATEGORIES), len(estimate.labels))
 
     def data(self, top: int) -> Any:
-        """Return the answer."""
+        """Return the answer with the `top` largest categories."""
         shown = answer(self.window, self.estimate, top)
         return msgspec.structs.replace(shown, left_out=max(0, self.labels - top))
 
@@ -90,22 +90,22 @@ class LiveEvent:
 
 @dataclasses.dataclass(eq=False)
 class Follower:
-    """A client's selection of events, and its queue.
+    """The events that a client follows, and the queue of those that wait for it.
 
     Parameters
     ----------
     metrics : frozenset of str, optional
-        None for all, including later ones.
+        The metrics that the client follows; None for all, including later ones.
     top : int
-        Categories or coordinates of an answer.
+        The most categories or coordinates of an answer.
     after : int
-        Number of the last event that the client has seen.
+        The number of the last event that the client has received.
     room : int
-        Number of events that may wait.
+        The number of events that may wait.
     cut : callable
         Ends the connection if more events wait.
     encoding : CapacityLimiter
-        Of the threads that encode events, which takes milliseconds.
+        The limit on threads that encode events, which takes milliseconds.
     client : Client
     """
 
@@ -126,7 +126,7 @@ class Follower:
         return self.metrics is None or metric in self.metrics
 
     def offer(self, event: LiveEvent) -> None:
-        """Queue a followed event; cut the client off if it is too far behind."""
+        """Queue an event if the client follows it; cut the client off if its queue is full."""
         if self.is_cut or (event.metric and not self.follows(event.metric)):
             return
         try:
@@ -137,14 +137,14 @@ class Follower:
             self.cut()
 
     def end(self) -> None:
-        """Send nothing more."""
+        """Drop the waiting events, and end the client's stream."""
         self.is_cut = True
         while not self.queue.empty():
             self.queue.get_nowait()
         self.queue.put_nowait(None)
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """Yield events as bytes, until the end."""
+        """Yield the events as bytes, until :meth:`end`."""
         yield f"retry: {RETRY_MS}\n\n".encode()
         while (event := await self.queue.get()) is not None:
             encoded = event.cached_encoding(self.top)

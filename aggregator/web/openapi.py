@@ -19,7 +19,7 @@ from aggregator.web.operations import CSV_TYPE, Content, Operation
 SCHEMA_REFERENCE = "#/components/schemas/{name}"
 PROBLEM_TYPE = "application/problem+json"
 LIVE_SCHEMAS = (Answer, ServiceStatus, PolicyChange)
-"""Schemas of events that are not bodies of operations."""
+"""Schemas of streamed events, which no operation has as its body."""
 
 
 class ProblemDetails(msgspec.Struct, frozen=True, rename={"kind": "type"}):
@@ -34,7 +34,7 @@ class ProblemDetails(msgspec.Struct, frozen=True, rename={"kind": "type"}):
 
 
 def document(operations: Iterable[Operation], names: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the document; `names` of metrics are examples."""
+    """Return the OpenAPI document; `names` are names of metrics, used as examples."""
     operations, names = list(operations), list(names)
     bodies = [s for o in operations for c in (*o.answers.values(), o.body) if c for s in c.schemas]
     types = dict.fromkeys([*bodies, *LIVE_SCHEMAS, ProblemDetails])
@@ -157,7 +157,7 @@ def _query_parameters(query: type[msgspec.Struct]) -> list[dict[str, Any]]:
 
 
 def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a parameter's schema without null: an absent parameter is left out."""
+    """Return a parameter's schema without null: a client leaves the parameter out instead."""
     without_null = {k: v for k, v in schema.items() if (k, v) != ("default", None)}
     kinds = [kind for kind in without_null.pop("anyOf", []) if kind != {"type": "null"}]
     without_null |= kinds[0] if kinds else {}

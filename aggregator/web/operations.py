@@ -22,16 +22,16 @@ CSV_TYPE = "text/csv"
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """A body.
+    """What a request's or an answer's body contains.
 
     Attributes
     ----------
     schema, or_schema : struct, optional
-        The structs of the JSON.
+        The structs that the JSON may be.
     is_table : bool
         Whether CSV is also available.
     plain : mapping
-        The schema without a struct.
+        The schema of a body that is not a struct.
     binary : tuple of str
         Binary media types.
     """
@@ -57,21 +57,21 @@ class Operation:
     Attributes
     ----------
     scopes : tuple of str
-        Each grants access; empty for a public operation.
+        The scopes, each of which grants access; empty for a public operation.
     query : struct, optional
         The query parameters.
     headers : mapping of str to str
         Descriptions of the request's headers.
     body : Content, optional
-        Of the request.
+        The body of the request.
     answers : mapping of int to Content
-        By status.
+        What each status answers.
     conditional : bool
-        Whether a client may get 304.
+        Whether the answer may have status 304.
     problems : tuple of int
-        Statuses of problems, without those of access.
+        Statuses of problems, except those of access control.
     handler : callable, optional
-        None if another package has the route.
+        Called for requests; None if another package serves the route.
     """
 
     method: str = "GET"
@@ -87,24 +87,24 @@ class Operation:
     handler: Handler | None = None
 
     def __call__(self, handler: Handler) -> Operation:
-        """Decorate a handler: return the operation with it."""
+        """Decorate a handler: return this operation with the handler."""
         return dataclasses.replace(self, handler=handler)
 
     def route(self, service: Service) -> Route:
-        """Return the operation's route."""
+        """Return the route that calls the handler with a service."""
         assert self.handler is not None  # noqa: S101
         endpoint = functools.partial(self.handler, service)
         return Route(self.path, endpoint, methods=[self.method])
 
 
 def as_table(table: Frame, name: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a table as CSV.
+    """Return a response with a table as CSV.
 
     Parameters
     ----------
     table : Frame
     name : str
-        The file's, without its suffix.
+        The name of the file, without its suffix.
     headers : mapping of str to str, optional
         Further headers.
     """
@@ -113,7 +113,7 @@ def as_table(table: Frame, name: str, headers: Mapping[str, str] | None = None) 
 
 
 def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a struct or plain values as a response.
+    """Return a response with a struct or plain values as JSON.
 
     Parameters
     ----------

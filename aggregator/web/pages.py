@@ -54,14 +54,14 @@ PAGE_HEADERS = {
 
 @dataclasses.dataclass(frozen=True)
 class File:
-    """A file, with a hash of its content as the entity tag."""
+    """A static file, with a hash of its content as the entity tag."""
 
     content: bytes
     content_type: str
     etag: str
 
     def response(self, request: Request) -> Response:
-        """Return the content, or 304 if the browser has it."""
+        """Return a response with the file; with status 304 if the browser has it."""
         headers = {**PAGE_HEADERS, "ETag": self.etag, "Cache-Control": "no-cache"}
         client_tags = request.headers.get("if-none-match", "")
         if self.etag in (tag.strip().removeprefix("W/") for tag in client_tags.split(",")):

@@ -75,7 +75,7 @@ async def metrics(service: Service, request: Request) -> Response:
 
 
 def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
-    """Return the encoder of the format that a scraper accepts, and its content type."""
+    """Return the encoder for the format that a scraper accepts, and its content type."""
     try:
         return choose_encoder(accept)
     except (TypeError, ValueError):  # a version that is no number
@@ -143,7 +143,7 @@ async def readyz(service: Service, request: Request) -> Response:
 
 
 def _publishing_obstacles(service: Service) -> list[str]:
-    """Return the obstacles to publishing."""
+    """Return what keeps this server from publishing, as public sentences."""
     if service.unpublished is None:
         return []
     failed = service.reader.store.registry.failed_searches()

@@ -183,7 +183,7 @@ class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
     bins: BinCount | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a :class:`aggregator.reading.query.SeriesQuery`, but no metric."""
+        """Return the fields of a :class:`aggregator.reading.query.SeriesQuery`, except `metric`."""
         query_fields = {**super().fields(), "all_points": self.all_points is not None}
         return without_format(query_fields)
 
@@ -197,18 +197,18 @@ class EventsParameters(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def without_format(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields without the answer's format."""
+    """Return the fields of a query, without the format of the answer."""
     return {name: value for name, value in fields.items() if name != "format"}
 
 
 @invalid_as_problem()
 def parse(request: Request, query: type[Q]) -> Q:
-    """Return a request's parameters.
+    """Return a request's query parameters.
 
     Raises
     ------
     ValueError
-        If a parameter is invalid. The decorator makes it a Problem.
+            If a parameter is invalid; the decorator turns it into a Problem with status 400.
     """
     fields = {field.encode_name: field for field in msgspec.structs.fields(query)}
     hints = get_type_hints(query)
@@ -233,7 +233,7 @@ def parse(request: Request, query: type[Q]) -> Q:
 
 
 def _describe_expected(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
-    """Describe the values of a parameter; the error does not name words and patterns."""
+    """Return what was expected of a parameter; the error does not name words and patterns."""
     if words := _words(kind):
         return meant(str(value), words)
     if kind == Duration:
@@ -251,13 +251,13 @@ def _words(kind: Any) -> list[str]:
 
 
 def _type_without_null(kind: Any) -> Any:
-    """Return the type of a present parameter: the word null is not a value."""
+    """Return the type of a given parameter: the word null is not a value."""
     kinds = tuple(alternative for alternative in get_args(kind) if alternative is not type(None))
     return Union[kinds] if type(None) in get_args(kind) else kind  # noqa: UP007
 
 
 def moment(name: str, text: str | None) -> float | None:
-    """Return a moment in seconds since the epoch.
+    """Return a time in seconds since the epoch; None for a missing parameter.
 
     Raises
     ------

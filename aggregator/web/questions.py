@@ -51,7 +51,7 @@ class Definitions(msgspec.Struct, frozen=True):
 WEIGHT_POLICIES = dict.fromkeys(
     itertools.chain(weights.WEIGHTINGS, *release_weights.RELEASE_WEIGHTINGS.values())
 )
-"""Includes those of releases; a metric's definition tells which of them apply."""
+"""All policies, including those of releases; a metric's definition names those that apply."""
 
 
 class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -224,7 +224,7 @@ async def set_weights(service: Service, request: Request) -> Response:
 
 
 def _policy(body: bytes, policies: Collection[str]) -> str:
-    """Return the policy that a body names, or raise a ValueError."""
+    """Return the policy that a body names; raise ValueError if it is not one of `policies`."""
     try:
         policy = decode_json(body, Weights).policy
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The web application of a relay, and what its health port shows."""
+"""The web application of a relay, and the pages of its health port."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def relay_application(relay: CrowdRelay, settings: Settings, traffic: Traffic) -
         Started and closed with the application.
     settings : Settings
     traffic : Traffic
-        Counts its answers.
+        Counts the application's answers.
     """
 
     async def show_metric(request: Request) -> Response:
@@ -99,7 +99,7 @@ def relay_pages(relay: CrowdRelay, traffic: Traffic) -> Mapping[str, Callable[[]
 
 
 def readiness(relay: CrowdRelay) -> Page:
-    """Return whether the relay takes reports, with what else is wrong."""
+    """Answer whether the relay accepts reports; if it does, also what else is wrong."""
     if relay.obstacle:
         return Page(503, f"{relay.obstacle}: posts are refused\n".encode())
     warnings = [relay.forwarder.failure, relay.unshuffled, unusable(relay.metrics)]
@@ -138,6 +138,6 @@ class RelayCollector(Collector):
 def _put_all(
     families: Families, exported: metric_definitions.Exported, counts: Mapping[Any, int]
 ) -> None:
-    """Add counts by their labels, a text or a tuple of them."""
+    """Add counts of a metric, each under a label value or a tuple of label values."""
     for labels, count in sorted(counts.items()):
         families.put(exported, count, *([labels] if isinstance(labels, str) else labels))

@@ -80,13 +80,13 @@ GATEWAY_OPERATIONS = (POST_REPORTS, POST_BATCHES, POST_CROWD)
 
 
 class CrowdCounts(Collector):
-    """Exports what became of the sealed reports that relays have posted: `Crowds.counts`."""
+    """Exports how many of the sealed reports that relays posted had which outcome."""
 
     def __init__(self, counts: Mapping[tuple[str, str], int]) -> None:
         self._counts = counts
 
     def collect(self) -> Iterable[Family]:
-        """Return the counts."""
+        """Return the counts as a metric family."""
         families = Families()
         for labels, count in sorted(self._counts.items()):
             families.put(metric_definitions.CROWD_REPORTS, count, *labels)
@@ -96,7 +96,7 @@ class CrowdCounts(Collector):
 def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
     """Return the gateway to a deployment's Kafka.
 
-    At the application's start it connects and creates missing topics; before, it answers 503.
+    It connects and creates missing topics when the application starts; before, it answers 503.
 
     Raises
     ------

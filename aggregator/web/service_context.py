@@ -35,7 +35,7 @@ class Closable(Protocol):
     """An object that is closed with the server."""
 
     def close(self) -> None:
-        """End its threads."""
+        """Close the object, and end its threads."""
 
 
 S = TypeVar("S", bound=Closable)
@@ -43,20 +43,20 @@ S = TypeVar("S", bound=Closable)
 
 @dataclasses.dataclass(eq=False)
 class Service:
-    """The context of the operations.
+    """What the handlers of all operations use.
 
     Attributes
     ----------
     log_ends : Ends, optional
         Tells where the log ends; by default the settings' Kafka.
     posts : callable, optional
-        Returns the reason why posts are refused, or "". None if this server takes no posts.
+        Returns why posts are refused, or "". None if this server accepts no posts.
     stalled : callable, optional
-        Returns the reason why the last posts were not acknowledged though Kafka answers, or "".
+        Returns why the last posts were not acknowledged although Kafka answers, or "".
     unpublished : callable, optional
-        Returns the obstacles to publishing. None if this server does not publish.
+        Returns what prevents publishing. None if this server does not publish.
     collectors : sequence of Collector
-        Export what else this server has counted.
+        Export what other parts of this server have counted.
     silent_ms : int
         After this time without a commit, the status says that no worker counts.
     """
@@ -79,7 +79,7 @@ class Service:
 
     @property
     def needs_redis(self) -> bool:
-        """Whether this server needs Redis: it publishes, or takes no reports."""
+        """Whether this server needs Redis: it publishes, or it accepts no reports."""
         return self.settings.publish.enabled or self.posts is None
 
     def status(self, overview: TopicProgress) -> ServiceStatus:
@@ -114,11 +114,11 @@ class Service:
 
     @functools.cached_property
     def eviction(self) -> EvictionWatch:
-        """The check whether Redis may evict counts."""
+        """Watches whether Redis may evict counts."""
         return EvictionWatch(self.reader.store.client)
 
     def shared(self, kind: type[S], build: Callable[[], S]) -> S:
-        """Return the shared object of a feature, built on first use and closed with the server."""
+        """Return a feature's shared object, built on first use and closed with the server."""
         with self._lock:
             if kind not in self._shared:
                 self._shared[kind] = build()
@@ -143,28 +143,28 @@ class Service:
 
     @functools.cached_property
     def hub(self) -> Hub:
-        """Live events."""
+        """The hub of live events."""
         return Hub(self.reader, self.status)
 
     @functools.cached_property
     def lookups(self) -> Pool:
-        """For cheap reads: readiness, and the definitions and rounds that devices fetch.
+        """The pool for cheap reads: readiness, and the definitions and rounds that devices fetch.
 
-        Many devices behind an unknown proxy are one client.
+        Many devices behind a proxy that is not trusted count as one client.
         """
         return Pool(threads=4, share=2, waiting=150)
 
     @functools.cached_property
     def estimates(self) -> Pool:
-        """For single estimates."""
+        """The pool for single estimates."""
         return Pool(threads=4, share=2)
 
     @functools.cached_property
     def surveys(self) -> Pool:
-        """For questions that need many estimates, and seconds of processor time."""
+        """The pool for questions that need many estimates, and seconds of processor time."""
         return Pool(threads=2, share=1)
 
     @functools.cached_property
     def probes(self) -> Pool:
-        """For the status, Prometheus and the documents of the interface."""
+        """The pool for the status, Prometheus and the documents of the interface."""
         return Pool(threads=4, share=2)

@@ -28,7 +28,7 @@ from estimators.shuffling.crowds import largest_level, shuffled_epsilon
 from estimators.shuffling.set_laws import SetLaw
 
 LARGEST_CROWD = 10**9
-"""The largest table of binomial chances is then 200 MB, and its bound takes seconds."""
+"""The largest crowd: its table of binomial chances takes 200 MB, and its bound seconds."""
 
 
 @click.command()
@@ -96,7 +96,7 @@ def audit(
 
 @dataclasses.dataclass(frozen=True)
 class _Crowd:
-    """What --shuffled, --delta and --central ask for."""
+    """What the options --shuffled, --delta and --central ask for."""
 
     reports: int
     delta: float
@@ -113,13 +113,13 @@ class _Crowd:
         )
 
     def epsilon(self, metric: Metric, level: int) -> float | None:
-        """Return a report's epsilon in the crowd; None where one answer is in several crowds."""
+        """Return a report's epsilon in the crowd; None if a person's reports are linked."""
         if _has_linked_reports(metric):
             return None
         return shuffled_epsilon(metric.randomizer.set_laws(level), self.reports, self.delta)
 
     def largest_level(self, metric: Metric) -> float | None:
-        """Return the largest level that keeps the central epsilon."""
+        """Return the largest level whose reports keep the requested epsilon in the crowd."""
         if self.central is None or _has_linked_reports(metric):
             return None
 
@@ -198,6 +198,6 @@ def _in_words(name: str, number: float | None) -> str:
 
 
 def _exact_loss(row: dict[str, Any]) -> str:
-    """Return a loss, rounded up to at most the certified epsilon."""
+    """Return a loss as text, rounded up, but not above the certified epsilon."""
     shown = rounding.loss(row["log_ratio"], 12)
     return f"{row['epsilon']:g}" if row["private"] and float(shown) > row["epsilon"] else shown

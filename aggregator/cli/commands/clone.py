@@ -10,14 +10,14 @@ from aggregator.errors import DitherError
 
 
 def command_of_clone(module: str, name: str, program: str, remedy: str) -> click.Command:
-    """Return a command of the repository; in an installed package, one that says it is missing.
+    """Return a command of the repository; in an installed package, a command that refuses to run.
 
     Parameters
     ----------
     module, name : str
-        Of the command.
+        Where the command is, and its name.
     program, remedy : str
-        The missing program and the advice for a clone, for the message.
+        What is missing in an installed package, and what to do in a clone; for the message.
     """
     try:
         command = getattr(importlib.import_module(module), name)

@@ -44,7 +44,7 @@ def deadletters() -> None:
 def _check_reasons(
     _: click.Context, __: click.Parameter, reasons: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Refuse an unknown reason."""
+    """Raise BadParameter for an unknown reason."""
     for reason in reasons:
         if reason not in REMEDY_BY_REASON:
             raise click.BadParameter(f"no reason {reason!r}: {meant(reason, REMEDY_BY_REASON)}")
@@ -52,7 +52,7 @@ def _check_reasons(
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that select dead letters, and hand the command the filters."""
+    """Add the options that select dead letters to a command, and pass it the filters."""
 
     @click.option(
         "--reason",
@@ -88,7 +88,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 class _Read:
-    """The dead-letter topic with its marks, read under a progress bar."""
+    """The dead-letter topic and the marks of handled letters, read under a progress bar."""
 
     def __init__(self, settings: Settings, topic: DeadLetterTopic, quiet: bool) -> None:
         self.topic, self.quiet = topic, quiet
@@ -104,13 +104,13 @@ class _Read:
             yield from self.topic.letters(bar.update)
 
     def tidy(self) -> None:
-        """Mark copies of marked letters, and drop marks of letters that retention deleted."""
+        """Mark copies of marked letters, and delete marks of letters that retention has deleted."""
         marked = self.handled.read(self.topic.ranges)
         self.handled.mark(copy for first, copy in self.topic.copies if first in marked)
         self.handled.delete_expired(self.topic.ranges)
 
     def halted(self) -> dict[str, str]:
-        """Return the reasons of halted partitions by number."""
+        """Return why partitions are halted, by their number."""
         owners = ((number, self.store.owner(number)) for number in self.store.partitions())
         return {str(number): why for number, owner in owners if (why := owner.get("halted", ""))}
 
@@ -298,7 +298,7 @@ def _kinds(selection: Selection) -> list[dict[str, Any]]:
 
 
 def _summary(selection: Selection) -> str:
-    """Return the kinds as a table, the largest first."""
+    """Return the kinds of dead letters as a table, the largest kinds first."""
     if not selection.total:
         suffix = " other than those replayed or dropped" * bool(selection.handled)
         return f"no dead letters{suffix}"

@@ -26,7 +26,7 @@ from producers.populations.suggestions.suggestion import (
 from producers.populations.time_columns import UTC
 
 OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name", "by": "--by"}
-"""Options that set a key of the definition."""
+"""The option that sets a key of the definition, by the key."""
 
 
 @click.command()
@@ -151,7 +151,7 @@ def define(
 
 
 def _arguments(suggestion: Suggestion, table: str, options: dict[str, Any]) -> list[str]:
-    """Return the arguments with which `dither produce` reads the same cells."""
+    """Return the arguments that make `dither produce` read the same cells."""
     arguments = [suggestion.name, "--csv", table]
     attributes = [
         f"{name}={title}" for name, title in suggestion.attributes.items() if name != title
@@ -206,7 +206,7 @@ def define_discovery(examples: Path, name: str, levels: list[float]) -> str:
 
 
 def format_value(value: object) -> str:
-    """Return a value as the command line takes it.
+    """Return a value as it is written on the command line.
 
     >>> format_value((5.0, 1.5)), format_value("Delay")
     ('5 1.5', 'Delay')

@@ -15,9 +15,9 @@ from aggregator.config.settings import Settings
 from aggregator.terminal.options import settings_options, workers_option
 
 SIGNAL_EXIT_CODE = 128
-"""A shell's exit code after a signal, plus the signal's number."""
+"""The exit code after a signal is this plus the signal's number, as in a shell."""
 WATCHED_PORT = 8080
-"""Of the dashboard of a demo in a terminal, or the next free one."""
+"""The port of the dashboard of a demo in a terminal; if it is taken, the next free one."""
 
 
 @click.command()

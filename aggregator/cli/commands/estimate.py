@@ -221,9 +221,9 @@ def estimate(
 
 
 def _margins(reader: WindowReader, window: Window, query: Query) -> Estimate | str | None:
-    """Return the margins of a two-way table, or why it has none; None if the metric has no table.
+    """Return the margins of a two-way table, or why it has none; None if there is no such table.
 
-    They are a question of their own, so that no cell gets wider.
+    They are asked for in a separate query, so that no cell gets wider bounds.
     """
     if (pair := axes_of_table(window.metric.axes, query.categories)) is None:
         return None

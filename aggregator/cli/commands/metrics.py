@@ -28,7 +28,7 @@ from estimators.metrics.attributes import Slicing
 from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
 
 UNKNOWN_COUNTS: dict[str, Any] = dict.fromkeys(("reports", "refused", "earlier", "event_time"))
-"""A metric's counts if Redis does not answer, or has none."""
+"""The counts of a metric if Redis does not answer or has none."""
 NOTHING_COUNTED = (
     "Redis knows nothing of topic {!r}: no worker has counted it into this Redis (`dither "
     "aggregate`), or redis.url or topics.reports is that of another one"
@@ -165,13 +165,13 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _describe_slices(name: str, slicing: Slicing) -> str:
-    """Return a line on a metric's slices and the bits that a batch's attributes reveal."""
+    """Return a line on a metric's slices, and on the bits that a device's attributes reveal."""
     by = ", ".join(slicing.attributes)
     return f"slices     {name}: {slicing.size:,} slices, {slicing.bits:.1f} bits, by {by}"
 
 
 def _describe_longest_strings(metric: LocalMetric) -> str:
-    """Return a line on strings too long to be discovered."""
+    """Return a line on which strings are too long to be discovered."""
     layout = metric.require_discovery().layout
     return (
         f"discovers  {metric.name}: strings whose code words have at most {layout.depths[-1]} bits "
@@ -194,7 +194,7 @@ def _describe_denied_strings(metric: Metric) -> str:
 
 
 def _mechanism_text(metric: Metric) -> str:
-    """Return the mechanism, and the mechanisms of the levels if they differ."""
+    """Return the name of the mechanism, with the mechanisms of the levels if they differ."""
     mechanisms = dict.fromkeys(metric.randomizer.level_mechanisms)
     if set(mechanisms) == {metric.mechanism}:
         return metric.mechanism

@@ -222,7 +222,7 @@ def produce(
 
 
 def _drop_late_rows(metric: Metric, population: Population, late: int) -> Population:
-    """Drop the late rows at the start, and say so."""
+    """Drop the rows at the start that are too late to be counted, and print how many."""
     if not late:
         return population
     refusal = (
@@ -238,7 +238,7 @@ def _drop_late_rows(metric: Metric, population: Population, late: int) -> Popula
 
 
 def _describe_old_rows(settings: Settings, population: Population) -> str:
-    """Return a warning about rows too old for these settings; else empty."""
+    """Return a warning if rows are too old for these settings; else ""."""
     past, now = settings.aggregate.past, int(1000 * time.time())
     old = int((population.time_ms < now - milliseconds(past)).sum())
     if not old:
@@ -252,7 +252,7 @@ def _describe_old_rows(settings: Settings, population: Population) -> str:
 
 
 def _parse_attribute(text: str) -> tuple[str, str]:
-    """Return an attribute's name and its column."""
+    """Return the name and the column in an option such as country=land."""
     name, equals, column = text.partition("=")
     if not (name and equals and column):
         raise click.UsageError(f"--attribute {text!r}: expected NAME=COLUMN, as in country=land")
@@ -260,7 +260,7 @@ def _parse_attribute(text: str) -> tuple[str, str]:
 
 
 def _arrivals(rate: float, devices: int) -> Arrivals:
-    """Return event times that end now."""
+    """Return event times at this rate, of which the last is now."""
     start = time.time() - devices / rate if rate > 0 else time.time()
     return Arrivals(int(1000 * start), rate)
 

@@ -135,7 +135,7 @@ def _run(
 
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
-    """Turn what cannot be used into a message."""
+    """Turn errors about files, folders and values into messages for the user."""
     try:
         yield
     except BlockingIOError:

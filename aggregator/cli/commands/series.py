@@ -109,7 +109,7 @@ def series(
 
 
 def as_text(metric: Metric, answers: Series) -> str:
-    """Return a series for people."""
+    """Return the series as human-readable text."""
     step = duration(round(1000 * answers.step_seconds))
     together = "each step by itself" if answers.covers == "this window" else answers.covers
     lines = [

@@ -22,7 +22,7 @@ from aggregator.terminal.options import (
 
 log = LazyLog("dither.serve")
 FAILED_TO_START = 3
-"""Exit code, like uvicorn's."""
+"""The exit code if the server could not start; uvicorn has the same."""
 
 
 @click.command()
@@ -90,7 +90,7 @@ def _supervise(settings: Settings) -> None:
 
 
 def _serve(settings: Settings, worker: int | None) -> None:
-    """Serve in this process; `worker` is its number if others share the port."""
+    """Serve in this process; `worker` is its number if several processes share the port."""
     from aggregator.local.ports import refuse_taken
     from aggregator.monitoring.instances import server_instance
     from aggregator.monitoring.tracing_setup import configured_tracing

@@ -87,7 +87,7 @@ def slices(
 def _frame(
     window: Window, grouping: Grouping, reports_by_slice: Sequence[tuple[Slice, int]]
 ) -> Frame:
-    """Return a table with a row per slice."""
+    """Return a table with one row for each slice."""
     by, fixed = [f"{ATTRIBUTE_PREFIX}{name}" for name in grouping.by], conditions_of(window)
     names = ("metric", "window_start", "window_end", *by, *fixed, "reports", "coverage")
     scope = (window.metric.name, window.start_ms, window.end_ms)

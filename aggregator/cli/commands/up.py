@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.5
 
 
 def _without_left_over(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Remove the settings of a killed `dither up` before they are read."""
+    """Decorate a command: before it reads settings, remove those of a killed `dither up`."""
 
     @functools.wraps(command)
     def with_cleanup(**arguments: Any) -> Any:
@@ -101,7 +101,7 @@ def up(settings: Settings, workers: int, port: int | None, folder: Path | None) 
 
 @contextlib.contextmanager
 def _addresses_written(file: Path, settings: Settings) -> Iterator[None]:
-    """Write the servers' addresses to a file, unless settings have them."""
+    """Write a settings file with the servers' addresses, unless the settings have them all."""
     started = {
         "kafka.bootstrap.servers": settings.kafka["bootstrap.servers"],
         "redis.url": settings.redis.url,

@@ -16,7 +16,7 @@ from aggregator.verifying.verify import verify as replay
 
 MAX_SHOWN_DIFFERENCES = 50
 PLAIN_FACTS = ("partitions", "messages", "panes", "uncounted", "halted", "skipped", "definitions")
-"""Attributes of an outcome that --json prints unchanged."""
+"""Attributes of a verification that --json prints unchanged."""
 
 
 @click.command()

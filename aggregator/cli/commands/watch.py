@@ -81,10 +81,10 @@ def changes(
     seconds: float,
     silent_ms: int = SILENT_MS,
 ) -> Iterator[tuple[Window, Estimate]]:
-    """Yield the current estimate of a metric, and again after each change.
+    """Yield the current estimate of a metric, and the new estimate after each change.
 
-    It reports once that Redis is unreachable, that nobody counts, or that a partition is halted,
-    and continues.
+    It prints once that Redis is unreachable, that no worker counts, or that a partition is halted,
+    and goes on.
 
     Parameters
     ----------
@@ -94,9 +94,9 @@ def changes(
         A duration such as ``"1h"``, for the latest window of that width; the running total by
         default.
     seconds : float
-        Between two reads.
+        The time between two reads.
     silent_ms : int
-        Without a commit for this time, nobody counts.
+        After this time without a commit it prints that no worker counts.
 
     Raises
     ------

@@ -15,9 +15,9 @@ State = Literal["learning", "watching", "unwatchable"]
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """The baseline of a series: an estimate from panes before the start, or a stated value.
+    """The baseline of a series: an estimate from panes before the start, or a value of the file.
 
-    `from`, `to` and `reports` are null for a value that was stated.
+    `from`, `to` and `reports` are null if the file states the value.
     """
 
     start: Moment | None = msgspec.field(name="from")
@@ -27,7 +27,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Since(msgspec.Struct, frozen=True, kw_only=True):
-    """The estimate from `since` on. Its bounds promise nothing: looking has chosen the window."""
+    """The estimate from `since` on. Its bounds promise nothing: the data have chosen the window."""
 
     value: Numbers
     lower: Numbers

@@ -16,7 +16,7 @@ from estimators.alarms import check_watchable
 from estimators.durations import milliseconds
 
 MAX_ALARM_SERIES = 1_000
-"""Per alarm."""
+"""The most series of an alarm."""
 _RATE_PATTERN = re.compile(r"(\d+(?:\.\d+)?)/(.+)")
 
 
@@ -32,13 +32,13 @@ class AlarmDefinition(Watch):
         The allowed false alarms per pane, over all series; in the file a text such as
         ``"1/365d"``.
     by : sequence of str
-        A series for each slice by these attributes of devices.
+        Attributes of devices; the alarm has a series for each slice by them.
     where : mapping
-        Only reports of devices with these values.
+        Values of attributes; only the reports of devices with these values are looked at.
     categories : sequence of str, optional
-        A series for each of these; by default for all.
+        The categories that have a series; by default all.
     below : sequence of float
-        Of a distribution: a series for the share of the users below each of these edges.
+        For a distribution: edges; the share of the users below each edge is a series.
     baseline_ms : int, optional
         The event time before the start from which the baseline is estimated.
     baseline_value : float, optional
@@ -95,12 +95,12 @@ def define_alarm(name: str, table: AlarmTable, checks: Checks) -> AlarmDefinitio
     name : str
     table : AlarmTable
     checks : Checks
-        Of this table's values.
+        Checks of this table's values.
 
     Raises
     ------
     DefinitionError
-        With the key, the value and what was expected.
+        If a value is not allowed; it names the key, the value and what was expected.
     """
     metric = checks.metric("metric")
     try:

@@ -41,7 +41,7 @@ class AlarmWatch(RunWatch[AlarmRun]):
     def events(
         self, run: AlarmRun, overview: TopicProgress, closed: Mapping[str, int]
     ) -> Iterator[list[Event]]:
-        """Yield the events of one pane after another."""
+        """Yield the events of an alarm, pane by pane."""
         for pane in run.advance(overview, closed.get(run.metric.name, 0)):
             yield [alarm_event(raised, run.name, self.publication.source) for raised in pane.raised]
 
@@ -61,7 +61,7 @@ def alarm_event(raised: AlarmRaised, identity: str, source: str) -> Event:
     ----------
     raised : AlarmRaised
     identity : str
-        From :func:`aggregator.features.alarms.stored.identity`.
+        The alarm's identity, from :func:`aggregator.features.alarms.stored.identity`.
     source : str
         The CloudEvents attribute `source`.
     """

@@ -35,14 +35,14 @@ from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
 
 SINCE_BETA = 0.05
-"""Of the bounds of "now", which guarantee nothing."""
+"""The failure probability of the bounds of "now", which guarantee nothing."""
 
 log = LazyLog("dither.alarms")
 
 
 @dataclasses.dataclass(frozen=True)
 class WatchedPane:
-    """A pane with each series' step and the raised events; without steps if it had expired."""
+    """A pane with the step of each series and the raised events; no steps if it had expired."""
 
     start_ms: int
     end_ms: int
@@ -61,7 +61,7 @@ class AlarmRun:
     Attributes
     ----------
     name : str
-        Its :func:`aggregator.features.alarms.stored.identity`.
+        The alarm's :func:`aggregator.features.alarms.stored.identity`.
     next_ms : int
         The start of the next pane.
     skipped : int
@@ -69,7 +69,7 @@ class AlarmRun:
     raised : list of AlarmRaised
         The last events, the newest first.
     reason : str
-        Why it processes no panes; empty if it does.
+        Why the run processes no panes; empty if it does.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class AlarmRun:
 
     @property
     def position(self) -> object:
-        """A value that changes with its state."""
+        """A value that changes whenever the run's state does."""
         return self.next_ms, self.is_learning, self.reason
 
     def _begin(self) -> None:
@@ -110,7 +110,7 @@ class AlarmRun:
     def advance(self, overview: TopicProgress, closed_ms: int) -> Iterator[WatchedPane]:
         """Process the next panes that end by `closed_ms`, and yield each.
 
-        It stops at a pane that changed during the read; the next call resumes there.
+        It stops at a pane that changed while it was read; the next call continues there.
         """
         if self.reason:
             return
@@ -221,9 +221,9 @@ class AlarmRun:
         return True
 
     def _read(self, overview: TopicProgress, start_ms: int, end_ms: int) -> Window:
-        """Read a final window; it is "provisional" if Redis lost data during the read.
+        """Read a final window; its status is "provisional" if Redis lost data during the read.
 
-        It is also "expired" if tables of slices do not have all of its reports.
+        Its status is "expired", too, if the tables of slices do not have all of its reports.
         """
         definition = self.definition
 
@@ -243,7 +243,7 @@ class AlarmRun:
     def _process(
         self, overview: TopicProgress, window: Window, start_ms: int, end_ms: int
     ) -> WatchedPane | None:
-        """Update all series with a pane; None, without changes, if an event is unreadable now."""
+        """Update all series with a pane; change nothing and return None if it must be reread."""
         if window.status == "expired":
             self.skipped += 1
             log.warning("a pane of an alarm has expired", alarm=self.name, pane=iso(start_ms))
@@ -279,7 +279,7 @@ class AlarmRun:
     def _event_data(
         self, overview: TopicProgress, series: AlarmSeries, step: Step, end_ms: int
     ) -> AlarmRaised | None:
-        """Return the event's data of a moved series; None if its window is unreadable now."""
+        """Return the data of a series' event; None if its window must be read again."""
         definition, metric = self.definition, self.metric
         since_ms = end_ms - (step.since or 1) * definition.every_ms
         window = self._read(overview, since_ms, end_ms)

@@ -26,11 +26,11 @@ class AlarmSeries:
     Attributes
     ----------
     below : tuple of float
-        Of a distribution: the edge below which the share is watched.
+        For a distribution: the edge; the watched number is the share of users below it.
     baseline : ndarray of int64 or None
-        The sums of its baseline.
+        The sums from which the baseline is estimated.
     detector : Detector or None
-        None: it is not watched, or not yet; `reason` has the reason.
+        None if the series is not watched, or not yet; `reason` says why.
     """
 
     group: int
@@ -49,7 +49,7 @@ class AlarmSeries:
 
     @property
     def name(self) -> str:
-        """The ``attribute=value`` pairs of its slice, and its category."""
+        """The ``attribute=value`` pairs of the series' slice, and its category."""
         category = msgspec.UNSET if self.category is None else self.category
         return ",".join(series_names(values(self.slice), category))
 
@@ -70,7 +70,7 @@ def series_of(metric: LocalMetric, definition: AlarmDefinition) -> list[AlarmSer
 def _numbers(
     metric: LocalMetric, definition: AlarmDefinition
 ) -> Iterator[tuple[str | None, int | None, tuple[float, ...]]]:
-    """Yield name, index and edge of each watched number of a slice."""
+    """Yield the name, the index and the edge of each number that is watched in a slice."""
     if definition.below:
         indices = limit_indices((metric, metric), definition.below, None, ratio=False)
         assert indices is not None  # noqa: S101
@@ -90,7 +90,7 @@ def unit_of(metric: LocalMetric, definition: AlarmDefinition) -> str:
 
 
 def promise(definition: AlarmDefinition, series: int) -> str:
-    """Return the allowed number of false alarms as text."""
+    """Return the promise about false alarms as text."""
     number, _, stretch = definition.promise.partition("/")
     scope = f", over {series} series together" if series > 1 else ""
     alarms = "false alarm" if float(number) == 1 else "false alarms"

@@ -17,22 +17,22 @@ from estimators import Metric
 from producers.wire.decoding import decode_msgpack
 
 MAX_STORED_RAISED = 100
-"""Events per alarm in its state."""
+"""The most events that an alarm's state has."""
 
 log = LazyLog("dither.alarms")
 
 
 class StoredSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """A series: the sums of its baseline, the detector's state, and their last results.
+    """A series: the sums of its baseline, the detector's state, and the results of its last step.
 
     Attributes
     ----------
     baseline : bytes or None
-        int64, little-endian; None for a stated value.
+        int64, little-endian; None if the definition states the baseline.
     detector : bytes or None
-        None: it is unwatchable, for a `reason`.
+        None if the series cannot be watched; `reason` says why.
     known : Baseline or None
-        The baseline's estimate.
+        The estimate of the baseline.
     """
 
     baseline: bytes | None
@@ -69,7 +69,7 @@ def state_key(topic: str, alarm: str) -> str:
 
 
 def read_state(store: Store, alarm: str) -> StoredAlarm | None:
-    """Return the state of an alarm, by its :func:`identity`; None: none, or an unreadable one."""
+    """Return the stored state of an alarm, by its :func:`identity`; None if it is unusable."""
     state: Any = store.client.get(state_key(store.topic, alarm))
     if state is None:
         return None

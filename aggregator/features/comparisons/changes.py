@@ -25,24 +25,24 @@ def read_change(
 ) -> Compared | None:
     """Compare the last closed panes of a metric with as many panes before them.
 
-    Releases cannot be added: the latest one is compared with the one that is a period older.
-    All changes on offer hold together at one look: beta is shared by all metrics that can be
-    compared, and by all periods.
+    Releases cannot be added: the latest release is compared with the release a period before it.
+    All changes that can be chosen hold together at one look: beta is shared by all metrics that
+    can be compared, and by all periods.
 
     Parameters
     ----------
     reader : MetricReader
     name : str
     period : str or None
-        One of :data:`OFFERED_PERIODS`, widened to whole panes; None: the longest that the metric
-        has twice.
+        One of :data:`OFFERED_PERIODS`, widened to whole panes; by default the longest period that
+        the metric has twice.
     progress : callable
-        As for :func:`aggregator.features.comparisons.arms.compare_all`.
+        Passed to :func:`aggregator.features.comparisons.arms.compare_all`.
 
     Returns
     -------
     Compared or None
-        None: no pane is closed, or no period is there twice.
+        None if no pane is closed, or the metric does not have the period twice.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def _change_query(
 
 
 def _period_starts(metric: Metric, period: str | None, end_ms: int) -> list[int]:
-    """Return the starts of the period, or of all on offer, that end there; the longest first."""
+    """Return when the period begins that ends at `end_ms`; without a period all, longest first."""
     periods = reversed(OFFERED_PERIODS) if period is None else (period,)
     return [last_edges(metric, length, end_ms - metric.pane_ms)[0] for length in periods]
 

@@ -35,7 +35,7 @@ COMPARISON_COLUMNS = (
 
 
 class CompareOptions(QueryOptions, total=False):
-    """The options of :meth:`aggregator.features.reader.Reader.compare`."""
+    """The options of :meth:`aggregator.features.reader.Reader.compare`, besides the slices."""
 
     start: Start
     end: Time
@@ -58,11 +58,11 @@ class CompareQuery:
     ----------
     a : Query
         Window and slice of the first arm; with `by`, each slice is compared with the rest.
-    b : Query
+        Window and slice of the first arm; if `by` is set, each slice is compared with the rest.
         Window and slice of the second arm; by default with the event time of `a`.
-    rest : bool
+        Window and slice of the second arm; by default in the window of `a`.
         Whether the second arm is the rest of the first one's window.
-    other : str, optional
+        Whether the second arm is the rest of the first arm's window.
         The metric of the second arm; by default the same.
     of : str
         ``"difference"`` or ``"ratio"``.
@@ -71,9 +71,9 @@ class CompareQuery:
     independent : bool, optional
         See :func:`estimators.compare`.
     below : sequence of float
-        Of a distribution: compare the shares below these edges instead of quantiles.
+        For a distribution: compare the shares below these edges instead of quantiles.
     each : bool
-        Whether the arms have bounds too; all three intervals then share beta.
+        Whether the arms have bounds, too; all three intervals then share beta.
     """
 
     a: Query
@@ -110,7 +110,8 @@ class CompareQuery:
         where : mapping or pairs
             The slice of the first arm.
         against : mapping, pairs or "rest"
-            The slice of the second arm. With another window or metric, "rest" is the same slice.
+            The slice of the second arm, or "rest"; with another window or metric, "rest" means the
+            first arm's slice.
         **options
             As in :meth:`aggregator.features.reader.Reader.compare`.
 
@@ -152,11 +153,11 @@ class Compared(Pictured):
     comparison : Comparison or None
         None if an arm has too few reports, or a part has expired.
     covers : str
-        The coverage of the bounds.
+        What the bounds cover.
     simultaneous : int
         The number of comparisons for which the bounds hold together.
     chosen_among : int
-        The number of answers that share beta, as this one may have been chosen after looking.
+        The number of answers that share beta, because this answer may have been chosen among them.
     """
 
     a: ArmAnswer
@@ -176,19 +177,19 @@ class Compared(Pictured):
 
     @property
     def lower(self) -> float | Floats:
-        """Its lower bound; NaN if unknown."""
+        """The lower bound of the difference or ratio; NaN if unknown."""
         return math.nan if self.comparison is None else self.comparison.lower
 
     @property
     def upper(self) -> float | Floats:
-        """Its upper bound; NaN if unknown."""
+        """The upper bound of the difference or ratio; NaN if unknown."""
         return math.nan if self.comparison is None else self.comparison.upper
 
     @property
     def p_value(self) -> float | Floats:
         """The p-value of the hypothesis that both arms are equal; NaN if unknown.
 
-        It is multiplied by the number of intervals that hold together.
+        It is multiplied by the number of intervals that must hold together.
         """
         if self.comparison is None:
             return math.nan
@@ -209,12 +210,12 @@ class Compared(Pictured):
 
     @property
     def name(self) -> str | None:
-        """Its name in the definitions, if it has one."""
+        """The comparison's name in the definitions; None if it is not defined there."""
         return None
 
     @property
     def labels(self) -> list[str]:
-        """The names of its numbers; empty for a single number."""
+        """The names of the compared numbers; empty for a single number."""
         if self.query.below:
             return [*share_names(self.query.below)]
         metric = self.a.window.metric
@@ -233,7 +234,7 @@ class Compared(Pictured):
         return self.a.window.policy if weights is None else weights
 
     def to_frame(self) -> Frame:
-        """Return a table with a row for each number."""
+        """Return a table with one row for each compared number."""
         labels: list[Any] = self.labels or [None]
         columns = (self.value, self.lower, self.upper, self.p_value)
         numbers = [_spread(x, len(labels)) for x in columns]
@@ -285,7 +286,7 @@ def _arm_rows(compared: Compared, arm_name: str, count: int) -> list[tuple[Any, 
 
 
 def arm_text(compared: Compared, arm_name: str) -> str:
-    """Return an arm ("a" or "b") as text: its slice, its reports and its window."""
+    """Return an arm ("a" or "b") as text: its slice, its number of reports and its window."""
     arm = compared.a if arm_name == "a" else compared.b
     name = slice_name(arm.where) or "all"
     if arm_name == "b" and compared.query.rest:
@@ -297,6 +298,6 @@ def arm_text(compared: Compared, arm_name: str) -> str:
 
 
 def _spread(x: float | Floats, count: int) -> list[float]:
-    """Return `count` numbers, from as many or from a single one."""
+    """Return `count` numbers; a single number is repeated."""
     numbers = np.atleast_1d(np.asarray(x, dtype=np.float64))
     return np.broadcast_to(numbers, count).tolist()  # type: ignore[no-any-return]

@@ -80,7 +80,7 @@ def _as_text(comparison: Living) -> str:
 
 
 def _decision(decided: ComparisonDecided) -> str:
-    """Return a decided number as text: its time, its direction and its bounds."""
+    """Return a decision as text: its time, its direction, and the bounds at that time."""
     label = "" if decided.category is msgspec.UNSET else f"{decided.category}  "
     unit = f" {decided.unit}" if decided.unit else ""
     (ends,) = intervals(decided.value, decided.lower, decided.upper, unit)

@@ -17,7 +17,7 @@ from estimators import LocalMetric, Metric, compare
 from estimators.comparison.distributions import snapped_limits
 
 REST_SLICE: Final = "rest"
-"""In place of the second slice: all other reports."""
+"""The value of `against` if the second slice is all other reports."""
 MAX_SPLIT = 1_000_000
 MIN_BETA, MAX_BETA = 1e-9, 0.999
 _SPLIT_PATTERN = re.compile(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)")
@@ -44,9 +44,9 @@ class ComparisonDefinition(Watch):
     independent : bool, optional
         See :func:`estimators.compare`.
     categories : sequence of str, optional
-        Only these; by default all. Of a distribution, quantiles.
+        The compared categories, by default all; for a distribution, quantiles.
     below : sequence of float
-        Of a distribution: the shares below these edges instead of quantiles.
+        For a distribution: edges; the shares below them are compared instead of quantiles.
     title : str
         What the dashboard shows in place of the arms.
     """
@@ -96,12 +96,12 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
     name : str
     table : ComparisonTable
     checks : Checks
-        Of this table's values.
+        Checks of this table's values.
 
     Raises
     ------
     DefinitionError
-        With the key, the value and what was expected.
+        If a value is not allowed; it names the key, the value and what was expected.
     """
     metric = checks.metric("metric")
     metric_b = metric if table.other is None else checks.metric("other")

@@ -41,7 +41,7 @@ class ComparisonWatch(RunWatch[ComparisonRun]):
     def events(
         self, run: ComparisonRun, overview: TopicProgress, closed: Mapping[str, int]
     ) -> Iterator[list[Event]]:
-        """Yield the events of one pane after another."""
+        """Yield the events of a comparison, pane by pane."""
         source = self.publication.source
         for decisions in run.advance(overview, closed):
             yield [decision_event(decision, run.name, source) for decision in decisions]
@@ -56,13 +56,13 @@ class ComparisonWatch(RunWatch[ComparisonRun]):
 
 
 def decision_event(decision: ComparisonDecided, identity: str, source: str) -> Event:
-    """Return the event of a decided comparison, or of one of its categories.
+    """Return the event of a decision about a comparison, or about one of its categories.
 
     Parameters
     ----------
     decision : ComparisonDecided
     identity : str
-        From :func:`aggregator.features.comparisons.stored.identity`.
+        The comparison's identity, from :func:`aggregator.features.comparisons.stored.identity`.
     source : str
         The CloudEvents attribute `source`.
     """

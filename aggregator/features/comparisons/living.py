@@ -1,4 +1,4 @@
-"""The state of living comparisons: final panes, and reports since then."""
+"""Answers of living comparisons: the sums of final panes, and the reports counted since then."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Living(Compared):
     Attributes
     ----------
     run : ComparisonRun
-        Its progress through final panes, with decisions and history.
+        How far the comparison has processed final panes, with its decisions and history.
     reason : str
-        Why it is undecided or unknown; empty if all is well.
+        Why the comparison is undecided or unknown; empty if nothing is wrong.
     """
 
     definition: ComparisonDefinition
@@ -53,7 +53,7 @@ class Living(Compared):
 
     @property
     def name(self) -> str | None:
-        """Its name in the definitions."""
+        """The comparison's name in the definitions."""
         return self.definition.name
 
     @property
@@ -101,7 +101,7 @@ def definition_of(metrics: Mapping[str, Metric], name: str) -> ComparisonDefinit
     Raises
     ------
     UnknownComparison
-        Naming the nearest name.
+        If there is no such comparison; it names the nearest name.
     """
     definitions = comparisons_of(metrics)
     if name not in definitions:
@@ -118,7 +118,7 @@ def all_comparisons(
     ----------
     reader : MetricReader
     with_arm_bounds : bool
-        Whether both arms have bounds too, which share beta.
+        Whether both arms have bounds, too, which share beta.
     progress : callable
         Takes the share of the work that is done; an exception from it ends the work.
     """
@@ -139,11 +139,12 @@ def living(
     reader : MetricReader
     definition : ComparisonDefinition
     with_arm_bounds : bool
-        Whether both arms have bounds too, which share beta.
+        Whether both arms have bounds, too, which share beta.
 
     Raises
     ------
     StateUnreadable
+        If Redis has lost or changed what the answer needs.
     """
     run = ComparisonRun.resumed(reader, definition)
     begun, overview = run.has_begun, reader.store.progress(*run.metrics)
@@ -163,9 +164,9 @@ def living(
 
 
 def _may_have_expired(reader: MetricReader, run: ComparisonRun, window: Window) -> bool:
-    """Return whether reports in an arm's unprocessed panes may have expired.
+    """Return whether reports in panes that the run has not processed may have expired.
 
-    Panes expire a fixed time after their last report reached Kafka. So the current event time is
+    Panes expire a fixed time after their last report reached Kafka. So the present is estimated as
     the newest pane's start plus the age of its last report.
     """
     key, partitions = metric_key(window.metric.name, window.metric.revision), [*window.watermarks]

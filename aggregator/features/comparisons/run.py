@@ -1,7 +1,7 @@
 """Runs a living comparison over the final panes of its metrics, until it is decided.
 
-After each pane it compares the sums since the start, with bounds that hold at all times. So its
-looks, and with them its decision, are a function of the log.
+After each pane the run compares the sums since the start, with bounds that hold at all times. So
+the log determines what it sees at each pane, and its decision.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
 
 MAX_LOOKS, MAX_HISTORY_NUMBERS = 256, 8_000
-"""Limits on the looks in a history, and on their numbers."""
+"""The most looks in a history, and the most numbers in them."""
 
 log = LazyLog("dither.comparisons")
 
@@ -49,18 +49,18 @@ def query_of(
     *,
     with_arm_bounds: bool = False,
 ) -> CompareQuery:
-    """Return the query of a definition for a window.
+    """Return the query that a definition asks about a window.
 
-    The weight policy is not the one in force, which may change: bounds at all times need one rule.
+    The weight policy in force is not used, as it may change: bounds at all times need a fixed rule.
 
     Parameters
     ----------
     definition : ComparisonDefinition
     start_ms : int
     end_ms : int, optional
-        By default there is no end.
+        By default the window has no end.
     with_arm_bounds : bool
-        Whether both arms have bounds too.
+        Whether both arms have bounds, too.
     """
     return CompareQuery.of_options(
         definition.where,
@@ -92,18 +92,18 @@ class ComparisonRun:
     Attributes
     ----------
     metrics : tuple of LocalMetric
-        Of both arms.
+        The metrics of both arms.
     name : str
-        Its :func:`aggregator.features.comparisons.stored.identity`.
+        The comparison's :func:`aggregator.features.comparisons.stored.identity`.
     next_ms : int
         The start of the next pane.
     sums : tuple of ndarray of int64
-        Of both arms, from the start up to the next pane.
+        The sums of both arms, from the start up to the next pane.
     incomplete : int
-        The number of panes with reports in no table of slices: these had expired, or the attribute
-        was not declared yet.
+        The number of panes with reports that are in no table of slices: the tables had expired, or
+        the attribute was not declared yet.
     history : list of Look
-        At most :data:`MAX_LOOKS`.
+        At most :data:`MAX_LOOKS` looks.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class ComparisonRun:
 
     @property
     def position(self) -> object:
-        """A value that changes with its state."""
+        """A value that changes whenever the run's state does."""
         return self.next_ms
 
     @property
@@ -142,10 +142,10 @@ class ComparisonRun:
     def advance(
         self, overview: TopicProgress, closed: Mapping[str, int]
     ) -> Iterator[list[ComparisonDecided]]:
-        """Process the next final panes, and yield the decisions of each.
+        """Process the next final panes, and yield the new decisions of each pane.
 
-        Windows are final up to `closed` (event time in ms, by metric). It stops at a pane that
-        changed during the read; the next call resumes there.
+        Panes up to `closed` (event time in ms, by metric) are final. It stops at a pane that
+        changed while it was read; the next call continues there.
         """
         closed_ms = self._closed(closed)
         while (end_ms := self.next_ms + self._step_ms) <= closed_ms:
@@ -163,14 +163,14 @@ class ComparisonRun:
             yield decisions
 
     def is_behind(self, closed: Mapping[str, int]) -> bool:
-        """Return whether there are unprocessed final panes; see :meth:`advance`."""
+        """Return whether final panes are unprocessed; `closed` is as for :meth:`advance`."""
         return self.next_ms + self._step_ms <= self._closed(closed)
 
     def _closed(self, closed: Mapping[str, int]) -> int:
         return min(closed.get(metric.name, 0) for metric in self.metrics)
 
     def read(self, overview: TopicProgress, end_ms: int | None = None) -> Arms:
-        """Return both arms from the next pane to `end_ms`, where they are final, or to now."""
+        """Return both arms from the next pane on: up to `end_ms`, if that is final, or to now."""
 
         def read(name: str, query: Query) -> Window:
             return self._read(overview, name, query)
@@ -179,7 +179,7 @@ class ComparisonRun:
         return read_arms(read, self.definition.metric, query)
 
     def _read(self, overview: TopicProgress, name: str, query: Query) -> Window:
-        """Read a window; a window with an end is final."""
+        """Read a window; the caller ensures that a window with an end is final."""
         window = self.reader.describe(overview, name, query)
         if query.end is not None:
             window = dataclasses.replace(window, status="final", arrived_ms=NO_TIME)
@@ -198,7 +198,7 @@ class ComparisonRun:
         self.sums = self.sums[0] + arms.sums[0], self.sums[1] + arms.sums[1]
 
     def compare(self, arms: Arms, *, with_arm_bounds: bool = False) -> Compared:
-        """Compare the sums since the start; `arms` are from the last read."""
+        """Compare the sums since the start; `arms` gives the windows and slices."""
         start_ms = self.definition.start_ms
         window_a, window_b = (
             dataclasses.replace(window, start_ms=start_ms, end_ms=None) for window in arms.windows
@@ -226,7 +226,7 @@ class ComparisonRun:
         )
 
     def _restore(self, stored: StoredComparison) -> None:
-        """Resume a state, unless it does not fit this comparison."""
+        """Resume a stored state; begin anew if it does not fit this comparison."""
         panes, remainder = divmod(stored.next_ms - self.next_ms, self._step_ms)
         sizes = [len(sums) for sums in stored.sums]
         is_of_size = sizes == [sums.nbytes for sums in self.sums]
@@ -260,7 +260,7 @@ class ComparisonRun:
         return decisions
 
     def _remember(self, compared_sums: Compared, at: str) -> None:
-        """Add a look to the history; drop every second earlier one if there are too many."""
+        """Add a look to the history; if there are too many, keep every second one."""
         if self._pane_number(at) % self._stride:
             return
         look = Look(
@@ -293,7 +293,7 @@ def arm_metrics(
 
 
 def _is_complete(window: Window) -> bool:
-    """Return whether the content of a window has all of its reports."""
+    """Return whether the sums of a window contain all of its reports."""
     return window.status != "expired" and window.coverage in {None, 1}
 
 
@@ -306,7 +306,7 @@ def decided(
     ----------
     definition : ComparisonDefinition
     compared : Compared
-        With a comparison.
+        The comparison, which must not be None.
     index : int
         The index of the decided category or coordinate.
     at : str

@@ -97,7 +97,7 @@ def state_key(topic: str, comparison: str) -> str:
 
 
 def read_state(store: Store, comparison: str) -> StoredComparison | None:
-    """Return the state of a comparison, by its :func:`identity`; None: none, or unreadable."""
+    """Return the stored state of a comparison, by its :func:`identity`; None if it is unusable."""
     state: Any = store.client.get(state_key(store.topic, comparison))
     if state is None:
         return None

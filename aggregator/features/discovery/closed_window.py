@@ -18,26 +18,26 @@ def describe_discovery(
     *,
     window: Length | None = None,
 ) -> tuple[Window, int | None]:
-    """Return the window of a discovery, before it is read, and its reading.
+    """Return the window of a search for strings, whose sums are not read yet, and its reading.
 
     Parameters
     ----------
     reader : MetricReader
     name : str
     start, end : datetime, str, float (seconds since the epoch) or None
-        As for :meth:`aggregator.features.reader.Reader.discover`, which raises the same errors.
+        Passed to :meth:`aggregator.features.reader.Reader.discover`, which raises the same errors.
     window : str or timedelta, optional
 
     Returns
     -------
     window : Window
     reading : int or None
-        The number of closed panes; None for a query with an end.
+        The number of closed panes if the window is all panes so far; None if its end is fixed.
 
     Raises
     ------
     ValueError
-        If there is a window and a start or an end.
+        If there are both a duration `window` and a start or an end.
     """
     metric = LocalMetric.require(reader.metric(name))
     metric.require_discovery()

@@ -84,7 +84,7 @@ def as_text(answer: Discovered) -> str:
 
 
 def outlook(answer: DiscoveryAnswer) -> str:
-    """Return the frequency of discoverable strings as text, and the needs of rarer ones."""
+    """Return as text how frequent a string must be to be discovered, and what rarer ones need."""
     if answer.found_from is None:
         return "candidates none: there are no reports"
     if answer.found_from > 1:
@@ -102,7 +102,7 @@ def outlook(answer: DiscoveryAnswer) -> str:
 
 
 def discovery_lines(metric: Metric, strings: Sequence[str]) -> list[str]:
-    """Return lines with reasons on strings that can never be found."""
+    """Return a line for each of these strings that can never be discovered, with the reason."""
     if not isinstance(metric, LocalMetric) or not isinstance(metric.domain, CodedVocabulary):
         return []
     mechanism, rule = metric.require_discovery(), metric.domain.deny_rule

@@ -20,13 +20,13 @@ from aggregator.reading.query import Time
 from aggregator.reading.window import Window
 
 MAX_WAITING_SEARCHES = 8
-"""Each takes seconds."""
+"""The most searches that wait; each takes seconds."""
 MAX_SEARCHES_PER_CLIENT = 3
-"""Of running and waiting searches, so that other clients can start some."""
+"""The most running and waiting searches of a client, so that others can start some."""
 MAX_KEPT_ANSWERS, ANSWER_LIFETIME_SECONDS = 32, 600.0
-"""A recount may change final answers."""
+"""The number of stored answers, and their lifetime: a recount may change final answers."""
 UNPOLLED_SECONDS = 30.0
-"""A search that was not polled for this time ends."""
+"""A search ends if nobody asks for its progress for this time."""
 
 
 class TooManySearchesError(DitherError):
@@ -61,18 +61,18 @@ class _Search:
 
     @property
     def has_valid_answer(self) -> bool:
-        """Whether the search has an unexpired answer."""
+        """Whether the search has an answer that has not expired."""
         if self.is_cancelled or not self.future.done() or self.future.cancelled():
             return False
         return self._clock.monotonic() < self.began_at + ANSWER_LIFETIME_SECONDS
 
     @property
     def is_usable(self) -> bool:
-        """Whether the search goes on, or has an unexpired answer."""
+        """Whether the search is under way, or has an answer that has not expired."""
         return self.is_under_way or self.has_valid_answer
 
     def note(self, share: float) -> None:
-        """Note the finished share of the work; end the search if it is no longer polled."""
+        """Record the finished share of the work; end the search if nobody asks for it any more."""
         if self._clock.monotonic() > self.asked_at + UNPOLLED_SECONDS:
             self.is_cancelled = True
         if self.is_cancelled:
@@ -80,12 +80,12 @@ class _Search:
         self._share = share
 
     def cancel(self) -> None:
-        """End it at its next step, or before its start."""
+        """End the search at its next step, or before its start."""
         self.is_cancelled = True
         self.future.cancel()
 
     def progress(self, metric: str, queued_before: int = 0) -> DiscoveryProgress:
-        """Return its progress."""
+        """Return the progress of the search."""
         status = "searching" if self.future.running() else "waiting"
         return DiscoveryProgress(
             metric=metric,
@@ -101,9 +101,9 @@ class Searches:
     Parameters
     ----------
     describe : callable
-        Returns the window of a search, before it is read, and its reading.
+        Returns the window of a search, without its sums, and its reading.
     read : callable
-        Returns a window with its sums.
+        Returns the same window with its sums.
     """
 
     def __init__(
@@ -129,17 +129,18 @@ class Searches:
         client: Hashable = None,
         search: bool = True,
     ) -> DiscoveryAnswer | DiscoveryProgress:
-        """Return the answer, or the progress of the search, which starts if necessary.
+        """Return the answer, or the progress of the search, which is started if necessary.
 
         Parameters
         ----------
         name, start, end, window, beta
-            As for :meth:`aggregator.features.reader.Reader.discover`.
+            Passed to :meth:`aggregator.features.reader.Reader.discover`.
         client : hashable, optional
-            None: unknown.
+            Who asks; None if unknown.
         search : bool
-            False: the last answer. For all closed panes that may be an earlier one, and a search
-            starts if a pane was closed since and it is older than ANSWER_LIFETIME_SECONDS.
+            Whether to search. If not, the last answer is returned. If the question is about all
+            closed panes, that may be an earlier answer; a search starts if a pane was closed since,
+            and the answer is older than ANSWER_LIFETIME_SECONDS.
 
         Raises
         ------
@@ -148,7 +149,7 @@ class Searches:
         ValueError
             If the metric does not discover strings, or the window is empty.
         TooManySearchesError
-            If another search would wait too long.
+            If too many searches are under way or waiting.
         """
         described, reading = self._describe(name, start, end, window=window)
         if described.status != "final":  # the answer has no strings
@@ -194,7 +195,7 @@ class Searches:
         return current.future.result()
 
     def _pending_key(self, question: Hashable) -> Hashable:
-        """Return the key of a search whose answer nobody had, though a pane may be closed since."""
+        """Return the key of a usable search about this question whose answer nobody got yet."""
         for key, search in self._searches.items():
             if search.question == question and search.is_usable and not search.is_delivered:
                 return key
@@ -215,12 +216,12 @@ class Searches:
         window: str | None = None,
         beta: float = 0.05,
     ) -> DiscoveryProgress | None:
-        """Cancel a search, and return its progress; None: no such search runs.
+        """Cancel a search, and return its progress; None if there is no such search.
 
         Parameters
         ----------
         name, start, end, window, beta
-            As for :meth:`result_or_start`.
+            The arguments of :meth:`result_or_start`.
         """
         described, reading = self._describe(name, start, end, window=window)
         question = _question(described, reading, beta)
@@ -245,7 +246,7 @@ class Searches:
         client: Hashable,
         question: Hashable,
     ) -> _Search:
-        """Start a search, or put it into the queue."""
+        """Start a search as soon as earlier ones end; refuse it if too many wait."""
         searches = {k: search for k, search in self._searches.items() if search.is_usable}
         waiting = sum(search.is_under_way for search in searches.values())
         if waiting > MAX_WAITING_SEARCHES:
@@ -264,7 +265,7 @@ class Searches:
         return search
 
     def _queued_before(self, search: _Search) -> int:
-        """Return the number of searches before a waiting one."""
+        """Return the number of searches under way that come before a waiting search."""
         queued_before = 0
         for other_search in self._searches.values():
             if other_search is search:
@@ -274,13 +275,13 @@ class Searches:
 
 
 def _key(window: Window, reading: int | None, beta: float) -> Hashable:
-    """Return the key of the answer of a closed window."""
+    """Return the key of an answer about a window and a reading."""
     metric = window.metric
     facts = metric.name, metric.revision, metric.minimum_reports
     return *facts, window.start_ms, window.end_ms, reading, beta
 
 
 def _question(window: Window, reading: int | None, beta: float) -> Hashable:
-    """Return what an answer is about: all closed panes, however many they are, or a window."""
+    """Return what an answer is about: all closed panes, whatever their number, or a window."""
     metric = window.metric
     return _key(window, reading, beta) if reading is None else (metric.name, metric.revision, beta)

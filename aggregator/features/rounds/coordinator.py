@@ -1,8 +1,8 @@
 """The coordinator: opens, closes and decides the rounds of minimum and maximum.
 
-Several processes may run one; a lease in Redis lets one work at a time. A decision is stored with
-its answers before it is published, and publishes only stored state. docs/decisions/0014 covers a
-loss of Redis or of the coordinator at any step.
+Several processes may run a coordinator; a lease in Redis lets one of them work at a time. A
+decision is stored with its answers before it is published, so that Redis has all that is published.
+docs/decisions/0014 covers a loss of Redis or of the coordinator at any step.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from producers.kafka.connection import PRODUCER_ONLY
 
 ROUND_CHECK_SECONDS = 0.25
 NOTHING_COUNTED = -1
-"""The next offset of an uncounted partition."""
+"""Stands for the next offset of a partition in which nothing is counted."""
 
 log = structlog.get_logger("dither.coordinator")
 
@@ -56,7 +56,7 @@ class Coordinator(Leader):
     Parameters
     ----------
     reader : MetricReader
-        Of all metrics; those with rounds are coordinated.
+        A reader of all metrics; those with rounds are coordinated.
     tracer : Tracer, optional
         Records a span of each round.
     """
@@ -81,7 +81,7 @@ class Coordinator(Leader):
         self._log_ends, self._ends = KafkaLog(settings), dict[str, LogEnds]()
 
     def _has_task(self) -> bool:
-        """Return whether a metric is a minimum or maximum; log a change."""
+        """Return whether a metric is a minimum or maximum; log it if that has changed."""
         has_searches = bool(_searches(current(self.reader.metrics)))
         if has_searches != self._has_searches:
             self._has_searches = has_searches
@@ -90,7 +90,7 @@ class Coordinator(Leader):
         return has_searches
 
     def _lead(self) -> None:
-        """Coordinate as the leader, until a failure."""
+        """Open and decide rounds while holding the lease, until a failure."""
         self._log_step("leading")
         defined = current(self.reader.metrics)
         self._metrics = _searches(defined)
@@ -126,10 +126,10 @@ class Coordinator(Leader):
             }
 
     def _resume(self, metric: SearchMetric, newest: Round | None) -> None:
-        """Resume a search from the topic's newest round, which devices have answered.
+        """Resume a search from the newest round on the topic, which devices have answered.
 
-        The stored round wins if it extends the topic's by an unpublished decision. Without either
-        round, the search begins.
+        The stored round is used instead if it adds an unpublished decision to the topic's round.
+        Without either round, the search begins.
         """
         key = metric_key(metric.name, metric.revision)
         text: Any = self._client.hget(self._stored, key) or b""
@@ -159,7 +159,7 @@ class Coordinator(Leader):
         return f"{self._key}:stored"
 
     def _decode_stored(self, text: bytes, metric: SearchMetric) -> Round | None:
-        """Return a stored round; None if it is invalid: the topic then has the last one."""
+        """Return a stored round; None if it is invalid: then the topic's round is the last."""
         try:
             return parsing.open_round(self._stored, text, metric) if text else None
         except StateUnreadable:
@@ -222,10 +222,10 @@ class Coordinator(Leader):
         return self._is_counted(overview, metric)
 
     def _is_counted(self, overview: TopicProgress, metric: SearchMetric) -> bool:
-        """Return whether the log is counted up to its end when the round's time was over.
+        """Return whether the log is counted up to where it ended after the round's time.
 
-        Kafka is asked once for that end. The answers were read after the overview, so Redis must
-        not have lost data since.
+        Kafka is asked for that end once. The answers were read after the overview, so that the
+        result holds only if Redis has not lost data since.
         """
         ends = self._ends.get(metric.name)
         if ends is None:
@@ -239,7 +239,7 @@ class Coordinator(Leader):
         return is_counted and self.reader.store.is_same_history(overview)
 
     def _store(self, metric: SearchMetric, stored_text: bytes, following: Round) -> None:
-        """Replace the stored round; of two concurrent decisions, the first stays."""
+        """Replace the stored round; if two decisions are made at once, the first is kept."""
         self._verify_lease()
         key, text = metric_key(metric.name, metric.revision), encode(following)
         if text != stored_text and not self.lease.swap(self._stored, key, stored_text, text):

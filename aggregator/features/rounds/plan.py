@@ -23,7 +23,7 @@ ALL_ROUNDS = "all rounds"
 
 
 class SearchPlan(ReadingPlan[SearchMetric]):
-    """Reads rounds, and the answers to the open one."""
+    """Reads the rounds of a search, and the answers to the open round."""
 
     def describe(self, overview: TopicProgress, query: Query, grouping: Grouping | None) -> Window:
         """Return the state of the search, without the answers to the open round."""
@@ -40,7 +40,7 @@ class SearchPlan(ReadingPlan[SearchMetric]):
         return self.window(overview, query, watermarks, facts, status=status, policy=policy)
 
     def read(self, window: Window) -> Window:
-        """Return the state of the search."""
+        """Return the state of the search, with the answers to the open round."""
         opened, statistic = self.open_round(window.overview.rounds), self.metric.zero()
         if opened is not None and not opened.is_over:
             statistic = self.sums.read_round(self.metric, opened.number, [*window.watermarks])
@@ -74,7 +74,7 @@ class SearchPlan(ReadingPlan[SearchMetric]):
         return watermarks
 
     def open_round(self, rounds: Mapping[str, bytes]) -> Round | None:
-        """Return the open or last round in the store; None before the first.
+        """Return the open or last round in the store; None before the first round.
 
         Raises
         ------

@@ -9,15 +9,15 @@ from estimators import SearchMetric
 from producers.device.rounds import Round
 
 FIRST_MESSAGE_SECONDS, REPEAT_MESSAGE_SECONDS = 5.0, 60.0
-"""Without answers, until the first message and between later ones."""
+"""The time without answers until the first message, and between later messages."""
 
 
 class Waiting:
-    """Has a message after some time without answers.
+    """Has a message for the user after some time without answers.
 
     Parameters
     ----------
-    clock : callable
+        Returns monotonic seconds.
         Returns seconds.
     """
 
@@ -27,7 +27,7 @@ class Waiting:
         self._due = clock() + FIRST_MESSAGE_SECONDS
 
     def note_answers(self, opened: Round, answers: int) -> None:
-        """Note the number of answers to a round."""
+        """Record the number of answers to a round, and begin to wait for the next message."""
         metric = self._metric
         report_goal = (
             "" if metric.round_reports is None else f"with {metric.round_reports:,} counted, or "
@@ -40,7 +40,7 @@ class Waiting:
         self._due = self._clock() + FIRST_MESSAGE_SECONDS
 
     def due(self) -> str | None:
-        """Return the due message, if any."""
+        """Return the message if it is due."""
         if self._clock() < self._due:
             return None
         self._due = self._clock() + REPEAT_MESSAGE_SECONDS

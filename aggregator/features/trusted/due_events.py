@@ -25,7 +25,7 @@ log = structlog.get_logger("dither.publisher")
 
 
 class ReleaseDrawer:
-    """Draws the releases of closed panes without a release."""
+    """Draws the releases of closed panes that have none."""
 
     comes_first = True
 
@@ -40,7 +40,7 @@ class ReleaseDrawer:
         yield from batch_events(self.final_events(overview, partitions))
 
     def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
-        """Yield the events of final panes without a release."""
+        """Yield the events of final panes that have no release yet."""
         for metric, start, statistic in self._unpublished.sums(overview, partitions):
             policy = self.reader.policy(overview, metric.name)
             try:
@@ -51,7 +51,7 @@ class ReleaseDrawer:
                 yield event
 
     def _event(self, metric: TrustedMetric, policy: str, start: int, statistic: Counts) -> Event:
-        """Return a pane's event; its release is drawn once."""
+        """Return a pane's event; its release is drawn only once."""
         window = Window(
             metric=metric,
             start_ms=start,

@@ -27,7 +27,7 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
         return Releases(self.store)
 
     def describe(self, overview: TopicProgress, query: Query, grouping: Grouping | None) -> Window:
-        """Return a window with its latest release."""
+        """Return a window with the latest release in it."""
         watermarks, metric = self.watermarks(overview), self.metric
         first, last = self.edges(overview, query, watermarks)
         policy = self.policy(overview)
@@ -46,7 +46,7 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
         )
 
     def read(self, window: Window) -> Window:
-        """Return the pane of the release as a window; without a release, the window itself."""
+        """Return the pane of the window's release; if there is no release, the window itself."""
         release = window.content
         assert isinstance(release, Release)  # noqa: S101
         if release.start_ms is None:
@@ -62,12 +62,12 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
 
     @staticmethod
     def answer(window: Window, query: Query) -> Estimate:
-        """Return a release, or some of its categories.
+        """Return a release, or the categories of it that the query selects.
 
         Raises
         ------
         ValueError
-            If the query has other parameters than the release, which is drawn once.
+            If the query has other parameters, such as beta, than the release was drawn with.
         """
         metric, release = TrustedMetric.require(window.metric), window.content
         assert isinstance(release, Release)  # noqa: S101
@@ -75,7 +75,7 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
         return dataclasses.replace(select(metric, release.estimate, query), covers=THIS_WINDOW)
 
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
-        """Return the newest releases of a range, in steps of a pane: releases cannot be added."""
+        """Return a range's newest releases, a pane each: releases cannot be added."""
         metric = self.metric
         labels, _ = metric.domain.select(query.categories)
         if query.all_points:
@@ -105,13 +105,13 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
 
 
 def none_yet(metric: TrustedMetric, policy: str) -> Estimate:
-    """Return the empty estimate before the first release."""
+    """Return an estimate without reports, for the time before the first release."""
     release = metric.release(metric.zero(), weights=policy)
     return dataclasses.replace(release, status="not_ready")
 
 
 def select(metric: TrustedMetric, release: Estimate, query: Query) -> Estimate:
-    """Return a release, or some of its categories, as the answer to a query.
+    """Return a release, or the categories of it that a query selects.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def select(metric: TrustedMetric, release: Estimate, query: Query) -> Estimate:
     Raises
     ------
     ValueError
-        If the query has other parameters than the release, which is drawn once.
+        If the query has other parameters, such as beta, than the release was drawn with.
     """
     parameters: list[tuple[str, object, object]] = [
         ("beta", query.beta, release.beta),

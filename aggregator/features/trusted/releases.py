@@ -19,14 +19,14 @@ from producers.wire.decoding import decode_json
 
 
 def decode_release(key: str, start_ms: int, data: bytes, metric: Metric) -> Release:
-    """Return the release in an event's data.
+    """Return the release that an event's data describes.
 
     Parameters
     ----------
     key : str
         The Redis key of the data.
     start_ms : int
-        The start of its pane.
+        The start of the release's pane, in ms since the epoch.
     data : bytes
     metric : Metric
 
@@ -61,7 +61,7 @@ class Releases:
         key : str
             The metric's key.
         start_ms, end_ms : int, optional
-            In ms since the epoch; None: unbounded.
+            In ms since the epoch; None for no bound.
         """
         return next(iter(self.newest(metric, key, start_ms, end_ms, 1)), None)
 
@@ -76,7 +76,7 @@ class Releases:
         key : str
             The metric's key.
         start_ms, end_ms : int or None
-            In ms since the epoch; None: unbounded.
+            In ms since the epoch; None for no bound.
         max_releases : int
         """
         finals = final_key(self._prefix, key)

@@ -27,9 +27,9 @@ from aggregator.storage.failures import explain_redis_error
 from estimators.durations import milliseconds
 
 REPEAT_SECONDS = 60.0
-"""Between equal log lines."""
+"""The time between equal log lines."""
 STOP_SECONDS = 1.0
-"""For a running export; its daemon thread does not keep the process alive."""
+"""The time for a running export to end; its daemon thread does not keep the process alive."""
 EXPORTER_LOGGER = "opentelemetry.exporter.otlp"
 
 log = structlog.get_logger("dither.otlp")
@@ -109,12 +109,13 @@ class OtlpSender(Collector):
         return families.filled()
 
     def send(self) -> str:
-        """Send the metrics once.
+        """Read the metrics, and send them to the collector.
 
         Returns
         -------
         str
-            ``"delivered"``; ``"refused"`` by the collector; ``"unreadable"``: nothing was sent.
+            ``"delivered"``; ``"refused"`` by the collector; ``"unreadable"`` if nothing was sent
+            because the metrics could not be read.
         """
         try:
             metrics = self._translation.translate(self._collect(), time.time_ns())
@@ -138,7 +139,7 @@ class OtlpSender(Collector):
                 log.exception("metrics are not sent")
 
     def _unreadable(self, reason: str) -> None:
-        """Log once why nothing was sent."""
+        """Log why nothing was sent, unless the same was logged last."""
         if reason != self._reason:
             log.warning("metrics are not sent: they cannot be read", reason=reason)
         self._reason = reason

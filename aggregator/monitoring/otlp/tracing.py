@@ -20,11 +20,11 @@ from aggregator.tracing.spans import Attributes, Span, Tracer
 SERVER_ERROR_STATUS = 500
 TRACE_CONTEXT_HEADERS = ("traceparent", "tracestate")
 STOP_SECONDS = 3.0
-"""For the last spans: an unreachable collector must not delay the process's exit."""
+"""The time for the last spans: an unreachable collector must not delay the process's exit."""
 
 
 class RecordedSpan(Span):
-    """A span sent when it ends."""
+    """A span of OpenTelemetry, which is sent when it ends."""
 
     def __init__(self, span: OpenTelemetrySpan) -> None:
         self._span = span
@@ -52,7 +52,7 @@ class Tracing(Tracer):
     Parameters
     ----------
     instance : str
-        This process's name.
+        The name of this process.
     """
 
     def __init__(self, settings: Settings, instance: str) -> None:
@@ -84,7 +84,7 @@ class Tracing(Tracer):
         method : str
             A known HTTP method.
         headers : mapping of str to str
-            With names in lower case.
+            The request's headers, with names in lower case.
         """
         carrier = {name: headers[name] for name in TRACE_CONTEXT_HEADERS if name in headers}
         context = self._propagator.extract(carrier)
@@ -101,9 +101,9 @@ class Tracing(Tracer):
         span : Span
         method : str
         route : str
-            The declared template; empty for an unknown path.
+            The template of the route; empty for an unknown path.
         status : int or None
-            The HTTP status; None: there was no answer.
+            The HTTP status; None if there was no answer.
         """
         if route:
             span.update_name(f"{method} {route}")
@@ -115,7 +115,7 @@ class Tracing(Tracer):
         span.end()
 
     def stop(self) -> None:
-        """Send the finished spans for at most `STOP_SECONDS`, and stop."""
+        """Send the finished spans, but stop after at most `STOP_SECONDS`."""
         shutdown = threading.Thread(target=self._provider.shutdown, name="otlp spans", daemon=True)
         shutdown.start()
         shutdown.join(STOP_SECONDS)

@@ -32,7 +32,9 @@ Series = tuple[str, Labels]
 
 
 def otlp_name(name: str) -> tuple[str, str]:
-    """Return a family's name and unit in OTLP; the standard mapping to Prometheus inverts it.
+    """Return a family's name and unit in OTLP.
+
+    The standard mapping from OTLP to Prometheus gives the same family again.
 
     Examples
     --------
@@ -46,15 +48,15 @@ def otlp_name(name: str) -> tuple[str, str]:
 
 
 class Translation:
-    """Translates families at each export, and remembers the start of each counter.
+    """Translates metric families at each export, and remembers when each counter began.
 
-    Counters are older than the process, and their true start is unknown. As in OTLP's data model,
-    the first point of a series starts at its own time.
+    Counters are older than the process, and their true start is unknown. So, as in OTLP's data
+    model, the first point of a series has its own time as its start.
 
     Parameters
     ----------
     resource : Resource
-        The service's identity.
+        The identity of the service.
     """
 
     def __init__(self, resource: Resource) -> None:
@@ -62,20 +64,20 @@ class Translation:
         self._last_points: dict[Series, tuple[int, float]] = {}
 
     def translate(self, families: Iterable[Family], now: int) -> MetricsData:
-        """Return the OTLP metrics of families, without NaN values and without empty labels.
+        """Return metric families as OTLP metrics, without NaN values and empty labels.
 
         Parameters
         ----------
         families : iterable of Family
         now : int
-            Nanoseconds since the epoch.
+            The time of the export, in nanoseconds since the epoch.
         """
         metrics = [metric for family in families for metric in self._metric(family, now)]
         scope = ScopeMetrics(InstrumentationScope(SCOPE_NAME), metrics, "")
         return MetricsData([ResourceMetrics(self._resource, [scope], "")])
 
     def _metric(self, family: Family, now: int) -> Iterator[Metric]:
-        """Yield the metric of a family that has points."""
+        """Yield the OTLP metric of a family, if the family has points."""
         name, unit = otlp_name(family.name)
         data: Gauge | Sum | Histogram
         if family.type == "histogram":
@@ -101,7 +103,7 @@ class Translation:
             yield NumberDataPoint(dict(labels), start, now, int(sample.value))
 
     def _histograms(self, family: Family, now: int) -> Iterator[HistogramDataPoint]:
-        """Yield a point for each histogram, with disjoint buckets."""
+        """Yield a point for each series of a histogram; its buckets are not cumulative."""
         buckets = defaultdict[Labels, dict[float, int]](dict)
         sums: dict[Labels, float] = {}
         for sample in family.samples:
@@ -128,7 +130,7 @@ class Translation:
             )
 
     def _start(self, series: Series, value: float, now: int) -> int:
-        """Return the start of a series: its first point in this process, or its last decrease."""
+        """Return the start of a series: when it had its first point here, or last decreased."""
         start, previous_value = self._last_points.get(series, (now, value))
         if value < previous_value:
             start = now

@@ -25,7 +25,9 @@ ACCESS_REMEDY = (
 DEFAULT_SCOPES = ("admin",)
 """The scopes of a route under /v1/ that declares none."""
 QUESTION_SCOPES = ("read",)
-"""The scopes of a route that computes answers for readers; devices' pages of any site need none."""
+"""The scopes of a route whose answers readers ask for. Pages of other sites may not ask; those of
+other routes may, because devices use them.
+"""
 
 
 def new_token() -> str:
@@ -34,7 +36,7 @@ def new_token() -> str:
 
 
 def hash_token(token: str) -> str:
-    """Return the hash of a token: a fast one suffices for 256 random bits.
+    """Return the hash of a token; a fast hash suffices for 256 random bits.
 
     Examples
     --------
@@ -46,7 +48,7 @@ def hash_token(token: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Caller:
-    """The caller: the token's name, empty without one, and its scopes."""
+    """The caller of a request: the token's name, "" without a token, and the scopes granted."""
 
     name: str
     scopes: frozenset[str]
@@ -63,7 +65,7 @@ class Guard:
             self._tokens.append((name, digest, frozenset(scopes) | self._anonymous))
 
     def caller(self, headers: Headers) -> Caller | None:
-        """Return the caller; None for an unknown token."""
+        """Return the caller of a request; None if its token is unknown."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             return Caller("", self._anonymous)
@@ -76,7 +78,7 @@ class Guard:
     def refusal(
         self, headers: Headers, scopes: Sequence[str]
     ) -> tuple[Caller | None, Problem | None]:
-        """Return the caller, and the problem if they have none of the scopes."""
+        """Return the caller; if it has none of the scopes, also the problem to answer with."""
         caller, status, error = self.caller(headers), 401, ""
         if caller is not None and caller.scopes.intersection(scopes):
             return caller, None
@@ -94,7 +96,7 @@ class Guard:
 
 
 class AccessControl:
-    """Middleware: requires the scopes of a request's route.
+    """Middleware: lets a request pass only if its caller has a scope of the route.
 
     Parameters
     ----------
@@ -103,9 +105,10 @@ class AccessControl:
     routes : sequence of BaseRoute
         All routes in order.
     scopes : mapping of (method, path) to tuple of str
-        Each scope grants access; none means public. Other routes are public unless under /v1/.
+        The scopes of each route, of which one is enough; public if there are none. A route that is
+        not listed is public unless it is under /v1/.
     origins : collection of str
-        Other sites whose pages may ask questions.
+        Origins of other sites whose pages may ask questions.
     """
 
     def __init__(
@@ -136,7 +139,7 @@ class AccessControl:
         await self.app(scope, receive, send)
 
     def _cross_site(self, headers: Headers) -> Problem | None:
-        """Return the problem of a browser's question from a page of another site."""
+        """Return a problem if a browser asks a question for another site's page; else None."""
         origin = headers.get("origin", "")
         if headers.get("sec-fetch-site") != "cross-site" or {origin, "*"} & {*self.origins}:
             return None

@@ -1,8 +1,8 @@
 """Protects the HTTP/1.1 server from slow clients, endless heads, and endless requests.
 
-httptools limits neither the size of a head nor its time. Slow connections would use up the file
-descriptors, and an endless head the memory. So would pipelined requests: they are parsed only when
-their turn comes.
+httptools limits neither the size nor the time of a request's head. Slow connections would use up
+the file descriptors, and an endless head the memory. So would pipelined requests: they are parsed
+only when their turn comes, after the answers to earlier requests.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_SECONDS = 10.0
-"""For a request's head, from the connection or its first byte on."""
+"""The time for a request's head, from the connection or the head's first byte on."""
 IDLE_SECONDS = 75.0
-"""Between a sent response and the next request: longer than clients and balancers keep an idle
-connection, so that no request meets a connection that is being closed."""
+"""The time between a sent response and the next request: longer than clients and balancers keep an
+idle connection, so that no request meets a connection that is being closed."""
 UNREAD_SECONDS = 75.0
 """A client must read a part of a waiting answer within this time."""
 BUFFER_BYTES = 65_536
 """An answer pauses when this many bytes wait for the client; TLS buffers as many again."""
 HEAD_BYTES = 65_536
-"""Of a request without its body: head, frames and trailers."""
+"""The most bytes of a request without its body: head, frames and trailers."""
 FRAMES_PER_BYTE = 8
-"""Largest number of frame bytes per byte of a body: a chunk of one byte has five."""
+"""The most frame bytes per byte of a body: a chunk of one byte has five."""
 PIECE_BYTES = 12_288
-"""Parsed at once; a small post fits in."""
+"""The most bytes that are parsed together; a small post has fewer."""
 CHECKS_PER_HEAD = 8
-"""Checks during the time for a head; a connection has one timer for all its limits."""
+"""How often the limits are checked in the time for a head; a connection has a single timer."""
 FRAMING_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
-"""Headers of requests with a body."""
+"""Headers that only requests with a body have."""
 
 
 class QuietTransport:
     """uvloop's transport, which ignores writes after its end, as asyncio's does.
 
-    uvloop raises an error, which would be logged for each client that leaves early.
+    uvloop raises an error, which would be logged each time a client leaves early.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ NO_BYTES = memoryview(b"")
 
 
 class PunctualProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with limits: it hangs up on heads that are too long or too slow."""
+    """uvicorn's protocol, which also hangs up on heads that are too long or too slow."""
 
     flow: _InTurn
     _timer: asyncio.TimerHandle | None = None
@@ -108,7 +108,7 @@ class PunctualProtocol(HttpToolsProtocol):
         self._check()
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes, without restarting the time."""
+        """Parse bytes; unlike uvicorn's, this does not restart the timer."""
         flow = self.flow
         if len(data) <= PIECE_BYTES and not flow.unread and not self.pipeline:
             self._parse(data)
@@ -142,7 +142,7 @@ class PunctualProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def resume_writing(self) -> None:
-        """Resume writing."""
+        """Record that the client has read, and resume writing."""
         self._taken_at = self.loop.time()
         super().resume_writing()
 
@@ -159,12 +159,9 @@ class PunctualProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin to answer.
+        """Begin to answer; raise ValueError for an upgrade with a body.
 
-        Raises
-        ------
-        ValueError
-            For an upgrade with a body, which httptools would parse as another request.
+        httptools would parse that body as another request.
         """
         if self.parser.should_upgrade() and any(
             name in FRAMING_HEADERS for name, _ in self.headers
@@ -184,7 +181,7 @@ class PunctualProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Begin with a waiting request, or wait for the next one."""
+        """Begin with the next pipelined request, or wait for a request."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -214,7 +211,7 @@ class PunctualProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Answer the request and end: httptools does not parse on after an upgrade."""
+        """Answer the request, then close: httptools does not parse on after an upgrade."""
         self._is_over = True
         self.cycle.keep_alive = False
 

@@ -1,7 +1,7 @@
 """The host names that the server accepts: a defence against DNS rebinding.
 
-A page of ``evil.example`` waits until that name resolves to a private address, whose answers it can
-then read. Its requests still have ``Host: evil.example``, never an IP address.
+A page of ``evil.example`` waits until that name resolves to a private address, and can then read
+the answers from there. Its requests still have ``Host: evil.example``, never an IP address.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aggregator.config.settings import Serve
 from producers.gateway.problems import Problem
 
 PROBE_PATHS = ("/healthz", "/readyz")
-"""They have no data, and load balancers request them with any host name."""
+"""Paths without private data, which load balancers request with any host name."""
 MAX_SHOWN_HOST = 100
 HOST_AND_PORT = re.compile(r"(\[[^\[\]]+\]|[^\[\]:@/\s]+)(?::\d*)?")
 WITHOUT_DOT = r"[^.]+"
@@ -31,7 +31,7 @@ class ExpectedHosts:
     ----------
     app : ASGI application
     serve : Serve
-        The settings: `hosts`; by default, names follow from `host` and the certificate.
+        The settings: `hosts`; by default `host` and the certificate determine the names.
     """
 
     def __init__(self, app: ASGIApp, serve: Serve) -> None:
@@ -59,9 +59,9 @@ class ExpectedHosts:
 def expected(serve: Serve) -> re.Pattern[str]:
     """Return a pattern of the accepted host names; IP addresses are accepted anyway.
 
-    With a certificate all names are accepted: browsers refuse other names than the certificate's.
-    On the loopback interface only loopback names are. Elsewhere names without a dot are accepted,
-    too, such as those of containers: nobody outside can register one.
+    With a certificate all names are accepted: browsers refuse names that the certificate lacks.
+    On the loopback interface only its own names are accepted. Elsewhere names without a dot are
+    accepted, too, such as those of containers: nobody outside can register such a name.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def _pattern(names: Sequence[str], *others: str) -> re.Pattern[str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address.
+    """Return whether an address can be reached from this machine only.
 
     Examples
     --------

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 LEAVE_SECONDS = 5
-"""Time for open requests at the end; streams are closed at once."""
+"""The time for open requests when the server ends; streams are closed at once."""
 
 log = structlog.get_logger("dither.serve")
 
@@ -26,14 +26,14 @@ def shared_sockets(host: str, port: int) -> list[socket.socket]:
     """Return sockets for a port that other processes share, one for each address.
 
     The kernel distributes connections among the listening processes. A socket that does not listen
-    gets none, and reserves the port.
+    gets no connections, but reserves the port.
 
     Parameters
     ----------
     host : str
         A name or an address; empty for all addresses of this machine.
     port : int
-        0 for any free port, the same for all addresses.
+        The port; 0 for any free port, which is then the same for all addresses.
 
     Raises
     ------
@@ -78,10 +78,10 @@ def run_server(
     app : Starlette
     settings : Settings
     certificate : (str, str), optional
-        From :func:`aggregator.web.http.tls.certificate_files`.
+        The files from :func:`aggregator.web.http.tls.certificate_files`.
     log_level : str
     sockets : list of socket, optional
-        By default one for the settings' host and port.
+        Where to listen; by default at the settings' host and port.
     """
     config = uvicorn.Config(
         app,

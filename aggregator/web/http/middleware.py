@@ -18,17 +18,17 @@ PROTECTIVE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
-"""For answers to programs; pages have their own policy."""
+"""Headers of answers to programs; pages have other policies."""
 ABORT_KEY = "dither.abort"
 """Key of a request's scope: the function that aborts its connection, if there is one."""
 BODY_SECONDS = 10.0
-"""For a body, from the request's head on."""
+"""The time for a body, from the request's head on."""
 UNREAD_BYTES = 67_108_864
-"""Limit of all answers that wait for their clients."""
+"""The most bytes of all answers that wait for their clients."""
 MAX_PATH_BYTES, MAX_QUERY_BYTES, MAX_PARAMETERS = 1_024, 32_768, 1_024
-"""Limits of an address."""
+"""Limits on the address of a request."""
 PIECE_BYTES = 65_536
-"""Written at once; answers up to this size are not counted."""
+"""The bytes of an answer that are written together; smaller answers are not counted."""
 
 
 def on_start(send: Send, act: Callable[[Message], object]) -> Send:
@@ -62,14 +62,14 @@ class ProtectiveHeaders:
 class AddressLimit:
     """Middleware: refuses too long an address before it is parsed.
 
-    What an address costs grows with its length, and all requests share the loop that reads it.
+    The cost of an address grows with its length, and all requests share the loop that reads it.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on whose address is short enough."""
+        """Pass a request on if its address is short enough."""
         if scope["type"] == "http":
             query = scope["query_string"]
             problem: Problem | None = None
@@ -95,9 +95,9 @@ class BodyLimit:
     ----------
     app : ASGI application
     max_bytes : int
-        Bytes.
+        The most bytes of a body.
     by_path : mapping of str to int, optional
-        Other limits, of some paths.
+        The most bytes of a body at some paths.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class BodyLimit:
         self.app, self.max_bytes, self._by_path = app, max_bytes, by_path or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and limit its body."""
+        """Pass a request on, with limits on the size and the time of its body."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -159,9 +159,9 @@ class _Unread:
 class UnreadLimit:
     """Middleware: limits the unread answers of all clients together.
 
-    Answers are written piece by piece, as clients read them. If another would exceed the limit, the
-    client with most unread bytes loses its largest answer and the connection. If this is the
-    requesting client, it is refused instead.
+    Answers are written piece by piece, as clients read them. If another answer would exceed the
+    limit, the client with most unread bytes loses its largest answer and the connection. If that
+    client is the one that asks, its request is refused instead.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -169,7 +169,7 @@ class UnreadLimit:
         self._unread: set[_Unread] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse if too much is unread."""
+        """Answer a request, or refuse it if too many bytes are unread."""
         if scope["type"] != "http" or scope["method"] == "HEAD":
             await self.app(scope, receive, send)
             return
@@ -201,7 +201,7 @@ class UnreadLimit:
             self._unread.discard(unread)
 
     def _admitted(self, scope: Scope, size: int) -> _Unread:
-        """Count an answer, and abort others if necessary."""
+        """Count an answer as unread, and abort other answers if necessary."""
         new = _Unread(size, client_of(scope), scope.get(ABORT_KEY, _nothing))
         sizes = Counter({new.client: size})
         for unread in self._unread:

@@ -13,7 +13,7 @@ PREFLIGHT_SECONDS = 600
 
 
 def proxy_middleware(serve: Serve) -> list[Middleware]:
-    """Return the middleware that takes a client's address and scheme from trusted proxies."""
+    """Return middleware that accepts a client's address and scheme from trusted proxies."""
     trusted_networks = parse_networks(serve.trusted_proxies)
     if not trusted_networks:
         return []
@@ -27,7 +27,7 @@ def proxy_middleware(serve: Serve) -> list[Middleware]:
 
 
 def cors_middleware(serve: Serve) -> list[Middleware]:
-    """Return the middleware for pages of allowed other origins."""
+    """Return middleware that lets pages of the allowed origins read answers."""
     if not serve.cors_origins:
         return []
     return [

@@ -23,13 +23,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_WAITING = 200
-"""Requests that may wait in a pool: with more, clients would time out."""
+"""The most requests that wait in a pool: if more waited, clients would time out."""
 MAX_WAITING_PER_CLIENT = 50
-"""Of one client, so that a few clients do not fill the queue."""
+"""The most waiting requests of one client, so that a few clients do not fill the queue."""
 
 
 def stop_if_abandoned(_: float = 0.0) -> None:
-    """End a pool's call whose client has left; usable as a callback for progress."""
+    """End a call in a pool if its client has left; can be passed as a callback for progress."""
     check_cancelled()
 
 
@@ -42,16 +42,16 @@ class Pool:
     """Threads for requests of one kind.
 
     A client's requests use at most its share of the threads; others wait in order. A request whose
-    client has left is dropped: while it waits, or at a call of :func:`stop_if_abandoned`, such as
+    client has left is dropped while it waits, or when its call runs :func:`stop_if_abandoned`, as
     between the steps of reading, estimates and comparisons.
 
     Parameters
     ----------
     threads : int
     share : int
-        Threads that one client may use.
+        The most threads that one client may use.
     waiting : int, optional
-        Requests of one client that may wait.
+        The most requests of one client that may wait; by default MAX_WAITING_PER_CLIENT.
     """
 
     def __init__(self, threads: int, share: int, waiting: int = 0) -> None:
@@ -70,12 +70,12 @@ class Pool:
         request : Request
         call : callable
         *args, **kwargs
-            Its arguments.
+            The arguments of the call.
 
         Raises
         ------
         Problem
-            429 or 503 if too many requests wait.
+            With status 429 or 503, if too many requests wait.
         ClientDisconnect
             If the client left before the answer.
         """

@@ -22,10 +22,10 @@ log = structlog.get_logger("dither.serve")
 
 RETRY_SECONDS = 5
 CLIENT_LEFT = 499
-"""Status of a request whose client left before its answer, as in proxies' logs."""
+"""Status of a request whose client left before the answer; proxies log the same status."""
 LIST_REMEDY = "GET /v1/metrics lists the metrics"
 PARAMETERS_REMEDY = "GET /openapi.json has the parameters and what bodies look like"
-"""The default remedy."""
+"""The remedy of a problem that names none."""
 
 
 @contextlib.contextmanager
@@ -49,7 +49,7 @@ def unavailable(detail: str, remedy: str = "") -> Problem:
 
 
 def redis_failure(error: Exception) -> str:
-    """Describe a failure of Redis without addresses, users and commands, which the log has."""
+    """Describe a failure of Redis without addresses, users and commands; only the log has them."""
     if isinstance(error, StateUnreadable):
         return str(error)
     if isinstance(error, StoreUnreachable):
@@ -58,7 +58,7 @@ def redis_failure(error: Exception) -> str:
 
 
 def as_problem(error: Exception) -> Problem:
-    """Return an error as a problem."""
+    """Return the problem to answer with after an error."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, UnknownMetric):
@@ -108,4 +108,4 @@ EXCEPTION_HANDLERS: dict[Any, Any] = dict.fromkeys(
     ),
     answer,
 )
-"""For Starlette; the server logs other exceptions with their traceback."""
+"""Handlers for Starlette; the server logs unexpected exceptions with their traceback."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class TraceRequests:
     """ASGI middleware: a span from each request to the start of its answer.
 
-    It has the method, the route's template and the status, but neither address nor parameters.
+    A span has the method, the route's template and the status, but neither address nor parameters.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class TraceRequests:
         self.app, self._tracing, self._untraced = app, tracing, untraced
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, and end the span at the answer's start: a stream of events may never end."""
+        """Answer; end the span when the answer begins, as a stream of events may never end."""
         if scope["type"] != "http" or scope["path"] in self._untraced:
             await self.app(scope, receive, send)
             return

@@ -5,8 +5,8 @@ and ten layers of middleware cost more than the gateway itself. So the protocol 
 middleware would have to act. If not, it hands the post to the gateway, and answers when Kafka has
 acknowledged the batch. A relay takes sealed reports on the same path.
 
-Any other post takes the slow path, which alone refuses posts: those of an unexpected host, without
-the right, of another origin, in chunks, compressed, in pieces, or behind another request.
+Any other post takes the slow path, which alone refuses posts: those with an unexpected host,
+without the right scope, of another origin, in chunks, compressed, in pieces, or pipelined.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ logger = logging.getLogger("uvicorn.error")
 WHOLE_WAY = frozenset(
     {b"content-encoding", b"expect", b"origin", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
-"""Headers of posts that take the slow path."""
+"""Posts with one of these headers take the slow path."""
 SINGLE_HEADERS = frozenset(
     {b"authorization", b"connection", b"content-length", b"content-type", b"host"}
 )
@@ -47,7 +47,7 @@ SINGLE_HEADERS = frozenset(
 
 
 class PostReceiver(Protocol):
-    """Takes the posts of one path: a gateway, or a relay."""
+    """Takes the posts to a path; a gateway or a relay."""
 
     post_path: str
     media_types: tuple[str, ...]
@@ -67,7 +67,7 @@ class PostReceiver(Protocol):
         Parameters
         ----------
         head, body, client, answer, is_secret
-            As of :meth:`producers.gateway.Gateway.post_whole`.
+            As for :meth:`producers.gateway.Gateway.post_whole`.
         """
 
 
@@ -77,9 +77,9 @@ class PostAdmission(NamedTuple):
     Attributes
     ----------
     is_secret : bool
-        Whether it came over TLS.
+        Whether the post came over TLS.
     headers : bytes
-        Headers of the answer that depend on the caller.
+        The headers of the answer that depend on the caller.
     keep_alive : bool
         Whether the connection stays open after the answer.
     """
@@ -101,7 +101,7 @@ class SmallPosts:
     traffic : Traffic
     serve : Serve
     scopes : sequence of str
-        Of the route.
+        The scopes of the route.
     proxies : sequence of Middleware
         Takes a client's address and scheme from trusted proxies.
     """
@@ -126,7 +126,7 @@ class SmallPosts:
             self._proxied = proxy.cls(self._proxied, *proxy.args, **proxy.kwargs)
 
     def written(self, server_headers: list[tuple[bytes, bytes]]) -> bytes:
-        """Encode the headers of all answers; the server makes a new list each second."""
+        """Return the server's headers as bytes; the server makes a new list each second."""
         if server_headers is not self._server_headers:
             self._server_headers = server_headers
             lines = (b"%b: %b\r\n" % header for header in server_headers)
@@ -136,12 +136,12 @@ class SmallPosts:
     def admission(
         self, headers: list[tuple[bytes, bytes]], client: object, scheme: str
     ) -> PostAdmission | None:
-        """Return the admission of a post by its head; None if it must take the slow path.
+        """Return the admission of a post, given its head; None if it must take the slow path.
 
         Parameters
         ----------
         headers : list of (bytes, bytes)
-            Names in lower case, and values.
+            Names, in lower case, and values.
         client : (str, int), optional
             The peer's address.
         scheme : {"http", "https"}
@@ -186,13 +186,13 @@ class SmallPosts:
 class PostProtocol(PunctualProtocol):
     """The server's protocol: small posts take the fast path.
 
-    The application has a `SmallPosts` as ``state.small_posts``, or None.
+    The application has a `SmallPosts`, or None, as ``state.small_posts``.
     """
 
     _arriving: PostAdmission | None = None
-    """Of the post whose body is being parsed."""
+    """The admission of the post whose body is being parsed."""
     _last: tuple[list[tuple[bytes, bytes]], PostAdmission | None] | None = None
-    """The head of the last post and its admission: a connection repeats them."""
+    """The last post's head and admission: posts of one connection usually have equal heads."""
     _began = 0.0
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -269,7 +269,7 @@ class _NoEvent:
 
 
 class _Post:
-    """A small post until its answer; for uvicorn, the connection's current request."""
+    """A small post until it is answered; to uvicorn, the request that the connection serves."""
 
     __slots__ = (
         "admission",
@@ -340,7 +340,7 @@ PROTECTIVE_NAMES = tuple(name.lower().encode() for name in PROTECTIVE_HEADERS)
 
 
 async def _nothing(_: Scope, __: Receive, ___: Send) -> None:
-    """Stands for the application behind the proxies' middleware."""
+    """Stands for the application that the proxies' middleware calls."""
 
 
 def _run(app: ASGIApp, scope: Scope) -> None:
@@ -354,4 +354,4 @@ def _run(app: ASGIApp, scope: Scope) -> None:
 
 
 async def _never(*_: Any) -> Any:
-    """Stands for messages never sent."""
+    """Stands for receiving and sending, which the middleware must not do."""

@@ -21,7 +21,7 @@ def certificate_files(settings: Settings) -> tuple[str, str] | None:
     Raises
     ------
     SettingsError, DitherError
-        If a file is unusable.
+        If a file cannot be used.
     """
     serve = settings.serve
     file_settings = {"serve.tls_certificate": serve.tls_certificate, "serve.tls_key": serve.tls_key}
@@ -36,7 +36,7 @@ def certificate_files(settings: Settings) -> tuple[str, str] | None:
 
 
 def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Load a certificate (with its chain) and its key for further handshakes.
+    """Load a certificate (with its chain) and its key, for the handshakes from now on.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> Non
     Raises
     ------
     DitherError
-        If a file is unusable.
+        If a file cannot be used.
     """
     try:
         context.load_cert_chain(certificate, key, password=_refuse_passphrase)
@@ -67,12 +67,12 @@ def forbid_resumption(context: ssl.SSLContext) -> None:
 
 
 def reload_on_hangup(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Reload both on SIGHUP; unusable files change nothing.
+    """Reload a certificate and its key on SIGHUP; files that cannot be used change nothing.
 
     Parameters
     ----------
     context, certificate, key
-        As in :func:`load_certificate`.
+        As for :func:`load_certificate`.
     """
 
     def reload() -> None:

@@ -21,7 +21,7 @@ FAILED_STATUS = 500
 
 
 class Traffic(Collector):
-    """Counts the answers of one process; labels are templates and known methods."""
+    """Counts the answers of this process by route template, method and class of status."""
 
     def __init__(self) -> None:
         self._answers: Counter[tuple[str, str, str]] = Counter()
@@ -29,7 +29,7 @@ class Traffic(Collector):
         """By route, the answers in each bucket and the sum of their seconds."""
 
     def collect(self) -> Iterable[Family]:
-        """Return the counts."""
+        """Return the counts and durations of answers."""
         families = Families()
         for labels, count in sorted(self._answers.items()):
             families.put(metric_definitions.HTTP_REQUESTS, count, *labels)
@@ -44,11 +44,11 @@ class Traffic(Collector):
         Parameters
         ----------
         route : str
-            The template.
+            The template of the path.
         method : str
         status : int
         seconds : float
-            From the request to the start of the answer.
+            The time from the request to the start of the answer.
         """
         method_label = method if method in KNOWN_METHODS else "other"
         self._answers[route, method_label, f"{status // 100}xx"] += 1
@@ -67,7 +67,7 @@ class CountTraffic:
         self.app, self.traffic = app, traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, and count at the answer's start: a stream of events may never end."""
+        """Answer; count when the answer begins, as a stream of events may never end."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
