@@ -168,6 +168,7 @@ class DeadLetterTopic:
                 "auto.offset.reset": "earliest",  # what retention deletes meanwhile is gone
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 10,
+                "isolation.level": "read_uncommitted",  # letters are behind no transaction
             },
         )
 

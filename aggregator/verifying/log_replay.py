@@ -55,7 +55,7 @@ class LogReplay:
     last : Mark or None
         The mark of the last replayed message.
     end : int
-        The end of the log, read after the snapshot.
+        The end of the log, open transactions included, read after the snapshot.
     """
 
     def __init__(
@@ -86,9 +86,9 @@ class LogReplay:
         """All panes, including those of old definitions."""
         return self._left | {key: pane for key, (pane, _) in self.closed.items()} | self.state.panes
 
-    def run(self, consumer: Consumer, progress: Progress) -> None:
-        """Count the log up to the snapshot's next offset."""
-        low, self.end = consumer.get_watermark_offsets(
+    def run(self, consumer: Consumer, uncommitted: Consumer, progress: Progress) -> None:
+        """Count the log up to the snapshot's next offset; `uncommitted` tells the log's end."""
+        low, self.end = uncommitted.get_watermark_offsets(
             self._position, timeout=clients.ANSWER_SECONDS
         )
         self.begin = max(low, int(self.snapshot.owner.get("begin", 0)), self.judged_from)

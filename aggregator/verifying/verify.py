@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
+
+from confluent_kafka import Consumer
 
 from aggregator.config.settings import Settings
 from aggregator.errors import StateUnreadable
@@ -53,10 +56,16 @@ def verify(
     current_definitions = CountingDefinitions(metrics, counting_rules(settings.aggregate))
     # Questions queue behind a fetch that waits: it must not wait long.
     quick = {"fetch.wait.max.ms": 10, "enable.partition.eof": True}
-    consumer = clients.consumer(settings, f"dither-verify-{uuid.uuid4()}", **quick)
-    try:
+    with contextlib.ExitStack() as closing:
+
+        def consumer_of(isolation: str) -> Consumer:
+            properties = {**quick, "isolation.level": isolation}
+            opened = clients.consumer(settings, f"dither-verify-{uuid.uuid4()}", **properties)
+            return closing.enter_context(contextlib.closing(opened))
+
+        consumer, uncommitted = consumer_of("read_committed"), consumer_of("read_uncommitted")
         listed = store.partitions()
-        ranges = log_ranges(consumer, settings.topics.reports)
+        ranges = log_ranges(uncommitted, settings.topics.reports)
         log = LogEnds(ranges, "")  # before the state: no lag that is none
         cluster = consumer.list_topics(settings.topics.reports, clients.ANSWER_SECONDS).cluster_id
         identity = topic_id(settings, settings.topics.reports)
@@ -90,7 +99,7 @@ def verify(
                     outcome.unjudged.append(Difference(number, "everything", detail))
                 if history:
                     replay = LogReplay(store.topic, number, history, snapshot, begin)
-                    replay.run(consumer, progress)
+                    replay.run(consumer, uncommitted, progress)
                     in_force_once = [definitions for _, definitions in history]
                     PartitionComparison(store, number, stored, in_force_once, replay, outcome).run()
             elif number not in log.ranges:
@@ -98,8 +107,6 @@ def verify(
                     f"among {partitions_key(store.topic)}, but {store.topic} has no such partition"
                 )
                 outcome.differences.append(Difference(number, "everything", detail))
-    finally:
-        consumer.close()
     return outcome
 
 

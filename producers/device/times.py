@@ -17,6 +17,8 @@ Times: TypeAlias = Time | None
 
 UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 END_OF_TIME = 253_402_300_800  # the year 10000 in seconds: beyond it, someone gave milliseconds
+DATE_RANGES = (10**3, 10**8), (10**11, END_OF_TIME)
+"""Integers that could be a year, a month, a day number or a date, maybe with a time of day."""
 _ONE_MILLISECOND = datetime.timedelta(milliseconds=1)
 _EXPECTED_TIME = (
     "expected a datetime with a time zone, a datetime64 in UTC, or seconds since the epoch"
@@ -41,8 +43,8 @@ def event_times(time: Time, count: int) -> NDArray[np.int64]:
     Raises
     ------
     ValueError
-        If a time is naive, missing, before the epoch or after the year 9999, or if there are not as
-        many times as reports.
+        If a time is naive, missing, before the epoch or after the year 9999, or an integer that
+        could be a year or a date, or if there are not as many times as reports.
 
     Examples
     --------
@@ -86,6 +88,13 @@ def event_times(time: Time, count: int) -> NDArray[np.int64]:
 
 
 def _from_seconds(seconds: NDArray[Any]) -> NDArray[np.int64]:
+    if seconds.dtype.kind in "iu":
+        is_date = np.any([(seconds >= low) & (seconds < high) for low, high in DATE_RANGES], axis=0)
+        if is_date.any():
+            raise ValueError(
+                f"time {seconds[is_date].ravel()[0]}: an integer of 4 to 8 or 12 digits could be a "
+                f"year or a date; {_EXPECTED_TIME}, as a float if it is in seconds"
+            )
     if not np.isfinite(seconds).all():
         wrong = seconds[~np.isfinite(seconds)].ravel()[0]
         raise ValueError(f"time {wrong}: {_EXPECTED_TIME}")
@@ -95,7 +104,7 @@ def _from_seconds(seconds: NDArray[Any]) -> NDArray[np.int64]:
 
 def _from_object(time: Any) -> int:
     if isinstance(time, int | float) and not isinstance(time, bool):
-        return int(_from_seconds(np.array(float(min(max(time, -1), END_OF_TIME)))))
+        return int(_from_seconds(np.array(min(max(time, -1), END_OF_TIME))))
     if isinstance(time, np.datetime64):
         return int(event_times(time, 1)[0])
     if not isinstance(time, datetime.datetime) or str(time) == "NaT":  # of pandas

@@ -46,6 +46,8 @@ CROWDS_PATH = "/v1/crowds"
 CROWD_TYPE = "application/octet-stream"
 MAX_CROWD_BODY = MAX_CROWD_BYTES + 4096
 """The sealed reports, and what stands before them."""
+MAX_POSTED_BYTES = 3 * MAX_CROWD_BODY
+"""Of the posts that arrive, wait or are opened."""
 MAX_BATCH_BYTES = 200_000
 """Of the reports of one message."""
 UNREADABLE_BY_OTHERS = stat.S_IRWXO | stat.S_IWGRP
@@ -140,6 +142,7 @@ class Crowds:
         self._metrics, self._key_file, self._times = metrics, key_file, times
         self._check_kafka, self._send = check_kafka, send
         self._opening = asyncio.Lock()
+        self._memory = Memory(MAX_POSTED_BYTES, "the process that opens crowds")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="dither-crowd")
         self.counts: Counter[tuple[str, str]] = Counter()
 
@@ -152,11 +155,16 @@ class Crowds:
         self._check_kafka()
         if self._opening.locked():
             raise unavailable("another crowd is being opened", POST_AGAIN)
-        async with self._opening:
-            hold = Hold(Memory(2 * MAX_CROWD_BODY))
-            receiver = Receiver(MAX_CROWD_BODY, self._thread)
+        hold, receiver = Hold(self._memory), Receiver(MAX_CROWD_BODY, self._thread)
+        try:
             body = await receiver.receive(receive, head.encoding, hold, lambda _: None)
-            run = asyncio.get_running_loop().run_in_executor
+            return await self._open(body)
+        finally:
+            hold.release()
+
+    async def _open(self, body: bytes) -> Response:
+        run = asyncio.get_running_loop().run_in_executor
+        async with self._opening:
             crowd = await run(self._thread, self._read, body)
             opened = await _opened(crowd)
             batches = await run(self._thread, self._batches, crowd, opened)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from confluent_kafka import Producer
 
+from aggregator.dead_letters.reader import DeadLetterTopic
 from tests.support.reports.traffic import traffic
 from tests.support.running.deployment import PATIENCE, Deployment, wait_until
 from tests.support.running.servers import Kafka
@@ -59,14 +60,20 @@ def test_nothing_waits_behind_markers_and_what_was_aborted_also_where_the_log_wa
     assert not any(deployment.owners("halted"))
 
 
+def is_refused(deployment: Deployment) -> bool:
+    with DeadLetterTopic(deployment.settings) as letters:
+        return [letter.value for letter in letters.letters()] == [b"refused"]
+
+
 def test_an_open_transaction_holds_what_comes_after_it_until_it_is_over(
     deployment: Deployment, transactional: Producer
 ) -> None:
     deployment.produce(traffic(deployment, 20))
     transactional.begin_transaction()
     transactional.produce(deployment.topic, b"", partition=0)
+    transactional.produce(deployment.deadletters, b"")
     transactional.flush(PATIENCE)
-    deployment.produce(traffic(deployment, 20, seed=1))
+    deployment.produce([*traffic(deployment, 20, seed=1), (1, b"refused")])
 
     def waits() -> bool:
         owner = deployment.store.owner(0)
@@ -74,5 +81,9 @@ def test_an_open_transaction_holds_what_comes_after_it_until_it_is_over(
 
     with deployment.worker():
         wait_until(waits, "the partition is behind")
+        wait_until(lambda: is_refused(deployment), "the letter is behind a transaction, too")
+        verification = deployment.verify()
+        assert verification.verified, verification.differences
+        assert 0 in verification.uncounted
         transactional.abort_transaction(PATIENCE)
         deployment.wait_until_counted()

@@ -129,6 +129,9 @@ def test_what_is_no_event_time_is_named() -> None:
         ([5.0, "5"], r"time '5': .* epoch, as float\(\) makes"),
         ([[5.0], [5.0, 6.0]], r"times \[\[5.0\], .*: expected one time or a flat array"),
         (np.float32(MOMENT_MS / 1000), "times of float32.*expected float64"),
+        (2026, "time 2026: an integer of 4 to 8 or 12 digits could be a year"),
+        ([MOMENT, 20_261_105], "time 20261105: .*as a float if it is in seconds"),
+        (np.array([MOMENT_MS // 1000, 202_611_051_200]), "time 202611051200: an integer"),
         ([1.0, 2.0, 3.0], r"times of shape \(3,\) for 2 reports"),
     ]
     for time, said in cases:

@@ -73,7 +73,7 @@ class Counting:
         ]
         replay, outcome = LogReplay(TOPIC, 0, history, snapshot, 0), Verification()
         with consumer_of(self.log) as consumer:
-            replay.run(consumer, lambda *_: None)
+            replay.run(consumer, consumer, lambda *_: None)
         in_force_once = [one for _, one in history]
         PartitionComparison(
             self.store, 0, stored_panes(self.store, 0), in_force_once, replay, outcome

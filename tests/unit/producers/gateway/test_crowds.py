@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import http.client
 import os
+import time
 import tracemalloc
+import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -220,6 +223,21 @@ def test_a_post_that_claims_many_reports_takes_no_memory() -> None:
             decode_crowd(body)
         assert tracemalloc.get_traced_memory()[1] < 2**16
         tracemalloc.stop()
+
+
+def test_a_post_without_its_body_keeps_no_other_waiting(
+    broker: Broker, topic: str, keys: Path
+) -> None:
+    gateway = Gateway(ALL, broker.config, topic, crowd_keys=str(keys))
+    with serving(gateway) as url:
+        address, media = urllib.parse.urlsplit(url), {"Content-Type": CROWD_TYPE}
+        slow = http.client.HTTPConnection(str(address.hostname), address.port)
+        with contextlib.closing(slow):
+            slow.request("POST", "/v1/crowds", iter([b"\0"]), media | {"Content-Length": "99"})
+            time.sleep(0.3)
+            crowds_url = url.replace("/v1/reports", "/v1/crowds")
+            body = crowd(sealed(mixed(60, 40)))
+            assert http_client.post(crowds_url, content=body, headers=media).status_code == 202
 
 
 def test_a_server_without_a_usable_key_keeps_a_crowd_waiting(
