@@ -193,7 +193,7 @@ class RollUp:
         if self._lottery is not None:
             self._check_turn(self._lottery)
             lateness_ms = min(lateness_ms, KEPT_MS - self.window_ms)
-        level = metric.levels[int(metric.level_of(self._allowed_epsilon()))]
+        level = self._level()
         self._windows = Windows(self.window_ms, lateness_ms)
         self._again_at = 0.0
         file: DeviceFile | None = ledger if reporter.file is None else reporter.file
@@ -265,45 +265,43 @@ class RollUp:
         for _ in range(limit):
             if (ended := self._claim()) is None:
                 break
-            is_paid = False
+            epsilon = None
             try:
-                is_paid = self._pay(ended)
-                done += is_paid and self._report(ended)
+                epsilon = self._pay(ended)
+                done += epsilon is not None and self._report(ended, epsilon)
             except Exception:
-                if self._lottery is None or not is_paid:
+                if self._lottery is None or epsilon is None:
                     self._give_back(ended)
                 raise
         return done
 
-    def _report(self, ended: Ended) -> bool:
+    def _report(self, ended: Ended, epsilon: float) -> bool:
         """Report a window that has a value; return whether it was reported."""
         has_value = ended.value is not None and self._is_reportable(ended.value)
         if has_value:
             moment = (ended.start + self.window_ms - 1) / 1000
             ledger = self.ledger if self._lottery is None else None  # which has paid for the turn
-            self.reporter.report(
-                ended.value, self._allowed_epsilon(), moment, ledger=ledger, **self._options
-            )
+            self.reporter.report(ended.value, epsilon, moment, ledger=ledger, **self._options)
         return has_value
 
-    def _pay(self, ended: Ended) -> bool:
-        """Pay for a window, if it is drawn and not paid; return whether it may be reported.
+    def _pay(self, ended: Ended) -> float | None:
+        """Return the epsilon of a window's report; None if its turn is another metric's, or paid.
 
-        It is paid for before its report is made, so nothing that happened in it decides whether the
-        next turn can be paid.
+        A turn is paid before its report is made, so nothing that happened in a window decides
+        whether the next turn can be paid.
         """
         if self._lottery is None or self.ledger is None:
-            return True
+            return self.epsilon
         if not self._is_drawn(ended.start, unpaid=True):
-            return False
-        level = self._metric.levels[int(self._metric.level_of(self._allowed_epsilon()))]
+            return None
+        level = self._level()
         self.ledger.of_turn(ended.start).spend(
             self._metric.name,
             level,
             reports=int(ended.value is not None),
             fingerprint=self._metric.fingerprint,
         )
-        return True
+        return level
 
     @property
     def missed(self) -> int:
@@ -433,11 +431,15 @@ class RollUp:
         turn = self.ledger.drawn_turn(moment - moment % self.window_ms, self.reporter.bits)
         return turn.metric == self._metric.name and not (unpaid and turn.is_paid)
 
-    def _allowed_epsilon(self) -> float:
-        """Return the owner's epsilon; in a lottery at most the budget, as one report is all."""
-        if self._lottery is None:
-            return self.epsilon
-        return min(self.epsilon, float(self._budget()))
+    def _level(self) -> float:
+        """Return the level of a report; in a lottery at most the budget, as one report is all."""
+        metric, budget = self._metric, math.inf if self._lottery is None else float(self._budget())
+        if budget < metric.levels[0]:
+            raise ValueError(
+                f"the budget is {budget:g}, and the lowest level of {metric.name!r} "
+                f"{metric.levels[0]:g}: expected a budget of at least that; nothing was reported"
+            )
+        return metric.levels[int(metric.level_of(min(self.epsilon, budget)))]
 
     # -- The file ---------------------------------------------------------------------------------
 
