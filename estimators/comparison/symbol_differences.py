@@ -95,9 +95,7 @@ class _Pair:
         at_zero = self.largest(every, np.zeros(every.size))[0]
 
         def side_limits(chosen: Indices) -> tuple[Floats, Floats]:
-            log_r = self.cells.rows(chosen).combine_remainders(
-                self.log_parts[chosen], fourier.log_remainders[chosen]
-            )
+            log_r = self.cells.combine_remainders(chosen, self.log_parts, fourier)
             cost = log_r.max(axis=-1) + LOG_P_SAFETY
             excess = at_zero[chosen] - self.gains[chosen] + cost
             lower = self.lower_limit(chosen, cost - self.cells.log_p)

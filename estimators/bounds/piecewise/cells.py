@@ -10,14 +10,17 @@ import numpy as np
 
 from estimators.bounds.normal import log_wealth_remainder
 from estimators.bounds.piecewise import knot_gains
-from estimators.bounds.piecewise.bets import SymbolBets, solve_lower_limits
+from estimators.bounds.piecewise.bets import (
+    SymbolBets,
+    log_expected_wealth,
+    solve_lower_limits,
+)
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.estimate import Floats, Indices, Limits
 
 CELL_VARIANCE_RATIO = 1.15  # between neighbouring cells
 MEAN_BINS = 8  # of the mean: the third moment of Berry and Esseen is small near it
-CELLS_GROWTH = 3  # of a window: of one cell first the integral is computed, then of 3, 9, ...
 VARIANCE_PARTS = 32  # of the range of the users' own variance, if their means are free
 _BIN_EDGES = np.linspace(-1, 1, MEAN_BINS + 1)
 
@@ -79,12 +82,6 @@ class CellBets:
         low, high = edges[window, cell], edges[window, cell + 1]
         return cls(law.rows(window), low, high, max_tilt[window], log_p, window)
 
-    def rows(self, chosen: Indices) -> CellBets:
-        """Return some of the cells."""
-        names = ("least_variance", "largest_variance", "max_tilt", "window")
-        changed = {name: getattr(self, name)[chosen] for name in names}
-        return dataclasses.replace(self, law=self.law.rows(chosen), **changed)
-
     @functools.cached_property
     def tilt(self) -> Floats:
         """t, shape (cells,)."""
@@ -106,23 +103,33 @@ class CellBets:
         """
         if self.law.free:  # the reports' variance is anything from that of the noise to tau^2
             variances, largest = self._parts[:, :-1], np.full(self.window.shape, np.inf)
-            low, high = np.full((1, 1), -1.0), np.full((1, 1), 1.0)
+            low, high = -np.ones((1, 1)), np.ones((1, 1))
         else:
             variances, largest = self.least_variance[:, None], self.largest_variance
         return log_berry_esseen_remainder(self.law, self.tilt, variances, largest, (low, high))
 
     # Theorem 6 of docs/proofs/bets.md
-    def combine_remainders(self, log_berry_esseen_parts: Floats, fourier: Floats) -> Floats:
-        """Return ln R of both: the largest one over the parts, less what free means save.
+    def combine_remainders(
+        self, chosen: Indices, log_berry_esseen_parts: Floats, fourier: FourierRemainders
+    ) -> Floats:
+        """Return ln R of both of some cells, shape (chosen, bins).
 
-        The parts are from :meth:`log_berry_esseen`, the result has the shape (cells, bins);
-        `fourier`, shape (cells,), is a bound for all data.
+        It is the largest one over the parts, less what free means save.
+
+        Parameters
+        ----------
+        chosen : ndarray of intp
+        log_berry_esseen_parts : ndarray of float64, shape (cells, bins, parts)
+            From :meth:`log_berry_esseen`.
+        fourier : FourierRemainders
+            Of these cells.
         """
-        log_parts = np.minimum(log_berry_esseen_parts, fourier[:, None, None])
+        log_parts = np.minimum(log_berry_esseen_parts[chosen], fourier[chosen][:, None, None])
         if self.law.free:
             concavity = 1 / (1 + self.tilt * self.law.coefficient.max(axis=-1)) ** 2
             spread_of_means = self.least_variance[:, None] - self._parts[:, 1:]
-            log_parts -= ((self.tilt**2 * concavity)[:, None] * spread_of_means / 2)[:, None]
+            saved = (self.tilt**2 * concavity)[:, None] * spread_of_means / 2
+            log_parts -= saved[chosen, None]
         log_largest: Floats = log_parts.max(axis=-1)
         return log_largest
 
@@ -135,37 +142,26 @@ class CellBets:
 class FourierRemainders:
     """Bounds of Graham and Vaaler on ln R for all means: at most 0, until they are computed.
 
-    `log_remainders`, shape (cells,), has the present bounds, which are computed for all cells with
-    the same law and tilt at once.
+    Cells with the same law and tilt have one bound, which is computed once.
     """
 
     def __init__(self, cells: CellBets) -> None:
-        self.cells, self.log_remainders = cells, np.zeros(cells.window.shape)
-        self.is_refined = np.zeros(cells.window.shape, dtype=np.bool_)
-        self.coarseness = knot_gains.coarseness_of(cells.law)
-        law, tilt = cells.law, cells.tilt[:, None]
-        rows = np.concatenate([law.counts, law.coefficient, tilt], axis=-1)
-        _, self._first, self._game = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        self._law, self._tilt = cells.law, cells.tilt
+        rows = np.concatenate([cells.law.counts, cells.law.coefficient, self._tilt[:, None]], -1)
+        first: dict[bytes, int] = {}
+        self._first = np.array([first.setdefault(x.tobytes(), cell) for cell, x in enumerate(rows)])
+        self._log_remainders = np.zeros(self._tilt.shape)  # of the first cell of each law and tilt
 
-    def refine(self, chosen: Indices) -> Indices:
-        """Compute the bounds of some cells; return all whose bounds are new."""
-        changed = self._compute(chosen, self.coarseness, knot_gains.LAST_NODE)
-        self.is_refined[changed] = True
-        return changed
+    def __getitem__(self, chosen: Indices) -> Floats:
+        """Return the present bounds of some cells, shape (cells,)."""
+        return self._log_remainders[self._first[chosen]]
 
-    def estimate(self, chosen: Indices) -> Indices:
-        """Compute larger bounds, with fewer nodes; return all cells whose bounds are new."""
-        coarseness = np.full_like(self.coarseness, knot_gains.MAX_COARSENESS)
-        return self._compute(chosen, coarseness, knot_gains.COARSE_LAST_NODE)
-
-    def _compute(self, chosen: Indices, coarseness: Floats, last_node: float) -> Indices:
-        games = np.unique(self._game[chosen])
-        first = self._first[games]
-        law, tilt = self.cells.law.rows(first), self.cells.tilt[first]
-        remainders = knot_gains.log_fourier_remainders(law, tilt, coarseness[first], last_node)
-        changed = np.flatnonzero(np.isin(self._game, games))
-        self.log_remainders[changed] = remainders[np.searchsorted(games, self._game[changed])]
-        return changed
+    def refine(self, chosen: Indices, *, coarsely: bool = False) -> None:
+        """Compute the bounds of some cells; `coarsely`: larger ones, with fewer nodes."""
+        first = np.unique(self._first[chosen])
+        law, tilt = self._law.rows(first), self._tilt[first]
+        log_remainders = knot_gains.log_fourier_remainders(law, tilt, coarsely=coarsely)
+        self._log_remainders[first] = np.minimum(self._log_remainders[first], log_remainders)
 
 
 # Theorem 7 of docs/proofs/bets.md
@@ -182,64 +178,53 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
     """
     window, mean_low = cells.window, np.stack(mean_limits)
     gains = bets.rows(window).gains_of_both_sides(cells.tilt[:, None])
-    is_met = (_BIN_EDGES[:-1] <= -mean_low[1].min()) & (_BIN_EDGES[1:] >= mean_low[0].min())
-    low, high = _BIN_EDGES[:-1][is_met], _BIN_EDGES[1:][is_met]
-    ends = np.stack([low, -high[::-1]]), np.stack([high, -low[::-1]])
+    low, high = mean_bins_meeting(mean_low[0].min(), -mean_low[1].min())
+    begin, end = np.stack([low, -high[::-1]]), np.stack([high, -low[::-1]])
     if bets.law.free:
-        ends = np.full((2, 1), -1.0), np.full((2, 1), 1.0)
-    log_parts = [
-        cells.log_berry_esseen(*(end[:, None] for end in pair)) for pair in zip(*ends, strict=True)
-    ]
+        begin, end = np.full((2, 1), -1.0), np.full((2, 1), 1.0)
+    log_parts, bins = cells.log_berry_esseen(begin.reshape(-1, 1), end.reshape(-1, 1)), end.shape[1]
+    sides, fourier = log_parts.shape[1] // bins, FourierRemainders(cells)
+    begin, end = begin[:, None], end[:, None]
+
+    def surplus(chosen: Indices) -> Floats:
+        """Return what K may reach in each bin with the present bounds, shape (2, cells, bins)."""
+        log_remainders = cells.combine_remainders(chosen, log_parts, fourier)
+        cost = log_remainders.reshape(chosen.size, sides, bins).swapaxes(0, 1) - cells.log_p
+        return gains[:, chosen] - cost - LOG_P_SAFETY
 
     def limits(chosen: Indices) -> Floats:
-        """Return both limits in some cells with the present bounds, shape (2, cells)."""
-        some, remainders = cells.rows(chosen), fourier.log_remainders[chosen]
-        cost = [some.combine_remainders(x[chosen], remainders) - some.log_p for x in log_parts]
-        surplus = gains[:, chosen] - np.stack(cost) - LOG_P_SAFETY
-        laws = some.law.rows((slice(None), None))
-        bin_limits = solve_lower_limits(laws, some.tilt[:, None, None], surplus[..., None])
-        return _advance_through_bins(bin_limits, ends, mean_low[:, some.window])
+        """Return both limits in some cells, shape (2, cells): rejection goes on bin by bin."""
+        laws, tilts = cells.law.rows((chosen, None)), cells.tilt[chosen, None, None]
+        bin_limits = solve_lower_limits(laws, tilts, surplus(chosen)[..., None])
+        least, most = (side[:, window[chosen], None] for side in (mean_low, -mean_low[::-1]))
+        is_met = (end > least) & (begin <= most)
+        is_last = is_met & (bin_limits < end)
+        reached = np.where(is_last, np.maximum(bin_limits, begin), np.inf).min(axis=-1)
+        reached = np.minimum(reached, np.where(is_met, end, -1.0).max(axis=-1))
+        return np.maximum(reached, least[..., 0])
 
-    fourier, cell_limits = FourierRemainders(cells), np.empty((2, window.size))
-    every = np.arange(window.size)
-    cell_limits[:] = limits(every)
-    common_limits = np.ones(mean_low.shape)
-    turn = 0
-    while True:
-        # a cell whose limits are above another's cannot decide, though a better bound raised them
-        is_open = ~fourier.is_refined & (cell_limits < common_limits[:, window]).any(axis=0)
-        dear = every[is_open & (fourier.coarseness == 1)]
-        if turn == 1 and dear.size:
-            estimated = fourier.estimate(dear)
-            cell_limits[:, estimated] = limits(estimated)
-            is_open &= (cell_limits < common_limits[:, window]).any(axis=0)
-        if not is_open.any():
-            break
-        order = np.lexsort((np.where(is_open, cell_limits.sum(axis=0), np.inf), window))
-        rank = every - np.searchsorted(window, window)  # in `order`, among those of its window
-        refined = fourier.refine(order[is_open[order] & (rank < CELLS_GROWTH**turn)])
-        turn += 1
-        cell_limits[:, refined] = limits(refined)
-        for side, side_limits in zip(common_limits, cell_limits, strict=True):
-            np.minimum.at(side, window[refined], side_limits[refined])
+    def may_decide(chosen: Indices) -> Indices:
+        """Return those of some cells whose limits are below the common ones."""
+        so_far, least = (x[:, window[chosen], None] for x in (common_limits, mean_low))
+        value = log_expected_wealth(
+            cells.law.rows(chosen), cells.tilt[chosen, None], np.minimum(end, so_far)
+        ).value
+        is_open = (begin < so_far) & (end > least) & (surplus(chosen) < value)
+        return chosen[is_open.any(axis=(0, 2))]
+
+    is_widest = np.diff(window, append=-1) != 0
+    widest = np.flatnonzero(is_widest)
+    fourier.refine(widest)
+    common_limits = limits(widest)
+    # the others' limits are mostly above: larger bounds show it
+    others = may_decide(np.flatnonzero(~is_widest))
+    for coarsely in (True, False):
+        if others.size:
+            fourier.refine(others, coarsely=coarsely)
+            others = may_decide(others)
+    for side, side_limits in zip(common_limits, limits(others), strict=True):
+        np.minimum.at(side, window[others], side_limits)
     return common_limits
-
-
-def _advance_through_bins(bin_limits: Floats, ends: Limits, mean_limits: Floats) -> Floats:
-    """Return how far all is rejected, bin by bin, shape (2, cells).
-
-    `bin_limits`, shape (2, cells, bins), are the limits by the remainder of each bin; `ends`, each
-    of shape (2, bins), the first and the last theta of each bin; `mean_limits`, shape (2, cells).
-    """
-    limits, is_advancing = mean_limits.copy(), np.ones(mean_limits.shape, dtype=np.bool_)
-    for bin_number in range(ends[1].shape[1]):
-        begin, end = (side[:, bin_number, None] for side in ends)
-        is_in_bin = is_advancing & (end > limits) & (begin <= -mean_limits[::-1])
-        limits = np.where(
-            is_in_bin, np.maximum(limits, np.minimum(bin_limits[..., bin_number], end)), limits
-        )
-        is_advancing &= ~is_in_bin | (limits >= end)
-    return limits
 
 
 def log_berry_esseen_remainder(

@@ -30,9 +30,7 @@ LARGEST_TABLE = 2**16
 
 
 # Theorem 4 (2) of docs/proofs/bets.md
-def log_fourier_remainders(
-    law: PiecewiseLaw, tilts: Floats, coarseness: Floats, last_node: float
-) -> Floats:
+def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, *, coarsely: bool = False) -> Floats:
     """Return ln R for all data, shape (k,).
 
     Parameters
@@ -40,11 +38,12 @@ def log_fourier_remainders(
     law : PiecewiseLaw
         In rows.
     tilts : ndarray of float64, shape (k,)
-    coarseness : ndarray of float64, shape (k,)
-        How much longer steps are than the shortest, 1 or more; any is valid.
-    last_node : float
-        In standard deviations of W, at most.
+    coarsely : bool
+        With few nodes; R is larger then.
     """
+    coarseness, last_node = _coarseness_of(law), LAST_NODE
+    if coarsely:
+        coarseness, last_node = np.full_like(coarseness, MAX_COARSENESS), COARSE_LAST_NODE
     gains = _KnotGains(law, tilts)
     sd = np.sqrt(np.vecdot(gains.variance, law.counts))
     breadth = np.floor(4 * np.log2(sd / np.sqrt(gains.variance.max(axis=-1))) + 1e-9)
@@ -61,7 +60,7 @@ def log_fourier_remainders(
     return log_remainders
 
 
-def coarseness_of(law: PiecewiseLaw) -> Floats:
+def _coarseness_of(law: PiecewiseLaw) -> Floats:
     """Return the coarseness that hardly raises a remainder, by the reports outside of windows."""
     misses = law.counts @ _knots_of(law.shapes).missed
     return np.clip(misses // MISSES_PER_STEP, 1.0, MAX_COARSENESS)
