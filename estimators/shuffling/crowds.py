@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -15,9 +14,8 @@ from estimators.shuffling.blankets import blanket_divergence
 from estimators.shuffling.lattice_sums import Summands, TiltedLaw, tilted_sum
 from estimators.shuffling.set_laws import SetLaw
 
-EPSILON_STEP, SIGN_EPSILON_STEP = 5e-5, 2e-3
-"""By how much of itself an epsilon is increased that is not proved."""
-LEAST_EPSILON_STEP = 1e-5
+LEAST_EPSILON, MAX_EXCESS = 1e-6, 1.0005
+"""An epsilon is at most this many times the least one that can be proved."""
 LEVEL_STEP = Fraction(1, 20)
 MAX_GROUPS = 400
 """The number of groups of datasets, above which nothing is proved."""
@@ -51,26 +49,16 @@ def shuffled_epsilon(laws: Sequence[SetLaw], reports: int, delta: float) -> floa
     0.049
     """
     _check(reports, delta)
-    from scipy.optimize import brentq
-
-    if _are_signs(laws):
-        general = [dataclasses.replace(law, is_sign=False) for law in laws]
-        largest = shuffled_epsilon(general, reports, delta)
-    else:
-        largest = max(_log(law.ratio) for law in laws)
-    divergence, step = _first_divergence(laws, reports, delta)
-    if divergence(largest) > delta:  # errors of rounding exceed a tiny delta
-        return largest
-    epsilon = 0.0
-    if divergence(0.0) > delta:
-
-        def excess(trial: float) -> float:
-            return math.log(max(divergence(trial), 1e-300) / delta)
-
-        epsilon = float(brentq(excess, 0.0, largest, xtol=1e-9, rtol=EPSILON_STEP / 2))
-    while epsilon < largest and not is_private(laws, reports, epsilon, delta):
-        epsilon += max(epsilon * step, largest * LEAST_EPSILON_STEP)
-    return min(epsilon, largest)
+    if is_private(laws, reports, 0.0, delta):
+        return 0.0
+    low, high = LEAST_EPSILON, max(_log(law.ratio) for law in laws)
+    while high > low * MAX_EXCESS:
+        middle = math.sqrt(low * high)
+        if is_private(laws, reports, middle, delta):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 def largest_level(
@@ -115,24 +103,10 @@ def is_private(laws: Sequence[SetLaw], reports: int, epsilon: float, delta: floa
 
     `laws`, `reports`, `epsilon`, `delta`: as for :func:`shuffled_epsilon`.
     """
-    if _are_signs(laws) and are_signs_private(laws[0].ratio, reports, epsilon, delta):
+    are_signs = all(law.is_sign for law in laws)
+    if are_signs and are_signs_private(laws[0].ratio, reports, epsilon, delta):
         return True
     return blanket_divergence(laws, reports, epsilon) <= delta
-
-
-def _first_divergence(
-    laws: Sequence[SetLaw], reports: int, delta: float
-) -> tuple[Callable[[float], float], float]:
-    """Return a bound on delta, of signs for one dataset only, and the step from its epsilon."""
-    if not _are_signs(laws):
-        return lambda epsilon: blanket_divergence(laws, reports, epsilon), EPSILON_STEP
-    ratio = laws[0].ratio
-    law = other_ones(ratio, 0, reports - 1, delta)
-    return lambda epsilon: sign_divergence(law, ratio, epsilon), SIGN_EPSILON_STEP
-
-
-def _are_signs(laws: Sequence[SetLaw]) -> bool:
-    return all(law.is_sign for law in laws)
 
 
 def _log(ratio: Fraction) -> float:
