@@ -10,11 +10,7 @@ import numpy as np
 
 from estimators.bounds.normal import log_wealth_remainder
 from estimators.bounds.piecewise import knot_gains
-from estimators.bounds.piecewise.bets import (
-    SymbolBets,
-    log_expected_wealth,
-    solve_lower_limits,
-)
+from estimators.bounds.piecewise.bets import SymbolBets, log_expected_wealth, solve_lower_limits
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.estimate import Floats, Indices, Limits
