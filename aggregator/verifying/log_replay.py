@@ -48,6 +48,7 @@ class LogReplay:
     ----------
     state : Partition
         The sums of the open panes, and the counters.
+    closed : dict of PaneKey to (Pane, int)
         Closed panes, without ids and keys, each with a Kafka time in ms that is no later than the
         time from which its retention runs: the log does not tell which commit closed the pane.
     begin : int

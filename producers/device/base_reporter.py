@@ -1,4 +1,4 @@
-"""What reporters have in common, however their reports travel: values in, batches out."""
+"""The common part of all reporters, whichever way their reports travel: values in, batches out."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("producers")
 
 LOOK_SECONDS = 60.0
-"""Between two calls of what is scheduled."""
+"""The time between two rounds of calls of the scheduled functions."""
 _MESSAGE_OVERHEAD = 512  # bytes for everything in a batch but its two columns and attributes
 _ATTRIBUTE_OVERHEAD = 2 * MOST_BYTES + 8
 
@@ -100,17 +100,17 @@ class BaseReporter(Closing):
 
     @property
     def file(self) -> DeviceFile | None:
-        """The file in which reports wait, and what belongs to them; None if there is none."""
+        """The file with the waiting reports and what belongs to them; None without a file."""
         return self._transport.file
 
     @property
     def is_closed(self) -> bool:
-        """Whether no more is sent."""
+        """Whether nothing more is sent."""
         return self._transport.is_closed
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Make `close` wait for a call, so that everything charged is reported.
+        """Let `close` wait for the end of a call, so that everything that was charged is reported.
 
         Raise ValueError if the reporter is closed or belongs to another process.
         """
@@ -121,14 +121,14 @@ class BaseReporter(Closing):
     # -- What comes again -------------------------------------------------------------------------
 
     def schedule(self, name: str, call: Callable[[], object]) -> None:
-        """Let the sending thread call a function each minute; it replaces one of the same name."""
+        """Call a function each minute in the sending thread; it replaces an earlier `name`."""
         if not self._scheduled:
             self._next_look = clocks.monotonic() + LOOK_SECONDS
             self._transport.serve(self.run_scheduled)
         self._scheduled[name] = call
 
     def run_scheduled(self) -> float:
-        """Call what is scheduled, if it is time; return in how many seconds it is the next time."""
+        """Call the scheduled functions if they are due; return the seconds until they are due."""
         now = clocks.monotonic()
         if now < self._next_look:
             return self._next_look - now
@@ -161,10 +161,11 @@ class BaseReporter(Closing):
         epsilon : float or array_like of float, shape (n,)
             The largest epsilon each owner allows; rounded down to one of the metric's levels.
         time : None, float, datetime, datetime64, or n of these
-            When it happened; None: now. See :func:`producers.device.times.event_times`.
+            When the values were true; by default now. See
+            :func:`producers.device.times.event_times`.
         attributes : mapping of str to str, optional
-            Those of the devices of these values, instead of the reporter's: for an application that
-            reports for several devices.
+            The attributes of the devices of these values, in place of the reporter's: for an
+            application that reports for several devices.
         ledger : Ledger, optional
             The account of the one person who owns all these values. The reporter charges each
             report's level there, on disk, before it randomizes anything. For a memoized metric, it
@@ -196,7 +197,7 @@ class BaseReporter(Closing):
         LedgerError
             If the ledger's file cannot be used.
         DeliveryError
-            If so many earlier reports have not arrived that no more are taken.
+            If so many earlier reports are undelivered that no more are accepted.
         """
         sent = self._attributes
         if attributes is not None:
@@ -211,20 +212,20 @@ class BaseReporter(Closing):
         time: Times,
         groups: Iterable[tuple[NDArray[np.intp], Mapping[str, str]]],
     ) -> None:
-        """Report for groups of devices: as one :meth:`report` a group, in a fraction of the time.
+        """Report for groups of devices; like calling :meth:`report` for each group, but faster.
 
         Parameters
         ----------
         value, epsilon, time
-            As for :meth:`report`; of all groups.
+            As for :meth:`report`, for all groups together.
         groups : iterable of (ndarray of intp, mapping of str to str)
-            The rows of each group, and the attributes of its devices. Groups of early panes go
-            before those of later ones.
+            The rows of each group, and the attributes of its devices. Groups of earlier panes must
+            come before groups of later panes.
 
         Raises
         ------
         ValueError, DeliveryError
-            As for :meth:`report`. Nothing is reported then.
+            As for :meth:`report`. Then nothing is reported.
         """
         slicing = self.metric.slicing
         parts = [(rows, sent_attributes(slicing, attributes)) for rows, attributes in groups]
@@ -241,7 +242,7 @@ class BaseReporter(Closing):
         permanent: float | None = None,
         changes: int = 1,
     ) -> None:
-        """Randomize values, and buffer reports: those of some rows, or all, with attributes."""
+        """Randomize values; put the reports of each part's rows (None: all) into batches."""
         metric = self.metric
         if not isinstance(metric, ReportedMetric):
             raise ValueError(
@@ -285,7 +286,7 @@ class BaseReporter(Closing):
         permanent: float | None,
         changes: int,
     ) -> Reports:
-        """Return the reports of values; with a ledger, after charging it."""
+        """Return randomized reports of values; a ledger is charged before."""
         memoized = isinstance(metric, LocalMetric) and metric.memoized
         if permanent is not None and (ledger is None or not memoized):
             raise ValueError(
@@ -310,7 +311,7 @@ class BaseReporter(Closing):
         return metric.randomize(values, level, self.bits)
 
     def permitted(self, values: NDArray[Any]) -> tuple[NDArray[Any], int]:
-        """Return values with "other" in place of denied strings, and how many those are."""
+        """Return values with "other" in place of denied strings, and the number of these."""
         return without_denied(values, self._rules) if self._rules else (values, 0)
 
     def answer(
@@ -324,15 +325,15 @@ class BaseReporter(Closing):
         """Answer a round of a minimum or maximum at random, and send the answers.
 
         With a ledger, a device answers each round at most once. If the users are split over the
-        rounds, it answers only the round that it drew for itself when it was first asked. Other
-        calls answer nothing. The draw and the answer are on disk before anything is sent.
+        rounds, it answers only the round that it drew when it was first asked. In other cases
+        nothing is answered. The draw and the answer are on disk before anything is sent.
 
         Parameters
         ----------
         open_round : Round
             From :class:`producers.Rounds`, or `GET /v1/metrics/NAME/round`.
         value : float or array_like, shape (n,)
-            For a device, one number that does not change between rounds.
+            A device's number must not change between rounds.
         epsilon : float or array_like of float, shape (n,)
         ledger : Ledger, optional
             The account of the person who owns this value. Without one, the caller has to ensure
@@ -352,7 +353,7 @@ class BaseReporter(Closing):
         DefinitionChanged
             If the ledger has a search of this name with another definition.
         BudgetSpent, LedgerError, DeliveryError
-            As for :meth:`report`. Nothing is answered then.
+            As for :meth:`report`. Then nothing is answered.
         """
         metric = SearchMetric.require(self.metric)
         if fault := open_round.fault(metric):
@@ -387,7 +388,7 @@ class BaseReporter(Closing):
             return len(answers)
 
     def _entrust(self, ledger: Ledger, columns: Columns) -> None:
-        """Send one person's true values, each in a batch of its own, at most one a pane."""
+        """Send the true values of one person, each in its own batch, at most one in a pane."""
         from producers.device.true_values import entrusted
 
         if self._transport.key is not None:
@@ -420,31 +421,31 @@ class BaseReporter(Closing):
             )
 
     def flush(self, timeout: float = 30.0) -> None:
-        """Send everything, including what failed; wait `timeout` seconds for the acknowledgement.
+        """Send everything, including failed batches; wait up to `timeout` seconds for it.
 
         Raises
         ------
         DeliveryError
-            If something is not acknowledged. It is kept, and the next `flush` sends it again.
+            If a batch is not acknowledged in time. It is kept, and the next `flush` sends it again.
         """
         with self._calls.flushing():
             self._transport.flush(clocks.monotonic() + timeout)
 
     def close(self, timeout: float = 30.0) -> int | None:
-        """Flush when the calls under way are over, and accept no more reports.
+        """Wait for calls under way, then flush; afterwards no reports are accepted.
 
-        A second call waits for one that another thread has begun, and ends as that one does. In a
-        forked process nothing is sent, because the reports belong to the parent.
+        If another thread is closing the reporter, wait for that, with the same result. In a forked
+        process nothing is sent, because the reports belong to the parent.
 
         Returns
         -------
         int or None
-            Over HTTP, the number of this metric's reports that are left in the file.
+            The number of this metric's reports that are left in the file, over HTTP.
 
         Raises
         ------
         DeliveryError
-            If something was not acknowledged within `timeout` seconds, and is lost.
+            If a batch was not acknowledged within `timeout` seconds, and is lost.
         """
         if self.is_elsewhere:
             return None

@@ -1,4 +1,4 @@
-"""Checks what an application gives a reporter in place of a metric, and as its own rule."""
+"""Checks that an application gives a reporter a metric, and what the metric's reports need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from estimators.metrics.metric import Metric
 
 
 def check_metric(metric: object) -> None:
-    """Raise TypeError for what is given in place of a metric, with what is expected.
+    """Raise TypeError, which says what is expected, if a value is not a metric.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def check_metric(metric: object) -> None:
 
 
 def check_relay(metric: Metric, *, has_relay: bool) -> None:
-    """Raise ValueError for a metric whose reports need a relay, if there is none."""
+    """Raise ValueError if a metric's reports need a relay, and there is none."""
     if metric.crowd is not None and not has_relay:
         raise ValueError(
             f"not_sealed: metric {metric.name!r} has a crowd, so its reports go to a relay: "
@@ -49,7 +49,7 @@ def check_relay(metric: Metric, *, has_relay: bool) -> None:
 
 
 def check_ledger(metric: Metric, ledger: object) -> None:
-    """Raise ValueError for a metric whose reports need a ledger, if that is None."""
+    """Raise ValueError if a metric's reports need a ledger, and it is None."""
     if metric.crowd is not None and ledger is None:
         raise ValueError(
             f"metric {metric.name!r} has a crowd, in which a person reports once a pane: expected "
@@ -58,7 +58,7 @@ def check_ledger(metric: Metric, ledger: object) -> None:
 
 
 def rules_of(metric: Metric, app_rule: Deny | None) -> tuple[Deny, ...]:
-    """Return what decides which strings are not reported: the application's rule, the metric's.
+    """Return the rules for strings that are not reported: the application's and the metric's.
 
     Raises
     ------

@@ -11,14 +11,14 @@ from typing import TypeAlias
 import msgspec
 
 Run: TypeAlias = tuple[int, int]
-"""From the start of the first window to the end of the last one, in ms since the epoch."""
+"""A run of windows: from the start of the first to the end of the last, in ms since the epoch."""
 MOST_RUNS = 8
 MOST_DUE = 10_000
-"""Windows that wait for their report: a clock that goes from 1970 to now makes no more due."""
+"""The most windows that wait for their report, even if the clock jumps from 1970 to the present."""
 
 
 class Course(msgspec.Struct, frozen=True):
-    """State of a roll-up's windows.
+    """The state of a roll-up's windows.
 
     Attributes
     ----------
@@ -27,11 +27,11 @@ class Course(msgspec.Struct, frozen=True):
     missed : int
         How many windows were not reported in time.
     closed : tuple of (int, int)
-        Windows that are over; none is due twice, even if the clock jumps forward and back.
+        The windows that are over, in runs; none is due twice, even if the clock jumps back.
     due : tuple of int
-        The ordered starts of windows that wait for their report.
+        The starts of the windows that wait for their report, ascending.
     delay : int
-        The time from end to report in ms, which all processes of the device share.
+        The time from a window's end to its report in ms, equal in all processes of the device.
     """
 
     open: int
@@ -41,31 +41,31 @@ class Course(msgspec.Struct, frozen=True):
     delay: int = 0
 
     def after(self, count: int) -> Course:
-        """Return the course when so many windows, the oldest due, wait no more."""
+        """Return the course without the `count` oldest due windows."""
         return msgspec.structs.replace(self, due=self.due[count:])
 
     def having(self, start: int) -> Course:
-        """Return the course when a window has to be reported after all."""
+        """Return the course with the window that begins at `start` due again."""
         return msgspec.structs.replace(self, due=tuple(sorted({*self.due, start})))
 
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """Windows from multiples of `length`, whose reports count until `lateness`; both in ms."""
+    """Windows of `length` ms from multiples of it; they count until `lateness` ms after the end."""
 
     length: int
     lateness: int
 
     def start(self, now: int) -> int:
-        """Return the start of the window that a moment is in."""
+        """Return the start of the window that contains a time."""
         return now - now % self.length
 
     def first_counted(self, now: int) -> int:
-        """Return the start of the first window that is not late; most wait for one of the last."""
+        """Return the start of the first window that is not late, at most MOST_DUE windows back."""
         return max(self.start(now - self.lateness), self.start(now) - MOST_DUE * self.length)
 
     def opened(self, course: Course, now: int) -> int:
-        """Return the start of the first window that is not over now.
+        """Return the start of the first window that is not over at `now`.
 
         If the clock was set back by more than the lateness, windows continue at the present.
         """
@@ -75,16 +75,16 @@ class Windows:
         return max(course.open, present)
 
     def present(self, course: Course, now: int) -> int:
-        """Return the start of the window to which a value belongs."""
+        """Return the start of the window to which a value at `now` is added."""
         return after_closed(course.closed, self.opened(course, now))
 
     def look(self, course: Course, now: int, delay: int) -> Course:
-        """Return the course after a look: windows that are over are closed, and due or missed.
+        """Return the course at `now`: windows that are over are closed, and due or missed.
 
         Parameters
         ----------
         course, now, delay
-            The times in ms; `delay` is for windows that ended since the last look.
+            Times in ms; `delay` is used if windows have ended since the last call.
 
         Examples
         --------
@@ -112,7 +112,9 @@ class Windows:
 
 
 def after_closed(closed: tuple[Run, ...], start: int) -> int:
-    """Return the first window from `start` on that is not closed; runs are ordered and disjoint.
+    """Return the start of the first window from `start` on that is in no run.
+
+    The runs are ordered and disjoint.
 
     Examples
     --------
@@ -126,12 +128,12 @@ def after_closed(closed: tuple[Run, ...], start: int) -> int:
 
 
 def uncovered(closed: tuple[Run, ...], start: int, end: int) -> int:
-    """Return how much of an interval is in no run; they do not overlap.
+    """Return the length of the part of an interval that is in no run; runs are disjoint.
 
     Parameters
     ----------
     closed, start, end
-        Runs, and the interval.
+        The runs, and the ends of the interval.
 
     Examples
     --------
@@ -143,7 +145,7 @@ def uncovered(closed: tuple[Run, ...], start: int, end: int) -> int:
 
 
 def with_run(closed: tuple[Run, ...], run: Run) -> tuple[Run, ...]:
-    """Return the ordered runs with one more; merge the oldest if there are too many.
+    """Return ordered runs with another run; merge the two oldest if there are too many.
 
     Examples
     --------

@@ -20,7 +20,7 @@ REPORTS_TOPIC = "dither.reports"
 
 
 class Reporter(BaseReporter):
-    """Randomizes values of one metric at once and sends the reports to Kafka.
+    """Randomizes values of one metric at once, and sends the reports to Kafka.
 
     It never stores a raw value: `report` randomizes it before it returns, and only the report waits
     for its batch. All methods may be called from any thread.
@@ -43,35 +43,35 @@ class Reporter(BaseReporter):
         key; by default each batch has a random key, its id.
     schema_id : int, optional
         The id of ``ReportBatch`` in a schema registry, as ``dither schemas`` prints it: batches are
-        sent in Confluent's frame, which changes nothing of what they are. By default they are bare.
+        sent in Confluent's frame, which does not change their meaning. By default they are bare.
     attributes : mapping of str to str, optional
         Public properties of the device, by which a metric may sum its reports (`by`). Only those
-        leave that the metric uses, and a value that it does not declare leaves as "other". Nothing
-        protects them: see docs/privacy.md.
+        that the metric uses are sent; a value that the metric does not declare is sent as "other".
+        Nothing protects them: see docs/privacy.md.
     deny : callable, optional
         For a metric of strings, the application's own rule: it is called with each string, in
         Unicode's normal form C, and returns whether it must not be reported, as a
-        :class:`estimators.DenyRule` does. It comes in addition to the definition's `deny`, which a
-        server may change; nothing that a server sends switches it off. For a string that one of
-        them denies, "other" is reported in the same way as any string. If it raises, nothing is
-        reported.
+        :class:`estimators.DenyRule` does. It is used in addition to the definition's `deny`, which
+        a server may change; nothing that a server sends switches it off. A string that one of the
+        rules denies is reported as "other", randomized like any string. If the rule raises an
+        error, nothing is reported.
     trusted : bool
         Needed for a metric with ``trust = "central"``: **the collector may see true values**. The
         application decides this, not a definition that somebody sent.
     bits : Bits, optional
         The source of randomness; the operating system's by default.
     clock : callable
-        Seconds since the epoch: the event time of reports without one.
+        Returns seconds since the epoch: the event time of reports that are given none.
     timer : callable
-        Monotonic seconds: the age of batches.
+        Returns monotonic seconds: it determines the age of batches.
 
     Attributes
     ----------
     delivered : Delivered
         Reports, batches and bytes that Kafka has acknowledged.
     denied : int
-        How many values were reported as "other", because a rule denies them. The application
-        decides what becomes of the number: it is not randomized, and is sent nowhere.
+        How many values were reported as "other", because a rule denies them. The number is exact,
+        and sent nowhere: the application decides what to do with it.
 
     Raises
     ------
@@ -141,13 +141,13 @@ class Reporter(BaseReporter):
             raise
 
     def poll(self, timeout: float = 0.0) -> None:
-        """Process acknowledgements, waiting up to `timeout` seconds; do what a thread would.
+        """Process acknowledgements for up to `timeout` seconds, and do the thread's other work.
 
-        It sends batches by age, and reports windows of roll-ups that are over. Only needed with
-        ``Connection(..., background=False)``; otherwise a thread does it.
+        Batches are sent by age, and windows of roll-ups that are over are reported. Call this only
+        with ``Connection(..., background=False)``; otherwise a thread does it.
         """
         self._connection.poll(timeout)
 
     def send_aged(self) -> None:
-        """Send the batches that have reached their age, and run what is scheduled."""
+        """Send the batches that have reached their age, and call the scheduled functions if due."""
         self._transport.send_aged()

@@ -43,13 +43,13 @@ How: TypeAlias = Literal["count", "sum", "last", "largest", "active", "furthest"
 WAYS_TO_GATHER = ("count", "sum", "last", "largest", "active", "furthest", "flags")
 OF_CATEGORIES = ("furthest", "flags")
 OF_NOTHING = ("count", "sum", "active", *OF_CATEGORIES)
-"""A window without values has a result, too: zero, or the first category."""
+"""Of these, a window without values has a result, too: zero, or the first category."""
 LONGEST_DELAY_MS = 3_600_000
-"""Devices report at random within this time after a window, so that they do not come together."""
+"""Devices report at a random time within this after a window, so that they do not come at once."""
 MOST_AT_A_LOOK = 100
-"""Windows: whoever closes the reporter waits for them, and other metrics' batches do."""
+"""The most windows reported at once: closing the reporter, and other metrics' batches, wait."""
 AGAIN_SECONDS = 600.0
-"""How long the reporter's thread waits after a report that failed."""
+"""After a report that failed, the reporter's thread waits this long."""
 
 _CREATE_TABLES = (
     "CREATE TABLE IF NOT EXISTS courses (name TEXT PRIMARY KEY, course TEXT NOT NULL) "
@@ -61,7 +61,7 @@ _random = random.SystemRandom()
 
 
 class Ended(NamedTuple):
-    """A window that is over: its start, in ms since the epoch, and its result; None without one."""
+    """A window that is over: its start, in ms since the epoch, and its result (None: no values)."""
 
     start: int
     value: Any
@@ -76,15 +76,15 @@ class RollUp:
     reporter's thread, which looks once a minute, or by `report_ended`. If the process is killed in
     that moment, the window is not reported; it is never reported or charged twice.
 
-    Make it when the program starts, whether there is something to add or not: the first window
-    begins then.
+    Create it when the program starts, even if there is nothing to add: the first window begins
+    then.
 
-    What is gathered is stored in the file of the reporter's queue, or else in that of the ledger.
-    All methods may be called from any thread, and any number of processes may gather together.
+    Gathered values are stored in the file of the reporter's queue; without a queue, in the file of
+    the ledger. All methods may be called from any thread, and several processes may use one file.
 
     With a ledger that has a lottery, only windows whose turn drew this metric are gathered and
-    reported, at the largest level that `epsilon` and the budget allow. The others cost nothing. A
-    drawn window is paid for when it is first asked about after its end, with a value or without.
+    reported, at the largest level that `epsilon` and the budget allow. Other windows cost nothing.
+    A drawn window is paid for when its report is first due, whether it has a value or not.
 
     Parameters
     ----------
@@ -94,23 +94,24 @@ class RollUp:
         them, whether `add` was called (1, or else 0), the category that comes last in the metric's
         list, or the category that says of each axis whether it was added.
     window : str
-        Such as ``"1h"``, ``"1d"``, ``"7d"`` or ``"28d"``: a multiple of the metric's pane.
+        The length of a window, such as ``"1h"``, ``"1d"``, ``"7d"`` or ``"28d"``: a multiple of the
+        metric's pane.
     epsilon : float
         The largest epsilon that the device's owner allows for one report.
     ledger : Ledger, optional
-        The owner's account. Each report is charged once.
+        The account of the device's owner, which is charged once for each report.
     nothing : str, optional
-        For "furthest" and "flags": the metric's first category, which is reported of a window
+        For "furthest" and "flags": the metric's first category, which is reported for a window
         without values.
     attributes, permanent, changes
-        As for :meth:`producers.Reporter.report`.
+        Passed to :meth:`producers.Reporter.report`.
     clock : callable
-        Seconds since the epoch.
+        Returns seconds since the epoch.
 
     Raises
     ------
     ValueError
-        If a parameter cannot be used, or there is no file.
+        If a parameter cannot be used, or neither reporter nor ledger has a file.
     QueueError, LedgerError
         If the file cannot be used.
 
@@ -214,9 +215,9 @@ class RollUp:
         reporter.schedule(self._name, self._report_by_itself)
 
     def add(self, value: Any = None) -> None:
-        """Add a value to the present window. Nothing is sent.
+        """Add a value to the present window; nothing is sent.
 
-        The value is on disk when this returns, unless the turn's draw is another metric.
+        When this returns, the value is on disk, unless the turn's lottery drew another metric.
 
         Parameters
         ----------
@@ -227,9 +228,9 @@ class RollUp:
         Raises
         ------
         ValueError
-            If the metric cannot have this value. Nothing is added then.
+            If the metric cannot have this value. Then nothing is added.
         QueueError, LedgerError
-            If the file cannot be used. Nothing is added then.
+            If the file cannot be used. Then nothing is added.
         """
         if self.how == "flags" and (axes := self._metric.axes) is not None:
             value = axes.flag(value, self._metric.name)
@@ -244,10 +245,10 @@ class RollUp:
             self._keep(database, start, gathered if held is None else self._joined(held, gathered))
 
     def report_ended(self) -> int:
-        """Report the windows that are over; return how many reports were made.
+        """Report the windows that are over; return the number of reports.
 
-        The reporter's thread does this each minute. A program that runs for less calls it when it
-        starts. Whoever receives a report sees when it comes: do not call this because something was
+        The reporter's thread does this each minute. A program that runs for less time calls it when
+        it starts. The receiver of a report sees its time: do not call this because a value was
         added. A window is missed once the metric's lateness, or the crowd's `wait`, has passed
         after its end: nobody would count its report, so it is not charged.
 
@@ -305,14 +306,14 @@ class RollUp:
 
     @property
     def missed(self) -> int:
-        """How many windows were not reported in time, since the file was created."""
+        """How many windows were not reported in time since the file was created."""
         with self._file.transaction() as database:
             return self._course(database).missed
 
     def _report_by_itself(self) -> None:
-        """Report the windows that are over, in the reporter's thread; after a failure not at once.
+        """Report the windows that are over, in the reporter's thread; wait after a failure.
 
-        An error of an application's own rule may hold the value: its text is not logged.
+        An error that an application's rule raises may contain the value: its text is not logged.
         """
         if time.monotonic() < self._again_at:
             return
@@ -326,10 +327,10 @@ class RollUp:
     # -- Windows ----------------------------------------------------------------------------------
 
     def _claim(self) -> Ended | None:
-        """Remove and return the oldest window to report, or None.
+        """Remove the oldest window to report, and return it; None if no window is to be reported.
 
         The removal is durable: a crash loses the window, and never reports it twice. No callback of
-        the application runs within the transaction, because it may call this roll-up or its ledger.
+        the application is called in the transaction, because it may use this roll-up or its ledger.
         """
         now, ended, count = self._now(), None, 0
         with self._file.transaction(erasing=True) as database:
@@ -354,7 +355,7 @@ class RollUp:
         return ended
 
     def _is_reportable(self, value: Any) -> bool:
-        """Return whether the metric still has a value that was gathered; log that it has not."""
+        """Return whether the metric can still report a gathered value; log it if it cannot."""
         if self.how in ("last", *OF_CATEGORIES):
             try:
                 self._checked(value)
@@ -369,7 +370,7 @@ class RollUp:
         return True
 
     def _look(self, database: sqlite3.Connection, old_course: Course, now: int) -> Course:
-        """Close the windows that are over: nothing is added to them any more."""
+        """Close the windows that are over: no value is added to them any more."""
         new_course = self._windows.look(old_course, now, _random.randint(0, self._longest_delay))
         late = self._settle(database, new_course, now)
         if self.how not in OF_NOTHING:
@@ -379,9 +380,9 @@ class RollUp:
         return new_course
 
     def _settle(self, database: sqlite3.Connection, course: Course, now: int) -> int:
-        """Delete values of late windows, and return how many there were.
+        """Delete the values of late windows; return the number of these windows.
 
-        Values that were gathered under another clock move to the present window.
+        Values that were gathered when the clock was wrong move to the present window.
         """
         values, present = self._values(database), self._windows.present(course, now)
         stray = values.keys() - {present, *course.due}
@@ -399,7 +400,7 @@ class RollUp:
         return sum(start < counted for start in stray)
 
     def _give_back(self, ended: Ended) -> None:
-        """Keep a window whose report failed."""
+        """Store a window again whose report failed."""
         with self._file.transaction() as database:
             self._store(database, self._course(database).having(ended.start))
             if ended.value is not None:
@@ -408,7 +409,7 @@ class RollUp:
     # -- The lottery ------------------------------------------------------------------------------
 
     def _check_turn(self, lottery: Lottery) -> None:
-        """Refuse what cannot take part in a lottery."""
+        """Raise ValueError if the roll-up cannot take part in a lottery."""
         metric = self._metric
         if self.window_ms != lottery.turn_ms:
             raise ValueError(
@@ -425,7 +426,7 @@ class RollUp:
             )
 
     def _is_drawn(self, moment: int, *, unpaid: bool = False) -> bool:
-        """Return whether the turn of a moment draws this metric; without a lottery it does."""
+        """Return whether the turn that contains a time drew this metric; True without a lottery."""
         if self._lottery is None or self.ledger is None:
             return True
         turn = self.ledger.drawn_turn(moment - moment % self.window_ms, self.reporter.bits)
@@ -454,7 +455,7 @@ class RollUp:
         database.execute("UPDATE courses SET course = ? WHERE name = ?", (text, self._name))
 
     def _values(self, database: sqlite3.Connection) -> dict[int, Any]:
-        """Return what is gathered, by the start of its window."""
+        """Return the gathered values, by the start of their window."""
         rows = database.execute(
             "SELECT start_ms, value FROM gathered WHERE name = ?", (self._name,)
         ).fetchall()
@@ -475,8 +476,8 @@ class RollUp:
     def _check_budget(self, ledger: Ledger, cost: Fraction) -> None:
         """Warn if the budget is too small for the reports that may fall into one of its periods.
 
-        Reports come when a device is on: a period that is shorter than the window by a sixth leaves
-        room for that.
+        Reports are made when a device is on, so their times vary: no warning is given if the period
+        is shorter than the window by up to a sixth.
         """
         longer = 6 * ledger.period_ms - 5 * self.window_ms
         reports = 1 + max(0, -(-longer // (6 * self.window_ms)))
@@ -496,7 +497,7 @@ class RollUp:
             )
 
     def _budget(self) -> Fraction | float:
-        """Return the budget of this metric, or of all if that is smaller."""
+        """Return the budget of this metric, or of all metrics together if that is smaller."""
         accounts = {} if self.ledger is None else self.ledger.accounts()
         budgets = [accounts[name].budget for name in ("", self._metric.name) if name in accounts]
         return min((limit for limit in budgets if limit is not None), default=math.inf)
@@ -504,7 +505,7 @@ class RollUp:
     # -- Values -----------------------------------------------------------------------------------
 
     def _checked(self, value: Any) -> Any:
-        """Return a value as JSON can have it."""
+        """Return a value as JSON can store it; raise ValueError if it cannot be reported."""
         if self.how in ("count", "active"):
             if value is not None:
                 raise ValueError(f"value {value!r} for how = {self.how!r}: expected none")

@@ -22,7 +22,7 @@ logger = logging.getLogger("producers")
 
 ROUNDS_TOPIC = "dither.rounds"
 CONSUMER_GROUP = "dither-rounds"
-"""Kafka's client asks for one; nothing is committed under it."""
+"""Kafka's client requires a group; nothing is committed under this one."""
 ANSWER_SECONDS = 10.0
 POLL_SECONDS = 0.5
 MESSAGES_PER_POLL = 1_000
@@ -76,7 +76,7 @@ class Rounds(Closing):
             self._consumer.close()
 
     def latest(self, metric: Metric) -> Round | None:
-        """Return the newest round of a metric read so far; its rounds are kept from now on."""
+        """Return the newest round read of a metric; from now on the metric's rounds are stored."""
         self._keep([metric])
         return self._latest[metric.name, metric.revision]
 
@@ -85,23 +85,24 @@ class Rounds(Closing):
     ) -> Iterator[Round]:
         """Yield each round of a metric as it is opened, from the one that is open now.
 
-        Ends when the last round is decided. A message that is not a round of the metric is logged
-        and skipped.
+        The iteration ends when the last round is decided. A message that is not a round of the
+        metric is logged and skipped.
 
         Parameters
         ----------
         metric : Metric
             A minimum or maximum.
         timeout : float, optional
-            Stop after this many seconds without another round; wait for ever by default.
+            Stop after this many seconds without a new round; by default wait for ever.
         stop : threading.Event, optional
-            Once set, it also ends the iteration.
+            Ends the iteration, too, once it is set.
 
         Raises
         ------
         ValueError
             If the metric has no rounds.
         TimeoutError
+            If no new round came in time.
         """
         searched = SearchMetric.require(metric)
         heard, last = clocks.monotonic(), 0
@@ -139,20 +140,20 @@ class Rounds(Closing):
     def read_to_end(self, metrics: Iterable[Metric], timeout: float = 30.0) -> None:
         """Read all committed rounds of metrics that are on the topic now.
 
-        Another producer's open transaction must not hide the committed messages behind it.
+        Committed messages behind another producer's open transaction are not missed.
 
         Parameters
         ----------
         metrics : iterable of Metric
         timeout : float
-            Seconds.
+            In seconds.
 
         Raises
         ------
         KafkaException
             If Kafka does not answer.
         TimeoutError
-            If the end was not reached.
+            If the end was not reached in time.
         """
         self._keep(metrics)
         self._assign()
@@ -173,26 +174,26 @@ class Rounds(Closing):
                 )
 
     def _keep(self, metrics: Iterable[Metric]) -> None:
-        """Keep the rounds of metrics; of a new one, read again what was passed over."""
+        """Store the rounds of metrics from now on; for a new metric, read the topic again."""
         for metric in metrics:
             key = (metric.name, metric.revision)
             if key not in self._latest:
                 self._latest[key], self._assigned = None, False
 
     def _warn(self, problem: str) -> None:
-        """Log a problem once for as long as it lasts."""
+        """Log a problem, unless it was also the last problem."""
         if problem != self._warned:
             logger.warning("topic %s: %s", self.topic, problem)
         self._warned = problem
 
     def _assign(self) -> None:
-        """Read from the beginning."""
+        """Read the topic from its beginning."""
         places = self._partitions(self._consumer)
         self._consumer.assign([TopicPartition(self.topic, number, 0) for number in places])
         self._assigned = True
 
     def _ends(self) -> dict[int, int]:
-        """Return the ends of non-empty partitions, including open transactions."""
+        """Return the ends of partitions that are not empty, open transactions included."""
         properties = {**self._properties, "isolation.level": "read_uncommitted"}
         asker = Consumer(properties, logger=LIBRDKAFKA_LOGGER)
         try:
@@ -213,7 +214,7 @@ class Rounds(Closing):
         return list(about.partitions)
 
     def _take(self, message: Any) -> int:
-        """Store a message's round; return the next offset."""
+        """Store the round in a message; return the offset after it."""
         error = message.error()
         if error is not None:
             if error.code() != KafkaError._PARTITION_EOF:

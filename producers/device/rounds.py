@@ -11,7 +11,7 @@ from estimators.metrics.validation import NAME_PATTERN
 from producers.wire.decoding import decode_json
 
 ROUND_EVENT_TYPE = "dither.round"
-"""The type of the events on their topic: CloudEvents in binary mode."""
+"""The type of events on the topic of rounds, which are CloudEvents in binary mode."""
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, metric: SearchMetric, progress: Progress, opened_ms: int) -> Round:
-        """Return the next round after the decisions so far.
+        """Return the round that follows from the decisions so far.
 
         Parameters
         ----------
@@ -71,10 +71,10 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def fault(self, metric: SearchMetric) -> str:
-        """Return why devices must not answer this round of a metric; empty if they may.
+        """Return why devices must not answer this round of a metric; "" if they may.
 
-        A device trusts its own definition only, and not the coordinator, Kafka or an HTTP server.
-        It cannot check whether earlier rounds were decided that way.
+        A device trusts only its own definition, not the coordinator, Kafka or an HTTP server. It
+        cannot check whether the earlier rounds were decided as the round claims.
         """
         search = metric.search
         shown = (
@@ -98,7 +98,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(opened: Round) -> bytes:
-    """Return a round as JSON, the format of the topic."""
+    """Return a round as JSON, in the form of messages on the topic."""
     return msgspec.json.encode(opened)
 
 
@@ -108,7 +108,7 @@ def decode(text: bytes) -> Round:
     Raises
     ------
     ValueError
-        If it is not a round, or longer than one can be.
+        If the text is no round, or longer than a round can be.
     """
     if len(text) > LARGEST_ANSWER:
         raise ValueError(f"{len(text)} bytes: expected at most {LARGEST_ANSWER}")

@@ -32,16 +32,16 @@ _CREATE_TABLES = (
 def entrusted(
     ledger: Ledger, metric: Metric, level: NDArray[np.uint8], times: NDArray[np.int64]
 ) -> list[bytes]:
-    """Return the ids of one person's reports after recording and charging them, all or none.
+    """Record and charge one person's reports, all or none; return the ids to send them under.
 
-    Each costs its level's epsilon, the most that its pane's release reveals about it.
+    A report costs its level's epsilon, the most that its pane's release reveals about it.
 
     Parameters
     ----------
     ledger, metric
-        With ``trust = "central"``.
+        The metric has ``trust = "central"``.
     level, times : ndarray, shape (n,)
-        Levels, and event times in ms; each in a later pane than the one before.
+        Levels, and event times in ms; each time must be in a later pane than the one before.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def entrusted(
 
 
 def pseudonym(secret: bytes, metric: str, start: int) -> bytes:
-    """Return a device's id: fixed within a pane, and like random bytes in another pane.
+    """Return a device's id in a pane; ids of different panes are like independent random bytes.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def pseudonym(secret: bytes, metric: str, start: int) -> bytes:
 
 
 def _secret(database: sqlite3.Connection) -> bytes:
-    """Return the secret of a device's pseudonyms, drawn once."""
+    """Return the secret from which a device's pseudonyms follow; draw it at the first call."""
     row = database.execute("SELECT word FROM secret").fetchone()
     if row is None:
         row = (os.urandom(SECRET_BYTES),)

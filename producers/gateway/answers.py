@@ -1,4 +1,4 @@
-"""The answers to a post, with and without Kafka's acknowledgement."""
+"""The answers to a post, whether Kafka has acknowledged it or not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def acknowledgement(batch: PostedBatch) -> bytes:
 
 
 def too_large(size: str, max_bytes: int) -> Problem:
-    """Return the answer to a body above `max_bytes` bytes; `size` says how large it is."""
+    """Return the answer to a body of more than `max_bytes` bytes; `size` is its size as text."""
     return Problem(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         f"a body of {size}: expected at most {max_bytes} bytes",
@@ -40,7 +40,7 @@ def not_acknowledged(batch: PostedBatch, error: KafkaError, seconds: float) -> P
     Parameters
     ----------
     batch, error, seconds
-        What failed, and after how long.
+        The batch, Kafka's error, and the seconds after which it failed.
     """
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return too_large_for_kafka()

@@ -1,6 +1,6 @@
 """Parses posts: a ``ReportBatch``, serialized or as JSON (for instance from curl).
 
-Both contain answers that were randomized on the device. A gateway never sees a raw value.
+Either contains reports that were randomized on the device. A gateway never sees a raw value.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ NO_VALUES = (
 BATCH_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 BODY_FORMAT = "docs/gateway.md shows what a body looks like"
 MAGIC_NUMBERS = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
-"""How a compressed body begins."""
+"""The first bytes of a compressed body, by encoding."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PostedBatch(PendingBatch):
-    """A batch for Kafka, and the metric that it is for."""
+    """A batch for Kafka, with its metric."""
 
     metric: Metric
 
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """The accepted event times: `future` and `past` seconds from now, unlimited by default."""
+    """The accepted event times: up to `future` and `past` seconds from now; by default all."""
 
     future: float = math.inf
     past: float = math.inf
 
     def check(self, time_ms: int) -> None:
-        """Raise ReportError for a time too far from now; 0 stands for Kafka's timestamp."""
+        """Raise ReportError if a time is too far from now; 0 means Kafka's timestamp."""
         seconds_ahead = time_ms / 1000 - clock.time()
         for reason, where, away, limit in (
             ("future", "future", seconds_ahead, self.future),
@@ -127,7 +127,7 @@ def read_batch(
     Raises
     ------
     Problem
-        400, with the error, the value and what was expected.
+        With status 400, the error, the value and what was expected.
     """
     try:
         if media_type == PROTOBUF_TYPE:
@@ -140,12 +140,12 @@ def read_batch(
 
 
 def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem:
-    """Return the answer to a body that is not JSON, with its likely format.
+    """Return the answer to a body that is not JSON; it names the likely format.
 
     Parameters
     ----------
     body, error, shown
-        The body, why it cannot be read, and how to show it.
+        The body, why it cannot be read, and where to read how it should look.
     """
     if not body:
         return Problem(HTTPStatus.BAD_REQUEST, "an empty body: expected reports", shown)
@@ -162,21 +162,21 @@ def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem
 def from_protobuf(
     body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME
 ) -> PostedBatch:
-    """Return a serialized ``ReportBatch``, without fields that its definition lacks.
+    """Return the batch in a serialized ``ReportBatch``; fields that this version lacks are dropped.
 
     Parameters
     ----------
     body : bytes
-        As it was posted.
+        The posted bytes.
     metrics : mapping of str to Metric
-        By name.
+        The metrics, by name.
     times : Times
-        Which event times are near enough.
+        Which event times are accepted.
 
     Raises
     ------
     ReportError, ValueError
-        If it could not be counted.
+        If no worker could count the batch.
     """
     batch = parse_batch(body)
     metric = check_batch(batch, metrics)
@@ -197,18 +197,18 @@ def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIM
     Parameters
     ----------
     body : bytes
-        As it was posted.
+        The posted bytes.
     metrics : mapping of str to Metric
-        By name.
+        The metrics, by name.
     times : Times
-        Which event times are near enough.
+        Which event times are accepted.
 
     Raises
     ------
     ReportError, ValueError
-        If it could not be counted.
+        If no worker could count the batch.
     Problem
-        If it has true values.
+        If the body has true values.
     """
     try:
         batch = decode_json(body, JsonBatch)
@@ -256,7 +256,7 @@ def _check_not_sealed(metric: Metric) -> None:
 
 
 def _levels(offered: Sequence[float], reports: list[JsonReport]) -> NDArray[np.intp]:
-    """Return the index of each report's level, from its index or epsilon."""
+    """Return the index of each report's level; the report has the index or the epsilon."""
     indices = list(map(operator.attrgetter("level"), reports))
     epsilons = list(map(operator.attrgetter("epsilon"), reports))
     if not (by_epsilon := indices.count(None)):
@@ -278,7 +278,7 @@ def _levels(offered: Sequence[float], reports: list[JsonReport]) -> NDArray[np.i
 
 
 def _level(offered: Sequence[float], index: int, report: JsonReport) -> int:
-    """Return the level of a report from its index or its epsilon."""
+    """Return the index of a report's level; the report has the index or the epsilon."""
     if (report.level is None) == (report.epsilon is None):
         raise ReportError("bad_level", f"reports[{index}]: expected one of level and epsilon")
     if report.level is not None:
@@ -298,7 +298,7 @@ def _level(offered: Sequence[float], index: int, report: JsonReport) -> int:
 
 
 def _rows(metric: Metric, reports: list[JsonReport]) -> NDArray[Any]:
-    """Return the reports as an array, a row each, in the mechanism's shape."""
+    """Return the reports as an array with a row for each, in the shape of the mechanism's."""
     shape = metric.randomizer.shape
     rows = list(map(operator.attrgetter("report"), reports))
     kinds = set(map(type, rows))
@@ -311,7 +311,7 @@ def _rows(metric: Metric, reports: list[JsonReport]) -> NDArray[Any]:
 
 
 def _misshapen(metric: Metric, index: int, report: int | list[int]) -> ReportError:
-    """Return the error for a report without the shape of the metric's reports."""
+    """Return the error for a report whose shape is not that of the metric's reports."""
     shape = metric.randomizer.shape
     expected = f"a list of {shape[0]} integers" if shape else "an integer"
     shown = f"a list of {len(report)} integers" if isinstance(report, list) else "an integer"
@@ -330,7 +330,7 @@ def _batch_id(text: str) -> bytes:
 
 
 def _time_ms(time: float | str | None) -> int:
-    """Return milliseconds since the epoch; 0, for Kafka's timestamp, if there is none."""
+    """Return a time in ms since the epoch; 0, which means Kafka's timestamp, if there is none."""
     if time is None:
         return 0
     moment: Any = time

@@ -13,15 +13,15 @@ from limits import RateLimitItem, parse
 from producers.gateway.problems import Problem
 
 MOST_CLIENTS = 100_000
-"""Counted at a time; beyond it the one that came first is forgotten. Three limits take 52 MB."""
+"""The most clients that are counted; then the first to come is dropped. Three limits take 52 MB."""
 
 CALLER_KEY = "dither.caller"
 
 IPV6_NETWORK = 64
-"""Bits of an address that name a client: the rest is its own to change."""
+"""The bits of an IPv6 address that identify a client, which can change the other bits itself."""
 
 CLOSES_ABOVE = 65_536
-"""Bytes of a refused body that are rather not received: the connection is closed instead."""
+"""A refused body of more bytes is not received: the connection is closed instead."""
 
 
 class Client(NamedTuple):
@@ -30,7 +30,7 @@ class Client(NamedTuple):
     Attributes
     ----------
     kind : str
-        ``"token"``, ``"address"``, or ``"unknown"`` if there is no address: these share one client.
+        ``"token"``, ``"address"``, or ``"unknown"``: all senders without an address are one client.
     name : str
     """
 
@@ -76,10 +76,11 @@ def client_of(scope: MutableMapping[str, Any]) -> Client:
 
 
 class Allowance:
-    """Each client's allowance for a period that begins with its first use.
+    """What each client may use in a period, which begins with the client's first use.
 
-    A use needs a positive rest; an excess is charged to the following periods, so that the rate
-    holds in the long run. At most `most` clients are counted; `unit` is a plural noun.
+    A client with anything left may use more than is left; the excess is charged to later periods,
+    so that the rate holds in the long run. At most `max_clients` clients are counted; `unit` is a
+    plural noun.
     """
 
     def __init__(
@@ -95,12 +96,12 @@ class Allowance:
         return len(self._used)
 
     def check(self, client: Client, charged: int = 0) -> None:
-        """Refuse a client with nothing left; this post was already charged `charged`.
+        """Refuse a client that has nothing left, apart from `charged`, which this post has used.
 
         Raises
         ------
         Problem
-            429, with the time until it may continue.
+            With status 429, and the time after which the client may continue.
         """
         used, began = self._used.get(client, (0, 0.0))
         if used - charged < self.limit.amount:
@@ -117,7 +118,7 @@ class Allowance:
             )
 
     def charge(self, client: Client, amount: int) -> None:
-        """Count a use."""
+        """Charge a use to a client."""
         now = self._clock()
         used, began = self._used.get(client, (0, now))
         if now - began >= self._seconds and self._ends(used, began) <= now:
@@ -139,17 +140,17 @@ class Allowance:
 
 
 class Clients:
-    """The limits on what each client posts.
+    """The limits on what each client may post.
 
     Parameters
     ----------
     posts, sizes, reports : str
-        Rates of posts, bytes and reports, as the limits package writes them: ``"100/second"`` or
-        ``"6000 per hour"``; empty: no limit.
+        Rates of posts, bytes and reports, as the package limits writes them: ``"100/second"`` or
+        ``"6000 per hour"``; "" for no limit.
     most : int
-        How many clients are counted at a time.
+        The most clients that are counted at a time.
     clock : callable
-        Seconds since any moment; never set back.
+        Returns seconds since any moment, and is never set back.
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class Clients:
         return client
 
     def admit_client(self, client: Client, length: int = 0) -> None:
-        """Count a post of a known client, as :meth:`admit` does."""
+        """Count a post of a client, as :meth:`admit` does."""
         try:
             for limit in self._limits.values():
                 limit.check(client)
@@ -190,24 +191,24 @@ class Clients:
                 self._limits[unit].charge(client, amount)
 
     def count(self, unit: str, client: Client, amount: int, *, charged: int = 0) -> None:
-        """Count the facts of a post that only its body shows.
+        """Count what only the body of a post shows.
 
         Parameters
         ----------
         unit : {"posts", "bytes", "reports"}
-            Posts: those that a post of several batches stands for, besides itself. Bytes: those
-            that were not announced.
+            "posts" if a post has several batches, besides the first; "bytes" if they were not
+            announced.
         client : Client
-            From :meth:`admit`.
+            The client, from :meth:`admit`.
         amount : int
-            How many.
+            The number to count.
         charged : int
-            How many :meth:`admit` has counted for the same post.
+            The number that :meth:`admit` has counted for this post.
 
         Raises
         ------
         Problem
-            429, as of :meth:`admit`; then the batch must not be sent.
+            With status 429, as for :meth:`admit`; then the batch must not be sent.
         """
         if amount and unit in self._limits:
             self._limits[unit].check(client, charged)
@@ -215,12 +216,12 @@ class Clients:
 
 
 def rate_limit(rate: str, name: str = "rate_limit") -> RateLimitItem | None:
-    """Return a rate of the limits package; None if it is empty.
+    """Parse a rate as the package limits writes it; "" means no limit, and gives None.
 
     Raises
     ------
     ValueError
-        If it is no rate.
+        If the text is no rate.
 
     Examples
     --------

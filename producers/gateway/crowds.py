@@ -1,7 +1,7 @@
 """`POST /v1/crowds`: opens the sealed reports that a relay has shuffled, and hands them to Kafka.
 
-A relay is another organisation: what it posts is checked like what a device posts. The bytes that
-go to Kafka follow from the post alone, so a crowd that is posted again is counted once.
+A relay is another organisation: what it posts is checked like a device's post. The post determines
+the bytes that go to Kafka, so a crowd that is posted again is counted once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MAX_CROWD_BODY = MAX_CROWD_BYTES + 4096
 MAX_POSTED_BYTES = 3 * MAX_CROWD_BODY
 """Of the posts that arrive, wait or are opened."""
 MAX_BATCH_BYTES = 200_000
-"""Of the reports of one message."""
+"""The most bytes of the reports in a message."""
 UNREADABLE_BY_OTHERS = stat.S_IRWXO | stat.S_IWGRP
 DROP_CROWD = "drop this crowd: it can never be taken"
 Send = Callable[[PostedBatch], Awaitable[Problem | None]]
@@ -70,7 +70,7 @@ class CrowdAnswer(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True)
 class PostedCrowd:
-    """A crowd that may be opened."""
+    """A posted crowd whose label has been checked, and which may be opened."""
 
     crowd_id: bytes
     label: CrowdLabel
@@ -86,20 +86,20 @@ class PostedCrowd:
 
 
 def read_keys(path: Path) -> dict[bytes, bytes]:
-    """Return the private keys of a file by the hash of their public keys.
+    """Return the private keys in a file, by the hash of their public keys.
 
     Parameters
     ----------
     path : Path
-        A private key of X25519 in each line, 64 hexadecimal digits, as ``dither relay keygen``
-        writes it. Two while a key is replaced.
+        A file with a private key of X25519 in each line, 64 hexadecimal digits, as ``dither relay
+        keygen`` writes it. It has two lines while a key is being replaced.
 
     Raises
     ------
     OSError
         If the file cannot be read.
     ValueError
-        If others may read it, or it has no key.
+        If other users may read the file, or it has no key.
     """
     if (mode := stat.S_IMODE(path.stat().st_mode)) & UNREADABLE_BY_OTHERS:
         raise ValueError(f"mode {mode:04o}: others may read or change it; `chmod 600 {path}`")
@@ -110,25 +110,26 @@ def read_keys(path: Path) -> dict[bytes, bytes]:
 
 
 class Crowds:
-    """Opens one crowd at a time.
+    """Opens posted crowds, one at a time.
 
     Parameters
     ----------
     metrics : mapping of str to Metric
     key_file : str
-        See :func:`read_keys`; it is read for each crowd. Empty: no crowd is taken.
+        A file for :func:`read_keys`, which is read for each crowd; without one no crowd is
+        accepted.
     times : Times
-        The event times that are accepted.
+        Which event times are accepted.
     check_kafka : callable
-        Raises Problem if Kafka is away.
+        Raises Problem if Kafka does not answer.
     send : callable
-        Sends a batch; returns why Kafka has not acknowledged it, or None.
+        Sends a batch; returns why Kafka has not acknowledged it, or None if it has.
 
     Attributes
     ----------
     counts : Counter
-        Reports by metric and outcome: ``accepted``, ``unopened``, ``invalid``, or ``refused`` if
-        their crowd was. Those of a repeated post count again.
+        The number of reports by metric and outcome: ``accepted``, ``unopened``, ``invalid``, or
+        ``refused`` with their crowd. Reports of a repeated post are counted again.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class Crowds:
         self.counts: Counter[tuple[str, str]] = Counter()
 
     async def post(self, scope: Scope, receive: Receive) -> Response:
-        """Answer a post of a crowd: 202 once Kafka has all of it; else raise Problem."""
+        """Answer a post of a crowd with 202 once Kafka has all of it; raise Problem if it fails."""
         if not self._key_file:
             problem = "this server has no key to open crowds (gateway.crowd_keys)"
             raise unavailable(problem, POST_AGAIN)
@@ -180,7 +181,7 @@ class Crowds:
         return Response(msgspec.json.encode(answer), 202, media_type="application/json")
 
     def _read(self, body: bytes) -> PostedCrowd:
-        """Return the crowd of a post, or raise Problem."""
+        """Return the crowd in a post; raise Problem if it is none."""
         try:
             crowd_id, label, reports = decode_crowd(body)
         except ValueError as error:
@@ -203,7 +204,7 @@ class Crowds:
         return PostedCrowd(crowd_id, label, size, body[-count * size :], metric, private_key)
 
     def _fault(self, label: CrowdLabel, metric: Metric, size: int, count: int) -> str:
-        """Return why `count` sealed reports of `size` bytes are no crowd; "" if they are one."""
+        """Return why `count` sealed reports of `size` bytes are not a crowd; "" if they are."""
         if metric.crowd is None:
             return f"metric {metric.name} has no crowd: its reports are not sealed"
         if label.pane_start_ms != metric.pane_start(label.pane_start_ms):
@@ -228,7 +229,7 @@ class Crowds:
             ) from None
 
     def _batches(self, crowd: PostedCrowd, opened: bytes) -> list[PostedBatch]:
-        """Return the batches of the valid reports; raise Problem if they are too few."""
+        """Return batches with the valid reports; raise Problem if there are too few."""
         assert crowd.metric.crowd is not None  # noqa: S101
         values = valid_reports(crowd.metric, opened)
         count = len(values) // crowd.metric.randomizer.width
@@ -251,7 +252,7 @@ def time_of(label: CrowdLabel, metric: Metric) -> int:
 
 
 def valid_reports(metric: Metric, values: bytes) -> bytes:
-    """Return the valid ones of some reports, in order."""
+    """Return those of some encoded reports that are valid, in order."""
     width = metric.randomizer.width
     count = len(values) // width
     try:
@@ -265,7 +266,7 @@ def valid_reports(metric: Metric, values: bytes) -> bytes:
 
 
 def batches_of(crowd: PostedCrowd, values: bytes) -> Iterator[PostedBatch]:
-    """Yield a crowd's valid reports as batches, whose bytes follow from the post alone."""
+    """Yield a crowd's valid reports in batches; only the post determines their bytes."""
     metric, width = crowd.metric, crowd.metric.randomizer.width
     size = max(1, MAX_BATCH_BYTES // (width + 1)) * width
     for index, start in enumerate(range(0, len(values), size)):
@@ -284,7 +285,7 @@ def batches_of(crowd: PostedCrowd, values: bytes) -> Iterator[PostedBatch]:
 
 
 async def _opened(crowd: PostedCrowd) -> bytes:
-    """Return the reports that open, sorted, one after another."""
+    """Return the reports that can be opened, sorted and concatenated."""
     info = label_info(crowd.label)
     sizes = crowd.size.to_bytes(4) + len(info).to_bytes(4)
     process = await asyncio.create_subprocess_exec(
@@ -307,7 +308,7 @@ async def _opened(crowd: PostedCrowd) -> bytes:
 
 
 def _waiting(detail: str) -> Problem:
-    """Return why this server cannot take a crowd before its own files are others."""
+    """Return the problem if this server must get other files before it can accept a crowd."""
     return unavailable(detail, "post the same bytes again, once the server's files are mended")
 
 
@@ -316,7 +317,7 @@ def _refused(detail: str) -> Problem:
 
 
 def _as_unavailable(problem: Problem) -> Problem:
-    """Return why Kafka does not have all of a crowd: a relay posts it again."""
+    """Return the problem if Kafka does not have all of a crowd: the relay posts it again."""
     status = HTTPStatus.SERVICE_UNAVAILABLE
     if problem.status == HTTPStatus.GATEWAY_TIMEOUT:
         status = HTTPStatus.GATEWAY_TIMEOUT

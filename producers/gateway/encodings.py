@@ -1,4 +1,4 @@
-"""Expands compressed bodies, never beyond the allowed size."""
+"""Expands compressed bodies, up to the allowed size."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ else:
 CONTENT_ENCODINGS = ("gzip", "zstd")
 """The values of Content-Encoding that are expanded."""
 GZIP_WINDOW = 31
-"""For zlib: the largest window of deflate (2 ** 15 bytes), in a gzip member."""
+"""The window for zlib: deflate's largest (2 ** 15 bytes), in a gzip member."""
 ZSTD_WINDOW_LOG = 23
-"""A frame with a larger window is refused: RFC 9659 allows 8 MiB in HTTP."""
+"""The largest window of a frame that is accepted: RFC 9659 allows 8 MiB in HTTP."""
 
 
 class _Decompressor(Protocol):
@@ -33,22 +33,22 @@ class _Decompressor(Protocol):
 def expand(encoding: str, body: bytes, max_bytes: int) -> bytes:
     """Return an expanded body.
 
-    It stops one byte after `max_bytes`, so it uses twice that memory, beside the decompressor's
+    It stops one byte after `max_bytes`. So it takes twice that memory, and the decompressor's
     window (32 KiB for gzip, 8 MiB for zstd).
 
     Parameters
     ----------
     encoding : {"gzip", "zstd"}
     body : bytes
-        One gzip member, or one zstd frame, without anything after it.
+        One gzip member or one zstd frame, with nothing after it.
     max_bytes : int
-        Bytes.
+        The most bytes of the expanded body.
 
     Raises
     ------
     Problem
-        413 if it expands to more; 400 if it is not in this encoding, ends too early, has something
-        after its end, or needs a larger window.
+        With status 413 if the body expands to more; 400 if it is not in this encoding, is cut off,
+        is followed by something, or needs a larger window.
 
     Examples
     --------

@@ -42,15 +42,15 @@ RATE_LIMIT = "100/second"
 RATE_LIMIT_BYTES = "1000000/second"
 RATE_LIMIT_REPORTS = "100000/second"
 MAX_BODY = 240_000
-"""Bytes; a batch of them fits into a message of the default size."""
+"""The most bytes of a body: its batch fits into a Kafka message of the default size."""
 MAX_IN_FLIGHT = 64 * 2**20
 POST_OVERHEAD = 4096
-"""Bytes that a post takes beside its body: request, task, future, librdkafka's message."""
+"""Bytes that a post takes besides its body: request, task, future, librdkafka's message."""
 ACKNOWLEDGE_TIMEOUT = 10.0
 CHECKED_AT_ONCE = 8192
-"""Bytes of a body that are checked in the event loop; a larger one is checked in a thread."""
+"""Up to this many bytes, a body is checked in the event loop; a larger body in a thread."""
 LOOK_SECONDS = 4.0
-"""That a question about readiness waits for Kafka's answer at most."""
+"""The most time that a check of readiness waits for Kafka's answer."""
 
 TRUE_VALUES_IN_CLEAR = "true values of a metric with trusted collection over HTTP without TLS"
 USE_TLS = (
@@ -61,12 +61,12 @@ USE_TLS = (
 
 
 class Endpoint:
-    """A route's endpoint: an ASGI application, without Starlette's objects for a request.
+    """The endpoint of a route: an ASGI application without Starlette's objects for a request.
 
     Parameters
     ----------
     post : callable
-        Answers a request, or raises Problem.
+        Answers a request; it may raise Problem.
     """
 
     def __init__(self, post: Callable[[Scope, Receive], Awaitable[Response]]) -> None:
@@ -82,7 +82,7 @@ class Endpoint:
 
 
 class Gateway:
-    """Takes reports over HTTP and hands them to Kafka.
+    """Accepts reports over HTTP, and sends them to Kafka.
 
     A post is answered 202 only after Kafka has acknowledged its batch (acks=all, idempotent). Every
     other answer is a problem (RFC 9457) that says what to do.
@@ -94,25 +94,25 @@ class Gateway:
         librdkafka's properties.
     topic : str
     rate_limit, rate_limit_bytes, rate_limit_reports : str
-        Limits for one client, on posts, bytes and reports, as in ``"100/second"``; empty: no limit.
+        Limits for one client, on posts, bytes and reports, as in ``"100/second"``; "" for none.
     max_body : int
         The largest post, in bytes.
     max_in_flight : int
-        Bytes of all posts that Kafka has not acknowledged yet, 4 KiB more for each; above it a post
-        is answered 503.
+        The most bytes of all posts that Kafka has not acknowledged, plus 4 KiB for each; beyond it,
+        posts are answered 503.
     acknowledge_timeout : float
-        Seconds until a post that Kafka has not acknowledged is answered 504.
+        After this many seconds, a post that Kafka has not acknowledged is answered 504.
     trusted_without_tls : bool
         Whether true values (metrics with ``trust = "central"``) may come over plain HTTP.
     crowd_keys : str
-        A file with private keys, which open the crowds that a relay posts; see
-        :func:`producers.gateway.crowds.read_keys`. Empty: no crowd is taken.
+        A file with private keys that open the crowds which a relay posts; see
+        :func:`producers.gateway.crowds.read_keys`. Without it no crowd is accepted.
     times : Times
-        The event times that it accepts.
+        Which event times are accepted.
     prepare : callable, optional
-        Called in a thread until it does not raise, before anything is sent: to create the topic.
+        Called in a thread, again if it raises, before anything is sent: to create the topic.
     schema_id : int, optional
-        As of :class:`producers.Reporter`: batches go to Kafka in the frame of a schema registry.
+        As for :class:`producers.Reporter`: batches go to Kafka in the frame of a schema registry.
 
     Examples
     --------
@@ -165,7 +165,7 @@ class Gateway:
 
     @property
     def in_flight(self) -> int:
-        """Bytes of posts in progress, 4 KiB more for each."""
+        """The bytes of the posts in progress, plus 4 KiB for each."""
         return self._memory.reserved
 
     @property
@@ -184,19 +184,19 @@ class Gateway:
         self._sender.start()
 
     async def close(self) -> None:
-        """Wait for posts under way, at most for the timeout."""
+        """Wait until the posts under way are answered, at most for the timeout."""
         await self._sender.close()
         if self._checking is not None:
             self._checking.shutdown(wait=False)
 
     async def check_kafka(self) -> str:
-        """Ask Kafka, and return why posts cannot be taken now; empty if they can."""
+        """Ask Kafka, and return why posts cannot be accepted now; "" if they can."""
         is_there = await asyncio.to_thread(self._sender.presence.check, LOOK_SECONDS)
         return self._sender.obstacle or ("" if is_there else "Kafka has not answered yet")
 
     @property
     def stalled(self) -> str:
-        """Why the last posts were not acknowledged though Kafka answers; empty if they were."""
+        """Why the last posts were not acknowledged although Kafka answers; "" if they were."""
         if not self._sender.is_stalled:
             return ""
         return (
@@ -232,12 +232,12 @@ class Gateway:
         return Response(acknowledgement(batch), HTTPStatus.ACCEPTED, media_type="application/json")
 
     async def post_batches(self, scope: Scope, receive: Receive) -> Response:
-        """Answer a post of several batches: each is sent and acknowledged separately.
+        """Answer a post of several batches, each of which is sent and acknowledged separately.
 
         Raises
         ------
         Problem
-            If none of them was sent to Kafka.
+            If none of the batches was sent to Kafka.
         """
         head, client, hold = self._admitted(scope)
         try:
@@ -272,9 +272,9 @@ class Gateway:
     def _sent(
         self, batch: PostedBatch | Problem, release: Callable[[], None]
     ) -> asyncio.Future[Problem | None]:
-        """Send one of several batches; return why Kafka will not have acknowledged it, or None.
+        """Send one of several batches; the result is None, or why Kafka has not acknowledged it.
 
-        Any failure is this batch's: the others have their own answers.
+        A failure concerns this batch only: the other batches get their own answers.
         """
         answered: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
         if isinstance(batch, Problem):
@@ -301,27 +301,27 @@ class Gateway:
         *,
         is_secret: bool,
     ) -> None:
-        """Send a small post whose body has arrived: the fast path of :meth:`post`.
+        """Send a small post whose body has arrived completely: the fast path.
 
-        It does what :meth:`post` does, without a task for the post.
+        It does what :meth:`post` does, without creating a task for the post.
 
         Parameters
         ----------
         head : Head
-            Without an encoding.
+            The head, which must name no encoding.
         body : bytes
-            At most `CHECKED_AT_ONCE`.
+            At most `CHECKED_AT_ONCE` bytes.
         client : Client
         answer : callable
-            Called later, once, with the body of the answer, and None when Kafka has acknowledged
-            the batch, or why not.
+            Called once, later, with the body of the answer, and None if Kafka has acknowledged the
+            batch, or else the problem.
         is_secret : bool
-            Whether it came over TLS.
+            Whether the post came over TLS.
 
         Raises
         ------
         Problem
-            If it was not sent; then `answer` is not called.
+            If the batch was not sent; then `answer` is not called.
         """
         hold = self._admit(head, client)
         try:
@@ -334,7 +334,7 @@ class Gateway:
             raise
 
     def _admitted(self, scope: Scope) -> tuple[Head, Client, Hold]:
-        """Return an admitted post's head, client and memory."""
+        """Admit a post; return its head, its client and the memory reserved for it."""
         head, client = read_head(scope["headers"], MEDIA_TYPES), client_of(scope)
         return head, client, self._admit(head, client)
 
@@ -355,20 +355,20 @@ class Gateway:
         return functools.partial(self._read, media_type, is_secret=scope["scheme"] == "https")
 
     async def _in_turn(self, size: int, read: Callable[[], T]) -> T:
-        """Check a body; others are answered while a large one is checked."""
+        """Check a body; a large body in a thread, so that other posts are answered meanwhile."""
         if size <= CHECKED_AT_ONCE:
             return read()
         return await asyncio.get_running_loop().run_in_executor(self._checking, read)
 
     def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> PostedBatch:
-        """Return the batch for Kafka; refuse true values that came without TLS."""
+        """Return the batch in a body; refuse true values that came without TLS."""
         batch = read_batch(media_type, body, self.metrics, self._times)
         if batch.metric.sends_true_values and not (is_secret or self._trusted_without_tls):
             raise Problem(HTTPStatus.FORBIDDEN, TRUE_VALUES_IN_CLEAR, USE_TLS)
         return batch
 
     async def _body(self, receive: Receive, head: Head, hold: Hold, client: Client) -> bytes:
-        """Return the whole body, counted as it comes, and expanded."""
+        """Receive a body, whose bytes are counted as they come, and return it expanded."""
 
         def arrived(size: int) -> None:
             if not head.length:
@@ -382,7 +382,7 @@ class Gateway:
         answer: Callable[[Problem | None], None],
         release: Callable[[], None],
     ) -> None:
-        """Hand a batch to Kafka's client; call `answer` later, and `release` when it is gone."""
+        """Send a batch; call `answer` with the outcome, and `release` when its memory is free."""
 
         def answered(outcome: Outcome) -> None:
             timeout = self._sender.timeout
@@ -403,7 +403,7 @@ class Gateway:
 
 
 def _nothing() -> None:
-    """Release nothing: a crowd has no share of the memory for posts."""
+    """Release nothing: a crowd does not use the memory for posts."""
 
 
 def _set(answered: asyncio.Future[Problem | None], problem: Problem | None) -> None:

@@ -1,4 +1,4 @@
-"""The facts about a post's body in its head."""
+"""What the head of a post says about its body."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from producers.gateway.problems import Problem
 
 
 class Head(NamedTuple):
-    """A post's media type, its length (0 if it announces none), and its encoding, or ``""``."""
+    """A body's media type, its length (0 if not announced), and its encoding ("" for none)."""
 
     media_type: str
     length: int
@@ -19,20 +19,20 @@ class Head(NamedTuple):
 
 
 def read_head(headers: Sequence[tuple[bytes, bytes]], media_types: Collection[str]) -> Head:
-    """Return the facts about a post's body in its head.
+    """Return what the head of a post says about its body.
 
     Parameters
     ----------
     headers : sequence of (bytes, bytes)
-        Names in small letters, and values.
+        Names, in lower case, and values.
     media_types : collection of str
-        Those that the route takes.
+        The media types that the route accepts.
 
     Raises
     ------
     Problem
-        415 if the type or the encoding is not supported; 400 if it announces its length in two
-        ways.
+        With status 415 if the type or the encoding is not supported; with 400 if the head announces
+        two lengths.
 
     Examples
     --------

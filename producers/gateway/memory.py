@@ -1,4 +1,4 @@
-"""Bounds the memory of the posts in the gateway: a post reserves it before it takes it."""
+"""Limits the memory of the posts in the gateway: a post reserves memory before it uses it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from producers.gateway.problems import POST_AGAIN, Problem, unavailable
 
 
 class Memory:
-    """The memory of all posts in progress, in bytes; `receiver` is what they wait for."""
+    """The memory of all posts in progress, in bytes; `receiver` is what the posts wait for."""
 
     def __init__(self, max_bytes: int, receiver: str = "Kafka") -> None:
         self.max_bytes, self.receiver, self.reserved = max_bytes, receiver, 0
@@ -20,7 +20,7 @@ class Memory:
 
 
 class Hold:
-    """The bytes that one post, or one of its batches, reserves."""
+    """The bytes that a post, or a batch of a post, has reserved."""
 
     __slots__ = ("bytes", "memory")
 
@@ -28,17 +28,17 @@ class Hold:
         self.memory, self.bytes = memory, 0
 
     def reserve(self, more: int) -> None:
-        """Reserve further bytes; raise Problem (503) if all posts together exceed the limit."""
+        """Reserve more bytes; raise Problem (503) if all posts together would exceed the limit."""
         if self.memory.reserved + more > self.memory.max_bytes:
             raise self.memory.full()
         self.memory.reserved += more
         self.bytes += more
 
     def give_back(self, count: int) -> None:
-        """Give some of the bytes back."""
+        """Release some of the bytes."""
         self.memory.reserved -= count
         self.bytes -= count
 
     def release(self) -> None:
-        """Give all of them back; once is enough."""
+        """Release all of the bytes; a second call does nothing."""
         self.give_back(self.bytes)

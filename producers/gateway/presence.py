@@ -7,29 +7,29 @@ import time
 from collections.abc import Callable
 
 AGAIN_SECONDS = 0.3
-"""Between two questions while Kafka is away."""
+"""The time between two queries while Kafka does not answer."""
 SETTLED_SECONDS = 1.0
-"""For so long an answer is not doubted again, unless Kafka's client says that nobody is there."""
+"""After an answer, no check is made for this time, unless Kafka's client says nobody is there."""
 ASK_SECONDS, MOST_ASK_SECONDS = 1.0, 20.0
-"""The patience with a question: at first, and at most. It doubles whenever it was too short."""
+"""The timeout of a query: at first, and at most. It doubles after each timeout."""
 TIMES_TAKEN = 4
-"""The patience afterwards, in answers as slow as the last one; so long an answer is valid, too."""
+"""An answer is valid for this many times the time that it took, which is also the next timeout."""
 VALID_SECONDS = 5.0
-"""For so long at least an answer says that Kafka is there."""
+"""An answer proves for at least this time that Kafka is there."""
 SILENT_QUESTIONS = 3
-"""Without an answer until Kafka is taken to be away, although connections are open: each question
-goes to a broker drawn at random, and only one of several may be frozen."""
+"""After this many queries without an answer Kafka counts as away, although connections are open. A
+query goes to a broker drawn at random, and perhaps only one of several is frozen."""
 
 
 class Presence:
-    """Checks Kafka in its own thread after a call of `doubt`.
+    """Checks in its own thread whether Kafka answers, after a call of :meth:`request_check`.
 
-    `ask` returns whether Kafka answers within the given seconds; that thread calls `left` if not.
+    `ask` returns whether Kafka answers within the given seconds; if not, the thread calls `left`.
 
     Attributes
     ----------
     is_away : bool
-        The result of the last check.
+        Whether Kafka did not answer the last check.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Presence:
             self._changed.notify_all()
 
     def request_check(self, *, is_sure: bool = False) -> None:
-        """Request a check of Kafka."""
+        """Request a check; unless `is_sure` that Kafka is away, not if it has just answered."""
         with self._changed:
             if not is_sure and self._clock() - self._answered_at < SETTLED_SECONDS:
                 return
@@ -67,13 +67,13 @@ class Presence:
             self._changed.notify_all()
 
     def confirm(self) -> None:
-        """Take note that Kafka has just answered something else."""
+        """Record that Kafka has just answered another request."""
         if self._silent or self.is_away:
             with self._changed:
                 self._answered()
 
     def check(self, seconds: float) -> bool:
-        """Return whether Kafka is known to answer; a result is reused for some seconds."""
+        """Return whether Kafka answers; an answer is reused for some seconds."""
         self.request_check()
         with self._changed:
             answers, settled = self._answers, self._answered_at

@@ -13,7 +13,7 @@ SAME_BATCH = "post the same batch again, with the same batch_id and time: it is 
 
 
 class Problem(Exception):  # noqa: N818
-    """A refused request; the response says why, and how to correct it.
+    """A refused request; the response says why, and what to do.
 
     Parameters
     ----------
@@ -22,9 +22,9 @@ class Problem(Exception):  # noqa: N818
     detail : str
         What was wrong, with the value and what was expected.
     remedy : str, optional
-        What to do about it.
+        What to do.
     retry_after : float, optional
-        Seconds after which trying again makes sense.
+        The seconds after which the client should try again.
     headers : mapping, optional
         Further headers of the response.
     """
@@ -63,11 +63,11 @@ RETRY_SECONDS = 2.0
 
 
 def unavailable(detail: str, remedy: str, status: int = HTTPStatus.SERVICE_UNAVAILABLE) -> Problem:
-    """Return the problem of a gateway that cannot hand a post to Kafka now.
+    """Return the problem for a post that cannot be sent to Kafka now.
 
     Parameters
     ----------
     detail, remedy, status
-        As of :class:`Problem`; 504 if Kafka has not answered in time.
+        As for :class:`Problem`; the status is 504 if Kafka has not answered in time.
     """
     return Problem(status, detail, remedy, retry_after=RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""Receives a post's body: within its time, its size and the gateway's memory."""
+"""Receives the body of a post, within limits on its time, its size and the gateway's memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BODY_SECONDS = 10.0
 
 
 class Receiver:
-    """Receives bodies of at most `most` bytes, also expanded, in one event loop."""
+    """Receives bodies in an event loop; none may be larger, or expand to more, than `max_bytes`."""
 
     def __init__(self, max_bytes: int, executor: Executor) -> None:
         self.max_bytes, self._executor = max_bytes, executor
@@ -27,23 +27,23 @@ class Receiver:
     async def receive(
         self, receive: Receive, encoding: str, hold: Hold, arrived: Callable[[int], None]
     ) -> bytes:
-        """Return a whole body, expanded.
+        """Return a body, complete and expanded.
 
         Parameters
         ----------
         receive : ASGI channel
         encoding : str
-            Of the body; ``""``: none.
+            The body's encoding; "" for none.
         hold : Hold
-            Reserves memory for each part that comes, and for the expanded body.
+            Reserves memory for each part that arrives, and for the expanded body.
         arrived : callable
-            Called with the bytes of each part; it may raise Problem.
+            Called with the number of bytes of each part; it may raise Problem.
 
         Raises
         ------
         Problem
-            408 if it does not come in time, 413 if it is too large, 503 if there is no memory for
-            it, 400 if the client leaves before its end or if it is not in this encoding.
+            With status 408 if the body does not come in time, 413 if it is too large, 503 if there
+            is no memory for it, 400 if the client leaves early or it is not in this encoding.
         """
         body = await self._whole(receive, hold, arrived)
         return await self._expanded(encoding, body, hold) if encoding else body
@@ -72,10 +72,11 @@ class Receiver:
         return b"".join(chunks)
 
     async def _expanded(self, encoding: str, body: bytes, hold: Hold) -> bytes:
-        """Return an expanded body.
+        """Return a body after expanding it.
 
-        One is expanded at a time, and the most that it may become is reserved before. Besides, it
-        takes a decompressor's window, and itself: once, however many wait.
+        One body is expanded at a time, and memory for the largest result is reserved before.
+        Besides, the decompressor takes its window, and the result once more, but only for that
+        body.
         """
         loop = asyncio.get_running_loop()
         async with self._expanding:

@@ -1,4 +1,4 @@
-"""Sends batches from the event loop to Kafka, and returns Kafka's acknowledgements to it."""
+"""Sends batches from the event loop to Kafka, and gives Kafka's acknowledgements back to it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from producers.wire.framing import check_schema_id, frame
 logger = logging.getLogger("producers")
 
 BUSY_SECONDS = 0.002
-"""Between two looks for acknowledgements while batches wait. One look takes all that have come."""
+"""The time between two polls while batches wait; a poll takes all acknowledgements that came."""
 IDLE_SECONDS = 0.1
-"""Between two looks while none waits: Kafka's client may report errors then, too."""
+"""The time between two polls while no batch waits: Kafka's client may report errors then, too."""
 CLOSING_SECONDS = 0.01
 PREPARE_AGAIN_SECONDS = 5.0
 RECONNECT_MS = 1000  # at most between two attempts; librdkafka's own 10 s would add to an outage
@@ -35,14 +35,14 @@ NOT_TAKEN = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
-"""Outcomes that are about the topic, not about one batch."""
+"""Errors that concern the topic, not a single batch."""
 
 Outcome = KafkaError | None
-"""None: Kafka has it, in as many replicas as the topic asks for."""
+"""None if Kafka has the batch, in as many replicas as the topic requires; else the error."""
 
 
 class _Flight:
-    """A batch on its way to Kafka; librdkafka calls it when it has finished with the batch."""
+    """A batch on its way to Kafka; librdkafka calls it when the batch has arrived or failed."""
 
     __slots__ = ("answer", "is_answered", "release", "sender", "sent_at")
 
@@ -75,19 +75,19 @@ class _Flight:
 
 
 class Sender:
-    """Batches in flight to Kafka, with parameters as of `producers.gateway.gateway.Gateway`.
+    """Sends batches to Kafka; the parameters are those of `producers.gateway.gateway.Gateway`.
 
-    All methods run in the event loop, which polls for acknowledgements every few milliseconds: a
-    post costs no change of threads.
+    All methods run in the event loop, which polls for acknowledgements every few milliseconds: so
+    no post needs a change of threads.
 
     Attributes
     ----------
     is_stalled : bool
-        Whether the last batch timed out, and Kafka has acknowledged none since.
+        Whether the last batch timed out, and Kafka has acknowledged no batch since.
     """
 
     _loop: asyncio.AbstractEventLoop
-    """The one that it was started in."""
+    """The event loop in which the sender was started."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Sender:
             ).start()
 
     async def close(self) -> None:
-        """Wait for batches under way, at most for the timeout."""
+        """Wait until the batches under way are acknowledged, at most for the timeout."""
         self.ready = False
         self._closing.set()
         self.presence.close()
@@ -153,7 +153,7 @@ class Sender:
 
     @property
     def obstacle(self) -> str:
-        """Why nothing can be sent now, for devices; empty: it can. The log has details."""
+        """Why nothing can be sent now, in words for devices; "" if it can. The log has details."""
         if not self.ready:
             return "Kafka does not answer yet"
         return "Kafka does not answer" if self.presence.is_away else ""
@@ -167,18 +167,18 @@ class Sender:
         ----------
         batch : PendingBatch
         answer : callable
-            Called once, from the event loop: with None when Kafka has acknowledged the batch, or
-            with the error.
+            Called once in the event loop: with None when Kafka has acknowledged the batch, or with
+            the error.
         release : callable
-            Called when librdkafka has finished with the batch and freed its bytes, which may be
-            after `answer` was told that it timed out.
+            Called when librdkafka no longer needs the bytes of the batch; if the batch timed out,
+            this may be after `answer` was called.
 
         Raises
         ------
         BufferError
             If librdkafka's queue is full.
         KafkaException
-            If it refuses the batch.
+            If librdkafka refuses the batch.
         """
         assert self._connection is not None  # noqa: S101
         flight = _Flight(self, self._loop.time(), answer, release)
@@ -193,7 +193,7 @@ class Sender:
             self._look_in(BUSY_SECONDS)
 
     def replace_failed(self) -> None:
-        """Continue with a new producer after an error from which librdkafka does not recover."""
+        """Use a new producer after an error from which librdkafka does not recover."""
         failed = self._connection
         if failed is None or failed.closed:
             return
@@ -211,7 +211,7 @@ class Sender:
         self._look = self._loop.call_later(seconds, self._settle)
 
     def _settle(self) -> None:
-        """Process acknowledgements, and time out batches that waited too long."""
+        """Process acknowledgements, and answer batches that have waited too long."""
         if self._connection is None:
             return
         self._take(self._connection)
@@ -240,7 +240,7 @@ class Sender:
             logger.exception("Kafka's client has failed")
 
     def _complained(self, error: KafkaError) -> None:
-        """Process an error about the brokers from Kafka's client."""
+        """React to an error about the brokers that Kafka's client reports."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.presence.request_check(is_sure=True)  # or one has just closed an idle connection
         if self._app_error_cb is not None:
@@ -258,7 +258,7 @@ class Sender:
         return True
 
     def _left(self) -> None:
-        """Fail the batches that wait while Kafka is away: their senders can post them again."""
+        """Fail all waiting batches because Kafka is away: their senders can post them again."""
         logger.warning("Kafka does not answer: posts are refused until it does")
         if not self._closing.is_set():
             self._loop.call_soon_threadsafe(self._give_up_all, BROKERS_AWAY)

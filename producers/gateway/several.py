@@ -1,4 +1,4 @@
-"""Posts that carry batches of several metrics, and the answer to each of them."""
+"""Posts that contain batches of several metrics, and the answer to each batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from producers.wire.decoding import decode_json
 from producers.wire.report_batches_pb2 import ReportBatches
 
 MOST_BATCHES = 1000
-"""Of one post."""
+"""The most batches of a post."""
 BATCHES_FORMAT = "docs/gateway.md shows what a body of several batches looks like"
 
 
@@ -41,12 +41,12 @@ class BatchesAnswer(msgspec.Struct, frozen=True):
 
 
 def split(media_type: str, body: bytes) -> list[bytes]:
-    """Return the batches of a body, each as the body of a post.
+    """Return the batches in a body, each in the form of a post of a single batch.
 
     Raises
     ------
     Problem
-        400 if there are none, too many, or if it is no list of batches.
+        With status 400 if the body is no list of batches, is empty, or has too many.
     """
     try:
         if media_type == PROTOBUF_TYPE:
@@ -70,7 +70,7 @@ def split(media_type: str, body: bytes) -> list[bytes]:
 def read_each(
     bodies: Sequence[bytes], read: Callable[[bytes], PostedBatch]
 ) -> list[PostedBatch | Problem]:
-    """Return each batch for Kafka, or its error."""
+    """Return each batch for Kafka, or the problem with it."""
     batches: list[PostedBatch | Problem] = []
     for body in bodies:
         try:

@@ -1,4 +1,4 @@
-"""The meaning of a gateway's answer for the posted batch, and the pause after it."""
+"""What a gateway's answer means for the posted batch, and how long to wait after it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from producers.wire.decoding import decode_json
 ACCEPTED_STATUS = 202
 REFUSED_STATUSES = (400, 413, 422)
 SEALED_REFUSED_STATUSES = (400, 409, 410, 413, 415)
-"""Of a sealed report, which cannot be sealed again under another label."""
+"""Statuses that refuse a sealed report for good: it cannot be sealed again under another label."""
 OF_ALL = (401, 408, 429, 503)
-"""What a gateway says to every batch."""
+"""Statuses that a gateway would answer to any batch."""
 FIRST_PAUSE = 1.0
 LAST_PAUSE = 60.0
 LONGEST_PAUSE = 3600.0
-"""Seconds: a server that asks for more is asked again after that."""
+"""If a server asks for a longer pause, it is asked again after this many seconds."""
 _PROBLEM_TYPE = "application/problem+json"
 _random = random.SystemRandom()
 
 
 class GatewayAnswer(NamedTuple):
-    """A gateway's answer; `retry_after` and `location` are headers, "" if absent."""
+    """A gateway's answer; `retry_after` and `location` are headers, "" if the answer lacks them."""
 
     status: int
     media_type: str
@@ -34,23 +34,23 @@ class GatewayAnswer(NamedTuple):
 
 
 class Verdict(enum.Enum):
-    """The fate of a batch."""
+    """What becomes of a batch after an answer."""
 
     ACCEPTED = "accepted"
-    """Kafka has it."""
+    """Kafka has the batch."""
     AGAIN = "again"
-    """It is posted again, as it is; all others wait, too."""
+    """The batch is posted again, unchanged; other batches wait, too."""
     FAILED = "failed"
-    """It is posted again, as it is; others need not wait."""
+    """The batch is posted again, unchanged; other batches need not wait."""
     REFUSED = "refused"
-    """It can never be counted."""
+    """The batch can never be counted."""
 
 
 def verdict(answer: GatewayAnswer, key: bytes) -> Verdict:
-    """Return the fate of the batch with this id after an answer; a sealed report has none.
+    """Return what becomes of the batch with this id; for a sealed report the id is b"".
 
-    Only a gateway's or relay's own words decide: a proxy's or a login page's response is no answer,
-    and the batch is posted again.
+    Only an answer in the form of a gateway's or relay's counts. Others, such as a proxy's or a
+    login page's, are taken for no answer: the batch is posted again.
 
     Examples
     --------
@@ -74,14 +74,14 @@ def verdict(answer: GatewayAnswer, key: bytes) -> Verdict:
 
 
 def problem_of(answer: GatewayAnswer) -> dict[str, str]:
-    """Return the texts of a problem (RFC 9457); none for another answer."""
+    """Return the texts of a problem (RFC 9457); {} if the answer is none."""
     if answer.media_type != _PROBLEM_TYPE:
         return {}
     return {key: text for key, text in _json(answer).items() if isinstance(text, str)}
 
 
 def explain(answer: GatewayAnswer) -> str:
-    """Return an unsuccessful answer in one line."""
+    """Return an unsuccessful answer as a line of text."""
     problem = problem_of(answer)
     words = [str(answer.status), problem.get("detail", ""), problem.get("remedy", "")]
     if 300 <= answer.status < 400:
@@ -92,7 +92,7 @@ def explain(answer: GatewayAnswer) -> str:
 
 
 def asked_pause(retry_after: str, now: float) -> float | None:
-    """Return the seconds that a Retry-After header asks for at `now` (since the epoch), or None.
+    """Return the seconds that a Retry-After header asks for at `now` (Unix time); None if invalid.
 
     Examples
     --------
@@ -110,20 +110,19 @@ def asked_pause(retry_after: str, now: float) -> float | None:
 
 
 def pause(failures: int, retry_after: float | None, last: float | None = None) -> float:
-    """Return the pause in seconds after `failures` in a row.
+    """Return the pause after a number of failures in a row, in seconds.
 
     It doubles from a second to a minute, or to `last`, and is never shorter than what the gateway
-    asks for. Up to
-    a quarter more is drawn at random, so that devices which failed together do not come back
-    together.
+    asks for. Up to a quarter more is drawn at random, so that devices which failed together do not
+    come back together.
 
     Parameters
     ----------
     failures : int
     retry_after : float or None
-        What the gateway asks for, in seconds.
+        The pause that the gateway asks for, in seconds.
     last : float, optional
-        What the pause doubles up to, in seconds.
+        The pause after which it no longer doubles, in seconds.
     """
     doubled = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), last or LAST_PAUSE)
     shortest = doubled if retry_after is None else max(retry_after, FIRST_PAUSE)

@@ -45,7 +45,7 @@ class AsyncHttpReporter(AwaitableReporter[HttpReporter]):
         super().__init__(functools.partial(HttpReporter, metric, gateway, **options))
 
     async def totals(self) -> Totals:
-        """Return the fate of this metric's reports since the queue began."""
+        """Return what became of this metric's reports since the queue was created."""
         return await asyncio.to_thread(lambda: self.reporter.totals)
 
     async def open_round(self) -> Round:
@@ -54,6 +54,6 @@ class AsyncHttpReporter(AwaitableReporter[HttpReporter]):
         Raises
         ------
         GatewayError, ValueError
-            As :meth:`producers.HttpReporter.open_round`.
+            As for :meth:`producers.HttpReporter.open_round`.
         """
         return await asyncio.to_thread(self.reporter.open_round)

@@ -33,13 +33,13 @@ from producers.http.report_queue import ReportQueue
 from producers.ledger.pinned_definitions import DefinitionChanged
 
 OTHERS_SECONDS = 1.0
-"""Between two looks while another process sends from the same file."""
+"""The time between two checks whether another process still sends from the same file."""
 ABORT_SECONDS = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """Something that went wrong in the background.
+    """A failure in the background.
 
     Attributes
     ----------
@@ -50,10 +50,10 @@ class Failure:
     detail : str
         What was wrong, and what to do.
     status : int
-        Of HTTP; 0 if there was no answer.
+        The HTTP status; 0 if there was no answer.
     metric : str
     reports : int
-        How many reports it is about.
+        The number of reports concerned.
     retry_in : float
         Seconds until the next attempt.
     """
@@ -67,7 +67,7 @@ class Failure:
 
 
 class Background:
-    """A daemon thread that empties a queue; it calls `on_failure` with each :class:`Failure`."""
+    """A daemon thread that posts a queue's batches; each failure is passed to `on_failure`."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Background:
         self._thread.start()
 
     def check(self, name: str, *, now: bool) -> None:
-        """Compare the gateway's definition of a name with the stored one."""
+        """Let the thread compare the gateway's definition of a name with the stored one."""
         with self._state:
             self._named.add(name)
             if now:
@@ -106,31 +106,31 @@ class Background:
         self.wake()
 
     def serve(self, call: Callable[[], float]) -> None:
-        """Call a function in the thread; it returns the seconds until its next call."""
+        """Call a function in the thread; the function returns the seconds until its next call."""
         with self._state:
             self._served.add(call)
         self.wake()
 
     def stop_serving(self, call: Callable[[], float]) -> None:
-        """Call a function no more."""
+        """Stop calling a function in the thread."""
         with self._state:
             self._served.discard(call)
 
     def wake(self) -> None:
-        """Look at the queue soon."""
+        """Let the thread look at the queue soon."""
         with self._state:
             self._is_woken = True
             self._state.notify_all()
 
     def drain(self, metric: str | None, deadline: float, *, patient: bool) -> bool:
-        """Return whether all waiting batches are acknowledged before a deadline.
+        """Wait until all waiting batches are acknowledged; return whether they are.
 
         Parameters
         ----------
         metric, deadline
-            All metrics if None; on the monotonic clock.
+            The metric, or None for all; when to stop waiting, in monotonic seconds.
         patient
-            False: do not wait once the gateway fails, or only failed batches are left.
+            Whether to wait on after the gateway has failed, or if only failed batches are left.
         """
         with self._state:
             stalls, self._is_stuck = self._stalls, False
@@ -147,7 +147,7 @@ class Background:
         return True
 
     def stop(self, deadline: float) -> None:
-        """End the thread; cut off a request at the deadline, on the monotonic clock."""
+        """End the thread; abort a request that is under way at the deadline (monotonic seconds)."""
         with self._state:
             self._is_stopping = True
             self._state.notify_all()
@@ -177,7 +177,7 @@ class Background:
         self._client.close()
 
     def _step(self) -> float | None:
-        """Do due work; return the seconds until the next, None if unknown."""
+        """Do what is due; return the seconds until something is due, or None if that is unknown."""
         due = None if self._sealed else self._queue.seal_due()
         pause_seconds = self._not_before - time.monotonic()
         if pause_seconds <= 0:
@@ -202,10 +202,10 @@ class Background:
         return self._queue.has_batches(sealed=self._sealed)
 
     def _send(self) -> float:
-        """Post batches, oldest first; return 0 when none is left, or the pause.
+        """Post batches, the oldest first; return 0 when none is left, or the pause in seconds.
 
-        A batch that fails alone is posted again later, and others continue. When two fail one
-        after the other, it is the gateway that fails: all wait.
+        A batch that fails alone is posted again later, and the others continue. If two batches fail
+        in a row, the gateway is to blame, and all wait.
         """
         alone = 0
         while not self._is_stopping and self._has_batches():
@@ -232,7 +232,7 @@ class Background:
         return 0.0
 
     def _post(self, batch: QueuedBatch) -> tuple[float, bool]:
-        """Post a batch; return the pause, and whether only this batch has to wait."""
+        """Post a batch; return the pause in seconds, and whether only this batch has to wait."""
         failure = Failure("delivery", "", metric=batch.metric, reports=batch.reports)
         try:
             answer = self._client.post(batch.payload)
@@ -263,7 +263,7 @@ class Background:
         return pause_seconds, True
 
     def _check(self, name: str) -> float:
-        """Compare a definition with the gateway's; return the pause before the next step."""
+        """Compare a definition with the gateway's; return the pause in seconds after it."""
         try:
             self._definitions.fetch(name)
         except DefinitionChanged as error:
@@ -278,14 +278,14 @@ class Background:
     def _failed(
         self, failure: Failure, retry_after: float | None = None, *, waits: bool = True
     ) -> float:
-        """Count and report a failure; return the pause."""
+        """Count a failure, and tell the application; return the pause in seconds."""
         pause_seconds = self._stalled(retry_after) if waits else 0.0
         is_news = failure.kind != "delivery" or self._in_a_row == 1
         self._tell(dataclasses.replace(failure, retry_in=pause_seconds), is_news=is_news)
         return pause_seconds
 
     def _stalled(self, retry_after: float | None) -> float:
-        """Let everything wait; return for how long."""
+        """Let all batches wait; return for how many seconds."""
         self._in_a_row += 1
         pause_seconds = pause(self._in_a_row, retry_after)
         with self._state:
@@ -296,7 +296,7 @@ class Background:
         return pause_seconds
 
     def _tell(self, failure: Failure, *, is_news: bool) -> None:
-        """Count a failure, and report it to the application."""
+        """Count a failure, log it, and tell the application."""
         with self._state:
             self.failures += 1
             self._state.notify_all()
@@ -319,7 +319,7 @@ def _called(call: Callable[[], float]) -> float:
 
 @contextmanager
 def _alone(path: Path | None, receiver: str = "sender") -> Iterator[bool]:
-    """Yield whether this process is the file's only sender, and stays so within the block."""
+    """Yield whether this process may send from the file; if so, no other may within the block."""
     if path is None:
         yield True
         return
@@ -343,7 +343,7 @@ _OPEN_HANDLES: set[int] = set()
 
 
 def _let_go() -> None:
-    """Close the locks in a child: they are the parent's, and end with it."""
+    """Close the locks in a forked process: they belong to the parent, and end with it."""
     while _OPEN_HANDLES:
         os.close(_OPEN_HANDLES.pop())
 

@@ -1,8 +1,8 @@
 """Definitions from a gateway: checked, stored, and pinned by name.
 
-A server may change a definition at any time. A device derives its meaning itself, stores the first
-one of a name in the queue's file, and refuses any other, as
-:mod:`producers.ledger.pinned_definitions` does for the ledger.
+A server may change a definition at any time. A device computes for itself what a definition means.
+It stores the first definition of a name in the queue's file, and refuses any with another meaning,
+as :mod:`producers.ledger.pinned_definitions` does for the ledger.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ SAME_KEYS = (
     "by",
     "attributes",
 )
-"""Keys that a definition has over HTTP as in ``metrics.toml``."""
+"""Keys that are the same in a definition over HTTP and in ``metrics.toml``."""
 ServedAxes: TypeAlias = dict[str, list[str]]
-"""Axes over HTTP."""
+"""Axes as a definition over HTTP has them."""
 
 
 def read_served(body: bytes, name: str) -> Metric:
@@ -65,8 +65,8 @@ def read_served(body: bytes, name: str) -> Metric:
     Raises
     ------
     ValueError
-        If it is no definition, of another metric, or calls itself by a revision that is not its
-        own: such a number would travel with each batch, and mark the device that was given it.
+        If the body is no definition, or that of another metric, or states a revision that does not
+        follow from it: such a number would be sent with each batch, and mark the device.
     """
     try:
         document = decode_json(body, dict[str, Any])
@@ -108,22 +108,22 @@ def read_served(body: bytes, name: str) -> Metric:
 
 
 class GatewayDefinitions:
-    """Definitions by name; the queue's file stores the first one of each name."""
+    """The definitions of a gateway; the queue's file stores the first definition of each name."""
 
     def __init__(self, file: QueueFile, client: GatewayClient) -> None:
         self._file, self._client = file, client
 
     def stored_name(self, name: str) -> str:
-        """Return the name in the file."""
+        """Return the name under which a definition is stored."""
         return name
 
     def get(self, name: str) -> tuple[Metric, bool]:
-        """Return the definition of a name, and whether it came from the gateway just now.
+        """Return the definition of a name, and whether it was fetched for this call.
 
         Raises
         ------
         GatewayError
-            If none is stored, and the gateway does not answer, or with what cannot be used.
+            If none is stored, and the gateway does not answer, or its answer cannot be used.
         """
         with self._file.transaction() as database:
             stored = database.execute(
@@ -139,9 +139,9 @@ class GatewayDefinitions:
         Raises
         ------
         GatewayError
-            If the gateway does not answer, or with what cannot be used.
+            If the gateway does not answer, or its answer cannot be used.
         DefinitionChanged
-            If another one is stored.
+            If a definition with another meaning is stored.
         """
         body = self._client.get(name)
         try:
@@ -165,7 +165,7 @@ class GatewayDefinitions:
 
 
 def _duration(seconds: float) -> str:
-    """Return a duration as definitions have it, in its largest whole unit."""
+    """Return a duration in its largest whole unit, as it is written in definitions."""
     if not isinstance(seconds, int | float):  # a thousand times a list would fill the memory
         raise TypeError("seconds: expected a number")
     length = round(seconds * 1000)
@@ -176,7 +176,7 @@ def _duration(seconds: float) -> str:
 
 
 def _code(encoded: dict[str, Any]) -> str:
-    """Return a code of strings as definitions have it."""
+    """Return a code of strings in the form that definitions have."""
     try:
         tokens = tuple(bytes.fromhex(token) for token in encoded["tokens"])
         lengths = {int(c): tuple(bytes.fromhex(token)) for c, token in encoded["lengths"].items()}

@@ -1,4 +1,4 @@
-"""One connection to a gateway: requests that say nothing about who sends them.
+"""One connection to a gateway, whose requests say nothing about who sends them.
 
 Requests carry no cookies, user agent or conditions that could identify the device, and follow no
 redirects.
@@ -31,23 +31,23 @@ GATEWAY_ADDRESS = re.compile(
 PROTOBUF_TYPE = "application/x-protobuf"
 MOST_STEPS = 4
 SILENT_SECONDS = 2.0
-"""After which a first request asks what kind of server it waits for."""
+"""If the first answer takes longer, the client finds out which kind of server is there."""
 IDLE_SECONDS = 30.0
-"""A connection that was idle for longer is not used again: somebody may be closing it."""
+"""A connection that was idle for longer is not used again, as the server may be closing it."""
 HEAD_BYTES = 2**14
-"""That an answer's heads may have: the time to parse them grows with the square."""
+"""The most bytes of an answer's heads: the time to parse them grows with the square."""
 FRAMING_BYTES = 2**16
-"""That may come with a body besides."""
+"""The most bytes that may frame an answer's body."""
 
 
 class GatewayError(RuntimeError):
-    """Raised if a gateway does not answer, or not as expected.
+    """Raised if a gateway does not answer, or its answer is not that of a gateway.
 
     Attributes
     ----------
     url : str
     status : int
-        Of HTTP; 0 if there was no answer.
+        The HTTP status; 0 if there was no answer.
     """
 
     def __init__(self, url: str, detail: str, status: int = 0, server: str = "gateway") -> None:
@@ -56,7 +56,7 @@ class GatewayError(RuntimeError):
 
 
 class _Counted(io.RawIOBase):
-    """The bytes of a socket, up to a remaining number."""
+    """The bytes of a socket; reading more of them than `left` is an error."""
 
     def __init__(self, raw: io.RawIOBase, left: int) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class _Counted(io.RawIOBase):
 
 
 class _Response(http.client.HTTPResponse):
-    """A response of which only the allowed bytes are read, however they are framed."""
+    """A response of which only an allowed number of bytes is read, however they are framed."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -86,7 +86,7 @@ class _Response(http.client.HTTPResponse):
         self.fp = io.BufferedReader(self._counted)
 
     def body(self, max_bytes: int) -> bytes:
-        """Return the body, or a beginning of it that is longer than `max_bytes` bytes."""
+        """Return the body; if it is longer than `max_bytes`, a part that is longer, too."""
         self._counted.left += max_bytes + FRAMING_BYTES
         body, piece = bytearray(), memoryview(bytearray(FRAMING_BYTES))
         while len(body) <= max_bytes and (count := self.readinto(piece)):
@@ -95,19 +95,19 @@ class _Response(http.client.HTTPResponse):
 
 
 class GatewayClient:
-    """Requests to one gateway, one at a time, over one connection kept open.
+    """Sends requests to one gateway, one after another, over a connection that stays open.
 
     Parameters
     ----------
     url : str
-        Where the gateway is: ``"https://telemetry.example.com"``, a path below it included.
+        The gateway's address: ``"https://telemetry.example.com"``, possibly with a path.
     token : str, optional
-        With the scope `report`, where the gateway wants one.
+        A token with the scope `report`, if the gateway requires one.
     tls : SSLContext, optional
-        By default the system's certificates.
+        By default a context with the system's certificates.
     timeout : float
-        Seconds that each step of a request may take. All of them together may take four times as
-        long, so that nobody can keep a device waiting with an answer that never ends.
+        Seconds that each step of a request may take. All of its steps together may take four times
+        as long, so that an endless answer cannot keep a device waiting.
     """
 
     server = "gateway"
@@ -166,7 +166,7 @@ class GatewayClient:
         Raises
         ------
         ValueError
-            If it can be none.
+            If the text cannot be a token.
         """
         if not re.fullmatch(r"[!-~]+", token):
             raise ValueError(
@@ -175,30 +175,30 @@ class GatewayClient:
         self._headers = {"Authorization": f"Bearer {token}"}
 
     def post(self, payload: bytes) -> GatewayAnswer:
-        """Post a batch.
+        """Post a batch, and return the gateway's answer.
 
         Raises
         ------
         GatewayError
-            If there is no answer: the gateway may or may not have it.
+            If there is no answer; the gateway may have the batch nevertheless.
         """
         headers = {"Content-Type": self.media_type}
         with self._lock:
             return self._request("POST", self.posts_path, payload, headers, LARGEST_ANSWER)
 
     def get(self, *path: str) -> bytes:
-        """Return the gateway's answer about a metric.
+        """Return the gateway's answer about a metric, given the metric's name or a path below it.
 
         Raises
         ------
         GatewayError
-            If there is no answer, or another one than 200.
+            If there is no answer, or its status is not 200.
         """
         request_path = "/".join([METRICS_PATH, *(quote(part, safe="") for part in path)])
         return self.get_path(request_path, LARGEST_DEFINITION if len(path) == 1 else LARGEST_ANSWER)
 
     def get_path(self, request_path: str, max_bytes: int) -> bytes:
-        """Return the answer about a path, of at most `max_bytes`; GatewayError without one."""
+        """Return the answer to GET, of at most `max_bytes`; raise GatewayError if it fails."""
         with self._lock:
             answer = self._request("GET", request_path, None, {}, max_bytes)
         if answer.status != http.client.OK:
@@ -207,17 +207,17 @@ class GatewayClient:
         return answer.body
 
     def error(self, detail: str, status: int = 0) -> GatewayError:
-        """Return an error of this server."""
+        """Return an error which names this server."""
         return GatewayError(self.url, detail, status, self.server)
 
     def close(self) -> None:
-        """Close the connection; the next request opens another one."""
+        """Close the connection; the next request opens a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def abort(self) -> None:
-        """End the request that another thread waits for."""
+        """Abort the request for whose answer another thread waits."""
         connection = self._connection
         for carrier in (self._carrier, None if connection is None else connection.sock):
             if carrier is not None:
@@ -286,14 +286,14 @@ class GatewayClient:
         return identify_server(self.host, port)
 
     def _abort_if_silent(self) -> None:
-        """End a first request to a silent server."""
+        """Abort the first request if the server is silent."""
         server = self._identify()
         if server is not None and server.kind == SILENT_SERVER and not self._is_known:
             self._silent_server = server
             self.abort()
 
     def _other_server(self) -> str:
-        """Return the kind of server at the address, if no gateway ever answered there."""
+        """Return which other kind of server is there, as text; "" if a gateway ever answered."""
         if not self._is_known:
             self._is_known, server = True, self._silent_server or self._identify()
             if server is not None and server != ServerKind(HTTP_SERVER, self.is_secret):
@@ -317,7 +317,7 @@ class GatewayClient:
         return cast("_Response", self._connection.getresponse())
 
     def _reached(self, address: tuple[str, int], timeout: float, *_: object) -> socket.socket:
-        """Connect to the first of a host's addresses that answers; all share the deadline."""
+        """Connect to a host's first address that answers; all attempts share the deadline."""
         failure: OSError = TimeoutError()
         for family, kind, protocol, _name, address_found in socket.getaddrinfo(
             *address, type=socket.SOCK_STREAM

@@ -30,7 +30,7 @@ WHAT_TO_CHECK_HTTP = "check the address, the network and the gateway"
 
 
 class HttpOptions(TypedDict, total=False):
-    """The options of a connection, as :class:`HttpConnection` has them."""
+    """The options of a connection; :class:`HttpConnection` describes them."""
 
     queue: str | Path | None
     relay: str | None
@@ -44,7 +44,7 @@ class HttpOptions(TypedDict, total=False):
 
 
 class Relay:
-    """A crowd's relay: its key, its definitions, and the thread that posts to it.
+    """The relay of crowds: its key, its definitions, and the thread that posts to it.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Relay:
     ----------
     public_key : bytes
     application : dict of str to Metric
-        Definitions that the application has by itself, by name.
+        The definitions that are part of the application, by name.
     """
 
     definitions: RelayDefinitions
@@ -70,14 +70,14 @@ class Relay:
         return RelayClient(self.url, None, self._tls, self._timeout)
 
     def open_queue(self, queue: ReportQueue, on_failure: Callable[[Failure], object]) -> None:
-        """Post the sealed reports of a queue, once the thread is started."""
+        """Prepare to post the sealed reports of a queue; the thread is started later."""
         client, of_relay = self._client(), (self.public_key, self.application)
         self.definitions = RelayDefinitions(queue.file, self._asking, *of_relay)
         definitions = RelayDefinitions(queue.file, client, *of_relay)
         self.background = Background(queue, client, definitions, on_failure, sealed=True)
 
     def stop(self, deadline: float) -> None:
-        """End the thread; cut off a request at the deadline, on the monotonic clock."""
+        """End the thread; abort a request that is under way at the deadline (monotonic seconds)."""
         self.background.stop(deadline)
         self._asking.close()
 
@@ -88,26 +88,26 @@ class HttpConnection(Closing):
     Parameters
     ----------
     gateway : str
-        Its address, for instance ``"https://telemetry.example.com"``.
+        The gateway's address, for instance ``"https://telemetry.example.com"``.
     queue : path, optional
-        The file in which reports wait. It is created, readable by its owner alone, and survives
-        restarts; several processes may use it at once. Without one reports wait in memory, and are
-        lost if the process ends before they have arrived.
+        The file in which reports wait. It is created, readable by its owner only, and survives
+        restarts; several processes may use it at once. Without a file reports wait in memory, and
+        are lost if the process ends before they have arrived.
     relay, key : str, optional
-        For metrics with a crowd: the address of the relay, and the 64 hexadecimal digits of the
-        public key for which reports are sealed. Both come with the application.
+        For metrics with a crowd: the address of the relay, and the public key for which reports are
+        sealed, in 64 hexadecimal digits. Both must come with the application.
     token : str, optional
-        With the scope `report`, where the gateway wants one. The relay gets none.
+        A token with the scope `report`, if the gateway requires one. The relay does not get it.
     tls : SSLContext, optional
-        For another authority than the system's, or a certificate of the device's own.
+        For an authority that the system does not know, or a certificate of the device.
     timeout : float
         Seconds that each step of a request may take.
     most_bytes : int
-        Of all reports that wait: 16 MiB by default.
+        The most bytes of all waiting reports: 16 MiB by default.
     when_full : {"refuse", "drop_new", "drop_old"}
-        What happens to a report when that many bytes wait. "refuse": `report` raises DeliveryError.
-        "drop_new": it is dropped before it is charged or randomized. "drop_old": the oldest batches
-        give way. What is dropped is counted.
+        What happens to a report when so many bytes wait. "refuse": `report` raises DeliveryError.
+        "drop_new": the report is dropped before it is charged or randomized. "drop_old": the oldest
+        batches are dropped. Dropped reports are counted.
     on_failure : callable, optional
         Called with each :class:`~producers.http.background.Failure`, in the thread that sends.
 
@@ -171,7 +171,7 @@ class HttpConnection(Closing):
 
     @property
     def failures(self) -> int:
-        """The number of failures in the background."""
+        """The number of failures in the background, of all threads."""
         return sum(background.failures for background in self._backgrounds)
 
     def _note(self, failure: Failure) -> None:
@@ -185,17 +185,17 @@ class HttpConnection(Closing):
         Raises
         ------
         GatewayError
-            If it does not answer, or no round is open.
+            If the gateway does not answer, or no round is open.
         """
         return self._asking.get(name, "round")
 
     def flush(self, metric: str | None = None, timeout: float = 30.0) -> None:
-        """Send everything, of one metric or of all, and wait until it is acknowledged.
+        """Send everything, for one metric or for all, and wait until it is acknowledged.
 
         Raises
         ------
         DeliveryError
-            If something is not. It is kept, and sent later.
+            If a batch is not acknowledged in time. It is kept, and sent later.
         """
         deadline = time.monotonic() + timeout
         with self.calls.flushing():
@@ -204,13 +204,13 @@ class HttpConnection(Closing):
                 raise self.error(metric, are_kept=True)
 
     def _drain(self, metric: str | None, deadline: float, *, patient: bool) -> bool:
-        """Return whether gateway and relay have acknowledged everything before a deadline."""
+        """Wait for gateway and relay to acknowledge everything; return whether they have."""
         senders = self._backgrounds
         drained = [sender.drain(metric, deadline, patient=patient) for sender in senders]
         return all(drained)
 
     def error(self, metric: str | None, *, are_kept: bool) -> DeliveryError:
-        """Return the error for undelivered reports."""
+        """Return the error for reports that were not delivered."""
         reports, batches = self.queue.left(metric)
         receiver = f"the gateway {self.url}"
         if self.relay is not None and not self.queue.left(metric, sealed=False)[0]:
@@ -228,10 +228,10 @@ class HttpConnection(Closing):
         )
 
     def finish(self, metric: str | None, deadline: float) -> int:
-        """Send the rest while the gateway accepts it; return the number of waiting reports.
+        """Send the rest as long as the gateway accepts it; return the number of waiting reports.
 
-        Stop at the deadline (monotonic clock), and with a file also at the first failure. Raise
-        DeliveryError if reports are lost because they waited in memory.
+        It stops at the deadline (monotonic seconds); with a file, also at the first failure. It
+        raises DeliveryError if reports are lost because they waited in memory.
         """
         try:
             self.queue.seal(metric, deadline)
@@ -258,11 +258,11 @@ class HttpConnection(Closing):
         return reports
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
-        """Wait for calls under way, send the rest for at most `timeout` seconds, and stop.
+        """Wait for calls under way, send the rest within `timeout` seconds, and stop.
 
-        A second call waits for one that another thread has begun, and ends as that one does. In a
-        forked process nothing is done. Return the number of reports that are left in the file.
-        Raise DeliveryError if reports are lost, because they waited in memory.
+        If another thread is closing the connection, wait for that, with the same result. In a
+        forked process nothing is done. Returns the number of reports that are left in the file.
+        Raises DeliveryError if reports are lost because they waited in memory.
         """
         deadline = time.monotonic() + timeout
         if self._process != os.getpid():

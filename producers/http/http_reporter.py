@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from producers.device.rounds import Round
 
 MOST_BATCH_BYTES = 200_000
-"""Of a batch: the gateway takes 240,000 by default."""
+"""The most bytes of a batch; by default the gateway accepts 240,000."""
 
 
 class HttpTransport:
-    """The reports of one metric on their way to a gateway: they wait in the connection's queue."""
+    """The transport of one metric's reports to a gateway: they wait in the connection's queue."""
 
     key = None
 
@@ -48,23 +48,23 @@ class HttpTransport:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no more is sent: the reporter is closed, or its connection."""
+        """Whether nothing more is sent, because the reporter or its connection is closed."""
         return self._is_closed or self._connection.closed
 
     @property
     def file(self) -> QueueFile | None:
-        """The queue's file; None in memory."""
+        """The queue's file; None if the queue is in memory."""
         return None if self._connection.path is None else self._connection.queue.file
 
     def has_capacity(self, reports: int) -> bool:
-        """Return whether reports are taken; if not, they are counted as dropped.
+        """Return whether reports are accepted; if not, they are counted as dropped.
 
         Raises
         ------
         DefinitionChanged
             If the gateway has changed the meaning of the metric's name.
         DeliveryError
-            If the queue is full, and was not told to drop anything.
+            If the queue is full, and `when_full` is "refuse".
         """
         queue = self._connection.queue
         if (changed := self._background.changed.get(self._name)) is not None:
@@ -89,7 +89,7 @@ class HttpTransport:
         self._background.wake()
 
     def serve(self, call: Callable[[], float]) -> None:
-        """Let the thread that sends call a function, until the transport is closed."""
+        """Call a function in the thread that sends, until the transport is closed."""
         self._scheduled = call
         self._background.serve(call)
 
@@ -98,9 +98,9 @@ class HttpTransport:
         self._connection.flush(self._name, deadline - clocks.monotonic())
 
     def close(self, deadline: float) -> int:
-        """Send the rest while the gateway accepts it; return how many reports wait in the file.
+        """Send the rest as long as the gateway accepts it; return how many reports are left.
 
-        With a queue in a file, the first failure ends this.
+        If the queue is in a file, it stops at the first failure.
         """
         self._is_closed = True
         if self._scheduled is not None:
@@ -110,12 +110,12 @@ class HttpTransport:
         return self._connection.finish(self._name, deadline)
 
     def unsent(self) -> int:
-        """Return the number of reports in the file; DeliveryError without one."""
+        """Return the number of reports left in the file; raise DeliveryError without a file."""
         return self._connection.unsent(self._name)
 
 
 class SealedTransport(HttpTransport):
-    """The reports of a metric with a crowd: each is sealed before it is stored, for a relay."""
+    """The transport of a metric with a crowd: it seals each report for the relay at once."""
 
     def __init__(
         self, rule: BatchRule, connection: HttpConnection, relay: Relay, *, owns_connection: bool
@@ -136,16 +136,16 @@ class SealedTransport(HttpTransport):
 class HttpReporter(BaseReporter):
     """Randomizes values of one metric at once, and posts the reports to a gateway.
 
-    It has the interface of :class:`producers.Reporter`. A report is in the queue when `report`
-    returns, and stays there until the gateway has acknowledged its batch; then Kafka has it. A
-    thread sends; the application only hears of failures by `on_failure`, `failures` and `totals`.
+    It has the interface of :class:`producers.Reporter`. When `report` returns, the report is in the
+    queue. It stays there until the gateway has acknowledged its batch; then Kafka has it. A thread
+    sends; `on_failure`, `failures` and `totals` tell the application about failures.
 
     Parameters
     ----------
     metric : Metric or str
-        A metric, or the name of one: its definition is then fetched from the gateway, or from the
-        relay if there is one; stored in the queue's file, and never replaced by one of another
-        meaning.
+        A metric, or the name of one. The definition of a name is fetched from the relay, or without
+        a relay from the gateway. It is stored in the queue's file, and never replaced by one with
+        another meaning.
     gateway : str or HttpConnection
         The gateway's address, or a connection that several reporters share.
     batch_reports : int
@@ -156,9 +156,9 @@ class HttpReporter(BaseReporter):
     attributes, deny, trusted, bits, clock
         As for :class:`producers.Reporter`. True values need an https:// address.
     **options
-        Those of :class:`HttpConnection`, if `gateway` is an address: `queue`, `relay`, `key`,
+        The options of :class:`HttpConnection`, if `gateway` is an address: `queue`, `relay`, `key`,
         `token`, `tls`, `timeout`, `most_bytes`, `when_full`, `on_failure`. A metric with a crowd
-        needs `relay` and `key`: its reports are sealed at once, go to the relay, and each needs a
+        needs `relay` and `key`: its reports are sealed at once, are sent to the relay, and need a
         ledger.
 
     Raises
@@ -166,7 +166,7 @@ class HttpReporter(BaseReporter):
     TypeError, ValueError
         If a parameter cannot be used.
     GatewayError
-        If the definition is not known, and the gateway does not answer with one.
+        If the definition is not stored, and the gateway's answer does not have it.
     DefinitionChanged
         If the gateway has changed the meaning of a name.
     QueueError
@@ -252,7 +252,7 @@ class HttpReporter(BaseReporter):
 
     @property
     def totals(self) -> Totals:
-        """The fate of this metric's reports since the queue began."""
+        """What became of this metric's reports since the queue was created."""
         return self.connection.queue.totals(self.metric.name)
 
     @property
@@ -262,7 +262,7 @@ class HttpReporter(BaseReporter):
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Make the closing of this reporter or its connection wait for a call."""
+        """Let the closing of this reporter, or of its connection, wait for the end of a call."""
         with super().calling(), self.connection.calls.under_way():
             yield
 
@@ -290,12 +290,12 @@ class HttpReporter(BaseReporter):
         super().flush(timeout)
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
-        """Send the rest while the gateway accepts it, for `timeout` seconds; then end.
+        """Send the rest within `timeout` seconds, as long as the gateway accepts it; then end.
 
-        It waits for the calls under way first. With a queue in a file, the first failure ends this:
-        what is left is sent by the next reporter with that file. A second call waits for one that
-        another thread has begun, and ends as that one does. In a forked process nothing is done.
-        Return the number of this metric's reports that are left in the file. Raise DeliveryError if
-        reports are lost, because they waited in memory.
+        It waits for calls under way first. With a queue in a file, it ends at the first failure:
+        the next reporter with that file sends what is left. If another thread is closing the
+        reporter, it waits for that, with the same result. In a forked process nothing is done.
+        Returns the number of this metric's reports that are left in the file. Raises DeliveryError
+        if reports are lost because they waited in memory.
         """
         return super().close(timeout) or 0

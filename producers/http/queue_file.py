@@ -20,12 +20,12 @@ from producers.ledger.ledger_file import REENTERED_MESSAGE, create_database, fau
 from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
 
 APPLICATION_ID = 0x44_6C_71_75
-"""In the file's header, so that no other database is taken for a queue."""
+"""The number in the file's header that tells a queue from other databases."""
 QUEUE_VERSION = 1
 IN_MEMORY = "(memory)"
 RETRY_SECONDS = 0.01
 ERASING_MS = 100
-"""That a commit waits for readers of the log, before it is emptied later."""
+"""The time (ms) that a commit waits for readers of the log; if they stay, it is emptied later."""
 
 _CREATE_QUEUE = f"""
 PRAGMA application_id = {APPLICATION_ID};
@@ -66,7 +66,7 @@ class QueueError(RuntimeError):
     Attributes
     ----------
     path : Path or None
-        None for a queue in memory.
+        The file's path; None for a queue in memory.
     """
 
     def __init__(self, path: Path | None, detail: str) -> None:
@@ -75,9 +75,9 @@ class QueueError(RuntimeError):
 
 
 class QueueFile:
-    """A queue's database, shared by the threads of a process; in memory without a path.
+    """A queue's database, which the threads of a process share; without a path it is in memory.
 
-    It is closed before a fork; parent and child open it again. Only its owner can read the file.
+    It is closed before a fork; parent and child open it again. Only the file's owner can read it.
 
     Raises
     ------
@@ -114,25 +114,24 @@ class QueueFile:
         write: bool = True,
         deadline: float = math.inf,
     ) -> Iterator[sqlite3.Connection]:
-        """Provide the database for one transaction: committed at the end, or rolled back.
+        """Provide the database for a transaction, which is committed at the end or rolled back.
 
         Parameters
         ----------
         durable : bool
-            Whether this commit, and all before it, are on disk when this returns.
+            Whether this commit, and all earlier ones, must be on disk when this returns.
         erasing : bool
-            The same; and what was deleted or replaced is in no file any more. If a reader has the
-            log, that is so after the first transaction, opening or closing without readers.
+            As `durable`; also, no file contains the deleted or replaced data any more. If a reader
+            uses the log, that holds after the first transaction, opening or closing without one.
         write : bool
-            False: it only reads, and does not wait for others that write.
+            Whether it writes; without, it does not wait for others that write.
         deadline : float
-            On the monotonic clock: other processes are waited for until then, and at most for 30
-            seconds.
+            In monotonic seconds: until then it waits for other processes, but at most 30 seconds.
 
         Raises
         ------
         QueueError
-            If the file cannot be used, or was removed, or this thread is within a transaction.
+            If the file cannot be used or was removed, or if this thread is in a transaction.
         """
         begin = "BEGIN IMMEDIATE" if write else "BEGIN"
         give_up_at = min(deadline, time.monotonic() + BUSY_SECONDS)
@@ -156,7 +155,7 @@ class QueueFile:
             raise QueueError(self.path, _explained(error)) from None
 
     def _begun(self, begin: str, give_up_at: float, *, is_durable: bool) -> sqlite3.Connection:
-        """Begin a transaction under the lock; without it, wait for other processes."""
+        """Begin a transaction with the lock held; release it while waiting for other processes."""
         while True:
             self._lock.acquire()
             try:
@@ -173,13 +172,13 @@ class QueueFile:
             time.sleep(RETRY_SECONDS)
 
     def empty_log(self) -> None:
-        """Within a transaction: erase its deletions once it is committed."""
+        """Within a transaction: make its commit erase the deleted data from the log."""
         self._is_log_empty = False
 
     def close(self) -> None:
-        """Close the database; a queue in memory is gone, and takes nothing more.
+        """Close the database; a queue in memory is lost, and accepts nothing more.
 
-        Whoever uses it after that does not wait for other processes.
+        Later transactions on the file do not wait for other processes.
         """
         self._is_closed = True
         with self._lock:
@@ -250,17 +249,17 @@ class QueueFile:
             self._close()
 
     def after_fork(self) -> None:
-        """Allow transactions again, on either side."""
+        """Allow transactions again, in the parent and in the child."""
         self._lock.release()
 
 
 def _empty_log(database: sqlite3.Connection, wait_ms: int = 0) -> bool:
-    """Move the write-ahead log into the file, because the log still has deleted data.
+    """Move the write-ahead log into the file, because the log may contain deleted data.
 
     Returns
     -------
     bool
-        Whether it is empty; False if somebody reads it.
+        Whether the log is empty; False if another connection reads it.
     """
     try:
         database.execute(f"PRAGMA busy_timeout = {wait_ms}")
@@ -272,7 +271,7 @@ def _empty_log(database: sqlite3.Connection, wait_ms: int = 0) -> bool:
 
 
 def _is_busy(error: BaseException) -> bool:
-    """Return whether another process has the file."""
+    """Return whether the error says that another process uses the file."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
     return code & 0xFF == sqlite3.SQLITE_BUSY  # the rest says why
 

@@ -16,12 +16,12 @@ from producers.wire.decoding import decode_json
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 
 NO_BATCH_ID = b""
-"""In place of a batch's id: a sealed report, as it is posted to a relay."""
+"""The id of a sealed report, which is posted to a relay and has none."""
 _OF_SENDER = "(:sealed IS NULL OR (id = x'') = :sealed)"
 
 
 class QueuedBatch(NamedTuple):
-    """A batch that awaits the gateway's acknowledgement; or a sealed report, without a key."""
+    """A batch that waits for the gateway's acknowledgement; or a sealed report, without an id."""
 
     number: int
     metric: str
@@ -35,15 +35,15 @@ class QueuedBatch(NamedTuple):
 def first_batch(
     database: sqlite3.Connection, but: Collection[int] = (), *, sealed: bool | None = None
 ) -> QueuedBatch | None:
-    """Return the oldest batch; None if there is none.
+    """Return the oldest waiting batch; None if there is none.
 
     Parameters
     ----------
     database : sqlite3.Connection
     but : collection of int
-        Numbers of batches to leave out.
+        Numbers of batches to ignore.
     sealed : bool, optional
-        A batch for the gateway (False), a sealed report (True), or any.
+        Whether to look for a sealed report or for a batch; by default for both.
     """
     row = database.execute(
         "SELECT number, metric, payload, id, reports, attempts, refusals FROM batches "  # noqa: S608
@@ -55,12 +55,12 @@ def first_batch(
 
 
 def count(database: sqlite3.Connection, metric: str, name: str, more: int) -> None:
-    """Add to one of a metric's totals.
+    """Add a number to a total of a metric.
 
     Parameters
     ----------
     database, metric, name, more
-        Which total of a metric, and how much.
+        The metric, the total's name, and what to add.
     """
     database.execute(
         "INSERT INTO totals VALUES (?, ?, ?) "
@@ -70,7 +70,7 @@ def count(database: sqlite3.Connection, metric: str, name: str, more: int) -> No
 
 
 def stored_bytes(database: sqlite3.Connection) -> int:
-    """Return the total bytes of waiting reports."""
+    """Return the number of bytes of all waiting reports."""
     return int(database.execute("SELECT value FROM settings WHERE name = 'bytes'").fetchone()[0])
 
 
@@ -81,12 +81,12 @@ def _grow(database: sqlite3.Connection, more: int) -> None:
 def waiting(
     database: sqlite3.Connection, metric: str | None, *, sealed: bool | None = None
 ) -> tuple[int, int]:
-    """Return how many reports wait, in how many batches; of a metric, or of all.
+    """Return the numbers of waiting reports and batches, for a metric or for all.
 
     Parameters
     ----------
     database, metric, sealed
-        `sealed` as for :func:`first_batch`.
+        The metric, or None for all; `sealed` as for :func:`first_batch`.
     """
     (reports, batches) = database.execute(
         "SELECT coalesce(sum(reports), 0), count(*) FROM ("  # noqa: S608
@@ -104,7 +104,7 @@ def append(database: sqlite3.Connection, batch: int, metric: Metric, columns: Co
     Parameters
     ----------
     database, batch, metric, columns
-        The number of the open batch, and one report or more.
+        The number of the open batch, the reports' metric, and at least one report.
     """
     levels = columns.level.astype(np.uint8).tobytes()
     reports: NDArray[np.integer[Any]] = columns.reports
@@ -122,12 +122,12 @@ def append(database: sqlite3.Connection, batch: int, metric: Metric, columns: Co
 def close_batch(
     database: sqlite3.Connection, number: int, metric: str, revision: int, attributes: str
 ) -> None:
-    """Make a batch of an open one: it then has an id.
+    """Turn an open batch into a waiting batch, which has an id.
 
     Parameters
     ----------
     database, number, metric, revision, attributes
-        The open batch, its definition, and the devices' attributes as JSON.
+        The number of the open batch, its metric and revision, and its attributes as JSON.
     """
     rows = database.execute(
         "SELECT levels, reports, time_ms FROM rows WHERE batch = ? ORDER BY number", (number,)
@@ -152,12 +152,12 @@ def close_batch(
 def insert(
     database: sqlite3.Connection, metric: str, payload: bytes, key: bytes, reports: int
 ) -> None:
-    """Add a batch to the waiting ones.
+    """Add a batch, or a sealed report, to those that wait.
 
     Parameters
     ----------
     database, metric, key, payload, reports
-        A sealed batch.
+        The metric, the bytes to post, the id, and the number of reports.
     """
     database.execute(
         "INSERT INTO batches (metric, payload, id, reports) VALUES (?, ?, ?, ?)",
@@ -167,7 +167,7 @@ def insert(
 
 
 def remove(database: sqlite3.Connection, batch: QueuedBatch) -> bool:
-    """Remove a batch; return whether it was there."""
+    """Remove a waiting batch; return whether it was there."""
     database.execute("DELETE FROM failing WHERE number = ?", (batch.number,))
     removed = database.execute("DELETE FROM batches WHERE number = ?", (batch.number,)).rowcount
     if removed:

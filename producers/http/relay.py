@@ -1,4 +1,4 @@
-"""A crowd's relay, for a device: what is posted to it, and what it says of metrics and its key."""
+"""What a device posts to a crowd's relay, and what the relay says about metrics and its key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from producers.wire.decoding import decode_json
 
 
 class RelayKeyChanged(DefinitionChanged):
-    """Raised if a relay collects for another key than the one that the application has."""
+    """Raised if a relay collects reports for another key than the application's."""
 
     def __init__(self, metric: str, relay: str, key: str) -> None:
         self.metric = metric
@@ -28,14 +28,14 @@ class RelayKeyChanged(DefinitionChanged):
 
 
 class RelayClient(GatewayClient):
-    """Requests to a relay; it sends no token."""
+    """Sends requests to a relay, without a token."""
 
     server = "relay"
     posts_path = "/v1/sealed"
     media_type = "application/octet-stream"
 
     def get_key(self) -> str:
-        """Return the hexadecimal digits of the relay's public key; GatewayError without them."""
+        """Return the relay's public key in hexadecimal digits; raise GatewayError without it."""
         body = self.get_path("/v1/key", LARGEST_ANSWER)
         try:
             return decode_json(body, dict[str, str])["key"]
@@ -46,7 +46,7 @@ class RelayClient(GatewayClient):
 
 
 class RelayDefinitions(GatewayDefinitions):
-    """The definitions that a relay collects reports for, under the application's key.
+    """The definitions for which a relay collects reports, if its key is the application's.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class RelayDefinitions(GatewayDefinitions):
     client : RelayClient
     public_key : bytes
     application : dict of str to Metric
-        Those that the application has by itself, by name: the relay's must be the same.
+        The definitions that are part of the application, by name: the relay's must be the same.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class RelayDefinitions(GatewayDefinitions):
         self._relay, self._public_key, self._application = client, public_key, application
 
     def stored_name(self, name: str) -> str:
-        """Return the name in the file: a gateway's definition is never taken for a relay's."""
+        """Return the name under which a definition is stored, apart from a gateway's."""
         return f"relay {name}"
 
     def fetch(self, name: str) -> Metric:
@@ -77,9 +77,10 @@ class RelayDefinitions(GatewayDefinitions):
         Raises
         ------
         GatewayError
-            If the relay does not answer, or with what cannot be used.
+            If the relay does not answer, or its answer cannot be used.
         DefinitionChanged
-            If the application has another definition, or another one is stored, or another key.
+            If the application has, or the file stores, a definition with another meaning, or the
+            relay's key is not the application's.
         """
         if (key := self._relay.get_key()).lower() != self._public_key.hex():
             raise RelayKeyChanged(name, self._relay.url, key)
@@ -90,13 +91,13 @@ class RelayDefinitions(GatewayDefinitions):
 
 
 def sealed_post(metric: Metric, pane_start_ms: int, report: bytes, public_key: bytes) -> bytes:
-    """Return a report as it is stored and posted: sealed, with its label.
+    """Return the bytes in which a report is stored and posted: sealed, with its label.
 
     Parameters
     ----------
     metric : Metric
     pane_start_ms : int
-        Of the report's pane, in ms since the epoch.
+        The start of the report's pane, in ms since the epoch.
     report : bytes
     public_key : bytes
     """

@@ -1,7 +1,7 @@
 """Stores reports until their batch is sealed, and batches until the gateway acknowledges them.
 
-Each operation is one transaction, so a process may be killed at any time. A batch gets its only id
-when it is sealed.
+Each operation is one transaction, so a process may be killed at any time. A batch gets its id when
+it is sealed, and keeps it.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ WhenFull: TypeAlias = Literal["refuse", "drop_new", "drop_old"]
 WHEN_FULL = ("refuse", "drop_new", "drop_old")
 MOST_BYTES = 16 * 2**20
 MOST_REFUSALS = 3
-"""A batch that was refused so often is given up: one refusal may be of a request that was cut."""
+"""A batch is given up after so many refusals; a single one may concern a request that was cut."""
 MOST_ERRORS = 20
 LONGEST_FAILING_MS = 7 * 86_400_000
-"""A batch that failed by itself for so long, and so often, is given up."""
+"""A batch that has failed for so long, and at least MOST_ERRORS times by itself, is given up."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Totals:
-    """The fate of a metric's reports since the queue was created.
+    """What became of a metric's reports since the queue was created.
 
     Attributes
     ----------
@@ -51,9 +51,9 @@ class Totals:
     delivered, batches, bytes : int
         Reports, batches and bytes that the gateway has acknowledged.
     dropped : int
-        Reports that were dropped because the queue was full, before or after they were taken.
+        Reports that were dropped because the queue was full, before or after they were put into it.
     refused : int
-        Reports of batches that the gateway refused for good; sealed reports that the relay refused.
+        Reports in batches that the gateway refused for good; sealed reports that the relay refused.
     left : int
         Reports that wait in the queue.
     """
@@ -69,7 +69,7 @@ class Totals:
 
 @dataclasses.dataclass(frozen=True)
 class BatchRule:
-    """The most reports of a batch, and how long (ms) its first report waits for others."""
+    """The most reports of a batch, and how long (ms) its first report waits for more."""
 
     metric: Metric
     reports: int
@@ -82,13 +82,13 @@ class ReportQueue:
     Parameters
     ----------
     path : Path or None
-        None: in memory.
+        The file; None for a queue in memory.
     most_bytes : int
-        Of all that waits. A call that begins below it is taken as a whole.
+        The most bytes that may wait. A call that begins with fewer bytes is accepted as a whole.
     when_full : {"refuse", "drop_new", "drop_old"}
-        What :meth:`is_full` is for, and whether the oldest batches make room.
+        What to do with a full queue: refuse reports, drop new reports, or drop the oldest batches.
     clock : callable
-        Seconds since the epoch: the age of batches.
+        Returns seconds since the epoch, which determine the age of batches.
     """
 
     def __init__(
@@ -112,14 +112,14 @@ class ReportQueue:
     # -- Reports come in --------------------------------------------------------------------------
 
     def is_full(self) -> bool:
-        """Return whether nothing more is taken until something is acknowledged."""
+        """Return whether no reports are accepted until a batch is acknowledged."""
         if self.when_full == "drop_old":
             return False
         with self.file.transaction() as database:
             return stored_bytes(database) >= self.most_bytes
 
     def add(self, rule: BatchRule, panes: Iterable[tuple[int, Columns]]) -> bool:
-        """Store reports; return whether to wake the sender: a batch is ready, or was begun."""
+        """Store reports; return whether to wake the sender: a batch was opened or closed."""
         metric, has_news = rule.metric, False
         with self.file.transaction() as database:
             for start, part in panes:
@@ -149,16 +149,16 @@ class ReportQueue:
             self._make_room(database)
 
     def drop(self, metric: str, reports: int) -> None:
-        """Count a metric's reports dropped before they were taken."""
+        """Count reports of a metric as dropped; they were not put into the queue."""
         with self.file.transaction() as database:
             count(database, metric, "dropped", reports)
 
     # -- Batches go out ---------------------------------------------------------------------------
 
     def seal(self, metric: str | None = None, deadline: float = math.inf) -> None:
-        """Make batches of all waiting reports, or of a metric's.
+        """Close the open batches of a metric, or of all metrics, so that they can be sent.
 
-        Wait for a process that locks the file until the deadline, on the monotonic clock.
+        If another process locks the file, wait for it until the deadline (monotonic seconds).
         """
         with self.file.transaction(deadline=deadline) as database:
             if metric is None:
@@ -167,7 +167,7 @@ class ReportQueue:
                 self._seal(database, "metric = ?", metric)
 
     def seal_due(self) -> float | None:
-        """Make batches of due reports; return the seconds until the next are due, or None."""
+        """Close the open batches that are due; return the seconds until others are due, if any."""
         now = self._now()
         with self.file.transaction() as database:
             # beyond opened_ms lies the past of a clock that was set back: such a batch is due, too
@@ -181,10 +181,10 @@ class ReportQueue:
             return first_batch(database, sealed=sealed) is not None
 
     def oldest(self, but: Collection[int] = (), *, sealed: bool = False) -> QueuedBatch | None:
-        """Return the next batch to send, apart from the numbers `but`; None if there is none.
+        """Return the oldest batch whose number is not in `but`; None if there is none.
 
-        `sealed`: the next sealed report. The attempt is on disk before this returns, so that no
-        other batch gets its id.
+        If `sealed`, return a sealed report instead. The attempt to send it is on disk before this
+        returns, so that no other batch can get the same id.
         """
         with self.file.transaction(durable=True) as database:
             batch = first_batch(database, but, sealed=sealed)
@@ -205,22 +205,22 @@ class ReportQueue:
             count(database, batch.metric, "bytes", len(batch.payload))
 
     def failed(self, batch: QueuedBatch, *, refusal: bool, own_words: bool) -> int:
-        """Count a failure of a single batch, which may give the batch up.
+        """Count a failure of a batch to which only the batch was at fault; it may be given up.
 
         Parameters
         ----------
         batch : QueuedBatch
         refusal : bool
-            Whether the gateway says that it can never be counted. Three refusals give it up; one
-            is enough for a sealed report.
+            Whether the gateway says that the batch can never be counted. After three refusals it is
+            given up; a sealed report after the first.
         own_words : bool
-            Whether the error is in the gateway's own words. So is a batch that failed for a week,
-            and at least 20 times.
+            Whether the answer is the gateway's own. If so, a batch that has failed at least 20
+            times, for a week, is given up, too.
 
         Returns
         -------
         int
-            How many errors there were; 0 if the batch is removed.
+            The number of errors of the batch; 0 if it was given up and removed.
         """
         now = self._now()
         with self.file.transaction(erasing=True) as database:
@@ -243,7 +243,7 @@ class ReportQueue:
     # -- What is told -----------------------------------------------------------------------------
 
     def totals(self, metric: str) -> Totals:
-        """Return the fate of a metric's reports."""
+        """Return what became of a metric's reports."""
         with self.file.transaction() as database:
             totals = dict(
                 database.execute("SELECT name, value FROM totals WHERE metric = ?", (metric,))
@@ -252,9 +252,9 @@ class ReportQueue:
         return Totals(**totals, left=left)
 
     def left(self, metric: str | None = None, *, sealed: bool | None = None) -> tuple[int, int]:
-        """Return how many reports wait, in how many batches; of a metric, or of all.
+        """Return the numbers of waiting reports and batches, for a metric or for all.
 
-        `sealed`: for the gateway (False), for the relay (True), or both.
+        They wait for the gateway if `sealed` is False, for the relay if True, for either if None.
         """
         with self.file.transaction(write=False) as database:
             return waiting(database, metric, sealed=sealed)
@@ -264,7 +264,7 @@ class ReportQueue:
     def _open_batch(
         self, database: sqlite3.Connection, key: tuple[str, int, int, str], age_ms: int
     ) -> tuple[int, int]:
-        """Return the number of the open batch of a pane and slice, and its reports so far."""
+        """Return the number of the open batch of a pane and slice, and how many reports it has."""
         row = database.execute(
             "SELECT number, reports FROM open_batches "
             "WHERE metric = ? AND revision = ? AND pane_ms = ? AND attributes = ?",
@@ -281,7 +281,7 @@ class ReportQueue:
         return int(number), 0
 
     def _seal(self, database: sqlite3.Connection, condition: str, *values: str | float) -> bool:
-        """Make batches of open ones, in order of event time; return whether there were any."""
+        """Close open batches, in order of event time; return whether there were any."""
         rows = database.execute(
             "SELECT number, metric, revision, attributes FROM open_batches "  # noqa: S608
             f"WHERE {condition} ORDER BY pane_ms, number",
@@ -292,7 +292,7 @@ class ReportQueue:
         return bool(rows)
 
     def _make_room(self, database: sqlite3.Connection) -> None:
-        """Drop the oldest batches of a queue that is too large, if so configured."""
+        """Drop the oldest batches while the queue is too large, if `when_full` says so."""
         while self.when_full == "drop_old" and stored_bytes(database) > self.most_bytes:
             batch = first_batch(database)
             if batch is None:

@@ -1,4 +1,4 @@
-"""One Kafka producer that any number of reporters share, and its thread."""
+"""A Kafka producer that any number of reporters share, and its thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from producers.kafka.servers import check_servers
 
 logger = logging.getLogger("producers")
 LIBRDKAFKA_LOGGER = logging.getLogger("producers.librdkafka")
-"""librdkafka's own lines, hundreds while a broker is away: only where logging is set up."""
+"""librdkafka's own log, hundreds of lines while a broker is away; nothing shows it by default."""
 LIBRDKAFKA_LOGGER.addHandler(logging.NullHandler())
 LIBRDKAFKA_LOGGER.addFilter(WithoutSecrets())
 
@@ -35,7 +35,7 @@ STOP_SECONDS = 0.5  # that the thread may take longer
 EXIT_TIMEOUT = 5.0  # seconds for what is left over when the interpreter ends
 
 LARGEST_MESSAGE = 250_000
-"""Bytes: it fits, with what Kafka adds, into a topic with the max.message.bytes that we set."""
+"""In bytes: with what Kafka adds, it fits into the max.message.bytes of a topic of Dither."""
 
 DEFAULT_PROPERTIES: dict[str, Any] = {
     "enable.idempotence": True,
@@ -48,18 +48,18 @@ DEFAULT_PROPERTIES: dict[str, Any] = {
     "client.id": "dither",
 }
 PRODUCER_ONLY = ("acks", "enable.idempotence", "linger.ms", "compression.type", "batch.size")
-"""Properties that a consumer does not know, though one set of them configures both."""
+"""Properties that only a producer has; one set of properties configures producers and consumers."""
 _SERVER_PROPERTIES = ("bootstrap.servers", "metadata.broker.list", "test.mock.num.brokers")
 
 
 class Served(Protocol):
-    """The interface of a reporter for the connection's thread."""
+    """What the connection's thread needs of a reporter."""
 
     def send_aged(self) -> None:
         """Send batches that are old enough."""
 
     def close(self, timeout: float = ...) -> object:
-        """Send everything and accept no more."""
+        """Send everything, and accept no more reports."""
 
 
 class Connection(Closing):
@@ -71,8 +71,8 @@ class Connection(Closing):
         librdkafka's properties; they override the defaults (idempotent, acks=all, 5 ms of linger,
         zstd, messages of at most 250,000 bytes). ``bootstrap.servers`` is required.
     background : bool
-        A daemon thread sends batches by age and processes acknowledgements. Without it the
-        application calls ``Reporter.poll`` regularly.
+        Whether a daemon thread sends batches by age and processes acknowledgements. Without it the
+        application must call ``Reporter.poll`` regularly.
 
     Raises
     ------
@@ -154,7 +154,7 @@ class Connection(Closing):
             self._served.discard(served)
 
     def poll(self, timeout: float = 0.0) -> None:
-        """Process acknowledgements, waiting up to `timeout` seconds, and send batches by age."""
+        """Process acknowledgements for up to `timeout` seconds, and send batches by age."""
         self.producer.poll(timeout)
         with self._lock:
             served = tuple(self._served)
@@ -162,14 +162,14 @@ class Connection(Closing):
             reporter.send_aged()
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Close the open reporters, in `timeout` seconds each, and stop the thread.
+        """Close the open reporters, each within `timeout` seconds, and stop the thread.
 
-        A second call waits for one that another thread has begun, and ends as that one does.
+        If another thread is closing the connection, wait for that, with the same result.
 
         Raises
         ------
         DeliveryError
-            If some of their reports were not acknowledged.
+            If reports of a reporter were not acknowledged.
         """
         self._calls.close(math.inf, lambda: self._stop_serving(timeout))
 

@@ -1,4 +1,4 @@
-"""Tracks batches on their way to Kafka: in flight, acknowledged, or failed and stored."""
+"""Tracks batches that are sent to Kafka: in flight, acknowledged, or failed and stored."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ WHAT_TO_CHECK = "check that the brokers are reachable and the topic is writable"
 
 
 class Outbox:
-    """The batches of one reporter from sealing until Kafka acknowledges them.
+    """The batches of a reporter, from sealing until Kafka has acknowledged them.
 
-    They are sent in the order of `put` by any thread: an older batch behind a newer one could be
-    late. The key of a message is the batch's id by default.
+    Any thread sends them, in the order of `put`, because an older batch behind a newer batch could
+    be late. By default the key of a message is the batch's id.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Outbox:
             raise error
 
     def put(self, batch: PendingBatch) -> None:
-        """Queue a batch for `send`: it is then in flight, and `wait` waits for it."""
+        """Queue a batch for `send`; from then on `wait` waits for it."""
         if self._schema_id is not None:
             batch = dataclasses.replace(batch, payload=frame(self._schema_id, batch.payload))
         with self._lock:
@@ -70,7 +70,7 @@ class Outbox:
     def send(self, deadline: float | None = None) -> None:
         """Pass queued batches to librdkafka in order; wait while its queue is full.
 
-        A batch without room at the deadline (monotonic clock) fails.
+        A batch fails if the queue has no room for it by the deadline (monotonic seconds).
         """
         if not self._sealed or self._sender == threading.get_ident():
             return  # it sends already, and waits for room: a callback of librdkafka is reporting
@@ -96,12 +96,12 @@ class Outbox:
         self.send(deadline)
 
     def wait(self, deadline: float) -> None:
-        """Wait until everything sent before this call is acknowledged.
+        """Wait until all batches of earlier calls are acknowledged.
 
         Raises
         ------
         DeliveryError
-            If something failed, or is still in flight at the deadline.
+            If a batch failed, or is still in flight at the deadline.
         """
         with self._lock:
             awaited = set(self._under_way)
@@ -118,7 +118,7 @@ class Outbox:
     def error(
         self, missing: list[PendingBatch] | None = None, *, are_kept: bool = True
     ) -> DeliveryError:
-        """Return the error for missing batches; by default, all that are not acknowledged."""
+        """Return the error for missing batches; by default for all that are not acknowledged."""
         with self._lock:
             if missing is None:
                 missing = [*self._under_way.values(), *self.failed.values()]

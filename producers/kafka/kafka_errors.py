@@ -23,7 +23,7 @@ REMEDY_BY_CODE: dict[int, str] = {
     ),
 }
 REFUSAL_CODES = frozenset(REMEDY_BY_CODE)
-"""Codes of errors that trying again does not mend: somebody has to change a right or a setting."""
+"""Codes of errors that last until somebody changes a right or a setting."""
 
 
 _OAUTH_CONFIG = re.compile(r"(\bsasl\.oauthbearer\.config\b[^:=]*[:=]\s*).*", re.DOTALL)
@@ -44,16 +44,16 @@ def without_secrets(text: str) -> str:
 
 
 class WithoutSecrets(logging.Filter):
-    """Removes secrets from librdkafka's lines."""
+    """Removes secrets from the log lines of librdkafka."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Change a line, and keep it."""
+        """Remove secrets from a log line, and let it pass."""
         record.msg, record.args = without_secrets(record.getMessage()), ()
         return True
 
 
 def describe_kafka_error(error: Any, topic: str | None = None) -> str:
-    """Return the message of Kafka's client for an error, and the remedy if known.
+    """Return the message of Kafka's client for an error, and what to do if that is known.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def of_topic(error: Any, topic: str) -> KafkaException:
 
 
 class ExplainingProducer(Producer):
-    """A producer that reports its fatal error; Kafka's client only repeats "fatal error"."""
+    """A producer that reports the cause of a fatal error; Kafka's client says "fatal error"."""
 
     _cause: KafkaException | None = None
 
@@ -86,7 +86,7 @@ class ExplainingProducer(Producer):
         Raises
         ------
         confluent_kafka.KafkaException
-            Once, after a fatal error of the producer.
+            After a fatal error of the producer, once.
         """
         try:
             return super().poll(timeout)
@@ -100,7 +100,7 @@ class ExplainingProducer(Producer):
         Raises
         ------
         confluent_kafka.KafkaException
-            If it is refused; after a fatal error, with its cause.
+            If the message is refused; after a fatal error, the cause of that.
         """
         try:
             super().produce(*arguments, **options)

@@ -1,4 +1,4 @@
-"""The addresses of Kafka's brokers, checked: librdkafka takes other ports for large ones."""
+"""Checks the addresses of Kafka's brokers: librdkafka would use other ports for invalid ones."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _BROKER_ADDRESS = re.compile(  # no port alone
 
 
 def check_servers(properties: Mapping[str, Any]) -> None:
-    """Refuse invalid addresses of brokers.
+    """Raise ValueError if an address of a broker is invalid.
 
     Raises
     ------
     ValueError
-        Saying what was expected, without the address, which may have a password.
+        It says what was expected, without the address, which may contain a password.
 
     Examples
     --------

@@ -57,12 +57,12 @@ class CompareQuery:
     Parameters
     ----------
     a : Query
-        Window and slice of the first arm; with `by`, each slice is compared with the rest.
         Window and slice of the first arm; if `by` is set, each slice is compared with the rest.
-        Window and slice of the second arm; by default with the event time of `a`.
+    b : Query
         Window and slice of the second arm; by default in the window of `a`.
-        Whether the second arm is the rest of the first one's window.
+    rest : bool
         Whether the second arm is the rest of the first arm's window.
+    other : str, optional
         The metric of the second arm; by default the same.
     of : str
         ``"difference"`` or ``"ratio"``.

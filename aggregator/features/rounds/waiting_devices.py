@@ -17,8 +17,8 @@ class Waiting:
 
     Parameters
     ----------
+    clock : callable
         Returns monotonic seconds.
-        Returns seconds.
     """
 
     def __init__(self, metric: SearchMetric, clock: Callable[[], float] = time.monotonic) -> None:
