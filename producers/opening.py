@@ -1,7 +1,7 @@
 """Opens a crowd's sealed reports: ``python -m producers.opening``, in a process of its own.
 
-A crowd takes seconds of the processor, which a thread of the gateway would take from its devices.
-The process imports nothing that it does not need: it is started for each crowd.
+A crowd takes seconds of a processor. A thread of the gateway would delay the posts of devices.
+The process imports only what it needs, because it is started for each crowd.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 KEY_BYTES = 32
 LOWER_PRIORITY = 5
-"""By how much the gateway's own work goes first."""
+"""The process's niceness: the gateway's other work has priority."""
 
 
 @functools.cache
@@ -41,18 +41,18 @@ def suite() -> Suite:
 
 
 def open_each(private_key: bytes, info: bytes, sealed: bytes, size: int) -> Iterator[bytes]:
-    """Yield the reports that open.
+    """Yield the reports that can be opened.
 
     Parameters
     ----------
     private_key : bytes
-        32 bytes.
+        The private key, of 32 bytes.
     info : bytes
-        What is bound to each sealed report.
+        The bytes to which each report was bound when it was sealed.
     sealed : bytes
-        The sealed reports, one after another.
+        The sealed reports, concatenated.
     size : int
-        Bytes of each of them.
+        The number of bytes of a sealed report.
     """
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -66,9 +66,10 @@ def open_each(private_key: bytes, info: bytes, sealed: bytes, size: int) -> Iter
 
 
 def main() -> None:
-    """Read a private key, the size of a sealed report, info and reports; write those that open.
+    """Read a private key, the size of a sealed report, info and reports; write the opened reports.
 
-    They are written in the order of their bytes, so that nothing of the crowd's order is left.
+    They are written in the order of their bytes, so that nothing remains of their order in the
+    crowd.
     """
     os.nice(LOWER_PRIORITY)
     read = sys.stdin.buffer.read

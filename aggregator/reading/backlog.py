@@ -1,4 +1,4 @@
-"""The uncounted messages in Kafka, for commands that show answers."""
+"""Which messages in Kafka are not counted yet, for commands that show answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aggregator.reading.status import START_WORKERS, halted_partitions, silence_
 from aggregator.storage.progress import UNSET, TopicProgress
 
 ANSWER_SECONDS = 3.0
-"""The longest wait for Kafka; less, if the client finds no broker."""
+"""How long Kafka is waited for; less long if the client finds no broker."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Backlog:
     Attributes
     ----------
     messages : int or None
-        Of all metrics; None: unknown.
+        The number of uncounted messages, of all metrics; None if unknown.
     unknown : str
         Why the number is unknown.
     silence : str
-        Since when no worker counts; empty while one does.
+        Since when no worker has counted; "" while a worker counts.
     halted : tuple of str
         The halted partitions, with reasons.
     """
@@ -36,7 +36,7 @@ class Backlog:
     halted: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Return the backlog as text; no lines if all is counted and a worker counts.
+        """Return the backlog as lines of text; none if all is counted and a worker counts.
 
         Examples
         --------
@@ -59,7 +59,7 @@ class Backlog:
 
 
 def read_backlog(settings: Settings, overview: TopicProgress) -> Backlog:
-    """Return the backlog, from Kafka's log ends and the progress in Redis."""
+    """Return the backlog, from the ends of Kafka's log and the progress in Redis."""
     ends = KafkaLog(settings).ask(ANSWER_SECONDS)
     silent = silence_text(overview, time.time_ns() // 10**6, silence_ms(settings))
     messages = uncounted_messages(overview, ends)
@@ -68,7 +68,7 @@ def read_backlog(settings: Settings, overview: TopicProgress) -> Backlog:
 
 
 def uncounted_messages(overview: TopicProgress, ends: LogEnds) -> int | None:
-    """Return the number of uncounted messages in all partitions; None: unknown."""
+    """Return the number of uncounted messages in all partitions; None if unknown."""
     total = 0
     for number in {*ends.ranges, *overview.partitions, *overview.unreadable} or {0}:
         progress = overview.partitions.get(number)

@@ -1,8 +1,9 @@
-"""Explains the coverage of bounds (one window, several, or all times) and the choice of answers.
+"""Which answers the bounds cover (one window, several, all times), and how an answer was chosen.
 
-A bound for a window with a fixed start is weaker if the start moves: each start is another chance
-to miss. A weight policy that is chosen after its results were seen misses if any policy misses.
-The bounds of a growing window and of the final one are two statements: each holds with 1 - beta,
+A bound for a window with a fixed start is too weak if the start moves: each start is another chance
+to be wrong. If a weight policy is chosen after its results were seen, the bound is wrong if that of
+any policy is. The bounds of a growing window and of the final one are two statements: each holds
+with 1 - beta,
 both with at least 1 - 2 beta. docs/bounds.md has the guarantees and their prices.
 """
 
@@ -39,12 +40,12 @@ def count_distinct_policies(metric: Metric) -> int:
 
 
 def count_alternatives(window: Window, query: Query) -> int:
-    """Return m, the number of answers among which looking may have chosen this one.
+    """Return the number m of answers from which this one may have been chosen after looking.
 
     By default an answer has the policy in force and the target ``population``. Naming a policy
-    chooses among all; so does changing the policy in force, for earlier windows. Each of the m
-    answers has beta / m. The default answer is not among them and has its own beta: to compare
-    with it, name its policy too.
+    chooses among all policies; so does changing the policy in force, for windows before the change.
+    Each of the m answers has beta / m. The default answer is not among them, and has all of beta:
+    to compare with it, name its policy, too.
     """
     if query.weights_fixed:
         return 1
@@ -56,16 +57,16 @@ def count_alternatives(window: Window, query: Query) -> int:
 
 
 def coverage_text(window: Window, estimate: Estimate, query: Query) -> str:
-    """Return the answers that the bounds cover together with probability 1 - beta.
+    """Return which answers the bounds cover together with probability 1 - beta.
 
-    For a growing window these are the answers until it is final.
+    While a window grows, these are its answers until it is final.
 
     Parameters
     ----------
     window : Window
     estimate : Estimate
     query : Query
-        With its number of windows.
+        The query, with its number of windows.
     """
     if query.windows > 1:
         return f"{query.windows} windows"
@@ -78,7 +79,7 @@ def coverage_text(window: Window, estimate: Estimate, query: Query) -> str:
 
 
 def coverage_lines(estimate: Estimate) -> list[str]:
-    """Return lines on the coverage of the bounds, and on the choice of the answer."""
+    """Return lines on what the bounds cover, and on how the answer was chosen."""
     share, sure = percent(estimate.beta), certainty(estimate.beta)
     text = estimate.covers
     is_two_statements = text == THIS_WINDOW or text.endswith(" windows")

@@ -1,4 +1,4 @@
-"""Reports under way: in columns, in a batch, and the totals of arrived ones."""
+"""Reports that are being sent: in columns and in batches, and totals of those that arrived."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from estimators.metrics.attributes import Attributes
 
 
 class Columns(NamedTuple):
-    """Reports in columns: levels, rows, and event times in ms; and their common attributes."""
+    """Reports in columns: levels, encoded values, event times in ms; and common attributes."""
 
     level: NDArray[np.uint8]
     reports: NDArray[np.integer[Any]]
@@ -20,14 +20,14 @@ class Columns(NamedTuple):
     attributes: Attributes = ()
 
     def part(self, rows: slice | NDArray[np.intp]) -> Columns:
-        """Return some of the reports."""
+        """Return the reports in these rows."""
         level, reports, time_ms, attributes = self
         return Columns(level[rows], reports[rows], time_ms[rows], attributes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PendingBatch:
-    """One Kafka message; with the batch id as its key, a retry goes to the same partition."""
+    """A batch for Kafka, whose id is the message's key: a retry goes to the same partition."""
 
     key: bytes
     payload: bytes
@@ -36,7 +36,7 @@ class PendingBatch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Delivered:
-    """Acknowledged totals so far; `bytes` before compression."""
+    """What has been acknowledged so far; `bytes` is counted before compression."""
 
     reports: int = 0
     batches: int = 0

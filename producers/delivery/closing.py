@@ -1,4 +1,4 @@
-"""Objects that close themselves, after the calls under way."""
+"""Objects that can be closed, and wait for the calls under way before they close."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ CLOSED_MESSAGE = "this reporter is closed: open a new one"
 
 
 class Closing(ABC):
-    """A context manager that closes itself; an error under way is kept, with a note on losses."""
+    """A context manager that closes itself; it notes losses on an error of the block."""
 
     @abstractmethod
     def close(self) -> object:
-        """Close it."""
+        """Close the object."""
 
     def __enter__(self) -> Self:
         return self
@@ -42,7 +42,7 @@ class Closing(ABC):
 
 
 class Calls:
-    """The calls under way of a closing object: it waits for them, and accepts no more."""
+    """The calls under way in an object: closing it waits for them, and refuses later calls."""
 
     def __init__(self) -> None:
         self._state = threading.Condition()
@@ -54,12 +54,12 @@ class Calls:
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
-        """Make `close` wait for a call, and for its nested calls.
+        """Let `close` wait for a call, and for the calls nested in it.
 
         Raises
         ------
         ValueError
-            If it is closing already.
+            If the object is closing already, unless this thread is within a call.
         """
         thread_id = threading.get_ident()
         with self._state:
@@ -91,19 +91,19 @@ class Calls:
             self._flushing.remove(thread_id)
 
     def close(self, deadline: float, finish: Callable[[], T]) -> T | None:
-        """Refuse new calls, wait for those under way, and finish; once.
+        """Refuse new calls, wait for those under way, then call `finish`, once.
 
-        Only the first thread calls `finish`, whose value it returns; another one waits for it until
-        its own deadline, on the monotonic clock.
+        Only the first thread calls `finish`, and returns its value; another thread waits for the
+        first, until its own deadline (monotonic seconds).
 
         Raises
         ------
         RuntimeError
             If this thread is within a call.
         TimeoutError
-            If the first thread has not finished at the deadline of a second one.
+            If another thread is closing and has not finished by this call's deadline.
         Exception
-            What `finish` raised.
+            The error that `finish` raised.
         """
         self._refuse_within_a_call("close")
         with self._state:
@@ -130,11 +130,11 @@ class Calls:
             self._closing_thread = 0
 
     def outcome(self) -> Any:
-        """Wait for the first `close`, and share its outcome."""
+        """Wait until the first `close` has ended; return its value or raise its error."""
         return self._outcome.result()
 
     def _refuse_within_a_call(self, name: str) -> None:
-        """Raise RuntimeError if this thread's own call could not end before this one returns."""
+        """Raise RuntimeError within a call of this thread, which could not end before this one."""
         if threading.get_ident() in (*self._threads, *self._flushing, self._closing_thread):
             raise RuntimeError(
                 f"{name} was called within a call of this reporter, as by a signal's handler: "

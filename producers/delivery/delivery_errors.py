@@ -1,4 +1,4 @@
-"""The error for reports that did not arrive."""
+"""The error for reports that were not delivered."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ LOST_REPORTS = (
 
 
 class DeliveryError(RuntimeError):
-    """Raised for reports without a `receiver`'s acknowledgement: Kafka's or a gateway's, and where.
+    """Raised for reports that a `receiver` (Kafka or a gateway, by address) has not acknowledged.
 
     Attributes
     ----------
     reports, batches : int
-        How many are not acknowledged.
+        The numbers of reports and batches that are not acknowledged.
     first_error : str
         The first message of Kafka's client, or the gateway's last answer.
     kept : bool
-        True: ``flush()`` sends them again. False: the reporter is closed, and they are lost.
+        Whether ``flush()`` sends them again; if not, the reporter is closed, and they are lost.
     """
 
     def __init__(

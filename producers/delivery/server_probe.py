@@ -1,4 +1,4 @@
-"""Identifies the server at an address when it is not the expected one."""
+"""Identifies the server at an address, if it is not the expected one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def identify_server(host: str, port: int) -> ServerKind | None:
     Parameters
     ----------
     host : str
-        Or the path of a Unix socket.
+        A host name or address, or the path of a Unix socket.
     port : int
     """
     try:
@@ -78,7 +78,7 @@ def _kind(host: str, port: int, *, has_tls: bool) -> str:
 
 
 def _answer(request: bytes, host: str, port: int, has_tls: bool) -> bytes | None:
-    """Return the beginning of an answer, b"" if the connection was closed; None if none came."""
+    """Return the beginning of the answer; b"" if the server closes; None if it does not answer."""
     with contextlib.ExitStack() as closing:
         if host.startswith("/"):
             connection = closing.enter_context(socket.socket(socket.AF_UNIX))

@@ -1,4 +1,4 @@
-"""The log of threads that send: no handler of the application ends them."""
+"""Logs from threads that send reports, which no handler of the application can end."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ logger = logging.getLogger("producers")
 
 
 def log_from_thread(level: int, message: str, *values: object, with_error: bool = False) -> None:
-    """Log a message; a handler's errors are ignored, because nobody would catch them.
+    """Log a message; errors of handlers are ignored, because nobody would catch them.
 
     Parameters
     ----------
     level, message, *values
-        As of :meth:`logging.Logger.log`.
+        As for :meth:`logging.Logger.log`.
     with_error
         Whether to log the current exception, too.
     """

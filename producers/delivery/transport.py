@@ -1,4 +1,4 @@
-"""The protocol of transports, which take reports to where they are counted."""
+"""The protocol of transports, which send reports to where they are counted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class DeviceFile(Protocol):
     """A file on the device, which survives a restart."""
 
     def transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Provide the file's database for one transaction; `erasing`: what it deletes is gone."""
+        """Provide the file's database for a transaction; `erasing`: deleted data is in no file."""
 
 
 class Transport(Protocol):
@@ -22,31 +22,31 @@ class Transport(Protocol):
 
     @property
     def delivered(self) -> Delivered:
-        """Reports, batches and bytes acknowledged so far."""
+        """Reports, batches and bytes that are acknowledged so far."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether no more is sent."""
+        """Whether nothing more is sent."""
 
     @property
     def key(self) -> bytes | None:
-        """The key of all batches; None if the key of each is its id."""
+        """The key of all batches; None if the key of each batch is its id."""
 
     @property
     def file(self) -> DeviceFile | None:
-        """The file in which reports wait, if they wait in one."""
+        """The file in which reports wait; None without one."""
 
     def has_capacity(self, reports: int) -> bool:
-        """Return whether `reports` more are accepted; False: they are dropped, and counted.
+        """Return whether `reports` more are accepted; if not, they are counted as dropped.
 
         Raises
         ------
         DeliveryError
-            If they are not, and the application has to know.
+            If they are not accepted, and the application must decide what to do.
         """
 
     def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
-        """Put reports into their batches, by the start of their pane in ms."""
+        """Put reports into batches; each item has the start of a pane in ms, and its reports."""
 
     def send(self, batch: PendingBatch) -> None:
         """Send a batch."""
@@ -55,10 +55,10 @@ class Transport(Protocol):
         """Let the sending thread call a function, which returns the seconds until its next call."""
 
     def flush(self, deadline: float) -> None:
-        """Send everything; DeliveryError if it is not acknowledged in time."""
+        """Send everything; raise DeliveryError if it is not acknowledged in time."""
 
     def close(self, deadline: float) -> int | None:
-        """Flush, and send no more; return how many reports wait in the file.
+        """Flush, then send nothing more; return how many reports wait in the file.
 
         Raises
         ------
@@ -67,4 +67,4 @@ class Transport(Protocol):
         """
 
     def unsent(self) -> int | None:
-        """Return or raise the outcome of `close`, while another thread is still closing."""
+        """Return or raise the result of `close` while another thread is still closing."""

@@ -1,6 +1,6 @@
-"""Takes reports to Kafka: buffers them until their batch is full or old, or its pane over.
+"""Sends reports to Kafka; buffers them until their batch is full or old, or their pane is over.
 
-A batch has the reports of one pane and one slice: devices that say the same of themselves.
+A batch has the reports of one pane and one slice, whose devices send the same attributes.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class _Slice:
 class PaneBuffer:
     """Randomized reports that wait for their batch, by pane and slice.
 
-    A slice with `batch_reports` in a pane is sent at once, others `batch_age` seconds after their
-    first report. Reports count until `lateness_ms` after the end of their pane.
+    A slice with `batch_reports` reports in a pane is sent at once, others `batch_age` seconds after
+    their first report. Reports count until `lateness_ms` after the end of their pane.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class PaneBuffer:
         self._panes: dict[int, dict[Attributes, _Slice]] = {}
 
     def add(self, panes: Iterable[tuple[int, Columns]], now: float) -> list[Columns]:
-        """Add reports at monotonic time `now`; return the batches to send, in order of event time.
+        """Add reports at monotonic time `now`; return the batches to send, by event time.
 
-        Each has one pane and slice. These are full batches, and those of panes that the new reports
-        close on the workers: they must arrive first.
+        A batch has one pane and one slice. Returned are full batches, and batches of panes that the
+        new reports will close on the workers: these must arrive before the new reports.
         """
         full: list[Columns] = []
         for start, part in panes:
@@ -101,16 +101,16 @@ class PaneBuffer:
 
 
 class KafkaTransport:
-    """The reports of one metric on their way to Kafka.
+    """The transport of one metric's reports to Kafka.
 
     Parameters
     ----------
     metric, outbox, waiting
-        The metric, where its batches go, and where reports wait for them.
+        The metric, the outbox for its batches, and the buffer in which reports wait for them.
     timer : callable
-        Monotonic seconds: the age of batches.
+        Returns monotonic seconds, which determine the age of batches.
     reporter : Served
-        The outbox's connection serves it until the transport is closed.
+        The outbox's connection serves this reporter until the transport is closed.
     owns_connection : bool
         Whether the connection is closed with the transport.
     """
@@ -140,17 +140,17 @@ class KafkaTransport:
 
     @property
     def key(self) -> bytes | None:
-        """The key of all batches, if they share one."""
+        """The key of all batches; None if the key of each batch is its id."""
         return self._outbox.key
 
     def has_capacity(self, reports: int) -> bool:
-        """Return True; DeliveryError for new failures, or more than 64 MiB of failed batches."""
+        """Return True; raise DeliveryError for new failures, or over 64 MiB of failed batches."""
         if self._outbox.failed:
             self._outbox.check(KEPT_BYTES)
         return True
 
     def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
-        """Send full batches, and wait while the queue is full."""
+        """Buffer reports, and send the batches that are full; wait while the queue is full."""
         now = self._timer()
         with self._lock:
             self._check_open()
@@ -159,7 +159,7 @@ class KafkaTransport:
             self._outbox.send()
 
     def send(self, batch: PendingBatch) -> None:
-        """Send a batch, and wait while the queue is full."""
+        """Send a batch; this waits while the queue is full."""
         with self._lock:
             self._check_open()
             self._outbox.put(batch)
@@ -170,7 +170,7 @@ class KafkaTransport:
         self._scheduled = call
 
     def send_aged(self) -> None:
-        """Send the batches that have reached their age, and run scheduled calls."""
+        """Send the batches that have reached their age, and call the scheduled function."""
         now = self._timer()
         with self._lock:
             self._seal(self._waiting.pop_aged(now))
@@ -187,7 +187,7 @@ class KafkaTransport:
         self._outbox.wait(deadline)
 
     def close(self, deadline: float) -> None:
-        """Flush until a deadline, and send no more; DeliveryError if something is lost."""
+        """Flush until a deadline, then send no more; raise DeliveryError if reports are lost."""
         with self._lock:
             self.is_closed = True
         try:
@@ -200,11 +200,11 @@ class KafkaTransport:
                 self._outbox.connection.close(max(0.0, deadline - time.monotonic()))
 
     def unsent(self) -> None:
-        """Raise the error for unacknowledged reports."""
+        """Raise the error for reports that are not acknowledged."""
         raise self._outbox.error(are_kept=False)
 
     def _seal(self, ready: Iterable[Columns]) -> bool:
-        """Make batches, in order; the time of each is its latest. Return whether there are any."""
+        """Make batches in order, each with its latest event time; return whether there are any."""
         is_ready = False
         for level, reports, times, attributes in ready:
             key, last, is_ready = new_batch_id(), int(times.max()), True

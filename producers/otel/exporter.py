@@ -68,22 +68,22 @@ ONE_STREAM = (
 class DitherMetricExporter(MetricExporter):
     """Exports one device's OpenTelemetry measurements as randomized reports.
 
-    For each mapped instrument one value leaves in an export, whatever attributes it was recorded
-    with: the increase of a counter, the level of an up-down counter, the last value of a gauge, and
-    of a histogram what `of` says. Names, attributes, resources, exemplars and times of
-    measurements never leave. What is not mapped is dropped, and counted.
+    An export makes at most one value of each mapped instrument, whatever attributes it was recorded
+    with: the increase of a counter, the level of an up-down counter, the last value of a gauge, or
+    what `of` names for a histogram. Names, attributes, resources, exemplars and times of
+    measurements never leave. Instruments that are not mapped are dropped, and counted.
 
-    A value is randomized, or put into a roll-up's file on the device, before `export` returns.
+    Before `export` returns, a value is randomized, or put into a roll-up's file on the device.
 
     Parameters
     ----------
     mapped : mapping of str to EachExport or Gathered
-        By the instrument's name.
+        What to do with the values of an instrument, by its name.
 
     Raises
     ------
     TypeError
-        If a value is neither.
+        If a value of `mapped` is neither.
 
     Examples
     --------
@@ -118,16 +118,16 @@ class DitherMetricExporter(MetricExporter):
 
     @property
     def reported(self) -> dict[str, int]:
-        """The number of values reported or gathered, by instrument."""
+        """The number of values that were reported or gathered, by instrument."""
         with self._counting:
             return dict(self._reported)
 
     @property
     def dropped(self) -> dict[tuple[str, str], int]:
-        """The number of data points in no report, by instrument and reason.
+        """The number of data points that are in no report, by instrument and reason.
 
-        The reason is ``"unmapped"``, another word of docs/opentelemetry.md, or the name of the
-        error that `report` or `add` raised.
+        The reason is ``"unmapped"``, another word listed in docs/opentelemetry.md, or the name of
+        an error that `report` or `add` raised.
         """
         with self._counting:
             return dict(self._dropped)
@@ -137,13 +137,13 @@ class DitherMetricExporter(MetricExporter):
     ) -> MetricExportResult:
         """Report the values of mapped instruments; never raise.
 
-        Nothing is sent over a network here, so there is no timeout.
+        Nothing is sent over a network, so the timeout is ignored.
 
         Returns
         -------
         MetricExportResult
-            FAILURE if a mapped instrument's value could not be reported. It is counted in
-            `dropped` and not kept; the SDK does not export it again.
+            FAILURE if the value of a mapped instrument could not be reported. It is counted in
+            `dropped` and lost; the SDK does not export it again.
         """
         data_by_name, repeated = defaultdict[str, list[Data]](list), set[str]()
         for resource in metrics_data.resource_metrics:
@@ -164,7 +164,7 @@ class DitherMetricExporter(MetricExporter):
         Returns
         -------
         bool
-            False if something is not acknowledged in time. It is kept, and sent later.
+            False if a report is not acknowledged in time. It is kept, and sent later.
         """
         deadline, done = time.monotonic() + timeout_millis / 1000, True
         for reporter in self._reporters():
@@ -176,7 +176,7 @@ class DitherMetricExporter(MetricExporter):
         return done
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
-        """Close the reporters, and export nothing more."""
+        """Close the reporters; later exports report nothing."""
         if self._is_shut_down:
             return
         self._is_shut_down = True
@@ -193,7 +193,7 @@ class DitherMetricExporter(MetricExporter):
         self._counting = threading.Lock()
 
     def _exported_before(self, data_by_name: Mapping[str, list[Data]]) -> UnusableError | None:
-        """Return why increases of mapped instruments were already exported, if they were."""
+        """Return the error if increases of mapped instruments were exported before; else None."""
         mapped = {name: data for name, data in data_by_name.items() if name in self._mapped}
         try:
             self._exported.check(mapped)
@@ -204,7 +204,7 @@ class DitherMetricExporter(MetricExporter):
     def _export(
         self, name: str, data: list[Data], is_repeated: bool, old: UnusableError | None
     ) -> bool:
-        """Report the value of one instrument, or count its points; return False if it failed."""
+        """Report the value of an instrument, or drop its points; return False if it failed."""
         mapped = self._mapped.get(name)
         if mapped is None:
             self._drop(name, data, UNMAPPED_REASON, "no metric is mapped to it")
@@ -231,7 +231,7 @@ class DitherMetricExporter(MetricExporter):
         return True
 
     def _drop(self, name: str, data: list[Data], reason: str, detail: str) -> None:
-        """Count dropped data points; log the first of an instrument and reason."""
+        """Count dropped data points; log the first for each instrument and reason."""
         with self._counting:
             is_new = (name, reason) not in self._dropped
             self._dropped[name, reason] += len(points_of(data))
@@ -240,19 +240,19 @@ class DitherMetricExporter(MetricExporter):
             logger.log(level, "instrument %r is not reported (%s): %s", name, reason, detail)
 
     def _reporters(self) -> list[BaseReporter]:
-        """Return the reporters, each once."""
+        """Return the reporters without repetition."""
         return [
             *{id(export.reporter): export.reporter for export in self._mapped.values()}.values()
         ]
 
 
 class ExportedIncreases:
-    """Remembers of each instrument until when its increases were exported.
+    """Remembers until when the increases of each instrument were exported.
 
     Parameters
     ----------
     forked : callable
-        Called in each forked process.
+        Called in each forked process, after the fork.
     """
 
     def __init__(self, forked: Callable[[], object]) -> None:
@@ -261,20 +261,20 @@ class ExportedIncreases:
         _ALL_INCREASES.add(self)
 
     def fork(self) -> None:
-        """Remember that this process was forked now."""
+        """Remember that this process has just been forked."""
         self._forked_at = time.time_ns()
         self._forked()
 
     def check(self, exported: Mapping[str, list[Data]]) -> None:
-        """Refuse an export with an already exported increase; otherwise remember its end.
+        """Refuse an export whose increases were exported before; otherwise remember its end.
 
-        A reader's intervals follow each other. One that ends before the last one does is that of a
-        clock which was set back.
+        The intervals of a reader follow each other. If an interval ends before the last one, the
+        clock was set back.
 
         Raises
         ------
         UnusableError
-            For the whole export.
+            If the export is refused, as a whole.
         """
         intervals = {
             name: interval for name, data in exported.items() if (interval := _interval(data))
@@ -293,7 +293,7 @@ class ExportedIncreases:
 
 
 def _interval(data: list[Data]) -> tuple[int, int] | None:
-    """Return the begin and end of an instrument's increases, in ns; None if it has none."""
+    """Return the begin and the end of an instrument's increases, in ns; None without increases."""
     delta = AggregationTemporality.DELTA
     increases = [
         points

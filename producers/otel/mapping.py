@@ -1,4 +1,4 @@
-"""The reported values of an instrument: one for each export, or one for a window of time."""
+"""Maps an instrument's values to reports: one for each export, or one for each window of time."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from producers.otel.points import (
 
 @dataclasses.dataclass(frozen=True)
 class EachExport:
-    """One report for each export in which the instrument has a value.
+    """Makes a report in each export in which the instrument has a value.
 
-    A reader exports every minute unless it is told otherwise, and each report costs its epsilon:
-    with the levels of one a day, use :class:`Gathered`.
+    A reader exports every minute by default, and each report costs its epsilon: if the levels are
+    meant for one report a day, use :class:`Gathered`.
 
     Parameters
     ----------
@@ -32,14 +32,14 @@ class EachExport:
     epsilon : float
         The largest epsilon that the device's owner allows for one report.
     ledger : Ledger or None
-        The owner's account, which refuses reports above its budget. None: nobody keeps accounts.
+        The owner's account, which refuses reports above its budget; None for no account.
     of : {"mean", "sum", "count", "smallest", "largest"}
-        What is reported of a histogram's recordings since the last export.
+        Which number of a histogram's recordings since the last export is reported.
     category : str, optional
-        The key of the attribute whose values are the metric's categories: the one with the largest
-        value is reported. Needed for a metric of categories.
+        The key of the attribute whose values are the metric's categories: the category with the
+        largest value is reported. Required for a metric of categories.
     permanent, changes
-        As for :meth:`producers.Reporter.report`.
+        Passed to :meth:`producers.Reporter.report`.
 
     Raises
     ------
@@ -62,7 +62,7 @@ class EachExport:
         self.reporter.metric.level_of(self.epsilon)
 
     def take(self, data: list[Data]) -> None:
-        """Report the value of an instrument; raise UnusableError if there is none."""
+        """Report the value of an instrument; raise UnusableError if it has none."""
         self.reporter.report(
             _value(data, self.of, self.category),
             self.epsilon,
@@ -74,17 +74,17 @@ class EachExport:
 
 @dataclasses.dataclass(frozen=True)
 class Gathered:
-    """One report for each window of a roll-up, with the values of its exports.
+    """Makes a report for each window of a roll-up, from the values of the window's exports.
 
-    The roll-up's reporter sends it. An export only adds to it: the SDK exports nothing when nothing
-    was measured, so a report at an export would tell of a use.
+    The roll-up's reporter sends the report. An export only adds to the window: the SDK exports
+    nothing if nothing was measured, so a report at an export would reveal that something was.
 
     Parameters
     ----------
     roll_up : RollUp
-        ``"sum"`` adds up what counters, or the sums and counts of histograms, have at each export;
-        ``"last"`` and ``"largest"`` are of the values at the exports; ``"active"`` says whether
-        one of them was above zero.
+        ``"sum"`` adds up the values of counters, or the sums or counts of histograms, at the
+        exports; ``"last"`` and ``"largest"`` take one of the values at the exports; ``"active"``
+        says whether a value was above zero.
     of, category
         As for :class:`EachExport`; the roll-up of a metric of categories is ``"last"``.
 
@@ -116,7 +116,7 @@ class Gathered:
         Raises
         ------
         UnusableError
-            If there is none, or values of this kind cannot be added up.
+            If the instrument has no value, or values of this kind cannot be added up.
         """
         value = _value(data, self.of, self.category)
         if self.roll_up.how == "sum" and not is_additive(data, self.of):
@@ -136,7 +136,7 @@ def _value(data: list[Data], of: Of, category: str | None) -> float | str:
 
 
 def _check(metric: Metric, of: Of, category: str | None) -> None:
-    """Refuse a metric that does not fit an instrument's values."""
+    """Raise ValueError if a metric does not fit an instrument's values."""
     if of not in SHARES_OF_POINT:
         raise ValueError(f"of = {of!r}: expected one of {', '.join(SHARES_OF_POINT)}")
     if not isinstance(metric, ReportedMetric):

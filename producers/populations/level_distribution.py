@@ -23,16 +23,16 @@ class LevelDistribution:
     Parameters
     ----------
     epsilons : tuple of float
-        Positive and distinct.
+        The epsilons, positive and distinct.
     shares : tuple of float
-        Of the same length, at least 0, adding up to 1.
+        The share of each epsilon, at least 0; the sum is 1.
     """
 
     epsilons: tuple[float, ...]
     shares: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Check that this is a distribution over epsilons."""
+        """Raise ValueError if these are not distinct epsilons with shares that sum to 1."""
         if not self.epsilons or len(self.epsilons) != len(self.shares):
             raise ValueError(
                 f"{len(self.epsilons)} epsilons with {len(self.shares)} shares: {_EXPECTED_SHARES}"
@@ -57,7 +57,7 @@ class LevelDistribution:
         Raises
         ------
         ValueError
-            With the part that cannot be read.
+            If a part cannot be read; it names that part.
 
         Examples
         --------
@@ -92,7 +92,7 @@ class LevelDistribution:
     def assign(self, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
         """Draw the epsilon of each of `count` simulated devices.
 
-        A seeded generator simulates people's choices; it never randomizes a report.
+        The seeded generator simulates people's choices; it is never used to randomize a report.
         """
         shares = np.asarray(self.shares)
         chosen = generator.choice(len(self.epsilons), size=count, p=shares / shares.sum())

@@ -23,15 +23,14 @@ class Population:
     ----------
     time_ms : ndarray of int64, shape (n,)
         Event times, ascending, in milliseconds since the epoch.
-    columns : mapping of str to ndarray, shape (n,); (n, d) for vectors
-        By metric name: float64 values or vectors (NaN: nothing to report), int64
-        indices of categories (-1: nothing), or strings of an open vocabulary ("": nothing).
+        By metric name: float64 values or vectors (NaN: nothing to report), int64 indices of
+        categories (-1: nothing to report), or strings of an open vocabulary ("": nothing).
     skipped : int
         Source rows without an event time (or a value), which were left out.
     notes : tuple of str
-        How the source was read, for display.
+        Remarks on how the source was read, for display.
     attributes : mapping of str to ndarray of object, shape (n,)
-        Public attributes of the devices by name ("": not sent).
+        Public attributes of the devices, by name; "" if a device does not send one.
     """
 
     time_ms: NDArray[np.int64]
@@ -41,7 +40,7 @@ class Population:
     attributes: Mapping[str, Column] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check that the columns fit together."""
+        """Raise ValueError if columns differ in length, or times are not ascending."""
         for name, column in (*self.columns.items(), *self.attributes.items()):
             if column.shape[:1] != self.time_ms.shape:
                 raise ValueError(
@@ -64,7 +63,7 @@ class Population:
         Parameters
         ----------
         time_ms, columns, skipped, attributes
-            As for :class:`Population`, with rows in any order.
+            As for :class:`Population`, but with rows in any order.
 
         Examples
         --------
@@ -77,7 +76,7 @@ class Population:
         return cls(time_ms[order], ordered, skipped, attributes=_rows(attributes or {}, order))
 
     def above(self, name: str, limit: float) -> Self:
-        """Return the population whose column has 1 for numbers above a limit, and 0 for others.
+        """Return the population with 1 in a column for numbers above a limit, and 0 for others.
 
         Raises
         ------
@@ -122,7 +121,7 @@ class Population:
 
     @property
     def seconds(self) -> float:
-        """Seconds of event time that the devices span."""
+        """The event time between the first and the last device, in seconds."""
         return float(self.time_ms[-1] - self.time_ms[0]) / 1000 if len(self) else 0.0
 
     def has_value(self, name: str) -> NDArray[np.bool_]:
@@ -130,7 +129,7 @@ class Population:
         return has_value(self.columns[name])
 
     def with_values(self, name: str) -> Population:
-        """Return the devices that have a value for a metric; the others are skipped.
+        """Return the devices that have a value for a metric; the others count as skipped.
 
         Examples
         --------
@@ -152,7 +151,7 @@ class Population:
         return len(self) - int(self.has_value(name).sum())
 
     def count_clipped(self, metric: Metric) -> int:
-        """Return how many values (or vectors) devices clip to the metric's range (or radius).
+        """Return the number of values that devices clip to the metric's range or radius.
 
         Examples
         --------
@@ -192,20 +191,20 @@ class Population:
         return np.ravel_multi_index(tuple(codes), slicing.value_counts).astype(np.int64)
 
     def part(self, begin: int, end: int) -> Population:
-        """Return devices `begin` to `end` - 1, without copying."""
+        """Return the devices in rows `begin` to `end` - 1, without copying."""
         rows = slice(begin, end)
         return Population(
             self.time_ms[rows], _rows(self.columns, rows), attributes=_rows(self.attributes, rows)
         )
 
     def starting(self, start_ms: int) -> Population:
-        """Return the population with all times shifted so that it starts at `start_ms`."""
+        """Return the population with all times shifted, so that the first is `start_ms`."""
         shift = start_ms - self.time_ms[:1]
         return dataclasses.replace(self, time_ms=self.time_ms + shift)
 
 
 def has_value(column: Column) -> NDArray[np.bool_]:
-    """Return which rows of a column hold a value, shape (n,)."""
+    """Return which rows of a column have a value, shape (n,)."""
     is_present: NDArray[np.bool_]
     if column.dtype.kind != "f":
         is_present = column >= 0 if column.dtype.kind in "iu" else column != ""
@@ -222,21 +221,21 @@ def _rows(columns: Mapping[str, Column], rows: slice | NDArray[np.intp]) -> dict
 
 @dataclasses.dataclass(frozen=True)
 class Arrivals:
-    """Evenly spaced event times for a source without any.
+    """Evenly spaced event times for a source without event times.
 
     Parameters
     ----------
     start_ms : int
-        The first event time, milliseconds since the epoch.
+        The first event time, in milliseconds since the epoch.
     per_second : float
-        Devices per second of event time.
+        The number of devices per second of event time.
     """
 
     start_ms: int
     per_second: float = 1000.0
 
     def __post_init__(self) -> None:
-        """Check the rate."""
+        """Raise ValueError if the rate or the start is not above 0."""
         if not 0 < self.per_second < float("inf"):
             raise ValueError(f"per_second = {self.per_second}: expected a rate above 0")
         if self.start_ms <= 0:
@@ -249,7 +248,7 @@ class Arrivals:
 
 
 def _extended(column: Column, leading: int, trailing: int) -> Column:
-    """Return a column padded with rows without a value."""
+    """Return a column with rows without a value added at both ends."""
     nothing = {"f": np.nan, "i": -1}.get(column.dtype.kind, "")
     ends = [
         np.full((rows, *column.shape[1:]), nothing, column.dtype) for rows in (leading, trailing)

@@ -21,7 +21,7 @@ TICK_SECONDS = 0.05  # devices that fall due within it report together
 
 @dataclasses.dataclass(frozen=True)
 class ReplayProgress:
-    """Devices and reports so far, the event time reached (ms; 0 at first), and elapsed seconds."""
+    """Devices and reports so far, the last event time (ms; 0 at the start), and elapsed seconds."""
 
     devices: int
     reports: int
@@ -30,33 +30,34 @@ class ReplayProgress:
 
 
 class Replay:
-    """Lets a population report.
+    """Lets the devices of a population report.
 
     Parameters
     ----------
     population : Population
     reporters : mapping of str to Reporter
-        By metric; each has a column in the population. Reports carry the attributes that their
-        metric uses.
+        A reporter for each metric that the population has a column for. Reports are sent with the
+        attributes that their metric uses.
     mix : LevelDistribution
-        The distribution of epsilon; a device has one epsilon for all metrics.
+        The distribution of epsilons; a device uses its epsilon for all metrics.
     speed : float, optional
-        Seconds of event time per second.
+        Seconds of event time that are replayed in a second.
     seconds : float, optional
-        The duration of the replay. Without speed and duration it runs at full speed.
+        The duration of the replay. Without `speed` and `seconds` it runs as fast as possible.
     seed : int
-        Seeds the epsilons, not the reports.
+        The seed for drawing epsilons; reports are random in any case.
     chunk : int
-        The maximum number of devices per progress call.
+        The most devices between two calls of `progress`.
     stop : threading.Event, optional
-        Once set, the replay ends after the current devices.
+        Once it is set, the replay ends after the current devices.
     timer, sleep : callable
-        Monotonic seconds, and a pause of some seconds; by default a pause ends when `stop` is set.
+        The first returns monotonic seconds, the second pauses for some seconds; by default a pause
+        ends early if `stop` is set.
 
     Attributes
     ----------
     truth : dict of str to RunningTruth
-        By metric; any thread may read it.
+        The truth of what was reported, by metric; any thread may read it.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Replay:
         Raises
         ------
         DeliveryError
-            If a reporter accepts no more because too much has failed.
+            If a reporter accepts no more reports because too many batches have failed.
         """
         started, done, reports = self._timer(), 0, 0
         while done < len(self.population) and not self.stop.is_set():
@@ -114,7 +115,7 @@ class Replay:
         return self._progress(done, reports, started)
 
     def truths(self) -> dict[str, Truth]:
-        """Return the current truth by metric."""
+        """Return the truth of the reports so far, by metric."""
         return {name: truth.now() for name, truth in self.truth.items()}
 
     def _due(self, elapsed: float) -> int:
@@ -147,7 +148,7 @@ class Replay:
     def _by_slice(
         self, name: str, begin: int, rows: NDArray[np.intp]
     ) -> Iterator[tuple[NDArray[np.intp], dict[str, str]]]:
-        """Yield groups of rows with equal pane and attributes, early panes first."""
+        """Yield groups of rows with equal pane and attributes, groups of earlier panes first."""
         metric = self.reporters[name].metric
         slicing = metric.slicing
         if slicing is None or not rows.size:

@@ -20,9 +20,9 @@ from producers.populations.truth import Truth
 
 @dataclasses.dataclass(frozen=True)
 class Produced:
-    """The totals of a run; Kafka has acknowledged all reports.
+    """The totals of a run, all of whose reports Kafka has acknowledged.
 
-    `bytes` are counted before compression, and `seconds` until the last acknowledgement.
+    `bytes` is counted before compression, and `seconds` until the last acknowledgement.
     """
 
     devices: int
@@ -56,7 +56,7 @@ def produce(
     Parameters
     ----------
     metrics : mapping of str to Metric
-        Each has a column in the population.
+        The metrics; the population has a column for each.
     population : Population
     config : mapping
         librdkafka's properties.
@@ -67,12 +67,12 @@ def produce(
     progress : callable, optional
         Called with the progress and the truth so far, after every chunk.
     flush_timeout : float
-        Seconds to wait for the last acknowledgements, for each metric.
+        Seconds to wait for the last acknowledgements of each metric.
 
     Raises
     ------
     DeliveryError
-        If something was not acknowledged.
+        If reports were not acknowledged.
     ValueError
         If the population, the mix, a property or a speed cannot be used.
     """

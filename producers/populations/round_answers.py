@@ -19,7 +19,7 @@ from producers.populations.produce import Produced
 from producers.populations.truth import RunningTruth
 
 ROUND_PARTS = 20
-"""Parts in which the devices of a round answer, spread over its duration."""
+"""The devices of a round answer in this many parts, spread over its duration."""
 
 
 def respond(
@@ -36,16 +36,16 @@ def respond(
     stop: threading.Event | None = None,
     progress: Callable[[Round, int], object] | None = None,
 ) -> Produced:
-    """Let each device answer its round, or all rounds, until the search ends.
+    """Let each device answer the round that it draws, or all rounds, until the search ends.
 
-    Unlike a real device, the simulation keeps no ledger of its answers.
+    Unlike a real device, a simulated device has no ledger with its answers.
 
     Parameters
     ----------
     metric : SearchMetric
-        Has a column in the population.
+        The population must have a column for this metric.
     population : Population
-        Event times are ignored.
+        The devices; their event times are ignored.
     config : mapping
         librdkafka's properties.
     mix, seed
@@ -56,14 +56,14 @@ def respond(
     round_seconds : float
         The time over which the devices of a round answer.
     stop : threading.Event, optional
-        Set to stop the answers.
+        Once it is set, no more rounds are answered.
     progress : callable, optional
-        Called with a round and its number of answers so far.
+        Called with a round and the number of answers to it so far.
 
     Raises
     ------
     DeliveryError
-        If something was not acknowledged.
+        If answers were not acknowledged.
     ValueError
         If the mix or a property cannot be used.
     """

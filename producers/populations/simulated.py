@@ -13,7 +13,7 @@ from estimators.metrics.metric import Metric
 from producers.populations.population import Arrivals, Column, Population
 
 SIMULATED_WORDS = 1000
-"""The number of distinct strings of an open vocabulary."""
+"""How many distinct strings of an open vocabulary are simulated."""
 
 OF_NUMBERS = {
     "uniform": "uniform: over the range",
@@ -29,9 +29,9 @@ OF_CATEGORIES = {
 def simulate(
     metric: Metric, count: int, distribution: str, arrivals: Arrivals, seed: int = 0
 ) -> Population:
-    """Draw a population for one metric.
+    """Draw a population for a metric.
 
-    Attributes are uniform over their declared values, independent of the metric's values.
+    Attributes are drawn uniformly from their declared values, independently of the metric's values.
 
     Parameters
     ----------
@@ -39,17 +39,17 @@ def simulate(
     count : int
         The number of devices.
     distribution : str
-        One of `OF_NUMBERS` or `OF_CATEGORIES`, its parameters after a colon:
-        ``"normal:17,5"``, ``"bernoulli:0.2"``, ``"zipf:1.1"``. Parameters may be left out.
+        A name in `OF_NUMBERS` or `OF_CATEGORIES`, then a colon and its parameters:
+        ``"normal:17,5"``, ``"bernoulli:0.2"``, ``"zipf:1.1"``. Parameters have defaults.
     arrivals : Arrivals
         The event times.
     seed : int
-        The same seed gives the same population.
+        Equal seeds give equal populations.
 
     Raises
     ------
     ValueError
-        If the distribution is not known for this kind of metric, or a parameter cannot be used.
+        If this kind of metric has no such distribution, or a parameter cannot be used.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def simulate(
 
 
 def _attributes(metric: Metric, count: int, seed: int) -> dict[str, Column]:
-    """Draw attributes from a separate stream, so that values do not depend on them."""
+    """Draw attributes with a separate generator, so that values do not depend on them."""
     generator = np.random.default_rng([seed, 2])
     declared = {} if metric.slicing is None else metric.slicing.attributes
     return {
@@ -107,7 +107,7 @@ def _numbers(
 
 
 def _words(metric: Metric) -> NDArray[Any]:
-    """Return the strings on watch, then invented words."""
+    """Return the metric's watched strings, then invented strings."""
     invented = (f"word {number}" for number in range(1, SIMULATED_WORDS + 1))
     return np.array([*metric.labels, *invented][:SIMULATED_WORDS], dtype=object)
 

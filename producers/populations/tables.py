@@ -27,7 +27,7 @@ from producers.populations.text_files import table_path
 from producers.populations.time_columns import MISSING_TEXTS, UTC, read_time_columns
 
 _AMBIGUOUS_THOUSANDS = re.compile(r"[-+\u2212]?[1-9]\d{0,2}\.\d{3}")
-"""The point may separate thousands or decimals."""
+"""Matches numbers whose point may separate thousands or decimals."""
 _SIGN_PATTERN = r"[\"'(]*[-+\u2010-\u2013\u2212\ufe63\uff0d<>=≤≥~≈±]*\s?"
 NUMBER_LIKE = re.compile(
     rf"{_SIGN_PATTERN}(\w{{0,2}}[$€£¥₹₩₪₫₱₺₽₿]|[^\W\d_]{{1,7}}\.?\s|Rs\.?|USD|EUR|GBP)?"
@@ -35,18 +35,18 @@ NUMBER_LIKE = re.compile(
     r"(?!([\W\d_]*[^\W\d_]){13})(?!.*[^\W\d_eEdDhmsx]\d).*"
     r"|\D{0,16}\d+[.,\u066b]\d+(\D.{0,24})?|P[\dT][\dTYMWDHS.,]+"
 )
-"""Text that people read as numbers: with separators, a currency, units of 12 letters, < or ()."""
+"""Text that people read as numbers: with separators, a currency, a unit (12 letters), < or ()."""
 MAX_NUMBER_CHARACTERS = 64
-"""The maximum length of a number; the time of a match grows with the square."""
+"""The most characters of a number; the time of a match grows with their square."""
 MAX_UNITS = 30
-"""The most different words behind numbers, with which these are still numbers with units."""
+"""If there are more different words behind numbers, these words are not units."""
 MAX_SHOWN_CELLS = 5
 TRUTH_PAIRS = (("true", "false"), ("yes", "no"), ("t", "f"), ("y", "n"))
-"""Words for 1 and 0, in a column without others."""
+"""Words for 1 and 0, if a column has no other words."""
 MINUS_SIGN = "\u2212"
 """The mathematical sign, which Python cannot parse."""
 _OTHER_SIGNS = dict.fromkeys([0x2010, 0x2011, 0x2012, 0x2013, 0xFE63, 0xFF0D], "-") | {0x66B: "."}
-"""Dashes that people write for a minus, and the Arabic decimal separator."""
+"""Dashes that people write in place of a minus, and the Arabic decimal separator."""
 
 
 def read_population(
@@ -69,35 +69,35 @@ def read_population(
     path : path
         As for :func:`producers.populations.csv_files.read_table`.
     metrics : mapping of str to Metric
-        By name.
+        The metrics, by name.
     columns : mapping of str to str or sequence of str
-        The CSV column of each metric; for a vector mean, one for each coordinate; for a frequency
-        with axes, one for each of them, or one with categories. Case is ignored if necessary. Empty
-        cells hold no value, and neither do NA, NaN, null and None, except in an open vocabulary or
-        as listed categories.
+        The CSV column of each metric; for a vector mean, a column for each coordinate; for a
+        frequency with axes, a column for each axis, or one with categories. Case is ignored if
+        necessary. Empty cells have no value, nor do NA, NaN, null and None, unless the vocabulary
+        is open or they are listed as categories.
     time : str or sequence of str
-        The column of event times, or several to join with spaces, such as date and time. Rows
+        The column of event times, or several columns to join by spaces, such as date and time. Rows
         without a time are left out and counted in `Population.skipped`.
     time_format : str, optional
-        As for :class:`producers.populations.time_columns.TimeFormat`; by default the format of
-        all cells.
+        As for :class:`producers.populations.time_columns.TimeFormat`; by default it is detected
+        from all cells.
     time_zone : str
-        The IANA name of the zone for times without one.
+        The IANA name of the time zone of times that do not state one.
     arrivals : Arrivals, optional
         The event times, if no column contains them.
     missing : iterable of str
-        Further marks of a missing value, time or attribute. A number matches all its spellings.
+        Further marks of a missing value, time or attribute. A number matches all ways to write it.
     decimal : str, optional
-        The decimal separator, "." or ","; the other one may separate thousands. By default "."
-        without separators of thousands.
+        The decimal separator, "." or ","; the other may separate thousands. By default ".", and
+        nothing separates thousands.
     attributes : mapping of str to str, optional
-        The column of each attribute that slices the metrics; by default the column of that name,
-        if there is one. A device does not send the attribute of an empty cell.
+        The column of each attribute that slices the metrics; by default the column with the
+        attribute's name, if there is one. For an empty cell, a device does not send the attribute.
 
     Raises
     ------
     ValueError
-        With the file, the line or column, what was found and what was expected.
+        If the file cannot be read; it names the file, the line or column, and what was expected.
     FileNotFoundError
         If there is no such file.
     """
@@ -164,7 +164,7 @@ def summarize_rows(
     Parameters
     ----------
     table, time, timed, columns, present
-        Columns of times and values; which rows have one, shape (rows,).
+        The columns of times and of values; which rows have a time and a value, shape (rows,).
     """
     parts = [f"{np.count_nonzero(timed & present):,} read"]
     for names, left_out, noun in ((time, ~timed, "time"), (columns, timed & ~present, "value")):
@@ -189,7 +189,7 @@ def _texts(cells: Sequence[str], missing: frozenset[str]) -> Column:
 
 
 def _listed(texts: Counter[str]) -> str:
-    """Return the most frequent texts with their counts."""
+    """Return the most frequent texts, with their counts, as text."""
     shown = texts.most_common(MAX_SHOWN_CELLS)
     listed = [f"{shortened(text)} {count:,}" for text, count in shown]
     remaining = texts.total() - sum(count for _, count in shown)
@@ -247,7 +247,7 @@ def _read_axes(
     path: str | Path,
     missing: frozenset[str],
 ) -> Column:
-    """Convert a column for each axis to indices of categories; -1 where one has no value."""
+    """Convert a column for each axis to indices of categories; -1 if an axis has no value."""
     indices = np.array(
         [
             _indices(
@@ -267,7 +267,7 @@ def _read_axes(
 def _indices(
     cells: Sequence[str], words: Sequence[str], location: str, group: str, missing: frozenset[str]
 ) -> NDArray[np.int64]:
-    """Return the index of each cell among some words; -1 for a missing one."""
+    """Return the index of each cell among some words; -1 for a missing cell."""
     indices = {word: index for index, word in enumerate(words)}
     indices = dict.fromkeys(MISSING_TEXTS, -1) | indices | dict.fromkeys(missing, -1)
     try:
@@ -293,9 +293,9 @@ def read_values(
     ----------
     metric : Metric
     cells : sequence of str
-        One a row, without spaces at the ends.
+        The cell of each row, without spaces at its ends.
     location : str
-        File and column, for errors.
+        The file and the column, for errors.
     missing : frozenset of str
         Further marks of a missing value.
     decimal : str
@@ -304,7 +304,7 @@ def read_values(
     Raises
     ------
     ValueError
-        With the location and the cell that is no number or no category.
+        If a cell is no number or no category; it names the location and the cell.
 
     Examples
     --------
@@ -326,19 +326,18 @@ def read_values(
 def read_numbers(
     cells: Sequence[str], location: str, missing: frozenset[str], decimal: str
 ) -> NDArray[np.float64]:
-    """Return cells as numbers: NaN for a missing one, infinity for any but a finite number.
-
-    Raise ValueError if `decimal` is "?" and all points may separate thousands.
+    """Return cells as numbers: NaN if missing, infinity if not a finite number.
 
     Parameters
     ----------
     cells, location, missing, decimal
-        As for :func:`read_values`, with "?" for an unknown separator, and "" for a likely point.
+        As for :func:`read_values`; `decimal` may also be "?" for an unknown separator, and "" for a
+        likely point.
 
     Raises
     ------
     ValueError
-        If all numbers with a point may have it between thousands, and `decimal` is "?".
+            If the point may separate thousands in all numbers that have it, and `decimal` is "?".
     """
     texts = MISSING_TEXTS | missing
     words = {cell.casefold() for cell in cells if cell not in texts}
@@ -368,12 +367,12 @@ def read_numbers(
 
 
 def number_error(cells: Sequence[str], numbers: NDArray[np.float64], location: str) -> ValueError:
-    """Return the error for cells whose `numbers` are infinite.
+    """Return the error for cells that are no numbers.
 
     Parameters
     ----------
     cells, numbers, location
-        Numbers of the cells: infinite where one is no number.
+        The cells, and their numbers, which are infinite if a cell is no number; file and column.
     """
     wrong = np.flatnonzero(np.isinf(numbers)).tolist()
     rows: dict[str, list[int]] = {}
@@ -404,13 +403,13 @@ def number_error(cells: Sequence[str], numbers: NDArray[np.float64], location: s
 
 
 def parse_number(text: str, decimal: str = "") -> float:
-    r"""Return the number in a text, or infinity if there is none.
+    r"""Return the number that a text states; infinity if it states none.
 
     Parameters
     ----------
     text : str
     decimal : str
-        "." or ","; the other one may separate thousands. "": "." without such separators.
+        "." or ","; the other may separate thousands. "" means "." without such separators.
 
     Examples
     --------
@@ -441,7 +440,7 @@ def parse_number(text: str, decimal: str = "") -> float:
 
 
 def count_numeric(values: Collection[str]) -> int:
-    """Return how many texts people read as numbers, whatever their width or hidden characters.
+    """Return how many texts people read as numbers, whatever their width and hidden characters.
 
     >>> roads = [f"1 {first}{second} Road" for first in "abcdef" for second in "abcdef"]
     >>> count_numeric(["12 ms", "3 s"]), count_numeric(roads)

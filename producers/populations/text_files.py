@@ -1,4 +1,4 @@
-"""Opens text files: compressed, from a pipe, in one of several encodings."""
+"""Opens text files that may be compressed, come from a pipe, or be in one of several encodings."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ _FOREIGN_FORMATS = (
     (8, b"DUCK", "DuckDB", ""),
     (0, b"version https://git-lfs", "Git LFS, without the content", ""),
 )
-"""Offset and magic bytes of other formats, their names, and commands that unpack them."""
+"""Other formats: the offset and the magic bytes, the name, and the command that unpacks it."""
 _TEXT_FORMATS = {
     re.compile(rb'[{[]\s*[{["\d]|[{[]\s*$', re.MULTILINE): "JSON",
     re.compile(rb"<[!?a-z][^<>]*(>(?![,;\t|])|$)", re.IGNORECASE): "HTML or XML",
 }
-"""Beginnings of other texts; titles such as <DATE> are those of a table."""
+"""The beginnings of other texts; titles such as <DATE> may begin a table."""
 _OFFICE_FILES = {"xl/workbook.xml": "Excel (xlsx)", "xl/workbook.bin": "Excel (xlsb)"}
 _OFFICE_FILES |= {"content.xml": "OpenDocument (ods)", "Index/Document.iwa": "Numbers"}
 """Members of the zip files of spreadsheets."""
 _CSV_NAME = re.compile(r"\.csv(\.gz|\.zip)?$", re.IGNORECASE)
 _NO_TABLE = re.compile(r"/$|(^|/)(__MACOSX/|\.)")
-"""Folders, and files that macOS adds."""
+"""Members of a zip that are folders, or files that macOS adds."""
 _DAMAGE_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
-"""zipfile raises RuntimeError for a password or an unknown compression."""
+"""Errors of damaged files; zipfile raises RuntimeError for a password or an unknown compression."""
 _NO_UTF_8 = re.compile("[\udc80-\udcff]")
 _NO_WESTERN = "\udc81\udc8d\udc8f\udc90\udc9d"
 """Surrogate escapes of bytes that Windows-1252 does not define."""
@@ -66,25 +66,25 @@ _MAX_SHOWN_FILES = 10
 
 
 def table_path(path: str | Path) -> Path:
-    """Return the path of a table; ``-`` is the standard input, ``./-`` a file."""
+    """Return the path of a table; ``-`` means the standard input, and ``./-`` a file."""
     return STDIN_PATH if path == "-" else Path(path)
 
 
 @contextmanager
 def open_table(path: Path) -> Iterator[TextIO]:
-    """Open a CSV file as UTF-8 text; errors are those of :func:`open_bytes`."""
+    """Open a CSV file as UTF-8 text; the errors are those of :func:`open_bytes`."""
     with open_bytes(path) as raw, io.TextIOWrapper(raw, encoding=UTF_8, newline="") as text:
         yield text
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[Any]:
-    """Open a CSV file as seekable unpacked bytes.
+    """Open a CSV file as unpacked bytes, which are seekable.
 
     Raises
     ------
     ValueError
-        If it cannot be unpacked or is not text, or a zip does not have exactly one such file.
+        If it cannot be unpacked, is no text, or is a zip without exactly one text file.
     """
     if path == STDIN_PATH and sys.stdin is None:
         raise ValueError("standard input is closed: expected a CSV file")
@@ -108,7 +108,7 @@ def open_bytes(path: Path) -> Iterator[Any]:
 
 
 def _unpacked(path: Path, packed: Any) -> Any:
-    """Return the content of nested zip and gzip files."""
+    """Return the content of a file, unpacked if it is a zip or gzip file, or nested ones."""
     start = packed.read(512)
     packed.seek(0)
     if start.startswith(b"\x1f\x8b"):
@@ -142,13 +142,13 @@ def _foreign(path: Path, name: str, command: str) -> ValueError:
 
 
 def detect_encoding(path: Path, raw: Any) -> tuple[str, str]:
-    """Return a file's encoding, and a note on why it is not UTF-8.
+    """Return a file's encoding, and a note if it is not UTF-8.
 
     Raises
     ------
     ValueError
-        If there is a NUL character, if only most characters beyond ASCII are UTF-8, or if the bytes
-        are not Windows-1252 either.
+        If it has a NUL character, if most but not all characters beyond ASCII are UTF-8, or if its
+        bytes are not Windows-1252 either.
     """
     has_mark = raw.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     encoding = UTF_16 if has_mark else UTF_8
@@ -166,7 +166,7 @@ def detect_encoding(path: Path, raw: Any) -> tuple[str, str]:
 
 
 def _why_western(path: Path, raw: Any, encoding: str) -> str:
-    """Return why a file is not UTF-8; raise ValueError if it is damaged UTF-8."""
+    """Return a note on why a file is not UTF-8; raise ValueError if it is damaged UTF-8."""
     raw.seek(0)
     errors = "strict" if encoding == UTF_16 else "surrogateescape"
     text = io.TextIOWrapper(raw, encoding=encoding, errors=errors, newline="")
@@ -208,7 +208,7 @@ def _hex(escaped: str) -> str:
 
 
 def _without_nul(path: Path, line: str, encoding: str) -> str:
-    """Return how to read a file, given its first line with NUL characters."""
+    """Return how to convert a file, given its first line with NUL characters."""
     wide = encoding == UTF_16
     if not 1 / 3 < line.count("\0") / len(line) < 0.8:
         command = (

@@ -24,7 +24,7 @@ from producers.populations.csv_files import Table, positions, visible
 from producers.populations.far_values import is_far
 
 MISSING_TEXTS = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
-"""Texts of cells without a number or a time."""
+"""Texts of cells that have no number and no time."""
 UTC = "UTC"
 ISO_FORMAT = "ISO 8601"
 UNITS_PER_SECOND = {
@@ -34,28 +34,28 @@ UNITS_PER_SECOND = {
     "nanoseconds": 10**9,
 }
 EARLIEST_SECONDS, LATEST_SECONDS = 315_532_800, 4_102_444_800
-"""The years 1980 to 2099; other numbers are no times."""
+"""The years 1980 to 2099; numbers outside of them are not taken for times."""
 NO_NUMBER, NO_UNIT = "no number", "no time of 1980 to 2099 in any unit"
 EXCEL_FORMAT = "excel"
 DAY_NUMBER_STARTS = {
     EXCEL_FORMAT: datetime.datetime(1899, 12, 30),
     "days": datetime.datetime(1970, 1, 1),
 }
-"""The day 0 of each format of day numbers."""
+"""The date of day 0, for each format of day numbers."""
 DAY_MS = 86_400_000
 TICKS_FORMAT = "ticks"
-"""A .NET tick: 100 ns since the year 1."""
+"""The format of .NET's ticks: units of 100 ns since the year 1."""
 MAIL_FORMAT = "RFC 2822, as in Thu, 31 Jan 2013 10:00:00 +0100"
 _MAIL_PATTERN = re.compile(
     r"([A-Za-z]{3},\s*)?\d{1,2}\s+[A-Za-z]{3}\s+\d{4}\s+\d{1,2}:\d{2}(:\d{2})?"
     r"(\s+([+-]\d{4}|[A-Z]{2,5}))?(\s*\(.*\))?"
 )
 _ISO_PATTERN = re.compile(r"[\dW-]+($|[T ]\d)(?!(\d:?\d)?\d[.,])")
-"""Without fractions of hours and minutes, which Python reads as those of seconds."""
+"""No fractions of hours and minutes, which Python would read as fractions of seconds."""
 _ZONE_NAME = re.compile(r"(?<=[0-9M] )(?!AM$|PM$|BC$)([A-Z]{2,5}|\w+/\w+)(?=$| \d{4}$)")
 _UNKNOWN_ZONE = "no zone of {}, UTC or RFC 2822: --time-zone names another"
 _US_NAMES = re.compile(r"(?<=[0-9M] )[ECMP][SD]T\b")
-"""Zone names after a time that are not unique to the United States."""
+"""Names of time zones after a time that are not used in the United States alone."""
 _WEEKDAY_PATTERN = re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)")
 _NAMED_ZONES = (UTC, "GMT", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT")
 _DATE_ORDERS = ("dmy", "mdy", "ymd")
@@ -66,7 +66,7 @@ _MONTH_FORMATS = ("%Y-%m", "%m/%Y", "%b %Y")
 _SHORT_DATES = tuple(
     f"%{mark.join(order)}".replace(mark, f"{mark}%") for mark in "/.-" for order in _DATE_ORDERS
 )
-"""With years of two digits, in each order that a place uses: most of them ask which it is."""
+"""Dates with years of two digits, in each order in use; most fit several: the user must choose."""
 _HOUR_FORMATS = ("", " %H", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %H:%M:%S,%f", " %I:%M %p")
 _ZONED_HOURS = (" %H:%M:%S %z", " %H:%M:%S.%f %z", " %H:%M:%S %Z", " %H:%M:%S.%f %Z")
 _DOTTED_HOURS = (" %H.%M", " %H.%M.%S", " %I.%M.%S.%f %p")
@@ -79,7 +79,7 @@ STRPTIME_FORMATS = (
     *((month,) for month in _MONTH_FORMATS),
     tuple(f"%b %d %H:%M:%S {year}" for year in ("%Y", "%z %Y", "%Z %Y", "%Y %z")),
 )
-"""Formats that are tried between ISO 8601 and RFC 2822; a column may have several of one date."""
+"""Formats tried between ISO 8601 and RFC 2822; a column may mix those with the same date format."""
 _YEAR_DIRECTIVE = re.compile(r"%[YyGcx]")
 EITHER = " or "  # between several formats of one column
 WRITE_ISO = "write times as 2026-01-31 10:00:00"
@@ -88,7 +88,7 @@ _CLOCK_TITLE = re.compile(r"time|hour|clock|zeit|heure|hora|[時时]", re.IGNORE
 _MIDNIGHT = re.compile(r"[T ]0?0:00(:00(\.0+)?)?$")  # that databases write behind a date
 _TIME_OF_DAY = re.compile(r"\d{1,2}[:h]\d\d\b")
 _END_OF_DAY = re.compile(r"(?<=[T ])24(?=([:h]00){1,2}([.,]0+)?(?![\d:.,]))")
-"""The hour of a midnight that belongs to the day before, as ISO 8601 allows."""
+"""The hour 24 of a midnight that belongs to the day before, as ISO 8601 allows."""
 _NAMED_MONTH = re.compile(r"\d\.?[ -](?:de )?([^\W\d_]{3,}\.?)[ -](?:de )?\d{2,4}\b(?!:)")
 _LONG_MONTHS = "|".join([*calendar.month_name[1:], *calendar.month_abbr[1:], "Sept"])
 _SPELLING_RULES = tuple(
@@ -113,7 +113,7 @@ _SPELLING_RULES = tuple(
         (r"(?<=\d) ?([ap])\.? ?m\.?$", r" \1m"),
     )
 )
-"""What people write in place of the detected formats, and what these have."""
+"""Patterns of what people write, and what the detected formats have in place of it."""
 _ENGLISH_MONTHS = {*calendar.month_name, *calendar.month_abbr}
 _DIGIT_FORMATS = {"%Y": 4, "%Y%m": 6, "%y%m%d": 6, "%Y%j": 7, "%Y%m%d": 8, "%d%m%Y": 8, "%m%d%Y": 8}
 _DIGIT_FORMATS |= {
@@ -128,7 +128,7 @@ _STRPTIME_DIRECTIVES = "aAbBcdfGHIjmMpSuUVwWxXyYzZ"
 _WHOLE_FORMATS = (*UNITS_PER_SECOND, *DAY_NUMBER_STARTS, TICKS_FORMAT, ISO_FORMAT, MAIL_FORMAT)
 _DIRECTIVE_DIGITS = {"Y": 4, "j": 3}
 _SHORT_YEARS = {"%y%m%d%H%M": 10, "%y%m%d%H%M%S": 12}
-"""Number of digits of all-digit formats; short years may also be times in a unit."""
+"""Digits of all-digit formats; numbers with short years may instead be times in a unit."""
 _NUMBER_PATTERN = re.compile(r"\d+([.,]\d*)?")
 _SIGNED_NUMBER = re.compile(rf"-?{_NUMBER_PATTERN.pattern}")
 _NEEDED_DIRECTIVES = {
@@ -139,11 +139,11 @@ _NEEDED_DIRECTIVES = {
     "I": ("p",),
 }
 _NEEDED_DIRECTIVES |= {"H": ("djcxaAwu",), "M": ("HI",)}
-"""Directives that `strptime` ignores or misreads without one of each of these groups."""
+"""Directives that `strptime` ignores or misreads unless each of these groups has another directive."""
 SKIPPED_NOTE = "were skipped when clocks were set: read as if clocks were set after them"
 REPEATED_NOTE = "came twice when clocks were set: read as the first"
 _SAMPLE_CELLS = 50
-"""The number of distinct cells that choose the expected format of an error."""
+"""The number of distinct cells from which the expected format in an error is chosen."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,23 +152,22 @@ class TimeFormat:
 
     Attributes
     ----------
-    form : str
-        `ISO_FORMAT`, `MAIL_FORMAT`, `TICKS_FORMAT`, one of `DAY_NUMBER_STARTS`, one of
-        `UNITS_PER_SECOND` since the epoch, or formats of `strptime`, with `EITHER` between.
+        `ISO_FORMAT`, `MAIL_FORMAT`, `TICKS_FORMAT`, a key of `DAY_NUMBER_STARTS`, a key of
+        `UNITS_PER_SECOND` for units since the epoch, or formats of `strptime`, joined by `EITHER`.
     zone : str
-        The IANA name of the time zone for times without one.
+        The IANA name of the time zone of times that do not state one.
 
     Raises
     ------
     ValueError
-        If there is no such zone or format, or `strptime` would ignore a part of it.
+        If there is no such zone or format, or `strptime` would ignore a part of the format.
     """
 
     form: str = ISO_FORMAT
     zone: str = UTC
 
     def __post_init__(self) -> None:
-        """Check the zone, and that `strptime` uses all directives."""
+        """Raise ValueError for an unknown zone or format, or one that `strptime` misreads."""
         directives = {*re.findall(r"%(.?)", self.form.replace("%%", ""))}
         if not (
             directives <= {*_STRPTIME_DIRECTIVES} if directives else self.form in _WHOLE_FORMATS
@@ -199,17 +198,17 @@ class TimeFormat:
             ) from None
 
     def __str__(self) -> str:
-        """Return a description."""
+        """Return a description of the format for people."""
         if self.form in UNITS_PER_SECOND:
             return f"{self.form} since the epoch"
         return f"{self.form}; times without a zone are in {self.zone}"
 
     def parse(self, cell: str) -> int:
-        """Return a cell's time in ms since the epoch; raise ValueError for another format."""
+        """Return a cell's time in ms since the epoch; raise ValueError if it has another format."""
         return self.parse_local(cell)[0]
 
     def parse_local(self, cell: str) -> tuple[int, str]:
-        """Return the time as `parse` does, and `SKIPPED_NOTE`, `REPEATED_NOTE` or "".
+        """Return a cell's time, and `SKIPPED_NOTE` or `REPEATED_NOTE` if clocks changed, else "".
 
         Raises
         ------
@@ -279,7 +278,7 @@ class TimeFormat:
         raise ValueError(fault)
 
     def fits(self, cell: str, end: int = END_OF_TIME) -> bool:
-        """Return whether a cell has this format, with a time before `end` seconds."""
+        """Return whether a cell has this format, and its time is before `end` (Unix seconds)."""
         try:
             return self.parse(cell) < 1000 * end
         except ValueError:
@@ -287,7 +286,7 @@ class TimeFormat:
 
 
 def _plain(cell: str) -> str:
-    """Return a time as the detected formats have it.
+    """Return a time in the spelling of the detected formats.
 
     >>> _plain("Sat Jan 03 2026 09:05:07 GMT+0100 (CET)"), _plain("January 3rd, 2026 at 9:05AM")
     ('Jan 03 2026 09:05:07 +0100', 'Jan 3 2026 9:05 Am')
@@ -303,9 +302,9 @@ def _number(cell: str) -> float:
 
 
 def _check_digits(cell: str, form: str) -> None:
-    """Refuse a time with too few digits for the directives that follow each other in a format.
+    """Raise ValueError if digits are missing where directives follow each other without a mark.
 
-    Python would split them as it likes: 115 is 11:05 for ``%H%M``.
+    Python would divide them anyhow: 115 is 11:05 for ``%H%M``.
 
     >>> _check_digits("2026-1-5 0115", "%Y-%m-%d %H%M")
     >>> _check_digits("115", "%H%M")
@@ -320,7 +319,7 @@ def _check_digits(cell: str, form: str) -> None:
 
 
 def _translation(cell: str) -> str:
-    """Return what to do about the name of a zone, or of a month that is not English, or ""."""
+    """Return what to do about a cell's zone name, or name of a month that is not English."""
     if zone := _ZONE_NAME.search(cell):
         place = zone[0] if "/" in zone[0] else "REGION/CITY"
         return f". If {zone[0]} is a time zone, --time-zone {place} names it" + (
@@ -334,14 +333,14 @@ def _translation(cell: str) -> str:
 
 
 def _checked(cell: str, moment: datetime.datetime) -> datetime.datetime:
-    """Return the time; raise ValueError if the cell has another day of the week."""
+    """Return a time; raise ValueError if the cell names another day of the week."""
     if (day := _WEEKDAY_PATTERN.search(cell)) and f"{moment:%a}" != day[0]:
         raise ValueError(f"{moment:%Y-%m-%d} is a {moment:%A}")
     return moment
 
 
 def _named(moment: datetime.datetime, zone: str, name: str) -> datetime.datetime | None:
-    """Return a local time in UTC, if the zone has this name then."""
+    """Return a local time in UTC; None if the zone does not have this name then."""
     moments = (moment.replace(tzinfo=zoneinfo.ZoneInfo(zone), fold=fold) for fold in (0, 1))
     return next(
         (local.astimezone(datetime.UTC) for local in moments if local.tzname() == name), None
@@ -356,22 +355,22 @@ def _clock_change(moment: float | datetime.datetime) -> str:
 
 
 def detect_time_format(cells: Sequence[str], location: str, zone: str = UTC) -> TimeFormat:
-    """Return the format of all non-empty cells, or else of most of the first ones.
+    """Return the format of all cells that are not empty, or else of most of the first cells.
 
     Parameters
     ----------
     cells : sequence of str
-        One per row.
+        The cell of each row.
     location : str
-        File and column, for errors.
+        The file and the column, for errors.
     zone : str
-        The zone of times without one.
+        The time zone of times that do not state one.
 
     Raises
     ------
     ValueError
-        If the user has to choose: the cells fit two formats, as 01/02/2013 does, are ambiguous
-        numbers, or have several units.
+        If the user has to choose, because the cells fit two formats, as 01/02/2013 does, are
+        ambiguous numbers, or have several units.
     """
     rows: dict[str, int] = {}
     for row, cell in enumerate(cells, 1):
@@ -401,7 +400,7 @@ def detect_time_format(cells: Sequence[str], location: str, zone: str = UTC) -> 
 
 
 def _joined(forms: Sequence[TimeFormat], cells: Iterable[str]) -> TimeFormat | None:
-    """Return one format for the cells of several formats; None if a cell fits none."""
+    """Return a format for cells that have several formats; None if a cell fits none of these."""
     used: dict[TimeFormat, None] = {}
     for cell in cells:
         form = next((form for form in (*used, *forms) if form.fits(cell)), None)
@@ -412,7 +411,7 @@ def _joined(forms: Sequence[TimeFormat], cells: Iterable[str]) -> TimeFormat | N
 
 
 def _kind(cell: str) -> str:
-    """Return the unit in which a number is a time of 1980 to 2099, or what it is instead."""
+    """Return the unit in which a number is a time of 1980 to 2099, or `NO_NUMBER`, or `NO_UNIT`."""
     if not _SIGNED_NUMBER.fullmatch(cell):
         return NO_NUMBER
     if re.match(r"0\d", cell):
@@ -426,7 +425,7 @@ def _kind(cell: str) -> str:
 
 
 def _one_unit(kinds: dict[str, str], rows: dict[str, int], location: str, zone: str) -> TimeFormat:
-    """Return the format of numbers, given each kind's first cell and each cell's first row."""
+    """Return the format of numbers, given the first cell of each kind and the row of each cell."""
     if len(kinds) > 1:
         firsts = sorted((rows[cell], cell, kind) for kind, cell in kinds.items())
         listed = " and ".join(
@@ -476,26 +475,26 @@ def read_time_columns(
     zone: str = UTC,
     missing: frozenset[str] = MISSING_TEXTS,
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the event times in the named columns, joined by spaces, and notes on them.
+    """Return the event times in some columns, whose cells are joined by spaces, and notes.
 
     Parameters
     ----------
     path, table, columns
         The file, its table, and the columns of times.
     time_format, zone, missing
-        As for :class:`TimeFormat`, by default detected; cells without a time.
+        As for :class:`TimeFormat`, by default detected; texts of cells without a time.
 
     Returns
     -------
     ndarray of int64
-        In ms since the epoch; -1 for a row without a time.
+        The times in ms since the epoch; -1 for a row without a time.
     list of str
-        The format, the zone, the first and the last time; then oddities.
+        The format, the zone, the first and the last time; then notes on doubtful times.
 
     Raises
     ------
     ValueError
-        As for :func:`detect_time_format`, or with the row and the cell that is no time.
+        As for :func:`detect_time_format`; or if a cell is no time, with the row and the cell.
     """
     texts, marks = [], {_number(text) for text in missing if _SIGNED_NUMBER.fullmatch(text)}
     for row in zip(*(table.columns[name] for name in columns), strict=True):

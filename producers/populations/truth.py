@@ -17,23 +17,23 @@ from estimators.metrics.metric import Metric
 from estimators.shapes import Shape
 
 MOST_FREQUENT = 10
-"""Strings of an open vocabulary without a watch."""
+"""The number of strings that are shown for an open vocabulary without a watch."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Truth:
-    """The truth for all reports so far.
+    """The truth about all reports so far.
 
     Attributes
     ----------
     reports : int
     value : float, or ndarray of float64 of shape (categories,) or (dimension,)
-        The mean of the clipped values, the frequencies, the quantiles, or the smallest or largest
-        value; NaN without reports.
+        The mean of the clipped values, their frequencies, their quantiles, or the smallest or
+        largest of them; NaN without reports.
     levels : ndarray of int64, shape (levels,)
-        Reports at each of the metric's levels.
+        The number of reports at each of the metric's levels.
     labels : tuple of str
-        As in an estimate; without a watch, the most frequent strings of an open vocabulary.
+        An estimate's labels; for an open vocabulary without a watch, the most frequent strings.
     """
 
     reports: int
@@ -43,7 +43,7 @@ class Truth:
 
 
 def true_shares(metric: Metric, truth: Truth) -> dict[str, float]:
-    """Return the shares among of a metric's definition by name; NaN where nobody is in B."""
+    """Return the definition's true shares among, by name; NaN if nobody is among them."""
     frequencies, shares = np.asarray(truth.value), {}
     for name in metric.share_names:
         _, keys = metric.domain.select([name])
@@ -73,7 +73,7 @@ class RunningTruth:
         self._tally = TALLIES_BY_SHAPE[metric.shape](metric)
 
     def add(self, values: NDArray[Any], level: NDArray[Any]) -> None:
-        """Add reported values of a column, and their levels."""
+        """Add values that were reported, and the indices of their levels."""
         with self._lock:
             self._levels += np.bincount(level, minlength=self._levels.size)
             self._tally.add(values)
@@ -87,7 +87,7 @@ class RunningTruth:
 
 
 class _Means:
-    """The mean of numbers or coordinates; sums are rounded once."""
+    """The mean of numbers or coordinates; the sums are exact until they are rounded once."""
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
@@ -121,7 +121,7 @@ class _Extreme:
 
 
 class _Quantiles:
-    """The quantiles of all numbers, which it stores."""
+    """The quantiles of all numbers, which are stored for it."""
 
     def __init__(self, metric: Metric) -> None:
         self.domain = metric.domain
@@ -166,7 +166,7 @@ class _Strings:
 
 
 _Tally = _Means | _Extreme | _Quantiles | _Indices | _Strings
-"""Accumulates the values of one metric, and returns their statistic."""
+"""Accumulates the values of a metric, and computes the truth about them."""
 
 
 def _named_numbers(metric: Metric) -> _Tally:
@@ -184,7 +184,7 @@ TALLIES_BY_SHAPE: dict[Shape, Callable[[Metric], _Tally]] = {
 
 
 def _precise_sum(numbers: list[float]) -> list[float]:
-    """Return the rounded sum and the rounding error: about 100 bits in all."""
+    """Return a sum and its rounding error, as two numbers with about 100 bits together."""
     total = math.fsum(numbers)
     remainder = math.fsum([*numbers, -total])
     return [total, remainder] if remainder else [total]

@@ -19,11 +19,11 @@ from producers.wire.reports_pb2 import Attribute, ReportBatch
 
 BATCH_ID_BYTES = 16
 LARGEST_BYTES = 33_554_432
-"""Of a message that is looked at: what was compressed may be larger than any broker's limit."""
+"""The most bytes of a message that is parsed: a compressed one may exceed any broker's limit."""
 
 
 def new_batch_id() -> bytes:
-    """Return 16 random bytes that identify a batch and not its sender."""
+    """Return 16 random bytes, which identify a batch and say nothing about its sender."""
     return os.urandom(BATCH_ID_BYTES)
 
 
@@ -36,33 +36,33 @@ def encode_batch(
     number: int = 0,
     attributes: Mapping[str, str] | None = None,
 ) -> bytes:
-    r"""Return randomized reports as the bytes of one ``ReportBatch``.
+    r"""Return randomized reports as the bytes of a ``ReportBatch``.
 
     Parameters
     ----------
     metric : Metric
-        The batch carries its name and its revision.
+        The batch contains the metric's name and revision.
     level : array_like of int, shape (n,)
-        Indices into the metric's levels, from ``metric.level_of``.
+        Indices of the metric's levels, from ``metric.level_of``.
     reports : array_like of integers, one row a report
-        From ``metric.randomize``.
+        Randomized reports, from ``metric.randomize``.
     time_ms : int
-        The event time of the batch, milliseconds since the epoch; 0 stands for Kafka's timestamp.
+        The event time of the batch, in ms since the epoch; 0 stands for Kafka's timestamp.
     batch_id : bytes, optional
         16 bytes under which the batch is counted once; random by default.
     number : int
         The round that the reports answer, from 1 on, for a metric with rounds; else 0.
     attributes : mapping of str to str, optional
-        The device's, declared or not: those that the metric does not use are left out, and a value
-        that is not declared becomes "other".
+        The device's attributes, by name: names that the metric does not use are left out, and a
+        value that is not declared is replaced by "other".
 
     Raises
     ------
     ValueError
         If the time is negative, or the id is not 16 bytes.
     ReportError
-        If the two columns differ in length, a level or a report is outside what the metric's
-        mechanism can send, or there is no such round.
+        If the columns differ in length, a level or a report is not one that the metric's mechanism
+        can send, or the metric has no such round.
 
     Examples
     --------
@@ -93,14 +93,14 @@ def encode_randomized(
     number: int = 0,
     attributes: Attributes = (),
 ) -> bytes:
-    """Return what this metric has just randomized as bytes, without the checks of encode_batch.
+    """Return reports as bytes without the checks of encode_batch; this metric has just made them.
 
     Parameters
     ----------
     metric, level, reports, time_ms, batch_id, number
         As for :func:`encode_batch`.
     attributes
-        As :func:`estimators.metrics.attributes.sent_attributes` returned them.
+        The result of :func:`estimators.metrics.attributes.sent_attributes`.
     """
     batch = ReportBatch(
         metric=metric.name,
@@ -116,12 +116,12 @@ def encode_randomized(
 
 
 def parse_batch(message: bytes) -> ReportBatch:
-    """Parse a message of the reports topic as a batch, with or without a registry's frame.
+    """Parse a message of the reports topic, which may be in the frame of a schema registry.
 
     Raises
     ------
     ReportError
-        ``too_large``, ``bad_frame`` or ``malformed``.
+        For the reason ``too_large``, ``bad_frame`` or ``malformed``.
     """
     if len(message) > LARGEST_BYTES:
         raise ReportError("too_large", f"{len(message)} bytes: expected {LARGEST_BYTES} at most")
@@ -134,7 +134,7 @@ def parse_bare_batch(message: bytes) -> ReportBatch:
     Raises
     ------
     ReportError
-        ``malformed``.
+        For the reason ``malformed``.
     """
     try:
         return ReportBatch.FromString(message)
@@ -143,10 +143,10 @@ def parse_bare_batch(message: bytes) -> ReportBatch:
 
 
 def heartbeat(metric: Metric, time_ms: int) -> bytes:
-    """Return a batch without reports, as bytes; it only advances event time.
+    """Return a batch without reports, as bytes; it only advances the metric's event time.
 
-    A publisher writes it to a partition without reports of the metric, so that the log closes its
-    panes there, too; see docs/architecture.md.
+    A publisher writes it to partitions without reports of the metric, so that the log closes the
+    metric's panes there, too; see docs/architecture.md.
     """
     batch = ReportBatch(
         metric=metric.name, revision=metric.revision, batch_id=new_batch_id(), time_ms=time_ms
@@ -157,17 +157,18 @@ def heartbeat(metric: Metric, time_ms: int) -> bytes:
 def check_batch(
     batch: ReportBatch, metrics: Mapping[str, Metric], *, heartbeats: bool = False
 ) -> Metric:
-    """Return the metric of a batch whose reports can be counted; ignore its time.
+    """Return the metric of a batch, after checking that its reports can be counted.
 
     Parameters
     ----------
     batch, metrics, heartbeats
-        Whether a batch of a metric without rounds may be empty: see :func:`heartbeat`.
+        The batch, whose time is not checked; the metrics by name; whether a batch of a metric
+        without rounds may be empty: see :func:`heartbeat`.
 
     Raises
     ------
     ReportError
-        With the reason for the rejection.
+        If they cannot be counted; it names the reason.
     """
     metric = metrics.get(batch.metric)
     if metric is None:
@@ -190,7 +191,7 @@ def check_batch(
 
 
 def attributes_of(batch: ReportBatch) -> dict[str, str]:
-    """Return the attributes of a batch by name; raise ReportError("bad_attributes")."""
+    """Return a batch's attributes by name; raise ReportError("bad_attributes") if invalid."""
     if not batch.attributes:  # far faster than a look at each
         return {}
     check_number(len(batch.attributes))  # before a list of millions is made
@@ -198,7 +199,7 @@ def attributes_of(batch: ReportBatch) -> dict[str, str]:
 
 
 def check_round(metric: Metric, number: int) -> None:
-    """Raise ReportError("bad_round") for a round that the metric does not have."""
+    """Raise ReportError("bad_round") if the metric has no such round."""
     if not isinstance(metric, SearchMetric):
         if number:
             raise ReportError("bad_round", f"round {number}: {metric.name} has no rounds")
@@ -211,7 +212,7 @@ def check_round(metric: Metric, number: int) -> None:
 
 
 def check_size(metric: Metric, reports: int) -> None:
-    """Raise ReportError("too_many_reports") for a batch that is larger than its metric allows."""
+    """Raise ReportError("too_many_reports") if a batch may not have so many reports."""
     if metric.max_batch_reports is not None and reports > metric.max_batch_reports:
         raise ReportError(
             "too_many_reports",

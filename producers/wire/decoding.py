@@ -1,7 +1,7 @@
 """Decodes untrusted JSON and MessagePack from a topic, a server, Redis or a file.
 
-Every decoder raises RecursionError, which is no ValueError, for thousands of nested brackets; this
-module raises DecodeError instead.
+msgspec's decoders raise RecursionError, which is no ValueError, for thousands of nested brackets;
+this module raises DecodeError instead.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import msgspec
 T = TypeVar("T")
 MAX_DECODERS = 1024
 _making = threading.Lock()
-"""Two threads that make the first decoders of one class at once crash the interpreter."""
+"""Two threads that make the first decoder of a class at the same time crash the interpreter."""
 
 
 def decode_json(text: bytes | str, kind: type[T]) -> T:
-    """Decode a JSON text to a type.
+    """Decode JSON to a value of a type.
 
     Raises
     ------
     msgspec.DecodeError
-        If it is no JSON, or nested too deeply; a ValueError.
+        If the text is not JSON, or nested too deeply. It is a ValueError.
     msgspec.ValidationError
-        If it is JSON of another kind; a DecodeError.
+        If the JSON is not of this type. It is a DecodeError.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def decode_json(text: bytes | str, kind: type[T]) -> T:
 
 
 def decode_msgpack(data: bytes, kind: type[T]) -> T:
-    """Return the value that is in MessagePack; the errors are those of :func:`decode_json`."""
+    """Decode MessagePack to a value of a type; the errors are those of :func:`decode_json`."""
     value: T = _decode(msgspec.msgpack.Decoder, kind, data)
     return value
 

@@ -1,15 +1,15 @@
 r"""Frames of a schema registry around a batch: Confluent's wire format for Protobuf.
 
 A frame is a byte 0, the schema's id (4 bytes, big endian), the indexes that say which message of
-the schema follows (``ReportBatch`` is the first, so one byte 0, or its longer form ``\x02\x00``),
-and then the batch.
+the schema follows (``ReportBatch`` is the first: a byte 0, or its longer form ``\x02\x00``), and
+then the batch.
 
 No bare batch begins with a byte 0: a Protobuf message is empty or begins with the tag of a field, a
 varint of 8 times the field's number (1 or more) plus its type. Its first byte is at least 8. A
 message that begins with 0 is therefore a frame or malformed.
 
-The id is not looked up: every batch is read with this version's schema, so that the same log always
-gives the same sums. A frame grants its writer nothing that a bare batch does not.
+The id is not looked up: every batch is read with this version's schema, so that a log always gives
+the same sums. A frame gives its writer no more rights than a bare batch.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from estimators.errors import ReportError
 MAGIC_BYTE = 0
 ID_BYTES = 4
 LARGEST_ID = (1 << 31) - 1
-"""Registries number schemas with Java's `int`."""
+"""The largest id, as registries number schemas with Java's `int`."""
 INDEXES_OFFSET = 1 + ID_BYTES
-"""The position of the message indexes."""
+"""The position of the message indexes in a frame."""
 FIRST_MESSAGE = b"\0"
 MESSAGE_INDEXES = (FIRST_MESSAGE, b"\2\0")
-"""Of the first message: one index, 0; the second as zigzag varints, which some do not shorten."""
+"""The indexes of the first message: a single index, 0; in full (zigzag varints) in the second form,
+which some serializers do not shorten.
+"""
 LONGEST_FRAME = INDEXES_OFFSET + max(map(len, MESSAGE_INDEXES))
 
 
 def check_schema_id(schema_id: int) -> int:
-    """Return a schema's id.
+    """Return a schema's id, after checking that it may be one.
 
     Raises
     ------
     ValueError
-        If no registry has given it.
+        If no registry can have given it.
     """
     if type(schema_id) is not int or not 1 <= schema_id <= LARGEST_ID:
         raise ValueError(
@@ -56,12 +58,12 @@ def frame(schema_id: int, batch: bytes) -> bytes:
 
 
 def frame_size(head: bytes) -> int:
-    """Return the size of a message's frame, given at least its first seven bytes; 0 without one.
+    """Return the size of a message's frame, given its first seven bytes or more; 0 without one.
 
     Raises
     ------
     ReportError
-        ``bad_frame``: it begins like a frame, and is none around a ``ReportBatch``.
+        With the reason ``bad_frame``, if a frame begins but is not that of a ``ReportBatch``.
     """
     if not head or head[0] != MAGIC_BYTE:
         return 0
@@ -77,7 +79,7 @@ def frame_size(head: bytes) -> int:
 
 
 def unframed(message: bytes) -> bytes:
-    r"""Return the bare batch of a message, with or without a frame; raise ReportError("bad_frame").
+    r"""Return the batch in a message without its frame, if any; raise ReportError("bad_frame").
 
     Examples
     --------

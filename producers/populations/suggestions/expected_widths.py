@@ -1,4 +1,4 @@
-"""How wide the bounds of a suggested metric will be: of all rows, of a pane, and of each slice."""
+"""Shows how wide the bounds of a suggested metric will be, for all rows, a pane and each slice."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ FAILURE_PROBABILITY = 0.05
 SHOWN_QUANTILES = {"median": 0.5, "p95": 0.95}
 MAX_SHOWN_SLICES = 12
 LIMIT_QUANTILE = 0.9
-"""A suggested limit is near this quantile of the file, with one digit."""
+"""A suggested limit is this quantile of the file, rounded to one digit."""
 WIDE_MARK = " (!)"
 MAX_SIMULATED_REPORTS = 2_000_000
 CELL_WIDTH = 32
-"""Of a bound in the table, in characters."""
+"""The width of a bound in the table, in characters."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Some of the reports to expect: a name, their number, values like theirs, and a beta."""
+    """Some of the expected reports: a name, their number, typical values, and beta."""
 
     name: str
     reports: int
@@ -43,13 +43,13 @@ class Part:
 def slice_parts(
     metric: LocalMetric, values: Column, attributes: Mapping[str, Column]
 ) -> list[Part]:
-    """Return the slices of some values, those with most reports first.
+    """Return the slices of some values, slices with most reports first.
 
     Parameters
     ----------
     metric, values, attributes
-        Each value's attributes by name; "" is not sent. Bounds of slices with enough reports hold
-        together.
+        The values, and the attributes of each, by name; "" is not sent. The bounds of slices with
+        enough reports hold together.
     """
     names = [""] * len(values)
     for name, cells in attributes.items():
@@ -68,13 +68,13 @@ def slice_parts(
 
 
 def describe_widths(metric: LocalMetric, parts: Sequence[Part]) -> list[str]:
-    """Return a table of the bounds to expect, and what to ask where they say nothing.
+    """Return a table of the expected bounds, and what to ask instead where they are too wide.
 
     Parameters
     ----------
     metric : LocalMetric
     parts : sequence of Part
-        The first one has all values.
+        What to show; the first part must have all values.
     """
     values, heads, most_frequent = parts[0].values, ["mean"], None
     largest_width = math.inf
@@ -116,7 +116,7 @@ def describe_widths(metric: LocalMetric, parts: Sequence[Part]) -> list[str]:
 
 
 def _bounds(metric: LocalMetric, part: Part, most_frequent: str | None) -> Floats:
-    """Return rows of value, lower and upper bound to expect; of one category or the quantiles."""
+    """Return rows of value, lower and upper bound that are expected, for a part of the reports."""
     quantiles = [*SHOWN_QUANTILES.values()] if metric.kind == "distribution" else None
     listed = [most_frequent] if metric.categories == OPEN_VOCABULARY and most_frequent else None
     estimate = simulated_estimate(
@@ -134,7 +134,7 @@ def _bounds(metric: LocalMetric, part: Part, most_frequent: str | None) -> Float
 
 
 def _describe_share(metric: LocalMetric, values: Column, part: Part) -> str:
-    """Return what to ask in place of quantiles whose bounds are too wide."""
+    """Return which share to ask for, in place of quantiles whose bounds are too wide."""
     limit = float(f"{np.quantile(values, LIMIT_QUANTILE):.1g}")
     share = define(
         name="share",

@@ -1,4 +1,4 @@
-"""How wide bounds will be: the estimate of simulated reports, before anybody reports."""
+"""Estimates from simulated reports: how wide bounds will be, before anybody reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from estimators.metrics.local import LocalMetric
 
 REPORTS_AT_A_TIME = 65_536
 GOLDEN_RATIO = (5**0.5 - 1) / 2
-"""Its multiples are spread evenly modulo 1, in any order of the values."""
+"""Multiples of it are spread evenly modulo 1, so that levels do not follow the order of values."""
 
 
 def simulated_estimate(
@@ -26,21 +26,23 @@ def simulated_estimate(
     seed: int = 0,
     **asked: Any,
 ) -> Estimate:
-    """Return the estimate of so many simulated reports of values like these.
+    """Return the estimate from simulated reports of values like these.
 
-    The widths of its bounds are those to expect. Values are repeated or left out evenly, whatever
-    their order: a cycle in a file misleads nobody. A million reports take about a second.
+    Its bounds are about as wide as real ones will be. Values are drawn in random order, and each
+    equally often up to one, so that their order has no effect. A million reports take about a
+    second.
 
     Parameters
     ----------
     metric : LocalMetric
     values : array_like, shape (n,); (n, dimension) for a vector mean
-        As for :meth:`LocalMetric.randomize`.
+        Values as for :meth:`LocalMetric.randomize`.
     reports : int
+        The number of simulated reports.
     level_shares : sequence of float, optional
-        The share of the reports at each level; equal by default.
+        The share of the reports at each level; by default equal shares.
     seed : int
-        Of the randomness.
+        The seed of all randomness.
     **asked
         Arguments of :meth:`LocalMetric.estimate`.
 

@@ -14,25 +14,25 @@ from producers.populations.time_columns import DAY_MS
 SUGGESTED_PANES = ("1m", "5m", "15m", "1h", "6h", "1d", "1w", "4w")
 MAX_SUGGESTED_PANES = 400
 MAX_PANE_BYTES = 64_000_000
-"""The size in Redis of all panes in the file's times, with a topic's default partitions."""
+"""The most bytes in Redis of all panes in the file's times, with a topic's default partitions."""
 DEFAULT_PARTITIONS = 6
 TABLE_ROWS = (1024, 512, 256)
-"""Rows of an open vocabulary's table: the first number that fits into `MAX_PANE_BYTES`."""
+"""Rows of an open vocabulary's table to try; the first number that fits `MAX_PANE_BYTES` is used."""
 
 
 def choose_pane(
     keys: dict[str, object], metric_name: str, times: NDArray[np.int64], users_per_day: float | None
 ) -> tuple[dict[str, object], float, list[str]]:
-    """Return the keys of a definition with its pane, the reports to expect in one, and notes.
+    """Return the keys of a definition with a pane, the expected reports in a pane, and notes.
 
     Parameters
     ----------
     keys, metric_name
-        The definition; tables that are too large get fewer rows.
+        The definition and its name; a table that would be too large gets fewer rows.
     times : ndarray of int64
-        Event times in ms since the epoch; may be empty.
+        Event times in ms since the epoch; the array may be empty.
     users_per_day : float, optional
-        By default the times determine how many reports a pane has.
+        The expected number of users per day; by default the times determine the reports in a pane.
     """
     for rows in TABLE_ROWS if keys.get("mechanism") == ANSWERING_MECHANISM else TABLE_ROWS[:1]:
         fewer = {} if rows == TABLE_ROWS[0] else {"options": {"rows": rows}}
@@ -50,7 +50,7 @@ def _pane(
 ) -> tuple[str, int, float, list[str]]:
     """Return the narrowest affordable pane with enough reports, the size of all, and notes.
 
-    The third value is how many reports are in one pane, typically.
+    The third value is the typical number of reports in a pane.
     """
     valid_times = times[times >= 0]
     for pane in SUGGESTED_PANES:
@@ -79,7 +79,7 @@ def _pane(
 
 
 def _reports(times: NDArray[np.int64], width_ms: int, users_per_day: float | None) -> float:
-    """Return the median number of reports per non-empty pane, or the expected number."""
+    """Return the median number of reports in panes with reports, or the expected number."""
     if users_per_day is not None:
         return users_per_day * width_ms / DAY_MS
     if not times.size:
@@ -88,7 +88,7 @@ def _reports(times: NDArray[np.int64], width_ms: int, users_per_day: float | Non
 
 
 def _count_panes(times: NDArray[np.int64], width_ms: int) -> tuple[int, int]:
-    """Return how many panes the times span, and how many statistics are stored."""
+    """Return the number of panes that the times span, and of statistics that Redis stores."""
     if not times.size:
         return 0, 0
     spanned = -(-int(times.max() - times.min()) // width_ms) or 1

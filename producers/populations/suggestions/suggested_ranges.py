@@ -14,40 +14,40 @@ from estimators.metrics.loading import define
 from producers.populations.suggestions.simulated_estimates import simulated_estimate
 
 TRIED_TAIL_SHARES = (0.0, 0.001, 0.01, 0.05)
-"""Shares of values outside a tried range on either side, before rounding."""
+"""The shares of values on either side that the tried ranges leave out, before rounding."""
 ROUND_STEPS = (1.0, 2.0, 5.0, 10.0)
 MIN_RANGE_STEPS = 8
-"""The minimum width of a range, in steps of rounding."""
+"""The least width of a range, in steps of rounding."""
 MIN_DISTINCT_VALUES = 20
-"""With fewer distinct values the ends of a range would reveal some."""
+"""If there are fewer distinct values, the ends of a range would reveal some of them."""
 MAX_TRIAL_REPORTS = 20_000
-"""Reports of a trial estimate; its width is scaled to the number of all rows."""
+"""The most reports of a trial estimate; its width is scaled to the number of all rows."""
 BINS_TAIL = 0.001
-"""Share of values outside the bins on either side, before rounding."""
+"""The share of values on either side that the bins leave out, before rounding."""
 MIDDLE_QUANTILE = 0.05
 """The middle of the values lies between this quantile and its opposite."""
 WIDE_RANGE_RATIO = 4.0
-"""The minimum ratio of the range to the middle of wide values.
+"""Values are wide if their range is at least this many times as wide as their middle.
 
-It is 1.9 for normal, 1.1 for uniform and 2.3 for exponential values.
+The ratio is 1.9 for normal, 1.1 for uniform and 2.3 for exponential values.
 """
 LOG_SCALE_RATIO = 100.0
-"""The minimum ratio of high to low end for a logarithmic scale."""
+"""A scale is logarithmic if the high end is at least this many times the low end."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """A range, and its cost on the values of a file.
+    """A range, and what it costs with the values of a file.
 
     Attributes
     ----------
     low, high : float
     share_inside : float
-        The share of unclipped values.
+        The share of values that are not clipped.
     shift : float
-        The change of the mean by clipping.
+        How much clipping changes the mean.
     width : float
-        The width of the mean's 95% bounds, with one report per value and equal shares of levels.
+        The width of the mean's 95% bounds, if each value is reported, with equal shares of levels.
     """
 
     low: float
@@ -58,22 +58,22 @@ class Range:
 
     @property
     def edges(self) -> tuple[float, float]:
-        """The range in a definition."""
+        """The range as a definition has it."""
         return self.low, self.high
 
     @property
     def error(self) -> float:
-        """The maximum distance of a bound from the true mean, if the bounds hold."""
+        """The largest distance of a bound from the true mean, if the bounds hold."""
         return abs(self.shift) + self.width / 2
 
 
 def assess(numbers: NDArray[np.float64], low: float, high: float, levels: Sequence[float]) -> Range:
-    """Return the cost of a range: exact for clipping, simulated for the bounds.
+    """Return what a range costs: clipping exactly, the width of bounds by simulation.
 
     Parameters
     ----------
     numbers, low, high, levels
-        Values, a range, and epsilons in equal shares.
+        The values, the ends of the range, and the epsilons, which have equal shares.
     """
     clipped = np.clip(numbers, low, high)
     share_inside = float(((numbers >= low) & (numbers <= high)).mean())
@@ -82,12 +82,12 @@ def assess(numbers: NDArray[np.float64], low: float, high: float, levels: Sequen
 
 
 def is_identifying(numbers: NDArray[np.float64]) -> bool:
-    """Return whether a range would reveal values because too few are distinct."""
+    """Return whether a range would reveal values, because there are too few distinct ones."""
     return len(np.unique(numbers)) < MIN_DISTINCT_VALUES
 
 
 def rank_ranges(numbers: NDArray[np.float64], levels: Sequence[float]) -> list[Range]:
-    """Return ranges between rounded quantiles, the smallest error first."""
+    """Return ranges between rounded quantiles, in the order of their errors."""
     candidates = dict.fromkeys(
         round_range(*np.quantile(numbers, [tail, 1 - tail])) for tail in TRIED_TAIL_SHARES
     )
@@ -97,12 +97,12 @@ def rank_ranges(numbers: NDArray[np.float64], levels: Sequence[float]) -> list[R
 
 
 def describe(ranges: Sequence[Range], chosen: Range, rows: int, unit: str) -> list[str]:
-    """Return the lines of a table of ranges; `chosen` is marked, and added if absent.
+    """Return the lines of a table of ranges; `chosen` is marked, and added if it is missing.
 
     Parameters
     ----------
     ranges, chosen, rows, unit
-        The number of reports for the widths, and the values' unit or "".
+        The ranges, the number of reports for the widths, and the unit of the values or "".
     """
     lines = [
         f"range: what each costs with {rows:,} reports, levels alike"
@@ -145,7 +145,7 @@ def round_range(low: float, high: float) -> tuple[float, float]:
 
 
 class SuggestedBins(NamedTuple):
-    """Keys of a definition, and the reason for them."""
+    """Keys of a definition with bins, and a note with the reason for them."""
 
     keys: dict[str, object]
     note: str
@@ -168,8 +168,8 @@ def suggest_bins(
 ) -> SuggestedBins:
     """Return the range and the scale of suitable bins.
 
-    Without a `value_range`, the ends are rounded quantiles, which reveal no value of at least 20
-    distinct ones.
+    Without a `value_range`, the ends are rounded quantiles, which reveal no value if there are at
+    least 20 distinct values.
     """
     low, high = (float(q) for q in np.quantile(numbers, [BINS_TAIL, 1 - BINS_TAIL]))
     is_positive = bool(np.quantile(numbers, BINS_TAIL, method="lower") > 0)

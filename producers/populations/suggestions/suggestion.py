@@ -52,9 +52,9 @@ from producers.populations.text_files import table_path
 from producers.populations.time_columns import MISSING_TEXTS, UTC, read_time_columns
 
 MAX_DESCRIPTION_CHARACTERS = 100
-"""Characters of the column's name."""
+"""The most characters of the column's name in the description."""
 MAX_LISTED_CATEGORIES = 1_000
-"""More distinct strings can only be an open vocabulary."""
+"""The most categories that are listed; with more strings, only an open vocabulary is possible."""
 MAX_NAME_CHARACTERS = 50
 SUGGESTED_LEVELS = (0.5, 1.0, 2.0, 4.0)
 MAX_MAGNITUDE = 1e150
@@ -73,14 +73,14 @@ CLOSED_MECHANISM = "auto"
 """The mechanism for means and for listed categories."""
 SUGGESTED_KINDS = ("mean", "distribution", "frequency")
 MAX_NUMBER_SHARE = 0.1
-"""More numbers among the strings need the user's consent to an open vocabulary."""
+"""If more of the strings are numbers, the user must ask for an open vocabulary."""
 CODE_PATTERN = re.compile(r"0\d+")
 VERSION_PATTERN = re.compile(r"(?!\d{1,3}(\.\d{3})+$)v?\d+(\.\d+){2,}([-+.]?\w+)*", re.IGNORECASE)
-"""A version such as 1.2.3, which is no number; 1.234.567 may be one."""
+"""A version such as 1.2.3, which is not a number; 1.234.567 may be a number."""
 MAX_ATTRIBUTE_VALUES, MIN_ATTRIBUTE_ROWS = 50, 5
-"""Values of an attribute that are written into a definition, and rows that each has at least."""
+"""The most values of an attribute in a definition, and the least rows of each value."""
 SHARE_RANGE = (0.0, 1.0)
-"""Of numbers that are all one of its two ends, the mean is a share."""
+"""If all numbers are one of these two, their mean is a share."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Suggestion:
     attributes : mapping of str to str
         The column of each attribute.
     columns : sequence of str
-        Those of the values, where reports are not read from them by default.
+        The columns of the values, if reports are not read from these by default.
     """
 
     name: str
@@ -128,7 +128,7 @@ def suggest(
     """Suggest a metric that fits a column of a CSV file.
 
     Numbers become a mean, or a distribution if tails make up most of their range. Strings become a
-    frequency, of named or listed categories or of an open vocabulary. Several columns become the
+    frequency: of named or listed categories, or with an open vocabulary. Several columns become the
     axes of a frequency.
 
     Parameters
@@ -136,16 +136,16 @@ def suggest(
     path : path
         As for :func:`producers.populations.csv_files.read_table`.
     column : str or sequence of str
-        The column of the values, or that of each axis.
+        The column with the values; for a frequency with axes, the column of each axis.
     name : str, optional
-        The metric's name; by default it is derived from the columns'.
+        The metric's name; by default derived from the names of the columns.
     unit : str
-        For display.
+        The unit of the values, for display.
     kind : str, optional
-        ``mean``, ``distribution`` or ``frequency``; by default it follows from the cells.
+        ``mean``, ``distribution`` or ``frequency``; by default the cells determine it.
     time : sequence of str, optional
-        The columns of event times. Panes are then wide enough that there are at most 400, that all
-        of them fit into 64 MB, and that most of them have the reports that an estimate needs.
+        The columns of event times. Panes are then so wide that there are at most 400, that all of
+        them fit into 64 MB, and that most of them have the reports that an estimate needs.
     time_format, time_zone, decimal : str, optional
         As for :func:`producers.populations.tables.read_population`.
     value_range : (float, float), optional
@@ -157,21 +157,21 @@ def suggest(
     is_open : bool
         Whether the vocabulary is open.
     missing : sequence of str
-        Further marks of a missing value or time.
+        Further texts that mark a missing value or time.
     levels : sequence of float
-        The epsilons on offer.
+        The epsilons that owners may choose.
     users_per_day : float, optional
-        The expected users per day, which determine the width of panes; by default the file's
-        times do.
+        The expected users per day, from which the width of panes follows; by default it follows
+        from the file's times.
     by : sequence of str
         Columns of attributes of the devices, whose values are written into the definition.
     above : float, optional
-        Ask for the share of the numbers above this one.
+        A limit: the metric asks for the share of the numbers above it.
 
     Raises
     ------
     ValueError
-        If there is no such column, or no value in it; if some of its cells are numbers and others
+        If there is no such column, or it has no value; if some of its cells are numbers and others
         are not; if no option says what to do with strings; or as for :class:`estimators.Metric`.
     DefinitionError
         If the metric cannot be defined this way.
@@ -324,7 +324,7 @@ def suggest(
 def _axes(
     table: Table, columns: Sequence[str], missing: frozenset[str], location: str, *, list_all: bool
 ) -> tuple[Axes, list[str]]:
-    """Return the axes that columns are, and each row's category ("": without a value)."""
+    """Return the axes that columns form, and each row's category ("" without a value)."""
     cells = [table.columns[column] for column in columns]
     values = {
         _name(column, table.header): _in_order({*texts} - missing)
@@ -354,13 +354,13 @@ def _axes(
 
 
 def _truth_pair(values: Sequence[str]) -> tuple[str, str] | None:
-    """Return the words for true and false that some values are, whatever their case."""
+    """Return the words for true and false, if all values are among them, whatever their case."""
     words = {value.casefold() for value in values}
     return next((pair for pair in (*TRUTH_PAIRS, ("1", "0")) if words.issubset(pair)), None)
 
 
 def _in_order(values: set[str]) -> list[str]:
-    """Return the values of an axis: no before yes, numbers by size, and other strings after them.
+    """Return an axis's values in order: no before yes, numbers by size, other strings last.
 
     >>> _in_order({"Yes", "No"}), _in_order({"10", "9", "b", "a"})
     (['No', 'Yes'], ['9', '10', 'a', 'b'])
@@ -371,7 +371,7 @@ def _in_order(values: set[str]) -> list[str]:
 
 
 def _of_axes(axes: Axes) -> tuple[dict[str, object], list[str]]:
-    """Return the keys of a frequency of axes, and notes on them."""
+    """Return the keys of a frequency with axes, and notes on them."""
     first, *_, last = axes.values
     share = f"{last}={axes.values[last][-1]} / {first}"
     return {"kind": "frequency", "mechanism": CLOSED_MECHANISM, "categories": dict(axes.values)}, [
@@ -382,7 +382,7 @@ def _of_axes(axes: Axes) -> tuple[dict[str, object], list[str]]:
 def _attributes(
     table: Table, columns: Sequence[str], used: NDArray[np.bool_], missing: frozenset[str]
 ) -> tuple[dict[str, Column], dict[str, list[str]], list[str]]:
-    """Return the attributes of the used rows, their declared values, and notes."""
+    """Return the attributes of the used rows, the values to declare, and notes."""
     cells, declared, notes = {}, {}, []
     for column in columns:
         name = _name(column, table.header)
@@ -444,7 +444,7 @@ def _of_numbers(
 
 
 def _toml(value: object) -> str:
-    r"""Return a value as TOML, with unprintable characters escaped.
+    r"""Return a value in TOML, with unprintable characters escaped.
 
     >>> _toml([1, "a"]), _toml({"rows": 256})
     ('[1, "a"]', '{ rows = 256 }')
@@ -458,7 +458,7 @@ def _toml(value: object) -> str:
 
 
 def _name(column: str, header: Sequence[str]) -> str:
-    r"""Return a metric's name for a column, distinct from those of other columns.
+    r"""Return a metric's name for a column, different from the names of other columns.
 
     >>> _name("Départ (\xb5s)", ["Départ (\xb5s)"]), _name("2nd", ["2nd"])
     ('depart_us', 'm_2nd')
@@ -474,7 +474,7 @@ def _name(column: str, header: Sequence[str]) -> str:
 
 
 def _plain(column: str) -> str:
-    """Return the column's ASCII letters and digits, without accents, as a metric's name."""
+    """Return a metric's name made of a column's ASCII letters and digits, without accents."""
     parts = unicodedata.normalize("NFKD", re.sub("[\xb5\u03bc]", "u", column).casefold())
     plain = re.sub(r"[^a-z0-9]+", "_", parts.encode("ascii", "ignore").decode()).strip("_")
     plain = plain[:MAX_NAME_CHARACTERS]
