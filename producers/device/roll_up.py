@@ -277,7 +277,7 @@ class RollUp:
         return done
 
     def _report(self, ended: Ended, epsilon: float) -> bool:
-        """Report a window that has a value; return whether it was reported."""
+        """Report a window, if it has a value; return whether it was reported."""
         has_value = ended.value is not None and self._is_reportable(ended.value)
         if has_value:
             moment = (ended.start + self.window_ms - 1) / 1000
@@ -286,10 +286,10 @@ class RollUp:
         return has_value
 
     def _pay(self, ended: Ended) -> float | None:
-        """Return the epsilon of a window's report; None if its turn is another metric's, or paid.
+        """Pay for a window's report; return its epsilon, None if its turn is another's, or paid.
 
-        A turn is paid before its report is made, so nothing that happened in a window decides
-        whether the next turn can be paid.
+        The turn is paid for before its report is made, whether there is a report or not: what
+        happened in a window does not decide whether the next turn can be paid for.
         """
         if self._lottery is None or self.ledger is None:
             return self.epsilon
@@ -433,7 +433,7 @@ class RollUp:
         return turn.metric == self._metric.name and not (unpaid and turn.is_paid)
 
     def _level(self) -> float:
-        """Return the level of a report; in a lottery at most the budget, as one report is all."""
+        """Return the level of a report; in a lottery at most the budget, which pays one report."""
         metric, budget = self._metric, math.inf if self._lottery is None else float(self._budget())
         if budget < metric.levels[0]:
             raise ValueError(

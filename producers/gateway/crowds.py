@@ -45,9 +45,9 @@ logger = logging.getLogger("producers")
 CROWDS_PATH = "/v1/crowds"
 CROWD_TYPE = "application/octet-stream"
 MAX_CROWD_BODY = MAX_CROWD_BYTES + 4096
-"""The sealed reports, and what stands before them."""
+"""The most bytes of a post: the sealed reports, and what precedes them."""
 MAX_POSTED_BYTES = 3 * MAX_CROWD_BODY
-"""Of the posts that arrive, wait or are opened."""
+"""The most bytes of all posts that arrive, wait or are opened."""
 MAX_BATCH_BYTES = 200_000
 """The most bytes of the reports in a message."""
 UNREADABLE_BY_OTHERS = stat.S_IRWXO | stat.S_IWGRP

@@ -139,7 +139,7 @@ _NEEDED_DIRECTIVES = {
     "I": ("p",),
 }
 _NEEDED_DIRECTIVES |= {"H": ("djcxaAwu",), "M": ("HI",)}
-"""Directives that `strptime` ignores or misreads unless each of these groups has another directive."""
+"""Directives that `strptime` ignores or misreads without another of each of these groups."""
 SKIPPED_NOTE = "were skipped when clocks were set: read as if clocks were set after them"
 REPEATED_NOTE = "came twice when clocks were set: read as the first"
 _SAMPLE_CELLS = 50

@@ -17,7 +17,7 @@ MAX_PANE_BYTES = 64_000_000
 """The most bytes in Redis of all panes in the file's times, with a topic's default partitions."""
 DEFAULT_PARTITIONS = 6
 TABLE_ROWS = (1024, 512, 256)
-"""Rows of an open vocabulary's table to try; the first number that fits `MAX_PANE_BYTES` is used."""
+"""Rows of an open vocabulary's table to try; the first that fits `MAX_PANE_BYTES` is used."""
 
 
 def choose_pane(
