@@ -1,8 +1,8 @@
 """Discovery of frequent strings in closed panes.
 
-A string keeps its points under one seed, so that readings of overlapping windows are dependent.
-A reading without an end therefore covers all panes that every partition has closed, and the k-th
-such pane has beta_k = 6 beta / (pi^2 k^2), read or not: these sum to beta over all readings.
+A string has the same code under a seed in every pane, so that answers about overlapping windows are
+dependent. A reading without an end therefore covers all panes that every partition has closed; if
+there are k, it has beta_k = 6 beta / (pi^2 k^2). Over all k, read or not, these sum to beta.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from estimators import Discovery, LocalMetric
 from estimators.rounding import certainty
 
 FOUND_NEARLY_ALWAYS = 10.0
-"""Standard errors of a frequency from which more than 90% of strings are found."""
+"""The frequency, in standard errors, from which on more than 90% of strings are found."""
 COMMON_SHARE = 0.1
-"""The share of people in the forecast of an empty discovery."""
+"""The share of people for which an answer without strings says how many reports are needed."""
 DISCOVERY_COLUMNS = (
     *WINDOW_COLUMNS,
     *("label", "value", "lower", "upper", "reports", "status", "beta", "covers"),
@@ -37,19 +37,19 @@ class SearchCancelledError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Discovered(Pictured):
-    """The strings found in a window.
+    """The frequent strings that were found in a window.
 
     Attributes
     ----------
     found : Discovery
-        No strings unless the status is ``final``.
+        The result of the search; it has no strings unless the status is ``final``.
     status : str
         ``not_ready`` (no pane is closed), ``provisional`` (the window is not closed yet),
         ``too_few_reports``, ``final`` or ``expired``.
     beta : float
-        The probability that one of the covered answers is wrong.
+        The largest probability that one of the covered answers is wrong.
     covers : str
-        The covered answers.
+        Which answers are covered.
     """
 
     window: Window
@@ -64,7 +64,7 @@ class Discovered(Pictured):
 
     @property
     def reason(self) -> str:
-        """Why there are no strings; empty if there are some."""
+        """Why there are no strings; "" if there are some."""
         return "" if len(self.found) else explain_no_strings(self)
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Discovered(Pictured):
 
     @property
     def picture(self) -> Picture:
-        """The strings' intervals."""
+        """The intervals of the strings' shares."""
         name, discovery = self.window.metric.name, self.found
         facts: tuple[str, ...] = (
             f"{self.status.replace('_', ' ')}; {discovery.reports:,} reports",
@@ -89,9 +89,9 @@ class Discovered(Pictured):
 
 
 class StringAnswer(msgspec.Struct, frozen=True):
-    """A found string, its estimated share of people, and the bounds.
+    """A string that was found, its estimated share of people, and its bounds.
 
-    A lower bound of zero is not attained: somebody holds the string.
+    The share is above a lower bound of zero, because somebody holds the string.
     """
 
     string: str
@@ -101,10 +101,10 @@ class StringAnswer(msgspec.Struct, frozen=True):
 
 
 class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The strings found in a window, most frequent first.
+    """The strings that were found in a window, the most frequent first.
 
-    `found_from` is the share of people from which a string is found nearly always (10 standard
-    errors); null without reports. For strings of a share f one needs `reports` (found_from / f)^2.
+    A string held by a share `found_from` of people or more is found nearly always (10 standard
+    errors); null without reports. Strings of a share f need `reports` (found_from / f)^2 reports.
     Strings whose code words have more than `longest_code` bits are never found, however frequent.
     """
 
@@ -134,10 +134,11 @@ class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PaneDiscovery(msgspec.Struct, frozen=True, kw_only=True):
-    """The strings found in a final pane, most frequent first.
+    """The strings that were found in a final pane, the most frequent first.
 
-    With probability 1 - beta each is held by somebody and all bounds hold; this is a promise beside
-    that of the estimate. The fields are those of a discovery; `left_out` more strings were found.
+    With probability 1 - beta, somebody holds each string and all bounds hold; this promise is
+    separate from that of the estimate. The fields are those of a discovery; `left_out` strings
+    that were found are not shown.
     """
 
     beta: float
@@ -150,7 +151,7 @@ class PaneDiscovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pane_discovery(discovery: DiscoveryAnswer, max_strings: int) -> PaneDiscovery:
-    """Return the strings of a pane, at most `max_strings`."""
+    """Return the strings of a pane as plain values, at most `max_strings`."""
     return PaneDiscovery(
         beta=discovery.beta,
         covers=discovery.covers,
@@ -163,7 +164,7 @@ def pane_discovery(discovery: DiscoveryAnswer, max_strings: int) -> PaneDiscover
 
 
 def discovery_answer(discovered: Discovered) -> DiscoveryAnswer:
-    """Return the strings as plain values."""
+    """Return the strings that were found as plain values."""
     window, discovery = discovered.window, discovered.found
     from_share = FOUND_NEARLY_ALWAYS * discovery.noise_floor
     return DiscoveryAnswer(
@@ -183,7 +184,7 @@ def discovery_answer(discovered: Discovered) -> DiscoveryAnswer:
 
 
 def explain_no_strings(discovered: Discovered) -> str:
-    """Return why no string was found, and how many reports finding one takes."""
+    """Return why no string was found, and how many reports are needed to find one."""
     metric, discovery = LocalMetric.require(discovered.window.metric), discovered.found
     answer = discovery_answer(discovered)
     match discovered.status:
@@ -215,9 +216,9 @@ def explain_no_strings(discovered: Discovered) -> str:
 
 
 def reports_needed(reports: int, found_from: float) -> int:
-    """Return the number of reports that find strings of `COMMON_SHARE` of people.
+    """Return how many reports are needed to find the strings that `COMMON_SHARE` of people hold.
 
-    `found_from` is the share of people from which strings are found with `reports`.
+    With `reports`, strings that a share `found_from` of people hold are found.
     """
     return math.ceil(reports * (found_from / COMMON_SHARE) ** 2)
 
@@ -233,10 +234,11 @@ def discover_strings(
     Parameters
     ----------
     window : Window
-        With its sums.
+        The window, with its sums.
     beta : float
+        The largest probability that the answer is wrong.
     reading : int or None
-        The number of closed panes, for a reading of all of them; None for a window with an end.
+        The number of closed panes if the window is all panes so far; None if its end is fixed.
     progress : callable
         Takes the share of the work that is done; an exception from it ends the work.
 

@@ -12,11 +12,11 @@ import numpy as np
 from estimators import Estimate
 
 MAX_CACHED_NUMBERS = 3_000_000
-"""24 MB of estimates."""
+"""The most numbers in the cache: 24 MB of estimates."""
 
 
 class EstimateCache:
-    """A least-recently-used cache of at most `max_numbers` numbers, over all estimates."""
+    """A cache of estimates with up to `max_numbers` numbers; it drops the least recently used."""
 
     def __init__(self, max_numbers: int = MAX_CACHED_NUMBERS) -> None:
         self.max_numbers, self.cached_numbers = max_numbers, 0
@@ -24,7 +24,7 @@ class EstimateCache:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Estimate | None:
-        """Return a cached estimate."""
+        """Return a cached estimate; None if it is not in the cache."""
         with self._lock:
             if key in self._estimates:
                 self._estimates.move_to_end(key)
@@ -44,5 +44,5 @@ class EstimateCache:
 
 
 def _size(estimate: Estimate) -> int:
-    """Return the number of numbers of an estimate, with its fields' overhead."""
+    """Return how many numbers an estimate counts as, the overhead of its fields included."""
     return 3 * int(np.size(estimate.value)) + 2 * len(estimate.levels) + 100

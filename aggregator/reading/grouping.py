@@ -1,4 +1,4 @@
-"""Groups reports into slices by the values of attributes, with fixed values of others."""
+"""Groups reports into slices by the values of some attributes, for fixed values of others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from estimators.estimate import Counts
 from estimators.metrics.attributes import NO_VALUE, Codes, Slicing
 
 Slice = Mapping[str, str | None]
-"""Values by attribute: "other" for an undeclared one, None for none."""
+"""Values by attribute: "other" for values that are not declared, None if devices sent none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Grouping:
     Attributes
     ----------
     slicing : Slicing
-        The metric's.
+        The metric's declared attributes.
     where : mapping of str to int
-        The index of the required value, by attribute.
+        For each attribute with a required value, the index of that value.
     """
 
     slicing: Slicing
@@ -40,12 +40,12 @@ class Grouping:
 
     @classmethod
     def of(cls, metric: Metric, query: Query) -> Grouping | None:
-        """Return the grouping of a query; None if it asks for no slices.
+        """Return the grouping that a query asks for; None if it asks for no slices.
 
         Raises
         ------
         ValueError
-            If the metric does not have them.
+            If the metric has no such attribute or value.
         """
         if not query.is_sliced:
             return None
@@ -64,7 +64,7 @@ class Grouping:
 
     @property
     def conditions(self) -> Slice:
-        """The values of the attributes in `where`."""
+        """The required values, by attribute."""
         return {name: self.slicing.words(name)[index] for name, index in self.where.items()}
 
     @property
@@ -74,7 +74,7 @@ class Grouping:
 
     @property
     def size(self) -> int:
-        """The number of possible slices."""
+        """The number of possible slices, with reports or without."""
         return math.prod(self.value_counts)
 
     def slice(self, group: int) -> Slice:
@@ -86,12 +86,12 @@ class Grouping:
         }
 
     def index(self, values: Slice) -> int:
-        """Return the index of the slice with these values of the attributes in `by`.
+        """Return the index of the slice with these values, by attribute in `by`.
 
         Raises
         ------
         ValueError
-            If there is no such value.
+            If an attribute has no such value.
         """
         group = 0
         for name, count in zip(self.by, self.value_counts, strict=True):
@@ -99,16 +99,16 @@ class Grouping:
         return group
 
     def fits(self, slicing: Slicing) -> bool:
-        """Return whether tables of another definition have the same values of these attributes."""
+        """Return whether another definition has equal attributes and values for this grouping."""
         return slicing.pane_ms == self.slicing.pane_ms and all(
             slicing.attributes.get(name) == self.slicing.attributes[name]
             for name in (*self.by, *self.where)
         )
 
     def group(self, slicing: Slicing, statistics: Counts) -> Counts:
-        """Return the statistics of the slices, int64 of shape (size, cells).
+        """Return the statistics of this grouping's slices, int64 of shape (size, cells).
 
-        The tables of `slicing` have `statistics` by code, int64 of shape (slicing.size, cells).
+        `statistics` has those of all slices of `slicing` by code, shape (slicing.size, cells).
         """
         digits = slicing.digits(np.arange(slicing.size))
         chosen = np.ones(slicing.size, dtype=np.bool_)
@@ -122,7 +122,7 @@ class Grouping:
         return grouped
 
     def order(self, reports: Sequence[int]) -> list[int]:
-        """Return the slices with reports in descending order, `other` and `none` values last."""
+        """Return the slices with reports, most reports first, but with `other` or `none` last."""
 
         def rank(group: int) -> tuple[int, int]:
             undeclared = sum(
@@ -148,11 +148,11 @@ def slice_name(values: Slice, separator: str = ", ") -> str:
 
 
 Groupings = Mapping[str, Sequence[tuple[str, ...]]]
-"""The attributes of published slices, by metric."""
+"""The groupings by attributes for which slices are published, by metric."""
 
 
 def queries(groupings: Groupings, metric: Metric, **options: Any) -> Iterator[Query]:
-    """Yield the queries of a metric's groupings, without attributes that it lost by redefinition.
+    """Yield a query for each grouping of a metric, except by attributes that it no longer has.
 
     Parameters
     ----------
@@ -166,12 +166,12 @@ def queries(groupings: Groupings, metric: Metric, **options: Any) -> Iterator[Qu
 
 
 def check_groupings(settings: Settings, metrics: Mapping[str, Metric]) -> None:
-    """Refuse settings with slices that the metrics do not have.
+    """Raise an error if the settings name slices that the metrics do not have.
 
     Raises
     ------
     SettingsError
-        Naming the setting, the value and what was expected.
+        It names the setting, the value and what was expected.
     """
     for key in GROUPING_SETTINGS:
         section, _, field = key.partition(".")
@@ -188,7 +188,7 @@ def check_groupings(settings: Settings, metrics: Mapping[str, Metric]) -> None:
 
 
 def _value_index(slicing: Slicing, name: str, value: str | None) -> int:
-    """Return the index of a value among those of an attribute."""
+    """Return the index of a value of an attribute; raise ValueError if there is no such value."""
     words = slicing.words(name)
     if value not in words:
         known_values = [NO_VALUE if word is None else word for word in words]

@@ -1,4 +1,4 @@
-"""Sums over partitions, of a window, of single panes, or of a round."""
+"""Sums over partitions: of the panes of a window, of single panes, or of a round."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 PartitionPane = tuple[int, PaneKey]
 MAX_READ_BYTES = 16_000_000
-"""Of sums in one read, which bounds the server's memory."""
+"""The most bytes of sums in a read, to bound the server's memory."""
 MAX_PANES_PER_READ = 20_000
 
 
@@ -36,19 +36,19 @@ class PaneSums:
         self._missing: dict[str, tuple[int, PaneKey, StateUnreadable]] = {}
 
     def read_window(self, window: Window) -> tuple[Counts | None, bool]:
-        """Return the sum of a window's panes, from two round trips.
+        """Return the sum of a window's panes, in two round trips.
 
         Returns
         -------
         sum : ndarray or None
-            None if some panes have expired.
+            None if panes of the window have expired.
         is_same_history : bool
-            Whether Redis lost no data since the window's overview.
+            Whether Redis has lost no data since the window's progress was read.
 
         Raises
         ------
         StateUnreadable
-            If a counted pane is missing that does not expire.
+            If a pane is missing that was counted and does not expire.
         ValueError
             If the metric has trusted collection: only its releases may be shown.
         """
@@ -63,13 +63,14 @@ class PaneSums:
     def read_steps(
         self, windows: Sequence[Window], step_ms: int
     ) -> Iterator[tuple[Sequence[Window], list[Counts | None], bool]]:
-        """Yield windows with the results of :meth:`read_window`, from reads of bounded size.
+        """Yield windows with their results of :meth:`read_window`, in reads of bounded size.
 
         Parameters
         ----------
         windows : sequence of Window
-            In ascending order, each of one step.
+            The windows in ascending order, each of which is one step.
         step_ms : int
+            The length of a step.
         """
         if not windows:
             return
@@ -84,7 +85,7 @@ class PaneSums:
     def _read_together(
         self, windows: Sequence[Window], grains: tuple[str, ...]
     ) -> tuple[list[Counts | None], bool]:
-        """Return the sums of ascending windows, and whether Redis lost no data."""
+        """Return the sum of each of ascending windows, and whether Redis has lost no data."""
         metric, overview = windows[0].metric, windows[0].overview
         starts = [window.start_ms or 0 for window in windows]
         cover = self.cover(dataclasses.replace(windows[0], end_ms=windows[-1].end_ms), grains)
@@ -105,7 +106,7 @@ class PaneSums:
     def cover(
         window: Window, grains: tuple[str, ...] = COVER_GRAINS, keys: Sequence[str] | None = None
     ) -> list[tuple[int, str, PaneSpan]]:
-        """Return the spans of panes that cover a window, as coarse as possible.
+        """Return the spans of panes that cover a window, of grains as coarse as possible.
 
         Parameters
         ----------
@@ -113,7 +114,7 @@ class PaneSums:
         grains : tuple of str
             The allowed grains, the coarsest first.
         keys : sequence of str, optional
-            Of chunks of the metric's slices; by default of the metric.
+            The keys of chunks of the metric's slices; by default the key of the metric.
         """
         metric = window.metric
         if keys is None:
@@ -126,12 +127,12 @@ class PaneSums:
         ]
 
     def read_totals(self, windows: Sequence[Window]) -> dict[str, Counts]:
-        """Return the sums of running totals by metric name, from one read.
+        """Return the sum of each running total by metric name, in one read.
 
         Raises
         ------
         StateUnreadable
-            If one of them cannot be read.
+            If the sum of a running total cannot be read.
         """
         windows_by_name = {window.metric.name: window for window in windows}
         totals = [
@@ -150,9 +151,9 @@ class PaneSums:
         ----------
         metric : Metric
         number : int
-            Of the round.
+            The number of the round.
         partitions : sequence of int
-            Those that counted answers.
+            The partitions that have counted answers.
         """
         key = round_key(metric_key(metric.name, metric.revision), number)
         return self._total(metric, key, partitions)
@@ -172,25 +173,25 @@ class PaneSums:
         partitions: Sequence[int],
         starts: Sequence[int],
     ) -> dict[int, Counts | None] | None:
-        """Return the sums of single panes over partitions, by start.
+        """Return the sums of single panes over partitions, by the start of the pane.
 
-        The sum of a partly expired pane is None. The answer is None if Redis lost data during the
-        read.
+        The sum of a pane is None if a part of it has expired. The result is None if Redis lost data
+        during the read.
 
         Parameters
         ----------
         overview : TopicProgress
-            From before the read.
+            The progress, read before the panes.
         metric : Metric
         partitions : sequence of int
             All partitions.
         starts : sequence of int
-            Ascending, in ms since the epoch.
+            The starts of the panes in ms since the epoch, ascending.
 
         Raises
         ------
         StateUnreadable
-            If a counted pane is missing that does not expire.
+            If a pane is missing that was counted and does not expire.
         """
         span = PaneSpan("pane", starts[0], starts[-1] + 1)
         sums: dict[int, Counts | None] = {start: metric.zero() for start in starts}
@@ -213,7 +214,7 @@ class PaneSums:
         sums: dict[K, Counts | None],
         overview: TopicProgress,
     ) -> bool:
-        """Add indexed panes to the sums of their groups; a group with an expired one becomes None.
+        """Add panes to the sums of their groups; the sum becomes None if a pane has expired.
 
         Parameters
         ----------
@@ -222,14 +223,14 @@ class PaneSums:
         group_of : callable
             Returns the group of a pane.
         sums : dict
-            By group.
+            The sums, by group.
         overview : TopicProgress
-            From before the read.
+            The progress, read before the panes.
 
         Returns
         -------
         bool
-            Whether Redis lost no data since the overview.
+            Whether Redis has lost no data since `overview` was read.
 
         Raises
         ------
@@ -258,9 +259,9 @@ class PaneSums:
         ----------
         panes : sequence of (int, PaneKey)
         max_panes : int
-            In one round trip.
+            The most panes in a round trip.
         overview : TopicProgress
-            From before the read.
+            The progress, read before the panes.
         add : callable
         """
         batches = [*batched(panes, max_panes)] or [[]]
@@ -278,22 +279,22 @@ class PaneSums:
     def statistic(
         self, metric: Metric, number: int, key: PaneKey, redis_key: str, value: bytes | None
     ) -> Counts | None:
-        """Return the statistic of an indexed pane; None if it expired.
+        """Return the statistic of an indexed pane; None if the pane has expired.
 
         Parameters
         ----------
         metric : Metric
         number : int
-            Of the partition.
+            The number of the partition.
         key : PaneKey
         redis_key : str
         value : bytes or None
-            As stored.
+            The stored statistic; None if Redis has none.
 
         Raises
         ------
         StateUnreadable
-            If it is wrong, or is missing and does not expire.
+            If the stored value is wrong, or is missing although the pane does not expire.
         """
         if value is not None:
             return parsing.statistic(redis_key, value, metric)
@@ -304,7 +305,7 @@ class PaneSums:
         raise error
 
     def missing_panes(self) -> list[str]:
-        """Return messages about panes still missing, one per metric."""
+        """Return messages about missing panes that are still missing, one for each metric."""
         for name, (number, key, _) in [*self._missing.items()]:
             span = PaneSpan(key.grain, key.start, key.start + 1)
             is_counted = bool(self.store.panes.find([(number, key.metric, span)]))
@@ -319,30 +320,30 @@ class PaneSums:
         ----------
         metric : Metric
         key : str
-            Of a metric or a round.
+            The key of a metric or of a round.
         partitions : sequence of int
         """
         return int(metric.counts(self._total(metric, key, partitions)).sum())
 
 
 def max_sums_per_read(metric: Metric) -> int:
-    """Return the maximum number of a metric's sums in one read."""
+    """Return the largest number of sums of a metric that are read together."""
     return max(1, MAX_READ_BYTES // metric.zero().nbytes)
 
 
 def batched(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Yield slices of at most `size` values."""
+    """Yield consecutive parts of a sequence, of at most `size` values."""
     for begin in range(0, len(values), size):
         yield values[begin : begin + size]
 
 
 def total_request(metric: Metric, key: str, partitions: Sequence[int]) -> Total[Counts]:
-    """Return the read of a running total or a round.
+    """Return the request that reads a running total, or the sum of a round.
 
     Parameters
     ----------
     metric : Metric
-    key : str
+        The key of a metric or of a round.
         Of a metric or a round.
     partitions : sequence of int
     """
@@ -365,8 +366,8 @@ def total_request(metric: Metric, key: str, partitions: Sequence[int]) -> Total[
 
 
 def open_panes(width_ms: int, metric: Metric) -> int:
-    """Return how many panes of a width are open at most, if the metric holds none of them open.
+    """Return the most panes of a width that can be open, unless the metric holds panes open.
 
-    These are the ones behind the watermark and its own, and one for each batch ahead of it.
+    These are the panes at and behind the watermark, and a pane for each batch ahead of it.
     """
     return -(-metric.lateness_ms // width_ms) + 1 + CONFIRMING_BATCHES

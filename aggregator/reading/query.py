@@ -1,4 +1,4 @@
-"""The parameters of a query, the same for all interfaces."""
+"""The parameters of a query, which are the same in all interfaces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ seconds since the epoch."""
 Length = str | datetime.timedelta
 """A duration of event time: a timedelta, or text such as ``"1h"``."""
 Start = Time | datetime.timedelta
-"""The start of a window: a moment, or a length back from its end."""
+"""The start of a window: a moment, or how long before its end it begins."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,45 +32,45 @@ class Query:
     Parameters
     ----------
     start, end : datetime, str, float (seconds since the epoch) or None
-        The window [start, end), widened to whole panes; None: unbounded. A start may also be a
-        :data:`Length`, back from the end; without an end, it is the `window`.
+        The window [start, end), widened to whole panes; None for no limit. A start may also be a
+        :data:`Length` before the end; without an end it is taken for `window`.
     beta : float
-        Failure probability of the bounds. If weights or a target are named, it is shared among all
-        alternatives, unless `weights_fixed`. The answer without a name is not among them: to
-        compare with it, name its policy too.
+        The largest probability that the bounds are wrong. If weights or a target are named, it is
+        shared among all alternatives, unless `weights_fixed`. The answer without a name is not
+        among them: to compare with it, name its policy, too.
     weights : str, optional
-        The policy of weights; by default the one in force (``dither weights``).
+        The policy of weights; by default the policy in force (``dither weights``).
     bound : str
-        ``"auto"``: fixed for a window that is final, anytime for one that may still grow. These are
-        two statements, each of which holds with 1 - beta.
+        ``"auto"`` means fixed for a final window, and anytime for a window that may still grow.
+        These are two statements, each of which holds with 1 - beta.
     target : str
         ``"population"`` or ``"sample"``; see :meth:`estimators.Metric.estimate`.
     window : str or timedelta, optional
-        Instead of start and end: a duration such as ``"1h"``, the last hour of event time.
+        In place of start and end: a duration such as ``"1h"`` for the last hour of event time.
     categories : sequence of str or int, optional
-        Only these categories or coordinates; all by default.
+        Only these categories or coordinates; by default all.
     quantiles : sequence of float, optional
-        The same for a distribution: only these quantiles.
+        For a distribution: only these quantiles.
     simultaneous : bool
         Whether the bounds hold for all categories at once, or for each by itself.
     windows : int
-        So many windows, stated in advance, are covered together: each has beta / windows. The final
-        answers hold together with 1 - beta, and so do all answers while they grow.
+        How many windows, stated in advance, are covered together: each has beta / windows. Their
+        final answers hold together with 1 - beta, and so do all their answers while they grow.
     weights_fixed : bool
-        Weights and target were chosen before looking, so beta is not shared.
+        Whether weights and target were chosen before looking, so that beta is not shared.
     top : int, optional
-        Keep so many categories or coordinates, the largest first. A series keeps those that are
-        largest over its whole range. With `by`: so many slices, those with most reports.
+        The most categories or coordinates, of which the largest are shown. A series shows those
+        that are largest over its whole range. With `by`: the most slices, those with most reports.
     by : str or sequence of str
-        An answer for each combination of the values of these attributes of devices, or of one.
+        Attributes of devices; there is an answer for each combination of their values.
     where : mapping of str to str, or sequence of pairs
-        Only reports of devices with this value of each attribute: a declared one, ``"other"``, or
+        Only reports of devices with these values of attributes: a declared value, ``"other"``, or
         None for devices that did not say.
 
     Raises
     ------
     ValueError
-        If the number of windows is out of range, or a time or duration is none.
+        If the number of windows is out of range, or a time or a duration is invalid.
     """
 
     start: Start = None
@@ -91,7 +91,7 @@ class Query:
     where: Mapping[str, str | None] | tuple[tuple[str, str | None], ...] = ()
 
     def __post_init__(self, quantiles: Sequence[float] | None) -> None:
-        """Check the fields, and store them as hashable values: seconds, text and tuples."""
+        """Check the fields, and convert them to hashable values: seconds, text and tuples."""
         start, end, window = _normalized_stretch(self.start, self.end, self.window)
         object.__setattr__(self, "start", start)
         object.__setattr__(self, "end", end)
@@ -111,32 +111,32 @@ class Query:
 
     @property
     def conditions(self) -> tuple[tuple[str, str | None], ...]:
-        """The attributes in `where` with their values."""
+        """The required values of attributes, from `where`."""
         return tuple(self.where.items()) if isinstance(self.where, Mapping) else self.where
 
     @property
     def stretch(self) -> tuple[Time, Time, str | None]:
-        """Its start and end, or the length of the last window."""
+        """The start and the end of the window, or its length."""
         return self.start, self.end, self.window  # type: ignore[return-value]
 
     @property
     def is_sliced(self) -> bool:
-        """Whether it asks for slices."""
+        """Whether the query asks for slices."""
         return bool(self.by or self.where)
 
     @property
     def has_window(self) -> bool:
-        """Whether it has a start, an end or a length."""
+        """Whether the query names a start, an end or a length."""
         return (self.start, self.end, self.window) != (None, None, None)
 
     def refuse_several(self, reason: str) -> None:
-        """Raise ValueError if there are several windows."""
+        """Raise ValueError, with a reason, if the query is about several windows."""
         if self.windows > 1:
             raise ValueError(f"windows = {self.windows}: {reason}")
 
 
 class QueryOptions(TypedDict, total=False):
-    """The options that all questions have, which are fields of `Query`."""
+    """The options that all queries have; they are fields of `Query`."""
 
     beta: float
     weights: str | None
@@ -160,7 +160,7 @@ class EstimateOptions(QueryOptions, total=False):
 def _normalized_stretch(
     start: Start, end: Time, window: Length | None
 ) -> tuple[float | None, float | None, str | None]:
-    """Return start and end in seconds since the epoch, or the length of a window as text."""
+    """Return start and end in seconds since the epoch, and the length of a window as text."""
     if end is not None and (isinstance(end, datetime.timedelta) or is_duration(end)):
         raise ValueError(f"end = {end!r}: expected a time; a duration may be a start or a window")
     length = None if window is None else length_text("window", window)
@@ -178,12 +178,12 @@ def _normalized_stretch(
 
 
 def length_text(name: str, length: object) -> str:
-    """Return a length as text, which is parsed at its use.
+    """Return a duration as text; text is not parsed yet.
 
     Raises
     ------
     ValueError
-        If it is neither text nor a timedelta of whole milliseconds above zero.
+        If the duration is neither text nor a timedelta of whole milliseconds above zero.
 
     Examples
     --------
@@ -204,22 +204,22 @@ statement_of = operator.attrgetter(
     *("beta", "weights", "bound", "target"),
     *("categories", "simultaneous", "windows", "weights_fixed"),
 )
-"""Returns all of a query on which an estimate depends besides its window."""
+"""Returns all fields of a query on which an estimate depends, besides the window."""
 RUNNING_TOTAL = Query()
 """The default query."""
 
 
 def ignore_progress(_: float) -> None:
-    """Ignore progress."""
+    """Do nothing: for calls whose caller does not follow their progress."""
 
 
 def conditions(texts: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
-    """Parse texts ``ATTRIBUTE=VALUE`` into `where`; the value "none" becomes None.
+    """Parse texts ``ATTRIBUTE=VALUE`` into values of attributes; "none" becomes None.
 
     Raises
     ------
     ValueError
-        If a text has another form.
+        If a text is not of this form.
 
     Examples
     --------
@@ -237,16 +237,16 @@ def conditions(texts: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeriesQuery(Query):
-    """The parameters of a query for a series.
+    """The parameters of a query about a metric over time.
 
     Parameters
     ----------
     step : str, optional
-        A duration, widened to whole panes; by default one that makes about 200 points.
+        The duration of a step, widened to whole panes; by default there are about 200 steps.
     all_points : bool
-        Whether the bounds cover all points of the answer together.
+        Whether the bounds of all points of the answer hold together.
     bins : int, optional
-        Of a distribution: also its histogram at each step, with its bins merged into this many.
+        For a distribution: also its histogram at each step, with bins merged into this many.
     """
 
     metric: str
@@ -255,7 +255,7 @@ class SeriesQuery(Query):
     bins: int | None = None
 
     def of_points(self, count: int) -> SeriesQuery:
-        """Return the query of each of `count` points, without start and end."""
+        """Return the query that is asked at each of `count` points, without start and end."""
         cleared: dict[str, Any] = dict.fromkeys(("start", "end", "window", "step", "top", "bins"))
         windows = max(1, count) if self.all_points else 1
         return dataclasses.replace(self, **cleared, windows=windows)

@@ -1,4 +1,4 @@
-"""Reads the estimates of metrics from Redis."""
+"""Reads estimates of metrics, from the sums in Redis."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from estimators import Metric
 
 
 class MetricReader(WindowReader):
-    """Answers queries about single metrics from the sums in Redis.
+    """Answers queries about a single metric, from the sums in Redis.
 
-    :class:`aggregator.features.reader.Reader` documents its parameters and errors.
+    :class:`aggregator.features.reader.Reader` describes its parameters and errors.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class MetricReader(WindowReader):
 
     @functools.cached_property
     def settings(self) -> Settings:
-        """The settings in force, loaded if an argument is missing.
+        """The settings in force, which are loaded if an argument is missing.
 
         Raises
         ------
         SettingsError
-            Naming the source, the key, the value and what was expected.
+            If a setting is invalid; it names the source, the key and what was expected.
         """
         return load_settings(None if self.config is None else os.fspath(self.config))
 
@@ -106,10 +106,10 @@ class MetricReader(WindowReader):
         ----------
         name : str
         start, end : datetime, str, float (seconds since the epoch) or None
-            The window [start, end), widened to whole panes; None: unbounded. A start may be a
-            duration back from the end: ``reader.estimate("delay", "7d")`` is the last week.
+            The window [start, end), widened to whole panes; None for no limit. A start may be a
+            duration before the end: ``reader.estimate("delay", "7d")`` is about the last week.
         by : str or sequence of str
-            An answer for each combination of the values of these attributes of devices.
+            Attributes of devices; there is an estimate for each combination of their values.
         **options
             The other fields of :class:`aggregator.reading.query.Query`.
 
@@ -118,8 +118,8 @@ class MetricReader(WindowReader):
         WindowEstimate or Slices
             An :class:`estimators.Estimate` with its window, a table (``to_frame``) and a picture
             (``plot``). Its status is ``not_ready``, ``too_few_reports``, ``provisional``,
-            ``final`` or ``expired``. With trusted collection it is the latest release in the
-            window. With attributes in `by`, there is an estimate for each slice.
+            ``final`` or ``expired``. For a metric with trusted collection it is the latest release
+            in the window. With attributes in `by`, there is an estimate for each slice.
 
         Raises
         ------
@@ -136,12 +136,12 @@ class MetricReader(WindowReader):
 
     @staticmethod
     def answer_slices(window: Window, query: Query, progress: Progress = ignore_progress) -> Slices:
-        """Return the estimates of the slices of a window with its content.
+        """Return the estimates of the slices of a window, whose content was read before.
 
         Parameters
         ----------
         window, query, progress
-            As in :meth:`aggregator.reading.plans.local.LocalPlan.answer_slices`.
+            As for :meth:`aggregator.reading.plans.local.LocalPlan.answer_slices`.
         """
         return LocalPlan.answer_slices(window, query, progress)
 
@@ -160,16 +160,16 @@ class MetricReader(WindowReader):
         ----------
         name : str
         start, end : datetime, str, float (seconds since the epoch) or None
-            The range, as for :meth:`estimate`; None: from the first report, or to the last.
+            The range, as for :meth:`estimate`; None for its first report, or its last.
         step : str or timedelta, optional
-            A duration, widened to whole panes; by default one that makes about 200 points.
+            The duration of a step, widened to whole panes; by default there are about 200 steps.
         **options
             The other fields of :class:`aggregator.reading.query.SeriesQuery`.
 
         Returns
         -------
         Series
-            With ``points``, the oldest first.
+            The series; its ``points`` are in ascending order of time.
 
         Raises
         ------
@@ -184,5 +184,5 @@ class MetricReader(WindowReader):
         return SeriesReader(self).series(query)
 
     def backlog(self) -> Backlog:
-        """Return the uncounted messages in Kafka (of the settings), and whether workers count."""
+        """Return how many messages in Kafka are not counted, and whether workers count."""
         return read_backlog(self.settings, self.store.overview())

@@ -13,7 +13,7 @@ from estimators.rounding import certainty
 class TailShape(msgspec.Struct, frozen=True):
     """The tail towards the extreme: the share of values within x of it is about C x^alpha.
 
-    `lower` and `upper` are the exponents that fit about as well.
+    `lower` and `upper` are the ends of the range of exponents that fit about as well.
     """
 
     alpha: float
@@ -25,11 +25,12 @@ class SearchProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a search in rounds.
 
     With probability `certainty`, over all rounds together, somebody's value reaches `certified`:
-    an upper bound of the minimum ("at most"), or a lower bound of the maximum ("at least"), as
-    `statement` has it in words. Nothing is certain about the other side. `round` of `rounds` is
-    open, or was the last one; `threshold` is what it asks about, null at the end, and `answers` how
-    many of it are counted. `bisection` is the remaining range, which is no confidence
-    interval: the extreme may lie far outside. `tail` is null where the run does not show it.
+    it is an upper bound of the minimum ("at most"), or a lower bound of the maximum ("at least");
+    `statement` says so in words. Nothing is certain about the other side. `round` of `rounds` is
+    open, or was the last; `threshold` is the value that it asks about, null once all rounds are
+    decided, and `answers` the number of its counted answers. `bisection` is the range that is
+    left, which is no confidence interval: the extreme may be far outside. `tail` is null if the
+    rounds do not show it.
     """
 
     statement: str
@@ -44,7 +45,7 @@ class SearchProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def search_progress(window: Window) -> SearchProgress | None:
-    """Return the progress of the search of a window; None before its first round."""
+    """Return the progress of a window's search; None before the first round."""
     metric, current = window.metric, window.round
     if current is None or not isinstance(metric, SearchMetric):
         return None
@@ -68,13 +69,13 @@ def search_progress(window: Window) -> SearchProgress | None:
 
 
 def certified_number(metric: SearchMetric, certified: float) -> str:
-    """Return the certified bound of an extreme, without unit and probability."""
+    """Return the certified bound of an extreme as text, without unit and probability."""
     number = rounding.certified(metric.kind, *_ends(metric), metric.search.rounds, certified)
     return f"at {'most' if metric.kind == 'minimum' else 'least'} {number}"
 
 
 def threshold_text(metric: SearchMetric, threshold: float) -> str:
-    """Return the threshold of a round, with the decimals of the certified bound."""
+    """Return the threshold of a round as text, with the decimals of the certified bound."""
     places = rounding.search_decimals(*_ends(metric), metric.search.rounds)
     return rounding.trimmed(rounding.nearest(threshold, places))
 
@@ -85,7 +86,7 @@ def _ends(metric: Metric) -> tuple[float, float]:
 
 
 def search_lines(window: Window) -> list[str]:
-    """Return the progress of the search of a window as text."""
+    """Return the progress of a window's search as lines of text."""
     progress = search_progress(window)
     if progress is None:
         return ["round      none yet: start `dither coordinate`, which opens the first one"]

@@ -1,7 +1,7 @@
 """A metric over time: an estimate for each step of event time.
 
-Panes of many steps are read together, as coarse as possible. A final step is read and estimated
-once, any other step again after it grew.
+Panes of many steps are read together, as coarse panes where possible. A final step is read and
+estimated only once; another step is read again after it has grown.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ Places = NDArray[np.intp]
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """The estimate over one step of event time, and of one slice if there are slices.
+    """The estimate over a step of event time, for all reports or for a slice.
 
-    `unbiased` is what `value` was clipped from. `bound` is "fixed" where the step is final, and
-    "anytime" while it grows. The numbers of a slice with too few reports are null; `coverage` is
-    the share of the step's reports that is in tables of slices.
+    `unbiased` is the estimate before it was clipped to `value`. `bound` is "fixed" if the step is
+    final, and "anytime" while it grows. The numbers of a slice with too few reports are null;
+    `coverage` is the share of the step's reports that tables of slices have.
     """
 
     start: Moment = msgspec.field(name="from")
@@ -76,14 +76,14 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
     """A metric over time, the oldest step first.
 
-    `covers` says what the bounds cover together with probability 1 - beta: "this window", each step
-    by itself, or so many "windows", all points that are answered: all final ones together, and all
-    while they grow; each of these two statements holds with 1 - beta, both with 1 - 2 beta. Those
-    of its categories, or coordinates, hold simultaneously unless they were asked for by themselves.
-    `target` is what they cover: the population, or exactly the sample.
-    `edges` are those of the bins, of which the `shares` of a point are a histogram, without bounds.
-    With attributes in `by`, each step has a point for each slice, those with most reports in the
-    range first (`left_out` more are hidden); the bounds of a step hold for all its slices together.
+    `covers` says what the bounds cover together with probability 1 - beta: "this window" is each
+    step separately; so many "windows" are all points of the answer: all final points together, and
+    all points while they grow. Each of these two statements holds with 1 - beta, both with 1 - 2
+    beta. The bounds of all categories, or coordinates, hold together unless the query asks for each
+    separately. `target` is what the bounds cover: the population, or exactly the sample.
+    `edges` are the edges of the bins in whose histogram a point has its `shares`, without bounds.
+    With attributes in `by`, each step has a point for each slice, slices with most reports in the
+    range first (`left_out` slices are hidden); the bounds of a step hold for all slices together.
     `where` has the values of attributes that all reports share.
     """
 
@@ -107,12 +107,12 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def labels(self) -> list[str]:
-        """The names of the numbers of each point; empty for a single number."""
+        """The names of the numbers of a point; empty for a single number."""
         named = (self.categories, self.coordinates, self.quantiles)
         return next((names for names in named if names is not UNSET), [])
 
     def to_frame(self) -> Frame:
-        """Return a table with a row for each number of each step, and of each slice."""
+        """Return a table with one row for each combination of step, slice and number."""
         names = self.labels if self._has_labels else [None]
         rows = []
         for point in self.points:
@@ -130,7 +130,7 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
         return Frame.of(with_conditions(ESTIMATE_COLUMNS, names_by), rows)
 
     def _attributes(self, point: Point) -> Iterator[tuple[str, str | None]]:
-        """Yield the values of attributes as text, those that all reports share last."""
+        """Yield the values of a point's attributes as text, last those that all reports share."""
         for name, value in ((point.slice or {}) | (self.where or {})).items():
             yield name, OTHER_VALUE if isinstance(value, Undeclared) else value
 
@@ -140,7 +140,7 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def picture(self) -> Picture:
-        """The history of its numbers."""
+        """The history of the series' numbers."""
         frame, labels = self.to_frame(), self.labels if self._has_labels else [""]
         slices = dict.fromkeys(
             " · ".join(value or NO_VALUE for _, value in self._attributes(point))
@@ -169,13 +169,13 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeriesReader:
-    """Reads and estimates series, with a cache of estimates."""
+    """Reads series, and keeps the estimates of final steps in a cache."""
 
     def __init__(self, reader: WindowReader) -> None:
         self.reader, self.cache = reader, reader.estimates
 
     def series(self, query: SeriesQuery) -> Series:
-        """Return a series.
+        """Return the series that a query asks for.
 
         Raises
         ------
@@ -188,7 +188,7 @@ class SeriesReader:
         return self.read(self.plan(query))
 
     def plan(self, query: SeriesQuery) -> SeriesPlan:
-        """Return the plan of a series, without reading panes."""
+        """Return the plan of a series; no panes are read."""
         progress = self.reader.progress(query.metric)
         window = self.reader.describe(progress, query.metric, query)
         if query.bins is not None:
@@ -196,7 +196,7 @@ class SeriesReader:
         return self.reader.plan_series(window, query)
 
     def read(self, plan: SeriesPlan, progress: Progress = ignore_progress) -> Series:
-        """Read and estimate a series; `progress` takes the share of the finished points."""
+        """Read and estimate a series; `progress` is called with the share of finished points."""
         metric, query = plan.window.metric, plan.query
         point_query = query.of_points(len(plan.windows))
         labels, _ = metric.domain.select(query.categories)
@@ -246,7 +246,7 @@ class SeriesReader:
         bins: Bins | None,
         progress: Progress,
     ) -> tuple[list[Point], int]:
-        """Return the points of slices, step by step, and the number of hidden slices."""
+        """Return the points of slices, step after step, and the number of hidden slices."""
         point_query = plan.query.of_points(len(plan.windows))
         groups, hidden = [0], 0
         if plan.query.by:
@@ -264,7 +264,7 @@ class SeriesReader:
         return points, hidden
 
     def _over_all_steps(self, plan: SeriesPlan, query: Query) -> Estimate:
-        """Return the estimate over all steps, or the last release."""
+        """Return the estimate over all steps together, or the last release."""
         if plan.released is not None:
             return plan.released[-1]
         first, last, sums = plan.windows[0], plan.windows[-1], self.reader.sums
@@ -280,7 +280,7 @@ class SeriesReader:
         return self.reader.cached_answers([last.with_sums(statistic)], query)[0]
 
     def _estimates(self, plan: SeriesPlan, query: Query, progress: Progress) -> list[Estimate]:
-        """Return the estimate of each step; those of final steps are cached by their question."""
+        """Return the estimate of each step; estimates of final steps are cached."""
         history = self._history_key(plan, query)
         windows = {window.start_ms: window for window in plan.windows}
         estimates = {
@@ -312,9 +312,9 @@ class SeriesReader:
         return [estimates[start] for start in windows]
 
     def _history_key(self, plan: SeriesPlan, query: Query) -> tuple[Hashable, ...]:
-        """Return the key of the estimates of final steps.
+        """Return a key which all cached estimates of final steps of a query share.
 
-        Their sums change if a partition is recounted, which gives it another owner, or they expire.
+        It changes if their sums may: a partition that is recounted has another owner; panes expire.
         """
         window = plan.window
         owners = tuple(
@@ -326,7 +326,7 @@ class SeriesReader:
 
 
 def _bins(metric: Metric, count: int) -> Bins:
-    """Return the domain of a distribution with its bins merged into at most `count`."""
+    """Return a distribution's domain with its bins merged into at most `count`."""
     if not isinstance(metric.domain, Bins):
         raise ValueError(
             f"bins = {count}: metric {metric.name!r} is of kind {metric.kind!r}: expected them for "
@@ -356,7 +356,7 @@ def _point(window: Window, estimate: Estimate, chosen: Places | None, bins: Bins
 
 
 def _edges(window: Window) -> dict[str, Any]:
-    """Return a point's fields for its time."""
+    """Return the fields of a point that state its time."""
     return {"start": iso(window.start_ms), "end": iso(window.end_ms)}
 
 

@@ -1,4 +1,4 @@
-"""The plan of a series: its windows before they are read."""
+"""The plan of a series: the windows to read for it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class SeriesPlan:
     Attributes
     ----------
     window : Window
-        The full range, unread.
+        The full range, without its content.
     windows : list of Window
-        One for each step, with its status.
+        The window of each step, with its status.
     released : list of Estimate, optional
-        With trusted collection: the releases, one for each step.
+        With trusted collection: the release of each step.
     """
 
     query: SeriesQuery
@@ -32,12 +32,12 @@ class SeriesPlan:
 
     @property
     def version(self) -> str:
-        """A hash that changes whenever the answer may have changed."""
+        """A hash that changes whenever the answer may change."""
         shown = [(window.start_ms, window.status) for window in self.windows]
         facts = (self.window.version, self.step_ms, shown)
         return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
 
     @property
     def policy(self) -> str:
-        """The weights."""
+        """The weight policy of the series."""
         return self.query.weights or self.window.policy

@@ -22,26 +22,26 @@ from estimators import Metric, SearchMetric
 from estimators.durations import milliseconds
 
 RATE_SECONDS = 15.0
-"""The length of the period of a rate."""
+"""The period over which a rate is measured."""
 STALE_SECONDS = 60.0
-"""The longest period of a rate."""
+"""The longest period over which a rate is measured."""
 MIN_RATE_SECONDS = 0.5
 MAX_RATE_READINGS = 40
 MAX_SHOWN_HALTED = 3
 SILENT_MS = 60_000
-"""The time without a commit after which no worker counts; by default workers commit each second."""
+"""If no commit was made for this time, no worker counts; by default workers commit each second."""
 SILENT_COMMIT_INTERVALS = 3
-"""The same in commit intervals, if these are long."""
+"""The same limit in commit intervals, if these are long."""
 START_WORKERS = "start `dither aggregate`, or see in its log what it waits for"
 COUNTED_OUTCOMES = ("accepted", "duplicate")
-"""Outcomes of reports that are not in the dead-letter topic."""
+"""Outcomes of reports that do not become dead letters."""
 
 
 class MetricStatus(msgspec.Struct, frozen=True):
-    """A metric's reports by outcome; accepted ones a second, null until it was read twice.
+    """A metric's reports by outcome, and accepted reports per second, null at the first reading.
 
-    `event_time` is the latest that reports or heartbeats reached (null for a minimum or maximum,
-    whose answers are of no time), `updated` when the last report reached Kafka.
+    `event_time` is the latest event time that reports or heartbeats reached (null for a minimum or
+    maximum, whose answers have no event time), `updated` when the last report reached Kafka.
     """
 
     outcomes: dict[str, int]
@@ -51,11 +51,11 @@ class MetricStatus(msgspec.Struct, frozen=True):
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
-    """The progress of a partition: uncounted messages, and lost offsets.
+    """The progress of a partition: how many messages are not counted, and how many offsets lost.
 
-    `lag` is null where Kafka does not say where the log ends. `reason` is why it is halted;
-    `counting` whether a worker has committed it lately, by Redis's clock, and it is not halted;
-    `committed` when it last was, by the worker's, null where nobody ever has.
+    `lag` is null if Kafka does not say where the log ends. `reason` is why the partition is halted;
+    `counting` says whether it is not halted and a worker has committed it lately, by Redis's clock.
+    `committed` is when it was last committed, by the worker's clock; null if it never was.
     """
 
     partition: int
@@ -69,15 +69,14 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 
 
 class ServiceStatus(msgspec.Struct, frozen=True):
-    """The whole deployment; `redis` and `kafka` are "ok", or why they cannot be read.
+    """The status of a deployment; `redis` and `kafka` are "ok", or say why they cannot be read.
 
-    `missing` says what was counted and cannot be read in Redis, and what to do.
+    `missing` says what was counted but cannot be read in Redis, and what to do.
 
-    `definitions` is "ok", or whose file of definitions was changed and cannot be used, and why;
-    `definitions_hash` is another one after they were changed, and empty while Redis cannot be read.
-    `counting` is whether a worker has committed any partition lately that is not halted, null where
-    that is not known;
-    `silent_since` when the last one did, where none has lately.
+    `definitions` is "ok", or says whose changed file of definitions cannot be used, and why;
+    `definitions_hash` differs after a change of the definitions, and is empty while Redis cannot be
+    read. `counting` says whether a worker has lately committed a partition that is not halted; null
+    if that is unknown. `silent_since` is when the last such commit was, if there was none lately.
     """
 
     metrics: dict[str, MetricStatus]
@@ -94,7 +93,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
 
 
 class Rates:
-    """Reports per second, from successive readings of accepted reports.
+    """Rates of accepted reports per second, from successive readings of their numbers.
 
     Parameters
     ----------
@@ -109,7 +108,7 @@ class Rates:
         self.event_times = EventTimes()
 
     def note(self, accepted: Mapping[str, int]) -> dict[str, float]:
-        """Add a reading of reports by metric, and return the rates since the oldest recent one."""
+        """Add a reading, by metric; return the rates since the oldest recent reading."""
         now = self._clock()
         with self._lock:
             if not self._readings or now - self._readings[-1][0] >= MIN_RATE_SECONDS:
@@ -128,7 +127,7 @@ class Rates:
 
 
 def silence_ms(settings: Settings) -> int:
-    """Return the time without a commit after which no worker counts."""
+    """Return for how long there may be no commit before no worker counts, in ms."""
     return max(
         SILENT_MS, SILENT_COMMIT_INTERVALS * milliseconds(settings.aggregate.commit_interval)
     )
@@ -149,9 +148,9 @@ def status(
     metrics : mapping of str to Metric
     rates : Rates
     ends : LogEnds
-        By default unknown.
+        The ends of the partitions' logs; by default they are unknown.
     silent_ms : int
-        See :func:`silence_ms`.
+        The result of :func:`silence_ms`.
     """
     ends = LogEnds() if ends is None else ends
     now_ms = time.time_ns() // 10**6
@@ -198,7 +197,7 @@ def status(
 
 
 def unreachable(reason: str, metrics: Mapping[str, Metric]) -> ServiceStatus:
-    """Return the status while Redis is unreadable."""
+    """Return the status for the time while Redis cannot be read."""
     kafka, definitions = (
         "not queried while Redis cannot be read",
         "; ".join(unusable_definitions(metrics)) or "ok",
@@ -209,7 +208,7 @@ def unreachable(reason: str, metrics: Mapping[str, Metric]) -> ServiceStatus:
 def unusable_definitions(
     metrics: Mapping[str, Metric], overview: TopicProgress | None = None
 ) -> list[str]:
-    """Return sentences about changed definitions that this process or a worker cannot use."""
+    """Return sentences about changed definitions that this server or a worker cannot use."""
     partitions = [] if overview is None else overview.partitions.values()
     workers = {progress.owner.get(UNUSABLE_FIELD, "") for progress in partitions} - {""}
     sentences = [f"this server cannot use {error}" for error in [unusable(metrics)] if error]
@@ -218,22 +217,22 @@ def unusable_definitions(
 
 
 def last_commit_ms(overview: TopicProgress, now_ms: int) -> int | None:
-    """Return the time since the last commit of a partition that is not halted; None: no commit."""
+    """Return the time since any partition that is not halted was committed; None if never."""
     counted = (progress for progress in overview.partitions.values() if not progress.is_halted)
     idle_times = (progress.idle_ms(now_ms) for progress in counted)
     return min((idle for idle in idle_times if idle is not None), default=None)
 
 
 def silence_text(overview: TopicProgress, now_ms: int, silent_ms: int = SILENT_MS) -> str:
-    """Return since when no worker counts, as text; empty while one does.
+    """Return since when no worker has counted, as text; "" while a worker counts.
 
     Parameters
     ----------
     overview : TopicProgress
     now_ms : int
-        In ms since the epoch.
+        The present time, in ms since the epoch.
     silent_ms : int
-        See :func:`silence_ms`.
+        The result of :func:`silence_ms`.
     """
     idle = last_commit_ms(overview, now_ms)
     if overview.partitions and all(progress.is_halted for progress in overview.partitions.values()):
@@ -254,9 +253,9 @@ def uncounted_partitions(
     ----------
     overview : TopicProgress
     now_ms : int
-        In ms since the epoch.
+        The present time, in ms since the epoch.
     silent_ms : int
-        See :func:`silence_ms`.
+        The result of :func:`silence_ms`.
     """
     stated = (int(progress.owner.get("partitions", 0)) for progress in overview.partitions.values())
     return [
@@ -300,7 +299,7 @@ def halted_partitions(overview: TopicProgress) -> list[str]:
 
 
 def _moment(now_ms: int, ago_ms: int) -> Moment | None:
-    """Return the time `ago_ms` before now, to the second."""
+    """Return the time that was `ago_ms` before `now_ms`, to the second."""
     return iso((now_ms - ago_ms) // 1000 * 1000)
 
 

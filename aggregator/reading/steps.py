@@ -9,15 +9,15 @@ from estimators.metrics.bins import Bins
 MAX_SERIES_POINTS = 1_000
 DEFAULT_SERIES_POINTS = 200
 MAX_ANSWER_NUMBERS = 100_000
-"""Of an answer: points times categories."""
+"""The most numbers of an answer: points times categories."""
 MAX_ESTIMATED_NUMBERS = 1_000_000
-"""Of an answer, level by level: a processor takes a few seconds."""
+"""The most numbers of an answer at all levels: a processor takes a few seconds for these."""
 MAX_QUICK_NUMBERS = 10_000
-"""Of an estimate that takes less than a tenth of a second."""
+"""An estimate of at most this many numbers takes less than a tenth of a second."""
 CELLS_PER_NUMBER = 50
-"""Cells of a sum that are read and added in the time that one number is estimated."""
+"""How many cells of sums are read and added in the time that one number is estimated."""
 ESTIMATES_PER_COMPARISON = 10
-"""The cost of a comparison, in estimates."""
+"""A comparison costs as much as this many estimates."""
 ROUND_STEPS = "1s 5s 15s 30s 1m 5m 15m 30m 1h 3h 6h 12h 1d 2d 1w 2w 4w"
 ROUND_STEPS_MS = [*map(milliseconds, ROUND_STEPS.split())]
 
@@ -28,7 +28,7 @@ def whole_panes(metric: Metric, step: str) -> int:
     Raises
     ------
     ValueError
-        If it is not a duration above zero.
+        If the step is not a duration above zero.
     """
     return -(-above_zero("step", step) // metric.pane_ms) * metric.pane_ms
 
@@ -38,7 +38,7 @@ def _points(first: int, last: int, step: int) -> int:
 
 
 def default_step(metric: Metric, first: int, last: int, max_points: int) -> int:
-    """Return the step for about 200 points, a round one if the panes allow.
+    """Return a step that makes about 200 points; it is a round duration if the panes allow.
 
     Parameters
     ----------
@@ -53,14 +53,14 @@ def default_step(metric: Metric, first: int, last: int, max_points: int) -> int:
 
 
 def _smallest(metric: Metric, first: int, last: int, points: int) -> int:
-    """Return the smallest step in whole panes with at most `points` points for any start."""
+    """Return the shortest step in whole panes that makes at most `points` points anywhere."""
     return -(-(last - first) // ((points - 1) * metric.pane_ms)) * metric.pane_ms
 
 
 def numbers_per_estimate(metric: Metric, labels: int) -> int:
-    """Return the cost of an estimate in numbers: those of all levels, and the sums read.
+    """Return the cost of an estimate: its numbers at all levels, or the equivalent of its sums.
 
-    `labels` is the number of requested categories; a distribution is estimated at all edges.
+    `labels` is the number of requested categories; a distribution is always estimated at all edges.
     """
     domain = metric.domain
     numbers = domain.limits.size if isinstance(domain, Bins) else max(1, labels)
@@ -70,8 +70,8 @@ def numbers_per_estimate(metric: Metric, labels: int) -> int:
 def max_series_points(labels: int, numbers_per_point: int = 1) -> int:
     """Return the maximum number of points of an answer.
 
-    `labels` is the number of shown numbers per point, `numbers_per_point` the cost of a point
-    (:func:`numbers_per_estimate`).
+    `labels` is the number of numbers shown at a point, `numbers_per_point` the cost of a point by
+    :func:`numbers_per_estimate`.
     """
     max_points = min(
         MAX_ANSWER_NUMBERS // max(1, labels), MAX_ESTIMATED_NUMBERS // numbers_per_point
@@ -80,7 +80,7 @@ def max_series_points(labels: int, numbers_per_point: int = 1) -> int:
 
 
 def check_points(metric: Metric, first: int, last: int, step: int, max_points: int) -> None:
-    """Refuse a step with too many points; times are in ms.
+    """Raise an error if a step makes too many points; times are in ms since the epoch.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def check_points(metric: Metric, first: int, last: int, step: int, max_points: i
     Raises
     ------
     ValueError
-        Naming the smallest step that fits.
+        If it does; the error names the shortest step that fits.
     """
     if _points(first, last, step) > max_points:
         fits = duration(_smallest(metric, first, last, max_points))
@@ -101,7 +101,7 @@ def check_points(metric: Metric, first: int, last: int, step: int, max_points: i
 
 
 def check_slices(metric: Metric, slices: int, labels: int, estimates_per_slice: int = 1) -> None:
-    """Refuse an answer with too many slices, or with too many numbers per slice.
+    """Raise an error if an answer has too many slices, or slices with too many numbers.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def check_slices(metric: Metric, slices: int, labels: int, estimates_per_slice: 
     Raises
     ------
     ValueError
-        Naming the maximum.
+        If it does; the error names the maximum.
     """
     check_work(metric, labels, estimates_per_slice)
     numbers_per_slice = estimates_per_slice * numbers_per_estimate(metric, labels)
@@ -125,29 +125,29 @@ def check_slices(metric: Metric, slices: int, labels: int, estimates_per_slice: 
 
 
 def check_work(metric: Metric, work: int, estimates: int = 1) -> None:
-    """Refuse estimates of too many numbers.
+    """Raise an error if estimates have too many numbers.
 
     Parameters
     ----------
     metric : Metric
     work, estimates : int
-        The numbers of an estimate at each level, and how many estimates there are.
+        How many numbers an estimate has at each level, and the number of estimates.
 
     Raises
     ------
     ValueError
-        Naming the maximum.
+        If they have; the error names the maximum.
     """
     check_shown(work, MAX_ESTIMATED_NUMBERS // (estimates * len(metric.levels)))
 
 
 def check_shown(labels: int, max_numbers: int = MAX_ANSWER_NUMBERS) -> None:
-    """Refuse an answer with too many categories or coordinates.
+    """Raise an error if an answer has too many categories or coordinates.
 
     Raises
     ------
     ValueError
-        Naming the maximum.
+        If it has; the error names the maximum.
     """
     if labels > max_numbers:
         is_top_useful = max_numbers == MAX_ANSWER_NUMBERS

@@ -1,4 +1,4 @@
-"""Counts reports that are in no answer: refused ones, and those of another definition."""
+"""Counts the reports that no answer contains: refused reports, and those of other definitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aggregator.storage.progress import TopicProgress
 from estimators import Metric
 
 MAX_READ_ATTEMPTS = 3
-"""Of the sums, while more reports are counted."""
+"""How often the sums are read if more reports are counted meanwhile."""
 NAMELESS_SOURCE = (
     "in messages that cannot be read, or name a metric that the workers' definitions do not have"
 )
@@ -20,16 +20,16 @@ NAMELESS_SOURCE = (
 
 @dataclasses.dataclass(frozen=True)
 class UncountedReports:
-    """A metric's reports that workers have read, but its answers do not contain.
+    """The reports of a metric that workers have read, but that its answers do not contain.
 
     Attributes
     ----------
     metric : str
-        Empty: messages that name no metric of the workers.
+        The metric's name; "" for messages that name no metric of the workers.
     refused : mapping of str to int
-        All refused reports, by reason.
+        The number of refused reports, by reason.
     earlier : int
-        Reports that were counted under other definitions of the metric.
+        The number of reports that were counted under other definitions of the metric.
     """
 
     metric: str
@@ -37,7 +37,7 @@ class UncountedReports:
     earlier: int = 0
 
     def lines(self) -> list[str]:
-        """Return the numbers as text, without zeros.
+        """Return the numbers as lines of text; zeros are left out.
 
         Examples
         --------
@@ -80,7 +80,7 @@ def find_uncounted_reports(
 
 
 def refused_reports(overview: TopicProgress, name: str) -> dict[str, int]:
-    """Return a metric's refused reports by reason; for an empty name those of unknown metrics."""
+    """Return a metric's number of refused reports by reason; "" stands for unknown metrics."""
     return {
         outcome: count
         for (metric, outcome), count in overview.outcomes().items()
@@ -89,7 +89,7 @@ def refused_reports(overview: TopicProgress, name: str) -> dict[str, int]:
 
 
 def _earlier_reports(reader: MetricReader, overview: TopicProgress, metric: Metric) -> int:
-    """Return the number of reports under other definitions; a lower bound while more arrive."""
+    """Return the number of reports under other definitions, or less while more are counted."""
     current_key = metric_key(metric.name, metric.revision)
     numbers = [
         number
@@ -107,7 +107,7 @@ def _earlier_reports(reader: MetricReader, overview: TopicProgress, metric: Metr
 
 
 def _is_other(key: str, current_key: str, name: str) -> bool:
-    """Return whether a watermark belongs to another definition of this metric."""
+    """Return whether a watermark's key is that of another definition of this metric."""
     metric_name, _, revision = key.partition("@")
     return metric_name == name and f"{metric_name}@{revision.partition('.')[0]}" != current_key
 
@@ -119,7 +119,7 @@ def _accepted(overview: TopicProgress, metric: Metric, numbers: list[int]) -> in
 
 
 def _sums(reader: MetricReader, metric: Metric, numbers: list[int]) -> int:
-    """Return the number of reports that partitions counted under this definition."""
+    """Return the number of reports that partitions have counted under this definition."""
     return sum(reader.sums.count_reports(metric, key, numbers) for key in counted_keys(metric))
 
 

@@ -1,4 +1,4 @@
-"""Windows of event time, with their content and progress."""
+"""Windows of event time, with their content and the progress of counting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WindowStatistic:
 class SliceSums:
     """The statistics of slices, shape (slices, cells).
 
-    `coverage` is the share of the window's reports in tables of slices; None: unknown.
+    `coverage` is the share of the window's reports that tables of slices have; None if unknown.
     """
 
     statistics: Counts
@@ -37,10 +37,10 @@ class SliceSums:
 
 @dataclasses.dataclass(frozen=True)
 class Release:
-    """A release on the estimates topic; `start_ms` is the start of its pane.
+    """A release from the estimates topic; `start_ms` is the start of its pane.
 
-    Its estimate has a status, `privacy` and `saturation`, and is NaN for categories that did not
-    fit into the event. Before the first release `start_ms` is None, and all numbers are NaN.
+    Its estimate has a status, `privacy` and `saturation`; it is NaN for categories that did not fit
+    into the event. Before the first release, `start_ms` is None, and all numbers are NaN.
     """
 
     start_ms: int | None
@@ -49,7 +49,7 @@ class Release:
 
 @dataclasses.dataclass(frozen=True)
 class SearchState:
-    """The open or last round of a search, None before the first, and its answers' statistic."""
+    """The open or last round of a search (None before the first), and its answers' statistic."""
 
     round: Round | None
     statistic: Counts
@@ -62,10 +62,10 @@ class Window:
     Attributes
     ----------
     start_ms, end_ms : int or None
-        On panes' edges. None: unbounded.
+        The edges of panes, in ms since the epoch; None for no limit.
     status : str
-        ``not_ready`` (nothing was counted, or asked, yet), ``provisional`` (it may grow),
-        ``final``, or ``expired`` (Redis has at most a part, which is not here).
+        ``not_ready`` (nothing was counted yet, or no round opened), ``provisional`` (it may still
+        change), ``final``, or ``expired`` (Redis has lost a part by retention: there are no sums).
     content : WindowStatistic, SliceSums, Release or SearchState, optional
         None until it is read.
     arrived_ms : int
@@ -73,17 +73,17 @@ class Window:
     policy : str
         The weight policy in force.
     watermarks : mapping of int to Watermark
-        Of the partitions that counted the metric.
+        The watermark in each partition that has counted the metric.
     version : str
-        Changes whenever the content of this window may have changed.
+        A text that changes whenever the content of this window may change.
     overview : TopicProgress
-        The progress at its creation.
+        The progress when the window was described.
     slides : bool
-        Whether its start moves.
+        Whether the window's start moves on with time.
     changed_ms : int or None
-        When the weight policy was last changed; None: never.
+        When the weight policy was last changed, in ms since the epoch; None if it never was.
     grouping : Grouping or None
-        The slices; None: all reports.
+        How the reports are divided into slices; None for no slices.
     """
 
     metric: Metric
@@ -110,7 +110,7 @@ class Window:
         Parameters
         ----------
         start_ms, end_ms, status
-            As in the window.
+            The fields of the window.
         """
         return dataclasses.replace(self, start_ms=start_ms, end_ms=end_ms, status=status)
 
@@ -129,7 +129,7 @@ class Window:
 
     @property
     def sums(self) -> Counts:
-        """The statistic of its reports (of all its slices), or of the round's answers."""
+        """The statistic of the window's reports (over all slices), or of the round's answers."""
         if isinstance(self.content, SliceSums):
             total: Counts = self.content.statistics.sum(axis=0)
             return total
@@ -144,59 +144,60 @@ class Window:
 
     @property
     def round(self) -> Round | None:
-        """The open or last round; None: there is none."""
+        """The open or last round; None if there is none."""
         return self.content.round if isinstance(self.content, SearchState) else None
 
     @property
     def reports(self) -> int:
-        """The number of its counted reports; for a search, the answers to all rounds so far."""
+        """The number of counted reports; for a search, the answers to all rounds so far."""
         decided = () if self.round is None else self.round.decisions
         counted = int(self.metric.counts(self.sums).sum())
         return counted + sum(sum(decision.answers) for decision in decided)
 
     @property
     def is_running_total(self) -> bool:
-        """Whether it covers all event time."""
+        """Whether the window covers all event time."""
         return self.start_ms is None and self.end_ms is None
 
     @property
     def coverage(self) -> float | None:
-        """The share of its reports in the answer; None: all, or unknown."""
+        """The share of the window's reports that the answer contains; None if all, or unknown."""
         return self.content.coverage if isinstance(self.content, SliceSums) else None
 
     @property
     def panes(self) -> int | None:
-        """The number of its panes; None: unbounded."""
+        """The number of the window's panes; None if the window has no start or no end."""
         if self.start_ms is None or self.end_ms is None:
             return None
         return (self.end_ms - self.start_ms) // self.metric.pane_ms
 
     @property
     def bound(self) -> str:
-        """The bound of ``"auto"``: ``"fixed"`` for a closed window, ``"anytime"`` while it grows.
+        """The bound that ``"auto"`` chooses: ``"fixed"`` for a final window, else ``"anytime"``.
 
-        Each has all of beta: answers during growth and the final one are two statements.
+        Each bound has all of beta: answers while a window grows and its final answer are two
+        statements.
         """
         return "fixed" if self.status == "final" else "anytime"
 
 
 def event_time(watermarks: Mapping[int, Watermark]) -> int | None:
-    """Return the latest event time in any partition, confirmed or not; None: none yet."""
+    """Return the latest event time in any partition, whether it is confirmed or not, if any."""
     latest = max((mark.latest for mark in watermarks.values()), default=NO_TIME)
     return None if latest == NO_TIME else latest
 
 
 class EventTimes:
-    """The latest event time of each metric in this process's reads, which never decreases.
+    """The latest event time of each metric that this process has read, which never decreases.
 
-    Watermarks drop a time that too few batches confirm.
+    A single read may give an earlier time: a watermark drops a time that too few batches confirm.
     """
 
     def __init__(self) -> None:
         self._latest: dict[tuple[str, int], int] = {}
 
     def note(self, metric: Metric, watermarks: Mapping[int, Watermark]) -> int | None:
-        """Return the latest event time of all reads, in ms; None if this read has none."""
+        """Return the latest event time of all reads so far, in ms; None if this read has none."""
         key, time = (metric.name, metric.revision), event_time(watermarks)
         if time is not None:
             time = self._latest[key] = max(time, self._latest.get(key, NO_TIME))
@@ -210,8 +211,9 @@ def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int 
     ----------
     watermarks : mapping of int to Watermark
     closed_ms : int
-        From :meth:`aggregator.storage.progress.TopicProgress.closed`.
+        The result of :meth:`aggregator.storage.progress.TopicProgress.closed`.
     end : int or None
+        The end of the window; None for no limit.
     """
     if not watermarks:
         return "not_ready"
@@ -225,10 +227,10 @@ def last_edges(metric: Metric, length: str, newest: int) -> tuple[int, int]:
     ----------
     metric : Metric
     length : str
-        A duration.
+        The window's length, as the text of a duration.
     newest : int
-        The start of the newest pane, rather than the watermark, which heartbeats move beyond the
-        last report.
+        The start of the newest pane. It is used in place of the watermark, which heartbeats move
+        beyond the last report.
 
     Raises
     ------
@@ -250,7 +252,7 @@ def edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | Non
     Raises
     ------
     ValueError
-        If the window is empty, or an edge is not a moment.
+        If the window is empty, or an edge is not a time.
     """
     first, last = _milliseconds(start), _milliseconds(end)
     if first is not None and last is not None and first >= last:
@@ -264,12 +266,12 @@ def edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | Non
 
 
 def widened(first: int | None, last: int | None, width_ms: int) -> tuple[int | None, int | None]:
-    """Return the edges of a window, widened to multiples of `width_ms`; None: unbounded.
+    """Return the edges of a window, widened to multiples of `width_ms`; None for no limit.
 
     Parameters
     ----------
     first, last, width_ms : int
-        In ms since the epoch, and in ms.
+        The edges in ms since the epoch, and the width in ms.
 
     Examples
     --------

@@ -6,11 +6,11 @@ import dataclasses
 import enum
 
 ATTRIBUTE_PREFIX, AXIS_PREFIX = "by_", "axis_"
-"""Of the columns of devices' attributes and of axes, so that they collide with no other column."""
+"""Prefixes of columns for attributes of devices and for axes, which no other column has."""
 
 
 class ColumnKind(enum.Enum):
-    """The kind of a column's values; None stands for an unknown or inapplicable value."""
+    """The kind of a column's values; None stands for a value that is unknown or does not apply."""
 
     TEXT = "text"
     FLOAT = "float"
@@ -21,7 +21,7 @@ class ColumnKind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column; times are in ms since the epoch, and in us in Arrow."""
+    """The kind and the meaning of a column; times are in ms since the epoch, in Arrow in us."""
 
     kind: ColumnKind
     meaning: str
@@ -117,7 +117,7 @@ WINDOW_COLUMNS = ("metric", "kind", "unit", "window_start", "window_end")
 NUMBER_COLUMNS = ("label", "value", "lower", "upper", "unbiased", "reports", "status")
 STATEMENT_COLUMNS = ("beta", "bound", "target", "covers", "policy")
 ESTIMATE_COLUMNS = (*WINDOW_COLUMNS, *NUMBER_COLUMNS, *STATEMENT_COLUMNS)
-"""The columns of an estimate and of a series alike."""
+"""The columns of a table of an estimate, and of a series."""
 
 
 def kind_of(name: str) -> ColumnKind:

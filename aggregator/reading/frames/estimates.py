@@ -26,28 +26,28 @@ from estimators.rounding import certainty
 from estimators.shapes import Shape
 
 EDGE_COLUMNS = (*WINDOW_COLUMNS, "edge", *NUMBER_COLUMNS[1:], *STATEMENT_COLUMNS)
-"""Of a distribution function."""
+"""The columns of a table of a distribution function."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowEstimate(Pictured, Estimate):
-    """An estimate with its window, without the sums."""
+    """An estimate and its window, whose sums are dropped."""
 
     window: Window = dataclasses.field(repr=False)
     shares: WindowEstimate | None = None
 
     def to_frame(self) -> Frame:
-        """Return a table with a row for each number."""
+        """Return a table with one row for each number."""
         return estimate_frame(self.window, self)
 
     @property
     def crowd_privacy(self) -> Privacy | None:
-        """What each report keeps in a pane, of a metric with a crowd; else None."""
+        """What privacy a report keeps in a pane, if the metric has a crowd; else None."""
         return privacy_of(self.window.metric)
 
     @property
     def picture(self) -> Picture:
-        """The intervals of its numbers."""
+        """The intervals of the estimate's numbers."""
         shown, metric = self.numbers, self.window.metric
         return Intervals(
             metric.heading,
@@ -60,10 +60,10 @@ class WindowEstimate(Pictured, Estimate):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowDistribution(DistributionEstimate, WindowEstimate):
-    """An estimate of a distribution with its window."""
+    """An estimate of a distribution, and its window."""
 
     def cdf_to_frame(self) -> Frame:
-        """Return the distribution function as a table with a row for each edge."""
+        """Return the distribution function as a table, with one row for each edge."""
         window, by = self.window, conditions(self.window)
         edges, unbiased = self.edges.tolist(), np.asarray(self.value).tolist()
         metric, kind, _, *window_edges = window_values(window)  # a share has no unit
@@ -77,7 +77,7 @@ class WindowDistribution(DistributionEstimate, WindowEstimate):
 
 
 def with_window(window: Window, estimate: Estimate) -> WindowEstimate:
-    """Return an estimate with its window."""
+    """Return an estimate together with its window."""
     fields = {field.name: getattr(estimate, field.name) for field in dataclasses.fields(estimate)}
     kind = WindowDistribution if isinstance(estimate, DistributionEstimate) else WindowEstimate
     fields["shares"] = estimate.shares and with_window(window, estimate.shares)
@@ -92,7 +92,7 @@ def estimate_frame(window: Window, estimate: Estimate, top: int | None = None) -
     window : Window
     estimate : Estimate
     top : int, optional
-        Maximum number of categories or coordinates, the largest first; by default all.
+        The most categories or coordinates, of which the largest are shown; by default all.
     """
     by, shown, axes = conditions(window), estimate.numbers, window.metric.axes
     rows = (
@@ -107,7 +107,7 @@ def estimate_frame(window: Window, estimate: Estimate, top: int | None = None) -
 
 
 def number_rows(window: Window, estimate: Estimate) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of the columns NUMBER_COLUMNS for each number."""
+    """Yield the values of the columns NUMBER_COLUMNS, for each number of an estimate."""
     shown, shape = estimate.numbers, window.metric.shape
     has_unbiased = shape in (Shape.NUMBER, Shape.NAMED_NUMBERS)
     unbiased = np.atleast_1d(np.asarray(shown.value)).tolist()
@@ -129,12 +129,12 @@ def statement_values(estimate: Estimate) -> tuple[Any, ...]:
 
 
 def conditions(window: Window) -> dict[str, str | None]:
-    """Return the columns of the attributes that all reports of a window share."""
+    """Return the values of attributes that all reports of a window share, by column name."""
     return {} if window.grouping is None else by_columns(window.grouping.conditions.items())
 
 
 def by_columns(values: Iterable[tuple[str, str | None]]) -> dict[str, str | None]:
-    """Return attributes' values by column name."""
+    """Return the values of attributes, by the names of their columns."""
     return {f"{ATTRIBUTE_PREFIX}{name}": value for name, value in values}
 
 
@@ -154,7 +154,7 @@ def picture_lines(window: Window, estimate: Estimate) -> tuple[str, ...]:
 
 
 def with_conditions(names: tuple[str, ...], by: dict[str, str | None]) -> tuple[str, ...]:
-    """Return names of columns with those of attributes after the window's."""
+    """Return names of columns, with the names of attributes' columns after the window's columns."""
     return (*names[: len(WINDOW_COLUMNS)], *by, *names[len(WINDOW_COLUMNS) :])
 
 
@@ -163,7 +163,7 @@ def _labels(estimate: Estimate) -> list[str | None]:
 
 
 def _columns(estimate: Estimate) -> list[list[float]]:
-    """Return the lists of values, lower and upper bounds."""
+    """Return the list of values, the list of lower bounds and the list of upper bounds."""
     return [
         np.atleast_1d(np.asarray(x, dtype=np.float64)).tolist()
         for x in (estimate.shown, estimate.lower, estimate.upper)

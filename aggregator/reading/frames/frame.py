@@ -1,4 +1,4 @@
-"""Tables of answers with one row per number, as Arrow, CSV or Parquet."""
+"""Tables of answers with one row for each number, as Arrow, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import polars
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001
-"""The first characters of formulas in spreadsheets, wide forms included."""
+"""The characters with which a formula in a spreadsheet begins, wide forms included."""
 FORMULA_QUOTE = "'"
 MAX_SHOWN_ROWS = 10
 
@@ -49,31 +49,32 @@ class LibraryMissingError(DitherError):
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Frame:
-    """A table of an answer, with one row for each number.
+    """An answer as a table, with one row for each number.
 
-    Iteration yields rows, as ``pandas.DataFrame(frame)`` takes them. Libraries that read Arrow's
-    PyCapsule interface accept it too: ``polars.DataFrame(frame)``, ``duckdb.sql("from frame")``.
+    Iteration yields rows, in the form that ``pandas.DataFrame(frame)`` accepts. Libraries that read
+    Arrow's PyCapsule interface accept the table, too: ``polars.DataFrame(frame)``,
+    ``duckdb.sql("from frame")``.
     Arrow and Parquet need the extra ``tables``.
 
     Attributes
     ----------
     columns : mapping of str to sequence
-        Plain values: None if unknown, ms since the epoch for times. docs/tables.md has the meaning
-        of each column.
+        Plain values: None if unknown, and times in ms since the epoch. docs/tables.md says what
+        each column means.
     """
 
     columns: Mapping[str, Sequence[Any]]
 
     @classmethod
     def of(cls, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Frame:
-        """Return the table of these columns and rows, with None for numbers that are not finite."""
+        """Return a table with these columns and rows; numbers that are not finite become None."""
         columns = [*zip(*rows, strict=True)] or [()] * len(names)
         named = zip(names, columns, strict=True)
         return cls({name: _known(kind_of(name), values) for name, values in named})
 
     @classmethod
     def concatenate(cls, frames: Sequence[Frame]) -> Frame:
-        """Return the rows of several tables with the same columns."""
+        """Return a table with the rows of several tables, which have the same columns."""
         first, *later_frames = frames
         columns = {name: [*values] for name, values in first.columns.items()}
         for frame in later_frames:
@@ -86,17 +87,17 @@ class Frame:
         return len(next(iter(self.columns.values()), ()))
 
     def __getitem__(self, name: str) -> list[Any]:
-        """Return a column's plain values; times are datetimes in UTC."""
+        """Return the values of a column; times are datetimes in UTC."""
         values = self.columns[name]
         return [*map(_datetime, values)] if kind_of(name) is ColumnKind.TIME else [*values]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows, with values by column name and times as datetimes in UTC."""
+        """Yield each row as a dict of values by column name; times are datetimes in UTC."""
         for row in zip(*self.to_dict().values(), strict=True):
             yield dict(zip(self.columns, row, strict=True))
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Return the columns by name, with times as datetimes in UTC.
+        """Return the values of the columns, by name; times are datetimes in UTC.
 
         Examples
         --------
@@ -106,7 +107,7 @@ class Frame:
         return {name: self[name] for name in self.columns}
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the table for pandas, with times as datetime64[us, UTC]; it needs no Arrow.
+        """Return the table for pandas, without using Arrow; times are datetime64[us, UTC].
 
         Raises
         ------
@@ -149,9 +150,9 @@ class Frame:
     def to_csv(self) -> str:
         r"""Return the table as CSV with a header; an unknown value is an empty cell.
 
-        Times are in ISO 8601, in UTC. Floats are exact. Text that a spreadsheet could read as a
-        formula, and text that begins with ``'``, gets a ``'`` in front, since labels may come from
-        strangers. To restore it, remove one ``'``; Parquet and JSON have it unchanged.
+        Times are in ISO 8601, in UTC. Floats are exact. Labels may come from strangers: text that a
+        spreadsheet could read as a formula, or that begins with ``'``, gets a ``'`` in front. To
+        restore the text, remove that ``'``; Parquet and JSON have the text unchanged.
 
         Examples
         --------
@@ -166,7 +167,7 @@ class Frame:
         return "".join(f"{line}\n" for line in lines)
 
     def to_arrow(self) -> arro3.core.Table:
-        """Return the table as an arro3 table, with times as timestamp[us, UTC].
+        """Return the table as an arro3 table; times are timestamp[us, UTC].
 
         Raises
         ------
@@ -219,7 +220,7 @@ class Frame:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def __arrow_c_schema__(self) -> object:
-        """Return the schema of that stream."""
+        """Return the schema of the stream of :meth:`__arrow_c_stream__`."""
         return self.to_arrow().schema.__arrow_c_schema__()
 
     def __repr__(self) -> str:
@@ -235,7 +236,7 @@ class Frame:
 
 
 class _Lines(list[str]):
-    """Lines of CSV; the line end has both characters, so that text with either is quoted."""
+    """Collects lines of CSV; they end with both characters, so that text with either is quoted."""
 
     END = "\r\n"
 
@@ -245,7 +246,7 @@ class _Lines(list[str]):
 
 
 def _known(kind: ColumnKind, values: Sequence[Any]) -> Sequence[Any]:
-    """Return a column with None in place of numbers that are not finite."""
+    """Return a column's values; numbers that are not finite become None."""
     if kind is not ColumnKind.FLOAT:
         return values
     return [None if x is None or not math.isfinite(x) else x for x in values]

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 MAX_SHOWN_INTERVALS = 20
 MAX_SHOWN_HISTORIES = 5
 INTERVAL_WIDTH, ROW_HEIGHT, HISTORY_HEIGHT, SCALE_MARGIN = 260, 16, 90, 6
-"""In pixels."""
+"""Sizes in pixels."""
 LOG_SCALE_RATIO = 100.0
-"""Quantiles above 0 that span this factor are drawn on a logarithmic axis."""
+"""Quantiles above 0 are drawn on a logarithmic axis if they span at least this factor."""
 CELL_STYLE = 'style="text-align:left;padding:1px 8px"'
 TABLE_START = '<table style="color:inherit;font:inherit">'
 UNKNOWN_TEXT = "–"  # noqa: RUF001
@@ -34,7 +34,7 @@ UNKNOWN_TEXT = "–"  # noqa: RUF001
 
 @dataclasses.dataclass(frozen=True)
 class LabelledInterval:
-    """A number with its bounds; NaN if unknown."""
+    """A number with a label and bounds; NaN if unknown."""
 
     label: str
     value: float
@@ -44,7 +44,7 @@ class LabelledInterval:
 
 @dataclasses.dataclass(frozen=True)
 class HistoryLine:
-    """A number over time: steps [start, end) in ms since the epoch, each with an interval."""
+    """A number over time: starts and ends of steps in ms since the epoch, and their intervals."""
 
     label: str
     starts: Sequence[int]
@@ -103,14 +103,14 @@ class Pictured:
 
 @dataclasses.dataclass(frozen=True)
 class Intervals(Picture):
-    """Intervals below each other, on one scale.
+    """Intervals, one below the other, on one scale.
 
     Attributes
     ----------
     facts : tuple of str
-        Lines below the title.
+        Lines of text below the title.
     reference : float, optional
-        A marked value, such as that of no difference.
+        A value that is marked, such as the one that means no difference.
     of_quantiles : bool
         Whether the numbers are quantiles.
     """
@@ -156,7 +156,7 @@ class Intervals(Picture):
 
 @dataclasses.dataclass(frozen=True)
 class History(Picture):
-    """Numbers over time, each with its band; `facts` are lines below the title."""
+    """Numbers over time, each with its band; `facts` are lines of text below the title."""
 
     title: str
     facts: tuple[str, ...]
@@ -180,7 +180,7 @@ class History(Picture):
         return _page(self.title, self.facts, f"{TABLE_START}{''.join(rows)}</table>", notes)
 
     def plot(self, axes: Axes) -> None:
-        """Draw a step line with its band for each number with matplotlib."""
+        """Draw, for each number, a line of steps and its band with matplotlib."""
         from matplotlib import dates
 
         for line in self.lines:
@@ -226,7 +226,7 @@ def _is_known(row: LabelledInterval) -> bool:
 def _range(
     rows: Iterable[LabelledInterval], references: Sequence[float] = ()
 ) -> tuple[float, float]:
-    """Return the distinct ends of a scale for intervals."""
+    """Return the ends of a scale that shows all intervals; they differ."""
     numbers = [x for row in rows if _is_known(row) for x in (row.value, row.lower, row.upper)]
     finite = [x for x in (*numbers, *references) if math.isfinite(x)]
     if not finite:
@@ -236,13 +236,13 @@ def _range(
 
 
 def _axis_scale(of_quantiles: bool, rows: Iterable[LabelledInterval]) -> str:
-    """Return matplotlib's name of the scale for some intervals."""
+    """Return the name of the scale in matplotlib that suits some intervals."""
     low, high = _range(rows)
     return "log" if of_quantiles and 0 < LOG_SCALE_RATIO * low <= high else "linear"
 
 
 def _texts(rows: Sequence[LabelledInterval], unit: str) -> list[str]:
-    """Return intervals as text, with the decimals that the narrowest needs."""
+    """Return intervals as text, with the decimals that the narrowest interval needs."""
     finite = [row for row in rows if math.isfinite(row.upper - row.lower)]
     decimals = common_decimals((row.lower for row in finite), (row.upper for row in finite))
     suffix = f" {unit}" if unit else ""
@@ -261,7 +261,7 @@ def _svg(width: int, height: int, name: str, parts: Iterable[str]) -> str:
 
 
 def _position(x: float, low: float, high: float, length: int) -> float:
-    """Return a number's position on a scale in pixels; an infinite one is at its end."""
+    """Return a number's position on a scale, in pixels; numbers beyond an end are at that end."""
     share = (min(max(x, low), high) - low) / (high - low)
     return round(SCALE_MARGIN + share * (length - 2 * SCALE_MARGIN), 2)
 
@@ -311,5 +311,5 @@ def _svg_history(line: HistoryLine, low: float, high: float) -> str:
 
 
 def _plain_text(text: str) -> str:
-    """Return text that matplotlib does not read as mathematics."""
+    """Return text with the characters escaped that matplotlib reads as mathematics."""
     return text.replace("$", r"\$")

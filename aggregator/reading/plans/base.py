@@ -1,4 +1,4 @@
-"""The base class of plans."""
+"""The base class of plans, by which the metrics of one way of collection are read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ M = TypeVar("M", bound=Metric)
 
 
 class ReadingPlan(ABC, Generic[M]):
-    """Reads and answers metrics of one way of collection."""
+    """Reads windows of a metric, and answers queries; each way of collection has a subclass."""
 
     def __init__(self, sums: PaneSums, metric: M) -> None:
         self.sums, self.store, self.metric = sums, sums.store, metric
@@ -33,7 +33,7 @@ class ReadingPlan(ABC, Generic[M]):
 
     @abstractmethod
     def describe(self, overview: TopicProgress, query: Query, grouping: Grouping | None) -> Window:
-        """Return a window before its content is read; ValueError if the metric has no such window.
+        """Return a window without its content; raise ValueError if the metric has no such window.
 
         Parameters
         ----------
@@ -47,11 +47,11 @@ class ReadingPlan(ABC, Generic[M]):
     @staticmethod
     @abstractmethod
     def answer(window: Window, query: Query) -> Estimate:
-        """Return the estimate from a window; ValueError if the query does not fit the metric."""
+        """Return the estimate from a window; raise ValueError for a query that the metric lacks."""
 
     @abstractmethod
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
-        """Return the steps of a series; ValueError if the query does not fit the metric."""
+        """Return the plan of a series; raise ValueError if the query does not fit the metric."""
 
     def policy(self, overview: TopicProgress) -> str:
         """Return the weight policy in force.
@@ -69,7 +69,7 @@ class ReadingPlan(ABC, Generic[M]):
         return policy
 
     def watermarks(self, overview: TopicProgress) -> dict[int, Watermark]:
-        """Return the watermarks of the partitions that counted the metric."""
+        """Return the watermark in each partition that has counted the metric."""
         return {
             number: progress.watermarks[self.key]
             for number, progress in overview.partitions.items()
@@ -79,7 +79,7 @@ class ReadingPlan(ABC, Generic[M]):
     def edges(
         self, overview: TopicProgress, query: Query, watermarks: dict[int, Watermark]
     ) -> tuple[int | None, int | None]:
-        """Return the start and end of a query's window, in whole panes.
+        """Return the start and end of a query's window, widened to whole panes.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class ReadingPlan(ABC, Generic[M]):
     def extent(
         self, overview: TopicProgress, partitions: Collection[int]
     ) -> tuple[int, int] | None:
-        """Return the starts of the metric's first and last pane in partitions, in ms, or None."""
+        """Return the starts of the first and last pane in partitions, in ms; None without panes."""
         if any(overview.partitions[number].extents is None for number in partitions):
             return self.store.panes.extent(self.key, [*partitions])
         return overview.extent(self.key, partitions)
@@ -117,13 +117,13 @@ class ReadingPlan(ABC, Generic[M]):
         facts: tuple[object, ...],
         **fields: Any,
     ) -> Window:
-        """Return a window before its content is read.
+        """Return a window without its content.
 
         Parameters
         ----------
         overview, query, watermarks
         facts : tuple
-            The values that the answer depends on, for its version.
+            All values on which the content depends; the window's version is their hash.
         **fields
             The other fields of the window.
         """
@@ -142,7 +142,7 @@ class ReadingPlan(ABC, Generic[M]):
         )
 
     def count_version(self, overview: TopicProgress) -> list[tuple[object, ...]]:
-        """Return a value that changes with each counted report of the metric."""
+        """Return a value that changes whenever reports of the metric are counted."""
         name = f"accepted:{self.metric.name}"
         return [
             (number, progress.owner.get("token"), progress.counts.get(name))

@@ -22,13 +22,13 @@ from estimators import Estimate, LocalMetric, Metric
 from estimators.metrics.shares import ShareBoundsError
 
 MAX_ESTIMATED_TOGETHER = 64
-"""Windows or slices, after which a client that has left is noticed."""
+"""How many windows or slices are estimated before the next check whether the client has left."""
 EXPIRY_PERIOD_MS = 60_000
-"""The lifetime of a cached answer from panes that expire."""
+"""How long an answer from panes that expire may be cached."""
 
 
 def expiry_period(metric: Metric) -> int:
-    """Return the number of the current EXPIRY_PERIOD_MS; 0 if the metric's panes never expire."""
+    """Return the number of the present cache period; 0 if the metric's panes never expire."""
     return 0 if metric.retention_ms is None else int(1000 * time.time()) // EXPIRY_PERIOD_MS
 
 
@@ -36,7 +36,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
     """Reads sums of randomized reports."""
 
     def describe(self, overview: TopicProgress, query: Query, grouping: Grouping | None) -> Window:
-        """Return a window before its sums are read."""
+        """Return a window without its sums."""
         period = expiry_period(self.metric)
         closed, watermarks = overview.closed(self.key), self.watermarks(overview)
         first, last = self.edges(overview, query, watermarks)
@@ -57,7 +57,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         )
 
     def read(self, window: Window) -> Window:
-        """Return a window with its sums; not final if Redis lost data during the read."""
+        """Return a window with its sums; it is not final if Redis lost data during the read."""
         if window.grouping is None:
             statistic, is_same = self.sums.read_window(window)
             if statistic is None:
@@ -79,14 +79,14 @@ class LocalPlan(ReadingPlan[LocalMetric]):
     def answer_each(
         windows: Sequence[Window], query: Query, simultaneous: int = 1
     ) -> list[Estimate]:
-        """Return the estimates of a metric's windows from their sums, computed together.
+        """Return the estimates from the sums of a metric's windows, which are computed together.
 
         Parameters
         ----------
         windows : sequence of Window
         query : Query
         simultaneous : int
-            The number of answers that share beta.
+            The number of answers among which beta is shared.
 
         Raises
         ------
@@ -124,17 +124,17 @@ class LocalPlan(ReadingPlan[LocalMetric]):
 
     @staticmethod
     def count_sharing_slices(window: Window, query: Query, reports: Sequence[int]) -> int:
-        """Return the number of slices that share beta.
+        """Return the number of slices among which beta is shared.
 
-        In a final window these are the slices with enough reports, a choice that does not depend
-        on values. In a growing window that choice changes, so all slices of the grouping share it.
+        In a final window these are the slices with enough reports, which do not depend on values.
+        While a window grows, they change, so beta is shared among all slices of the grouping.
 
         Parameters
         ----------
         window : Window
         query : Query
         reports : sequence of int
-            By slice.
+            The number of reports of each slice.
         """
         if window.grouping is None or not query.simultaneous:
             return 1
@@ -150,7 +150,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         progress: Progress = ignore_progress,
         groups: Sequence[int] | None = None,
     ) -> Slices:
-        """Return the slices of a window; those with too few reports have no estimate.
+        """Return the slices of a window with their estimates, which need enough reports.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         progress : callable
             Takes the share of the work that is done; an exception from it ends the work.
         groups : sequence of int, optional
-            The slices to show; by default `query.top`, those with most reports.
+            The slices to show; by default the `query.top` slices with most reports.
         """
         grouping, content = window.grouping, window.content
         assert grouping is not None  # noqa: S101
@@ -181,7 +181,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         return Slices(window, query, tuple(slices), simultaneous, len(ordered) - len(shown))
 
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
-        """Return the steps of a series in whole panes, by default about 200; slices share them."""
+        """Return the plan of a series, by default of about 200 points, which slices share."""
         metric, grouping = self.metric, window.grouping
         labels, _ = metric.domain.select(query.categories)
         first, last = self._range(window)
@@ -209,7 +209,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         return SeriesPlan(query, window, step, windows)
 
     def _range(self, window: Window) -> tuple[int | None, int | None]:
-        """Return the start and end of a series, by default those of the stored panes."""
+        """Return the start and end of a series; by default those of the panes that Redis has."""
         metric, first, last = self.metric, window.start_ms, window.end_ms
         if first is not None and last is not None:
             return first, last
@@ -224,14 +224,14 @@ class LocalPlan(ReadingPlan[LocalMetric]):
 
 
 def with_shares(window: Window, query: Query, answer: Callable[[Query], Estimate]) -> Estimate:
-    """Return the answer to a query; to one for all categories with the definition's shares among.
+    """Return the answer to a query; if it asks for all categories, with the shares among, too.
 
     Parameters
     ----------
     window : Window
     query : Query
     answer : callable
-        Returns the estimate from the window.
+        Returns the estimate from the window, given a query.
     """
     estimate, shares = answer(query), window.metric.share_names
     if query.categories is not None or not shares:
@@ -243,7 +243,7 @@ def with_shares(window: Window, query: Query, answer: Callable[[Query], Estimate
 
 
 def _stated(estimate: Estimate, window: Window, query: Query, alternatives: int) -> Estimate:
-    """Return an estimate with its status and the coverage of its bounds."""
+    """Return an estimate with its status, and with what its bounds cover."""
     if window.status == "expired":
         return estimate.unknown("expired")
     too_few = estimate.reports < window.metric.minimum_reports and window.status != "not_ready"

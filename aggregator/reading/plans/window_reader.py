@@ -26,11 +26,11 @@ from estimators import Estimate, Metric, SearchMetric
 from estimators.errors import meant
 
 MAX_TOTALS_PER_READ, MAX_TOTALS_BYTES = 100, 32_000_000
-"""Limits on running totals in one read."""
+"""The most running totals in a read, and the most bytes of their sums."""
 
 
 class WindowReader:
-    """Reads windows in two steps: a description from the progress, then the content."""
+    """Reads windows in two steps: a description from the progress of counting, then the content."""
 
     def __init__(self, store: Store, metrics: Mapping[str, Metric]) -> None:
         self.store, self.metrics = store, metrics
@@ -45,14 +45,14 @@ class WindowReader:
         Raises
         ------
         UnknownMetric
-            Naming the nearest name.
+            If there is no such metric; it names the nearest name.
         """
         if name not in self.metrics:
             raise UnknownMetric(name, meant(name, self.metrics))
         return self.metrics[name]
 
     def definition_hash(self, metric: Metric) -> str:
-        """Return a hash of a definition: answers depend on it and the sums."""
+        """Return a hash of a definition, which determines an answer together with the sums."""
         metric_and_digest = self._definition_hashes.get(metric.name)
         if metric_and_digest is None or metric_and_digest[0] is not metric:
             digest = hashlib.sha256(msgspec.json.encode(definition(metric))).hexdigest()
@@ -61,7 +61,7 @@ class WindowReader:
 
     @staticmethod
     def answer(window: Window, query: Query = RUNNING_TOTAL) -> Estimate:
-        """Return the estimate from a window with its content; the query's times are ignored."""
+        """Return the estimate from a window and its content; the times of the query are ignored."""
         return plan_for(type(window.metric)).answer(window, query)
 
     def cached_answer(self, window: Window, query: Query = RUNNING_TOTAL) -> Estimate:
@@ -71,7 +71,7 @@ class WindowReader:
         return with_shares(window, query, lambda asked: self.cached_answers([window], asked)[0])
 
     def cached_answers(self, windows: Sequence[Window], query: Query) -> list[Estimate]:
-        """Return :meth:`cached_answer` of a metric's windows with their sums, without shares."""
+        """Return :meth:`cached_answer` for several windows of a metric, without shares among."""
         definition, statement = self.definition_hash(windows[0].metric), statement_of(query)
         keys = [(definition, statement, *_sums_key(window)) for window in windows]
         cached = ((key, self.estimates.get(key)) for key in keys)
@@ -85,15 +85,15 @@ class WindowReader:
         return [estimates[key] for key in keys]
 
     def window(self, name: str, query: Query = RUNNING_TOTAL) -> Window:
-        """Return a window with its content; errors as for :meth:`describe`."""
+        """Return a window with its content; the errors are those of :meth:`describe`."""
         return self.read(self.describe(self.progress(name), name, query))
 
     def progress(self, *names: str) -> TopicProgress:
-        """Return the progress of some metrics; UnknownMetric if there is no such metric."""
+        """Return the progress of metrics by name; raise UnknownMetric if one is not defined."""
         return self.store.progress(*map(self.metric, names))
 
     def describe(self, overview: TopicProgress, name: str, query: Query = RUNNING_TOTAL) -> Window:
-        """Return a window before its content is read.
+        """Return a window without its content.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ class WindowReader:
         ValueError
             If the window is empty.
         StateUnreadable
-            If the progress of a partition is unreadable.
+            If the progress of a partition cannot be read.
         """
         plan = self._plan(self.metric(name))
         grouping = Grouping.of(plan.metric, query) if query.by or query.where else None
@@ -120,10 +120,10 @@ class WindowReader:
         return self._plan(window.metric).read(window)
 
     def read_totals(self, windows: Iterable[Window]) -> Iterator[Window | None]:
-        """Yield running totals with their sums, from batched reads.
+        """Yield running totals with their sums, many of which are read together.
 
-        It yields None for any other window, and for a batch with an unreadable one: the caller
-        uses :meth:`read` for these.
+        For a window of another kind, and for windows read together with an unreadable one, it
+        yields None: the caller has to use :meth:`read`.
         """
         batch: list[Window] = []
         size = 0
@@ -161,13 +161,13 @@ class WindowReader:
         return self._plan(window.metric).series(window, query)
 
     def policy(self, overview: TopicProgress, name: str) -> str:
-        """Return the weight policy in force of a metric."""
+        """Return the weight policy that is in force for a metric."""
         return self._plan(self.metric(name)).policy(overview)
 
     def first_closed_pane(
         self, overview: TopicProgress, metric: Metric, start_ms: int
     ) -> int | None:
-        """Return the start of the first pane that some partition has closed; None: there is none.
+        """Return the start of the first pane that a partition has closed; None if there is none.
 
         Parameters
         ----------
@@ -189,8 +189,8 @@ class WindowReader:
     ) -> dict[str, int]:
         """Return the event time in ms before which every window is final, by metric.
 
-        It omits metrics with rounds, and those without a final window. `partitions` is the topic's
-        number of partitions in Kafka, by default the workers' last number.
+        Metrics with rounds, and metrics without a final window, are left out. `partitions` is the
+        topic's number of partitions in Kafka; by default the last number that workers stored.
         """
         overview.require_readable()
         watermarks = {
@@ -202,7 +202,7 @@ class WindowReader:
 
 
 def _sums_key(window: Window) -> tuple[Hashable, ...]:
-    """Return the sums of a window, and all else that its estimate depends on."""
+    """Return a key made of a window's sums and all else on which its estimate depends."""
     start, changed, panes = window.start_ms, window.changed_ms, window.panes
     was_changed = changed is not None and (start is None or start < changed)
     width = (start, window.end_ms) if panes is None else panes

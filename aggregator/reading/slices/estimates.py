@@ -1,4 +1,4 @@
-"""The slices of a window by devices' attributes: their sums and estimates."""
+"""The slices of a window by attributes of devices: their sums and estimates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from estimators.rounding import certainty
 
 @dataclasses.dataclass(frozen=True)
 class SliceEstimate:
-    """The reports and the estimate of a slice; None: too few reports, or not read."""
+    """The reports and the estimate of a slice; None if it has too few reports or was not read."""
 
     slice: Slice
     reports: int
@@ -54,16 +54,16 @@ class SliceEstimate:
 
 @dataclasses.dataclass(frozen=True)
 class Slices(Pictured):
-    """A metric by devices' attributes, over one window.
+    """The slices of a metric by attributes of devices, in one window.
 
     Attributes
     ----------
     slices : tuple of SliceEstimate
-        Those with most reports first; then those with an undeclared value, or without one.
+        The slices with most reports first, but those with an undeclared or no value last.
     simultaneous : int
         The number of slices for which the bounds hold together.
     left_out : int
-        The number of hidden slices with reports.
+        The number of slices with reports that are not among `slices`.
     """
 
     window: Window
@@ -73,13 +73,13 @@ class Slices(Pictured):
     left_out: int
 
     def first(self, count: int) -> Slices:
-        """Return the first `count` slices, with the rest counted as left out."""
+        """Return only the first `count` slices; the others count as left out."""
         first_slices = self.slices[:count]
         left_out = self.left_out + len(self.slices) - len(first_slices)
         return dataclasses.replace(self, slices=first_slices, left_out=left_out)
 
     def to_frame(self) -> Frame:
-        """Return a table with a row for each number of each slice."""
+        """Return a table with one row for each combination of slice and number."""
         window, query = self.window, self.query
         labels, _ = window.metric.domain.select(query.categories)
         names = [f"{ATTRIBUTE_PREFIX}{name}" for name in query.by]
@@ -105,7 +105,7 @@ class Slices(Pictured):
 
     @property
     def picture(self) -> Picture:
-        """The slices' intervals, below each other."""
+        """The intervals of the slices, one below the other."""
         metric, by = self.window.metric, [f"{ATTRIBUTE_PREFIX}{name}" for name in self.query.by]
         frame = self.to_frame()
         labels = [
@@ -125,17 +125,17 @@ class Slices(Pictured):
 
     @property
     def bound(self) -> str:
-        """The bound that holds."""
+        """The kind of the bounds: fixed, anytime or normal."""
         return self.window.bound if self.query.bound == "auto" else self.query.bound
 
     @property
     def policy(self) -> str:
-        """The weights."""
+        """The weight policy of the estimates."""
         return self.window.policy if self.query.weights is None else self.query.weights
 
     @property
     def covers(self) -> str:
-        """The coverage of the bounds; empty if there are none."""
+        """What the bounds cover; "" if no slice has bounds."""
         estimates = [
             slice_estimate.estimate
             for slice_estimate in self.slices
@@ -153,7 +153,7 @@ class Slices(Pictured):
 
     @property
     def coverage(self) -> float | None:
-        """The share of the window's reports in tables of slices; None: unknown."""
+        """The share of the window's reports that tables of slices have; None if unknown."""
         assert isinstance(self.window.content, SliceSums)  # noqa: S101
         return self.window.content.coverage
 
@@ -170,12 +170,12 @@ class SliceTables:
         self._key = metric_key(metric.name, metric.revision)
 
     def read(self, window: Window, grouping: Grouping) -> tuple[SliceSums, bool]:
-        """Return the sums of the slices of a window, and whether Redis lost no data meanwhile.
+        """Return the sums of a window's slices, and whether Redis lost no data during the read.
 
         Raises
         ------
         StateUnreadable
-            If a counted table is missing that does not expire.
+            If a table is missing that was counted and does not expire.
         """
 
         def read(keys: list[str], ask: Ask) -> tuple[dict[str, Counts], Counts | None, bool]:
@@ -203,7 +203,7 @@ class SliceTables:
     def _read_totals(
         self, window: Window, widths: Mapping[str, int], tables: dict[str, Counts], ask: Ask
     ) -> tuple[Counts | None, bool]:
-        """Add the running totals of chunks to the tables; return the metric's."""
+        """Add running totals of chunks to the tables; return the running total of the metric."""
         partitions, metric = [*window.watermarks], self._metric
         size = max(CHUNK_BYTES, metric.zero().nbytes)
         wanted: list[Total[Any]] = [
@@ -224,7 +224,7 @@ class SliceTables:
     def _read_panes(
         self, window: Window, widths: Mapping[str, int], tables: dict[str, Counts], ask: Ask
     ) -> tuple[Counts | None, bool]:
-        """Add the chunks of a window's panes to the tables; return the sum of the metric's."""
+        """Add chunks of a window's panes to the tables; return the sum of the metric's panes."""
         sums, metric = self._sums, self._metric
         cover = [*sums.cover(window, (SLICES_DAY, SLICES), [*widths]), *sums.cover(window)]
         size = max(CHUNK_BYTES, metric.zero().nbytes)
@@ -250,7 +250,7 @@ class SliceTables:
         return self._store.panes.has_expiring(number, pane.metric)
 
     def _merged(self, values: Iterable[tuple[str, bytes]]) -> tuple[str, Codes, Counts]:
-        """Return a chunk's last Redis key, and the codes and sums of its slices."""
+        """Add up a chunk; return its last Redis key, and the codes and the sums of its slices."""
         cells, redis_key = self._metric.zero().size, ""
         codes, sums = np.zeros(0, dtype=np.int64), np.zeros((0, cells), dtype=np.int64)
         for redis_key, value in values:
@@ -276,7 +276,7 @@ class SliceTables:
         return StateUnreadable(redis_key, str(error), f"slices of {self._metric.name!r}")
 
     def _slicing(self, name: str) -> Slicing | None:
-        """Return the slicing of a table's codes; None: unknown."""
+        """Return the slicing that gives a table's codes their meaning; None if it is unknown."""
         current_slicing = self._metric.slicing
         if current_slicing is not None and current_slicing.key == name:
             return current_slicing
@@ -284,7 +284,7 @@ class SliceTables:
 
     @functools.cached_property
     def _earlier_slicings(self) -> dict[str, Slicing]:
-        """The slicings of all definitions ever in force, by name."""
+        """The slicings of all definitions that were ever in force, by name."""
         slicings: dict[str, Slicing] = {}
         for document in self._store.registry.definitions().values():
             try:

@@ -18,17 +18,17 @@ from estimators.metrics.attributes import OTHER_VALUE
 
 
 class Undeclared(msgspec.Struct, frozen=True):
-    """An undeclared value that devices sent, whatever it was."""
+    """A value that is not declared, whatever value the devices sent."""
 
     other: Literal[True] = True
 
 
 Value = str | Undeclared | None
-"""Of an attribute; null: the devices did not say."""
+"""The value of an attribute; null if the devices did not say."""
 
 
 class SliceAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One slice. Its numbers are null where it has fewer reports than `minimum_reports`."""
+    """A slice. Its numbers are null if it has fewer reports than `minimum_reports`."""
 
     slice: dict[str, Value]
     reports: int
@@ -40,14 +40,15 @@ class SliceAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlicesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer about a metric by attributes of devices, over a window of event time.
+    """The answer about a metric by attributes of devices, for a window of event time.
 
-    There is an entry for each combination of values of `by` that has reports, where the attributes
-    in `where` have those values: most reports first, then those with a value that is not declared,
-    or none. `left_out` more are not shown. A value is null where the devices did not say, and
-    `{"other": true}` where it is not declared. All bounds hold together over `simultaneous` slices,
-    with probability 1 - beta. `coverage` is the share of the window's reports that is in tables of
-    slices; null: not known. The other fields are those of an answer.
+    There is an entry for each combination of values of `by` that has reports, among the reports
+    whose attributes have the values in `where`. Slices with most reports come first; those with a
+    value that is not declared, or without a value, come last. `left_out` slices are not shown. A
+    value is null if the devices did not say, and `{"other": true}` if it is not declared. The
+    bounds of all `simultaneous` slices hold together with probability 1 - beta. `coverage` is the
+    share of the window's reports that tables of slices have; null if unknown. The other fields are
+    those of an answer.
     """
 
     metric: str
@@ -74,11 +75,11 @@ class SlicesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FinalAnswer(Answer, frozen=True, kw_only=True):
-    """The answer about a final pane, as its event has it.
+    """The answer about a final pane, as its event contains it.
 
-    `slices` is there with the last pane of a whole stretch of `by_pane`, if `publish.slices` names
-    the metric: that stretch by attributes of devices, once for each of these groupings. `discovery`
-    is there with a metric that discovers strings, unless `publish.unsearched` names it.
+    `slices` is present if a whole stretch of `by_pane` ends with this pane, and `publish.slices`
+    names the metric: it has that stretch by attributes of devices, for each of these groupings.
+    `discovery` is present if the metric discovers strings, unless `publish.unsearched` names it.
     """
 
     slices: list[SlicesAnswer] | UnsetType = UNSET
@@ -88,13 +89,13 @@ class FinalAnswer(Answer, frozen=True, kw_only=True):
 def final_answer(
     pane: Answer, groupings: Sequence[Slices], discovery: PaneDiscovery | None
 ) -> FinalAnswer:
-    """Return the answer of a pane with its slices and frequent strings.
+    """Return the answer about a pane with its slices and its frequent strings.
 
     Parameters
     ----------
     pane : Answer
     groupings : sequence of Slices
-        Of the slice pane that ends with this pane.
+        The slices of the slice pane that ends with this pane.
     discovery : PaneDiscovery or None
     """
     return FinalAnswer(
@@ -139,7 +140,7 @@ def as_dict(slices: Slices) -> dict[str, Any]:
 
 
 def values(attributes: Slice) -> dict[str, Value]:
-    """Return attributes' values for JSON."""
+    """Return the values of attributes in the form for JSON."""
     return {
         name: Undeclared() if value == OTHER_VALUE else value for name, value in attributes.items()
     }
