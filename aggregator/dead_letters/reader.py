@@ -47,7 +47,7 @@ class MessagePosition(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the position that ``str`` wrote; other text raises ValueError.
+        """Return the position that ``str`` wrote; raise ValueError for other text.
 
         Examples
         --------

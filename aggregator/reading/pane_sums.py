@@ -343,8 +343,8 @@ def total_request(metric: Metric, key: str, partitions: Sequence[int]) -> Total[
     Parameters
     ----------
     metric : Metric
+    key : str
         The key of a metric or of a round.
-        Of a metric or a round.
     partitions : sequence of int
     """
 

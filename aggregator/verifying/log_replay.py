@@ -88,7 +88,10 @@ class LogReplay:
         return self._left | {key: pane for key, (pane, _) in self.closed.items()} | self.state.panes
 
     def run(self, consumer: Consumer, uncommitted: Consumer, progress: Progress) -> None:
-        """Count the log up to the snapshot's next offset; `uncommitted` tells the log's end."""
+        """Count the log up to the snapshot's next offset, and pass the offsets to `progress`.
+
+        `consumer` reads the committed messages; `uncommitted` tells where the log ends.
+        """
         low, self.end = uncommitted.get_watermark_offsets(
             self._position, timeout=clients.ANSWER_SECONDS
         )

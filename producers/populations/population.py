@@ -23,6 +23,7 @@ class Population:
     ----------
     time_ms : ndarray of int64, shape (n,)
         Event times, ascending, in milliseconds since the epoch.
+    columns : mapping of str to ndarray, shape (n,); (n, d) for vectors
         By metric name: float64 values or vectors (NaN: nothing to report), int64 indices of
         categories (-1: nothing to report), or strings of an open vocabulary ("": nothing).
     skipped : int

@@ -152,6 +152,7 @@ class TimeFormat:
 
     Attributes
     ----------
+    form : str
         `ISO_FORMAT`, `MAIL_FORMAT`, `TICKS_FORMAT`, a key of `DAY_NUMBER_STARTS`, a key of
         `UNITS_PER_SECOND` for units since the epoch, or formats of `strptime`, joined by `EITHER`.
     zone : str
