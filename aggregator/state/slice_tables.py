@@ -68,7 +68,7 @@ def encode_chunk(number: int, statistics: Counts) -> bytes:
 def decode_rows(value: bytes, cells: int) -> tuple[Codes, Counts]:
     """Return the codes, shape (n,), and the statistics, shape (n, cells), of a stored chunk.
 
-    Raise ValueError if the bytes are no chunk.
+    Raises ValueError if the bytes are no chunk.
     """
     width = value[0] if value else 0
     if width not in INTEGER_WIDTHS:

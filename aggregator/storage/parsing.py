@@ -180,7 +180,7 @@ def partitions(key: str, members: Iterable[bytes]) -> list[int]:
 def start(key: str, member: bytes) -> tuple[int, int]:
     """Return a pane's start, in ms since the epoch, and first offset, from a member of an index.
 
-    Raise StateUnreadable if the member is malformed.
+    Raises StateUnreadable if the member is malformed.
     """
     begin, colon, first = text(key, member).partition(":")
     if not colon:
@@ -199,7 +199,7 @@ def starts(key: str, members: Iterable[bytes]) -> list[int]:
 def indexed(key: str, member: bytes) -> tuple[str, str]:
     """Return the grain and metric key in a member of the set of indexes.
 
-    Raise StateUnreadable if the member is malformed.
+    Raises StateUnreadable if the member is malformed.
     """
     grain, _, metric = text(key, member).partition(":")
     if grain not in GRAINS or not metric or ":" in metric:
@@ -210,7 +210,7 @@ def indexed(key: str, member: bytes) -> tuple[str, str]:
 def opened(key: str, member: bytes) -> tuple[PaneKey, int]:
     """Return a pane and its first offset, from a member of the set of open panes.
 
-    Raise StateUnreadable if the member is malformed.
+    Raises StateUnreadable if the member is malformed.
     """
     match text(key, member).split(":"):
         case [grain, metric, begin, first] if grain in GRAINS:
