@@ -30,10 +30,10 @@ Moment = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
 
 class LevelShare(msgspec.Struct, frozen=True):
-    """A privacy level's reports, and its share in the estimate.
+    """The reports of one privacy level, and the level's weight in the estimate.
 
-    `loss` is there for a release: the epsilon that it really costs one report of this level. A
-    person with m reports in the pane loses up to m times that; devices with a ledger have one.
+    `loss` belongs to releases: the epsilon that one report of this level really loses. A person
+    with m reports in the pane loses up to m times that; a device with a ledger sends one.
     """
 
     epsilon: float
@@ -45,9 +45,10 @@ class LevelShare(msgspec.Struct, frozen=True):
 class ManipulationBound(msgspec.Struct, frozen=True, kw_only=True):
     """The largest error of an estimate if some of its reports were fabricated.
 
-    `share` is their share of all reports, `reports` their number; they may have any value and any
-    level. `shift` is the largest change of any number, `l2` of a vector's length. `without_privacy`
-    is what `shift` would be if devices sent true values. Null if no other report is left.
+    `share` is the fabricated share of all reports, and `reports` their number; they may have any
+    value and any level. `shift` is the largest change of any number, `l2` the l2 norm of a vector's
+    change. `without_privacy` is what `shift` would be if devices sent true values. These errors are
+    null if no honest report is left.
     """
 
     share: float
@@ -58,11 +59,12 @@ class ManipulationBound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CentralPrivacy(msgspec.Struct, frozen=True, kw_only=True):
-    """The privacy of a report that a relay has shuffled, towards who sees no more than the crowd.
+    """The privacy of a shuffled report towards those who see only the crowd's opened reports.
 
-    It is (`epsilon`, `delta`)-differentially private in one pane, beside `crowd` honest reports: a
-    person who reports in w panes has w times both. A crowd has `minimum` reports or more, of which
-    at most a share of `dishonest` is made up, and the relay does not collude.
+    Beside `crowd` honest reports, a report of a pane is (`epsilon`, `delta`)-differentially
+    private; a person who reports in w panes has w times both. This assumes that a crowd has
+    `minimum` reports or more, of which at most a share of `dishonest` is fabricated, and that the
+    relay does not collude.
     """
 
     epsilon: float
@@ -73,9 +75,10 @@ class CentralPrivacy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Privacy(msgspec.Struct, frozen=True):
-    """What each report of a metric with a crowd keeps in a pane.
+    """How private each report of a metric with a crowd is, in one pane.
 
-    `local`: its epsilon, whoever colludes. `central`: null if nothing below `local` is proved.
+    `local` is the report's epsilon, whoever colludes. `central` is its privacy among the reports of
+    the crowd; null if no epsilon below `local` is proved.
     """
 
     local: float
@@ -83,12 +86,12 @@ class Privacy(msgspec.Struct, frozen=True):
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
-    """The share of the users below each edge, in the metric's unit.
+    """The share of the users below each edge; the edges are in the metric's unit.
 
-    `value` ascends and is within `lower` and `upper`, which hold at all edges at once; `unbiased`
-    is what it was made of: take that for sums and means of several answers. `crossed`: the reports
-    contradict each other, as honest ones do with probability beta at most; the limits are then all
-    that is possible.
+    `value` ascends and is within `lower` and `upper`, which hold at all edges at once. `unbiased`
+    is the estimate that `value` is made from: take it for sums and means of several answers.
+    `crossed` says that no distribution fits all bounds, which happens with probability beta at
+    most if reports are honest; `lower` and `upper` then exclude nothing.
     """
 
     edges: list[Number]
@@ -100,10 +103,11 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharesAmong(msgspec.Struct, frozen=True, kw_only=True):
-    """The shares among that a definition names: of the users in some categories, those in others.
+    """The shares among that a definition names: the share of B's users who are also in A.
 
-    All `lower` and `upper` hold together with probability 1 - beta, beside those of the categories.
-    `value` and `unbiased` are null where nobody is estimated to be in B.
+    A and B are sets of categories. All `lower` and `upper` hold together with probability 1 - beta,
+    separately from the categories' bounds. `value` and `unbiased` are null where nobody is
+    estimated to be in B.
     """
 
     shares: list[str]
@@ -116,32 +120,36 @@ class SharesAmong(msgspec.Struct, frozen=True, kw_only=True):
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer about a metric over a window of event time.
 
-    `from` and `to` are the window's edges, null where it is unbounded; `updated` is when the last
+    `from` and `to` are the window's edges, null where it is unbounded. `updated` is when the last
     counted report of the metric reached Kafka. A number is null where no report has arrived.
-    `value` is always between `lower` and `upper`; `unbiased` is what it was clipped from: take that
-    for sums and means of several answers. Of a minimum or maximum `value` is the middle of what the
-    rounds have left, and no more than a guess: `search` has the statement that is certain.
-    `covers` says what the bounds cover together with probability 1 - beta: "this window", so many
-    "windows", or "all times from" a start. What is shown while a window grows, and what is shown
-    once it is final, are two statements: each holds with 1 - beta, both with at least 1 - 2 beta.
-    `chosen_among`: so many answers share beta, because this one may have been chosen after looking
-    at them; one without the field (no weights were named) is none of them, and has a beta of its
-    own: to compare with it, name its weights, too. `weights_fixed`: it was chosen before.
-    `influence` is that on what was asked for, `left_out` included; a minimum or maximum has none,
-    but `search`, where its rounds stand, null before the first one. `categories` and `coordinates`
-    name the numbers of `value`, `lower` and `upper`; `left_out` says how many there are besides.
-    Of a metric that is collected in trust, `trust` is "central" and the answer a release: drawn
-    once for the pane `from` to `to`, with the `saturation` above which a level buys nothing, and
-    without `influence`.
-    Of a distribution the numbers are `quantiles`, and `distribution` has all of it; `unbiased` is
-    there, not beside the quantiles; `influence` is that on a share below an edge.
+    `value` is always between `lower` and `upper`. `unbiased` is the estimate before it was clipped
+    to them: take it for sums and means of several answers. The `value` of a minimum or maximum is
+    only a guess, the middle of the range that its rounds have left; what is certain is in `search`.
+    `covers` says what the bounds cover together with probability 1 - beta: "this window", "720
+    windows", or "all times from" a start. The answers while a window grows are one statement, and
+    the final answer is another: each holds with 1 - beta, both with at least 1 - 2 beta.
+    `effective_reports` is how many reports without privacy would be as precise in the worst case.
+    `heterogeneity` is the p-value of the hypothesis that values are independent of the level.
+    `chosen_among` is the number of answers that share beta, because this one may have been chosen
+    after looking at them. An answer without it, for which no weights were named, has a separate
+    beta: to compare with that answer, name its weights, too. `weights_fixed`: the caller says that
+    the weights were chosen before looking.
+    `influence` is how far fabricated reports move the answer, those in `left_out` included. Minimum
+    and maximum have `search` instead, the progress of the rounds, null before the first one.
+    `categories` and `coordinates` name the numbers of `value`, `lower` and `upper`, and `left_out`
+    counts those that are not shown. `radius`: a vector is within this l2 distance with 1 - beta.
+    `simplex` is the nearest distribution, for the shown categories.
+    If `trust` is "central", the answer is a release: drawn once for the pane `from` to `to`, and
+    without `influence`. Levels above the epsilon `saturation` do not improve it.
+    The numbers of a distribution are its `quantiles`, and `distribution` has all of it, with its
+    `unbiased`; `influence` is then that on a share below an edge.
     `privacy` is there for a metric with a crowd.
-    `where`: it is of the reports of devices with these attributes alone ("other" for a value that
-    is not declared, null for devices that did not say); `coverage` is the share of the window's
-    reports that tables of such slices have.
-    `shares_among` belongs to answers for all categories of a metric whose definition has `shares`;
-    it is absent where they have no bounds: at all times for weights "uniform" or another target
-    than the population, and for "normal" bounds.
+    `where` are the attributes that all devices of this answer share: "other" stands for a value
+    that is not declared, null for none. `coverage` is the share of the window's reports that are
+    in tables of slices.
+    `shares_among` is in answers for all categories, if the definition has `shares` and they have
+    bounds; they have none with weights "uniform", a target other than the population, or bounds
+    "normal".
     """
 
     metric: str
@@ -184,7 +192,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CrowdDefinition(msgspec.Struct, frozen=True):
-    """The crowd in which each report hides: a relay waits for so many, so long."""
+    """The crowd that hides each report: a relay waits for at least `minimum` reports.
+
+    It deletes a smaller crowd `wait_seconds` after the pane's end.
+    """
 
     minimum: int
     wait_seconds: float
@@ -193,24 +204,23 @@ class CrowdDefinition(msgspec.Struct, frozen=True):
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric as a device needs it to randomize, and the policy of weights in force.
+    """A metric as a device needs it to randomize, and the weight policy in force.
 
-    Where `trust` is "central" devices send their true values. `policies` are the weights that it
-    may have, the default first. `range` belongs to means, minimum and maximum, and `rounds`,
-    `split`, `beta` and `critical` to these two: devices answer the round that is open at
+    If `trust` is "central", devices send their true values. `policies` are the possible weight
+    policies, the default first. Means, minimum and maximum have a `range`; minimum and maximum also
+    have `rounds`, `split`, `beta` and `critical`, and devices answer the round that is open at
     `/v1/metrics/NAME/round`.
-    `categories` belongs to frequencies, with `watch` where they are "open", and `deny`, a rule for
-    strings in whose place devices report "other", and `code`, how strings become bits where they
-    are discovered, and `axes`, whose product they are; `coordinates` and
-    `radius` to vector means. `bins`, `scale` and `edges` say what the bins of a distribution are,
-    and `constants` how its reports are drawn. `domain` has the keys of a kind that another
-    distribution brought.
-    `shape` says what answers look like: "number", "named numbers", "distribution" or
-    "search". `by` are the
-    attributes of devices by which reports are also summed; a device sends them with each batch, one
-    of the values in `attributes` each, and any other value as "other". `shares` are the shares
-    among that answers have; devices ignore them. A device seals reports of a metric with a `crowd`,
-    and posts them to a relay.
+    Frequencies have `categories`; if these are "open", `watch` are those that answers show. `deny`
+    is a rule for strings that devices replace by "other". `code` is how strings become bits if they
+    are discovered. The categories of `axes` are the combinations of their values. Vector means have
+    `coordinates` and `radius`. `bins`, `scale` and `edges` say what the bins of a distribution
+    are, and `constants` how its reports are drawn. `domain` has the additional keys of a kind that
+    another Python package defines.
+    `shape` says what answers look like: "number", "named numbers", "distribution" or "search". `by`
+    are the attributes of devices by which reports are also summed; with each batch a device sends
+    one of the values in `attributes` for each, and any other value as "other". `shares` are the
+    shares among that answers have; devices ignore them. A device seals reports of a metric with a
+    `crowd`, and posts them to a relay.
     """
 
     name: str
@@ -259,12 +269,12 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 ESTIMATE_FIELDS = (
     *("status", "reports", "beta", "bound", "covers", "target", "policy", "heterogeneity"),
 )
-"""Fields that an answer copies from its estimate."""
+"""The fields of an answer with the same names in its estimate."""
 METRIC_FIELDS = (
     *("name", "description", "title", "group", "kind", "mechanism", "unit", "revision"),
     "minimum_reports",
 )
-"""Fields that a definition copies from its metric."""
+"""The fields of a definition with the same names in its metric."""
 
 
 def answer(
@@ -318,7 +328,7 @@ def answer(
 
 
 def privacy_of(metric: Metric) -> Privacy | None:
-    """Return what a metric's reports keep in a pane; None without a crowd."""
+    """Return how private a metric's reports are in a pane; None without a crowd."""
     if (crowd := metric.crowd) is None:
         return None
     epsilon, central = crowd_epsilon(metric), None
@@ -381,7 +391,7 @@ def named(metric: Metric, labels: Sequence[str]) -> dict[str, list[str]]:
 
 
 def estimate_of(document: Answer, metric: Metric) -> Estimate:
-    """Return the estimate of an answer, for a stored release.
+    """Return the estimate that an answer shows, for a stored release.
 
     Returns
     -------

@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 
 class Definitions(msgspec.Struct, frozen=True):
-    """All metrics, in the order of their definitions; `definitions_hash` as in the status."""
+    """All metrics, in the order of the file; `definitions_hash` differs after a change of them."""
 
     metrics: list[Definition]
     definitions_hash: str

@@ -15,9 +15,9 @@ State = Literal["learning", "watching", "unwatchable"]
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """The baseline of a series: an estimate from panes before the start, or a value of the file.
+    """The baseline of a series: estimated from panes before the start, or stated by the definition.
 
-    `from`, `to` and `reports` are null if the file states the value.
+    `from`, `to` and `reports` are null if the definition states the value.
     """
 
     start: Moment | None = msgspec.field(name="from")
@@ -27,7 +27,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Since(msgspec.Struct, frozen=True, kw_only=True):
-    """The estimate from `since` on. Its bounds promise nothing: the data have chosen the window."""
+    """The estimate from `since` on. Its bounds are not guaranteed: the data chose the window."""
 
     value: Numbers
     lower: Numbers
@@ -38,11 +38,11 @@ class Since(msgspec.Struct, frozen=True, kw_only=True):
 class AlarmRaised(msgspec.Struct, frozen=True, kw_only=True):
     """The data of an alarm's event: a series has moved from its baseline.
 
-    `at` is the end of the pane that raised it. `since` is where the change most probably began;
-    there is no promise about that. `evidence` is the logarithm of how much more probable the panes
-    are if it has moved; the alarm is raised when that reaches `needed`. `panes` are those since the
-    start, or since the last alarm of the series. `promise` says how many false alarms are expected
-    at most.
+    `at` is the end of the pane that raised the alarm. `since` is where the change most probably
+    began, without a guarantee. `evidence` is the logarithm of how much more probable the panes are
+    if the series has moved than if it has not; an alarm is raised when it reaches `needed`. `panes`
+    is the number of panes since the start, or since the last alarm of the series. `promise` says
+    how many false alarms are expected at most.
     """
 
     alarm: str
@@ -69,10 +69,11 @@ class AlarmRaised(msgspec.Struct, frozen=True, kw_only=True):
 class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One series of an alarm.
 
-    `evidence` is what there is against the baseline, as a share of what an alarm needs: 1 raises
-    it; null before the first pane. `smallest_shift` is the smallest move that would have been seen
-    by now with 90%, about; null where that is not known. That no alarm was raised does not say that
-    nothing moved. `reason` says why a series cannot be watched. `alarms` is how many it has raised.
+    `evidence` is the evidence of a move from the baseline as a share of what an alarm needs: 1
+    raises an alarm; null before the first pane. `smallest_shift` is the smallest move that would
+    have raised one by now with a probability of about 90%; null if unknown. A series without an
+    alarm may have moved nevertheless. `reason` says why a series cannot be watched. `alarms` is
+    the number of alarms that the series has raised.
     """
 
     slice: dict[str, Value]
@@ -94,11 +95,11 @@ class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class AlarmAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an alarm: how far it has looked, and the state of each series.
 
-    `until` is the end of the last pane that it has looked at; null before the first one. `skipped`
-    are panes that had expired before they were looked at. The series with most evidence are the
-    first; those that cannot be watched the last. `promised_per_year` is how many false
-    alarms a year all its series together are allowed. `raised` are its last alarms, the newest
-    first. `reason` says why it does not look at panes; empty if it does.
+    `until` is the end of the last pane that it has looked at; null before the first pane. `skipped`
+    is the number of panes that had expired before. The series with most evidence come first, those
+    that cannot be watched last. `promised_per_year` is how many false alarms a year are expected at
+    most from all series of the alarm together. `raised` are the latest alarms, the newest first.
+    `reason` says why the alarm does not look at panes; empty if it does.
     """
 
     alarm: str
@@ -120,7 +121,7 @@ class AlarmAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlarmsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """All alarms. Together they promise at most `promised_per_year` false alarms a year."""
+    """All alarms; together at most `promised_per_year` false alarms a year are expected."""
 
     alarms: list[AlarmAnswer]
     promised_per_year: float

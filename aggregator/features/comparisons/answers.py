@@ -18,8 +18,8 @@ P_VALUES = {"fixed": "for a look at the end", "anytime": "may be looked at at an
 class ComparedArm(msgspec.Struct, frozen=True, kw_only=True):
     """One arm of a comparison.
 
-    Only the difference has bounds, unless `each` was asked for: `lower` and `upper` then share beta
-    with it.
+    Without `each` only the difference has bounds. With it, `lower` and `upper` of both arms share
+    beta with those of the difference.
     """
 
     metric: str
@@ -33,15 +33,15 @@ class ComparedArm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComparisonAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """By how much one arm exceeds another (`of`: "difference"), or their "ratio".
+    """By how much arm a exceeds arm b (`of`: "difference"), or the "ratio" of a to b.
 
-    `lower` and `upper` hold with probability 1 - beta, over all `simultaneous` comparisons
-    together. `p_value` is at most beta exactly where 0 (for a ratio: 1) is outside of them, and
-    `decided` says so; `p_value_kind` says how often it may be looked at. `law` is "joint" where the
-    arms' reports are independent, else "union". An upper bound of a ratio is null where it is
-    infinite. Of a distribution, the numbers are its `quantiles`, or `shares` below edges. All
-    numbers are null where an arm has fewer reports than `minimum_reports`. If b is
-    "rest", it is all reports of the window that are not in a.
+    `lower` and `upper` hold with probability 1 - beta, for all `simultaneous` comparisons together.
+    `p_value` is at most beta exactly where 0 (for a ratio: 1) is outside of these bounds, and
+    `decided` says so; `p_value_kind` says when it may be looked at. `law` is "joint" if the reports
+    of both arms are independent, else "union". An upper bound of a ratio is null where it is
+    infinite. The numbers of a distribution are its `quantiles`, or `shares` below edges. All
+    numbers are null if an arm has fewer reports than `minimum_reports`. `rest` says that b is all
+    reports of the window that are not in a.
     """
 
     metric: str

@@ -70,13 +70,13 @@ class Living(Compared):
 class LivingAnswer(ComparisonAnswer, frozen=True, kw_only=True):
     """A comparison of the definitions since its start, with bounds that hold at all times.
 
-    Its numbers are those of all reports that are counted now. Final panes are looked at one after
-    another: `until` is the end of the last one. `decided_at` is the end of the first one at which 0
-    (for a ratio: 1) was outside of the bounds; null if it never was. `decisions` has that for each
-    category or coordinate. `decided` is true if the arms are proved to be different now, or were
-    before. `incomplete` is the number of final panes some of whose reports are in no table of
-    slices. `history` is how it stood at the ends of final panes. `reason` says why nothing is
-    known, or decided, if something keeps it from that.
+    Its numbers are those of all reports counted so far. Final panes are looked at one after
+    another: `until` is the end of the last one. `decided_at` is the end of the first pane at which
+    0 (for a ratio: 1) was outside of the bounds; null if it never was. `decisions` has the first
+    such pane for each category or coordinate. `decided` says that the arms are proved to be
+    different, now or at an earlier time. `incomplete` is the number of final panes some of whose
+    reports are in no table of slices. `history` has the numbers at the ends of final panes.
+    `reason` says why the comparison is undecided or unknown; empty if nothing is wrong.
     """
 
     comparison: str

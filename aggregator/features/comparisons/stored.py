@@ -35,10 +35,10 @@ class ComparisonDecided(msgspec.Struct, frozen=True, kw_only=True):
     """The data of a comparison's event: its arms are proved to be different.
 
     `at` is the end of the first final pane at which 0 (for a ratio: 1) is outside of `lower` and
-    `upper`. The numbers are those of all final panes from the start up to `at`; some reports of
-    `incomplete` of these were in no table of slices. If there are several categories or
-    coordinates, each has its own event, and the bounds hold for all together. The
-    estimate at the time of a decision is too large on average; the bounds are not.
+    `upper`. The numbers are those of all final panes from the start to `at`. `incomplete` is the
+    number of these panes some of whose reports are in no table of slices. Each category or
+    coordinate has a separate event; the bounds hold for all together. The estimate at the time of a
+    decision is too large on average; the bounds are not.
     """
 
     comparison: str
