@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from aggregator.config.settings import Settings
 from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, SettingsError
-from aggregator.kafka import diagnosis
 from producers.delivery.server_probe import CLOSING_SERVER, KAFKA_BROKER, SILENT_SERVER
+from producers.kafka import diagnosis
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka.kafka_errors import (
     ExplainingProducer,
@@ -130,7 +130,7 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
         client.poll(0)
         servers = str(settings.kafka.get("bootstrap.servers", ""))
         why = diagnosis.diagnose_kafka(settings.kafka, errors)
-        if why not in ("", CLOSING_SERVER, KAFKA_BROKER, SILENT_SERVER):
+        if why not in diagnosis.UNCERTAIN:
             raise BrokerRefused(servers, why)
         patience = ANSWER_SECONDS if why == KAFKA_BROKER else SILENT_SECONDS
         if time.monotonic() >= start + patience:

@@ -80,6 +80,11 @@ class EventProducer:
             raise DitherError(describe_kafka_error(failed[0], self._topic))
         return offsets
 
+    def cluster(self) -> str:
+        """Return the id of the Kafka cluster; empty if it does not tell."""
+        metadata = self._producer.list_topics(self._topic, timeout=clients.ANSWER_SECONDS)
+        return metadata.cluster_id or ""
+
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic.
 

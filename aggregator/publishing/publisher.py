@@ -17,6 +17,9 @@ import structlog
 from aggregator.config.live_metrics import current
 from aggregator.config.setting_checks import parse_groupings, publish_since_ms
 from aggregator.config.settings import Settings
+from aggregator.counting.continuity import is_another
+from aggregator.counting.origin import CLUSTER_FIELD
+from aggregator.errors import OtherCluster
 from aggregator.feature import features
 from aggregator.kafka import topic_admin
 from aggregator.publishing import events
@@ -82,6 +85,7 @@ class Publisher(Leader):
         with contextlib.ExitStack() as closing:
             self._producer = EventProducer(self.settings, topics.estimates, identity)
             closing.enter_context(contextlib.closing(self._producer))
+            self._refuse_other_cluster()
             self.published.catch_up()
             publication = Publication(self.reader, self.published, self._source, self._since_ms)
             groupings = parse_groupings(self.settings.publish.slices)
@@ -106,6 +110,14 @@ class Publisher(Leader):
                 self._publish_totals()
                 self._verify_lease()
                 self._stopping.wait(TURN_INTERVAL_SECONDS)
+
+    def _refuse_other_cluster(self) -> None:
+        """Raise OtherCluster if Redis has the sums of another Kafka cluster's log."""
+        cluster = self._producer.cluster()
+        store = self.reader.store
+        for number in store.partitions():
+            if is_another(stored := store.owner(number).get(CLUSTER_FIELD, ""), cluster):
+                raise OtherCluster(number, stored, cluster)
 
     def _finals(self) -> Iterator[list[Event]]:
         """Yield batches of the due final events, and between them the due events of features.

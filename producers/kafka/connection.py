@@ -15,13 +15,14 @@ from confluent_kafka import KafkaException
 from producers.delivery.closing import Calls, Closing
 from producers.delivery.delivery_errors import DeliveryError
 from producers.delivery.thread_log import log_from_thread
+from producers.kafka.diagnosis import UNCERTAIN, diagnose_kafka
 from producers.kafka.kafka_errors import (
     ExplainingProducer,
     WithoutSecrets,
     describe_kafka_error,
     without_secrets,
 )
-from producers.kafka.servers import check_servers
+from producers.kafka.servers import SERVER_PROPERTIES, check_servers
 
 logger = logging.getLogger("producers")
 LIBRDKAFKA_LOGGER = logging.getLogger("producers.librdkafka")
@@ -49,7 +50,6 @@ DEFAULT_PROPERTIES: dict[str, Any] = {
 }
 PRODUCER_ONLY = ("acks", "enable.idempotence", "linger.ms", "compression.type", "batch.size")
 """Properties that only a producer has; one set of properties configures producers and consumers."""
-_SERVER_PROPERTIES = ("bootstrap.servers", "metadata.broker.list", "test.mock.num.brokers")
 
 
 class Served(Protocol):
@@ -94,7 +94,7 @@ class Connection(Closing):
                 f"config = {config!r:.200}: expected Kafka properties, for instance "
                 "{'bootstrap.servers': 'localhost:9092'}"
             )
-        if not any(key in config for key in _SERVER_PROPERTIES):
+        if not any(key in config for key in (*SERVER_PROPERTIES, "test.mock.num.brokers")):
             raise ValueError(
                 f"Kafka properties {sorted(config)}: expected 'bootstrap.servers', "
                 "for instance {'bootstrap.servers': 'localhost:9092'}"
@@ -111,7 +111,7 @@ class Connection(Closing):
         }
         self._app_error_cb = config.get("error_cb")
         self.servers = str(
-            next((config[key] for key in _SERVER_PROPERTIES[:2] if key in config), "(mock)")
+            next((config[key] for key in SERVER_PROPERTIES if key in config), "(mock)")
         )
         self.closed, self._process = False, os.getpid()
         self._calls = Calls()
@@ -134,6 +134,13 @@ class Connection(Closing):
     def message_max_bytes(self) -> int:
         """The largest message that librdkafka accepts."""
         return int(self.config.get("message.max.bytes", LARGEST_MESSAGE))
+
+    def diagnose(self) -> str:
+        """Return why no server at its addresses can be a broker for it; "" if one may be."""
+        if not any(key in self.config for key in SERVER_PROPERTIES):
+            return ""
+        why = diagnose_kafka(self.config | {"bootstrap.servers": self.servers}, ())
+        return "" if why in UNCERTAIN else f"it {why}"
 
     def add(self, served: Served) -> None:
         """Start serving a reporter.

@@ -55,7 +55,7 @@ class Outbox:
             failed = [*self.failed.values()]
             all_reported = self._reported_keys >= self.failed.keys()
         if failed and not (all_reported and sum(len(b.payload) for b in failed) <= most_bytes):
-            error = self.error(failed)
+            error = self.error(failed, has_time=False)
             error.add_note("nothing of this call was reported: repeat it")
             raise error
 
@@ -116,18 +116,27 @@ class Outbox:
             raise self.error(missing)
 
     def error(
-        self, missing: list[PendingBatch] | None = None, *, are_kept: bool = True
+        self,
+        missing: list[PendingBatch] | None = None,
+        *,
+        are_kept: bool = True,
+        has_time: bool = True,
     ) -> DeliveryError:
-        """Return the error for missing batches; by default for all that are not acknowledged."""
+        """Return the error for missing batches; by default for all that are not acknowledged.
+
+        If there is time, and Kafka never answered, the server at its address is looked at.
+        """
         with self._lock:
             if missing is None:
                 missing = [*self._under_way.values(), *self.failed.values()]
             self._reported_keys = {batch.key for batch in missing} & self.failed.keys()
-            reason = self._first_error or self.connection.last_error or "no answer in time"
+            first_error = self._first_error or self.connection.last_error or "no answer in time"
+            is_unheard = not self.delivered.batches
+        why = self.connection.diagnose() if has_time and is_unheard else ""
         return DeliveryError(
             reports=sum(batch.reports for batch in missing),
             batches=len(missing),
-            first_error=reason,
+            first_error=why or first_error,
             receiver=f"Kafka at {self.connection.servers}",
             check=WHAT_TO_CHECK,
             are_kept=are_kept,

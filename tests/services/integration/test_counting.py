@@ -21,6 +21,7 @@ from aggregator.monitoring.collector import Exporter
 from producers import Reporter
 from producers.wire.framing import frame
 from producers.wire.reports_pb2 import ReportBatch
+from tests.support.events import publishing
 from tests.support.reports.bad_batches import bad_batches
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.traffic import traffic
@@ -202,7 +203,9 @@ def test_two_deployments_in_one_group_say_so_and_a_redis_that_was_lost_is_no_sec
 
 
 @pytest.mark.usefixtures("apache_kafka")
-def test_workers_of_another_kafka_cluster_are_refused_always(deployment: Deployment) -> None:
+def test_workers_and_a_publisher_of_another_kafka_cluster_are_refused_always(
+    deployment: Deployment,
+) -> None:
     deployment.count(traffic(deployment, 20))
     before = deployment.state()
     for number in range(deployment.partitions):
@@ -214,6 +217,8 @@ def test_workers_of_another_kafka_cluster_are_refused_always(deployment: Deploym
         assert all("'elsewhere'" in owned.halted for owned in worker.owned.values())
         assert all("on_gap" not in reason for reason in deployment.owners("halted"))
     assert deployment.state() == before
+    with publishing(deployment) as publisher:
+        wait_until(lambda: "'elsewhere'" in publisher.failing, "nothing is published")
 
 
 @pytest.mark.usefixtures("apache_kafka")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -57,6 +59,18 @@ def test_what_is_not_acknowledged_is_kept_and_sent_by_the_next_flush(
             break
         assert reporter.delivered.reports == 5
     assert LATE.counts(count(LATE, broker.batches(topic))).sum() == 5
+
+
+def test_an_address_that_is_no_brokers_is_told() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_port}"
+        reporter = Reporter(LATE, {"bootstrap.servers": address, "log_level": 0})
+        reporter.report(1.0, epsilon=1)
+        for use in (reporter.flush, reporter.close):
+            with pytest.raises(DeliveryError, match=f"{address} is an HTTP server without TLS"):
+                use(timeout=0.1)
+        server.shutdown()
 
 
 def test_leaving_a_reporter_raises_what_was_lost_or_notes_it(door: Proxy) -> None:

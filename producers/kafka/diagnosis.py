@@ -22,6 +22,8 @@ from producers.delivery.server_probe import (
 from producers.kafka.kafka_errors import REFUSAL_CODES, describe_kafka_error
 
 PROBE_SECONDS = 3.0
+UNCERTAIN = ("", KAFKA_BROKER, CLOSING_SERVER, SILENT_SERVER)
+"""What is no reason yet: a broker may answer later."""
 CERTIFICATE_PROBLEMS = {
     "unable to get local issuer": "which is not signed by an authority of {ca}",
     "self-signed": "which is not signed by an authority of {ca}",
@@ -90,7 +92,7 @@ def _name_servers(addresses: Sequence[str], protocol: str) -> str:
         if server is not None and server.kind != SILENT_SERVER:
             return (
                 f"is no broker: {address} is {server}. Name a broker's HOST:PORT (9092 by default) "
-                "with --kafka, DITHER_KAFKA_BOOTSTRAP_SERVERS or [kafka] bootstrap.servers"
+                "in bootstrap.servers (of a command: --kafka)"
             )
     return SILENT_SERVER if any(servers) else ""
 
