@@ -10,7 +10,7 @@ import pytest
 import structlog
 from xdist.scheduler import LoadFileScheduling
 
-from tests.support.run_output import LONG, RunOutput
+from tests.support.run_output import LONG, MORE, USUAL, RunOutput
 from tests.support.running import servers
 from tests.support.running.shared_kafka import (
     KAFKA_SOCKET,
@@ -33,7 +33,8 @@ RAN_AGAINST = pytest.StashKey[dict[str, str]]()
 @pytest.hookimpl(trylast=True)  # after pytest-xdist, which registers its session
 def pytest_configure(config: pytest.Config) -> None:
     ran_against = config.stash[RAN_AGAINST] = {}
-    config.pluginmanager.register(Examples())  # a hook of this file would see only its folder
+    tier = config.option.markexpr
+    config.pluginmanager.register(Files(tier))  # a hook of this file would see only its folder
     if hasattr(config, "workerinput"):
         return
     if config.pluginmanager.has_plugin("dsession"):
@@ -43,15 +44,28 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(RunOutput(config, ran_against))
 
 
-class Examples:
-    """Looks for examples only in files that have some: most modules need not be imported."""
+class Files:
+    """Looks for examples and for tests of a tier only in files that have some.
+
+    Each process imports what it collects: most modules need not be imported.
+    """
+
+    def __init__(self, tier: str) -> None:
+        self.tier = tier
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collect_file(
         self, file_path: Path
     ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
         collectors = yield
-        if collectors and b">>> " not in file_path.read_bytes():
+        if not collectors:
+            return collectors
+        text = file_path.read_bytes()
+        if self.tier == MORE and b"mark.more" not in text:
+            return []
+        if self.tier == USUAL and b"\npytestmark = pytest.mark.more\n" in text:
+            return []
+        if b">>> " not in text:
             return [collector for collector in collectors if type(collector) is pytest.Module]
         return collectors
 

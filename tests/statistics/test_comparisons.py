@@ -2,9 +2,8 @@
 
 That two small arms of counts miss with a chance of at most beta is enumerated in
 `tests/unit/estimators/test_comparisons.py`, and all of their paths beside it. Here arms of every
-kind are drawn, and asked several questions each. A test fails falsely where misses exceed what a
-coverage of 1 - beta shows in all but one of 10^4 seeds. What else comparisons of distributions say
-and refuse is at the end.
+kind are drawn, with fixed seeds, and asked several questions each. What else comparisons of
+distributions say and refuse is at the end.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from estimators import LocalMetric, compare, define
 from tests.support.reports.cases import summed
@@ -136,24 +134,18 @@ def drawn(case: Case, runs: int) -> tuple[list[int], Floats]:
     return misses, widths
 
 
-def test_bounds_are_as_wide_as_ever() -> None:
+def test_bounds_are_as_wide_as_ever_and_cover() -> None:
     """A run of fixed seeds: a bound that is 1% narrower or wider than it was is found.
 
-    One that forgets an arm's noise is narrower by 5% at least, and usually by a third.
+    One that forgets an arm's noise is narrower by 5% at least, and usually by a third. One that
+    misses in 90% at beta = 0.05 is found in nine of ten cases.
     """
     for case, expected in zip(CASES, WIDTHS, strict=True):
-        _, widths = drawn(case, 1)
-        with row(case):
-            assert widths == pytest.approx(expected, rel=0.01)
-
-
-@pytest.mark.more
-def test_bounds_cover_the_difference_at_the_hardest_data() -> None:
-    """Six runs: at beta = 0.05 a bound that misses in 90% is found nearly always."""
-    for case in CASES:
-        misses, _ = drawn(case, 6)
+        misses, widths = drawn(case, 1)
         with row(case, misses):
-            assert few_misses(misses, 6, QUESTIONS)
+            assert widths == pytest.approx(expected, rel=0.01)
+            assert misses[0] == 0
+            assert sum(misses) <= 1
 
 
 @pytest.mark.slow
@@ -172,10 +164,17 @@ RATIOS = [
 
 
 @pytest.mark.parametrize(
-    "runs", [pytest.param(30, marks=pytest.mark.more), pytest.param(2000, marks=pytest.mark.slow)]
+    ("runs", "most"),
+    [
+        pytest.param(8, 1, marks=pytest.mark.more),
+        pytest.param(2000, 138, marks=pytest.mark.slow),
+    ],
 )
-def test_bounds_cover_the_ratio(runs: int) -> None:
-    """30 runs find that a bound misses in 40% nearly always, 2,000 runs that it misses in 7.5%."""
+def test_bounds_cover_the_ratio(runs: int, most: int) -> None:
+    """8 runs find a bound that misses in 40% in nine of ten cases; 2,000 one that does in 7.5%.
+
+    Where beta is exact, more misses have a chance of 6%, and of 10^-4.
+    """
     for case in RATIOS:
         rng, misses = np.random.default_rng(9), 0
         truth = np.divide(case.theta_a, case.theta_b)
@@ -183,8 +182,8 @@ def test_bounds_cover_the_ratio(runs: int) -> None:
             found = case.found(case.both(rng), of="ratio")
             lower, upper = np.asarray(found.lower), np.asarray(found.upper)
             misses += bool(((lower > truth) | (upper < truth)).any())
-        with row(case):
-            assert misses <= binom.isf(1e-4, runs, 0.05)
+        with row(case, misses):
+            assert misses <= most
 
 
 LOOKS = (20, 50, 100, 200, 400, 800, 1600)
@@ -198,14 +197,19 @@ PATHS = [
 
 
 @pytest.mark.parametrize(
-    ("paths", "looks"),
+    ("paths", "most", "looks"),
     [
-        pytest.param(20, LOOKS, marks=pytest.mark.more),
-        pytest.param(500, (*LOOKS, 6400, 25_600), marks=pytest.mark.slow),
+        pytest.param(5, 1, LOOKS, marks=pytest.mark.more),
+        pytest.param(500, 134, (*LOOKS, 6400, 25_600), marks=pytest.mark.slow),
     ],
 )
-def test_the_difference_is_seldom_outside_along_a_path(paths: int, looks: tuple[int, ...]) -> None:
-    """Reports of all levels alike. 20 paths find that 65% are left nearly always, 500 find 30%."""
+def test_the_difference_is_seldom_outside_along_a_path(
+    paths: int, most: int, looks: tuple[int, ...]
+) -> None:
+    """Reports of all levels alike. 5 paths find that 65% are left in 19 of 20 cases, 500 find 30%.
+
+    Where beta is exact, more are left with a chance of 26%, and of 10^-4.
+    """
     for case, split in PATHS:
         rng, left = np.random.default_rng(17), 0
         for _ in range(paths):
@@ -221,8 +225,8 @@ def test_the_difference_is_seldom_outside_along_a_path(paths: int, looks: tuple[
                 if ((lower > case.truth) | (upper < case.truth)).any():
                     left += 1
                     break
-        with row(case, split):
-            assert left <= binom.isf(1e-4, paths, 0.2)
+        with row(case, split, left):
+            assert left <= most
 
 
 # -- Distributions, by shares below limits and by quantiles -------------------------------------

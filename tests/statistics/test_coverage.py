@@ -1,8 +1,9 @@
 """How often the bounds miss the truth.
 
 Where sums are counts, all outcomes are enumerated: the chance of a miss is exact, and so is the
-mean width. Elsewhere sums are drawn from their law; such a test fails falsely where misses exceed
-what a coverage of 1 - beta shows in all but one of 10^4 seeds.
+mean width. Elsewhere sums are drawn from their law, with fixed seeds: were the draws others, a test
+would fail falsely where misses exceed what a coverage of 1 - beta shows in all but one of 10^4
+seeds, and where runs are few, in all but one of 50.
 """
 
 from __future__ import annotations
@@ -227,11 +228,11 @@ def test_a_few_runs_are_covered_with_bounds_as_wide_as_ever() -> None:
 
 @pytest.mark.more
 def test_bounds_cover_at_the_hardest_data() -> None:
-    """50 runs: at beta = 0.05 a bound that misses in 40% is found nearly always."""
+    """12 runs: at beta = 0.05 a bound that misses in 40% is found in nine of ten cases."""
     for population in HARDEST:
-        misses, _ = drawn(population, 50)
+        misses, _ = drawn(population, 12)
         with row(name_of(population), misses):
-            assert few_misses(misses, 50, ASKED)
+            assert few_misses(misses, 12, ASKED, by_chance=0.02)
 
 
 @pytest.mark.slow
@@ -247,7 +248,10 @@ def test_two_thousand_runs_are_covered_whatever_is_asked(counts: tuple[int, ...]
 
 @pytest.mark.more
 def test_uniform_weights_cover_a_population_whose_values_go_with_the_level() -> None:
-    """Each level has a mean of its own; the truth is the mean of all users' distributions."""
+    """Each level has a mean of its own; the truth is the mean of all users' distributions.
+
+    A bound that misses in 40% is found nearly always, one that does in 25% in nine of ten cases.
+    """
     for population in HARDEST:
         thetas: list[Any] = [*BY_LEVEL]
         if population.metric.kind == "frequency":
@@ -257,11 +261,11 @@ def test_uniform_weights_cover_a_population_whose_values_go_with_the_level() -> 
         if population.metric.kind == "mean":
             truth = truth[1] - truth[0]
         rng, misses = np.random.default_rng(5), 0
-        runs = 400 if population.mechanism == "laplace" else 100
+        runs = 100 if population.mechanism == "laplace" else 24
         for run in range(runs):
             one = parts[0].reseeded(run)
             held = np.stack([part.held(rng)[level] for level, part in enumerate(parts)])
             found = one.metric.estimate(one.statistic(held, rng), weights="uniform")
             misses += not covers(found, truth)
-        with row(name_of(population)):
-            assert misses <= binom.isf(1e-4, runs, 0.05)
+        with row(name_of(population), misses):
+            assert misses <= binom.isf(0.02, runs, 0.05)

@@ -20,10 +20,11 @@ import pytest
 
 from tests.support.paths import ROOT
 
-#: The marker expressions of the tiers, as the Makefile gives them.
+#: The marker expressions of the tiers, as pyproject.toml and the Makefile give them.
+USUAL, MORE = "not slow and not more", "more and not slow"
 TIERS = {
-    "not slow and not more": ("make test", "`make test-more` runs the rest"),
-    "more and not slow": ("make test-more", "`make slow` runs those that take minutes"),
+    USUAL: ("make test", "`make test-more` runs the rest"),
+    MORE: ("make test-more", "`make slow` runs those that take minutes"),
 }
 
 #: Files that take long, and as how many others each of their tests counts in what is left.

@@ -165,17 +165,18 @@ def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_a
     deployment.settings.aggregate.past = "400d"
     columns = ("--time-column", "hour", "--attribute", "country=land")
     arguments = ("delay", "--csv", str(table), *columns, "--json")
-    told = deployment.dither("produce", *arguments).stderr
+    with deployment.worker():  # `produce` waits until all is counted
+        told = deployment.dither("produce", *arguments).stderr
     assert "30 of 30 rows are older than aggregate.past = 400d" in told
     assert "attribute: 'country'; 10 of 30 values are not declared" in told
-    deployment.count()
     assert deployment.counts() == {"too_old:delay": 30}
     found = re.search(r"`dither aggregate --set (aggregate\.past)=(\d+d)`", told)
     assert found is not None
     deployment.settings.aggregate.past = found[2]
-    assert deployment.dither("produce", *arguments).stderr.count("older than") == 0
-    assert as_json(deployment.dither("deadletters", "replay", "--json"))["sent"] == 2
-    deployment.count()
+    with deployment.worker():
+        assert deployment.dither("produce", *arguments).stderr.count("older than") == 0
+        assert as_json(deployment.dither("deadletters", "replay", "--json"))["sent"] == 2
+        deployment.wait_until_counted()
     assert accepted(deployment, "delay") == 60
     found = as_json(deployment.dither("estimate", "delay", "--by", "country", "--json"))["slices"]
     assert [(one["slice"]["country"], one["reports"]) for one in found if one["reports"]] == [
@@ -187,6 +188,7 @@ def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_a
     assert "300 not counted by any worker yet" in deployment.dither("produce", *arguments).stderr
     deployment.count()
     table.write_text("\n".join(["hour,delay,land", "2013-01-01,,DE", *hours, days[-1]]) + "\n")
-    late = deployment.dither("produce", *arguments)
+    with deployment.worker():
+        late = deployment.dither("produce", *arguments)
     assert "30 of 31 rows, the last one of 2013-01-01T00:00:00Z, are in panes" in late.stderr
     assert late.returncode == 1

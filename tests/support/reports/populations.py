@@ -256,13 +256,17 @@ def covers(estimate: Estimate, truth: float | Floats) -> bool:
 
 
 def few_misses(
-    misses: list[int], runs: int, questions: Sequence[dict[str, Any]], statements: int = 1
+    misses: list[int],
+    runs: int,
+    questions: Sequence[dict[str, Any]],
+    statements: int = 1,
+    by_chance: float = 1e-4,
 ) -> bool:
-    """Return whether questions miss no more often than their betas let all but one of 10^4 seeds.
+    """Return whether questions miss no more often than their betas let all but a share of seeds.
 
     An answer of several statements may be wrong in each with beta.
     """
     return all(
-        count <= binom.isf(1e-4, runs, min(1, statements * question["beta"]))
+        count <= binom.isf(by_chance, runs, min(1, statements * question["beta"]))
         for count, question in zip(misses, questions, strict=True)
     )
