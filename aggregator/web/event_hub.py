@@ -1,7 +1,8 @@
 """The hub of live events: one reader for all followers.
 
 While it has followers, the hub reads Redis once a second, and estimates each changed metric once.
-It reads less often where that would take more than a small share of a core.
+It reads less often where that would take more than a small share of a core, and reads only metrics
+that somebody follows.
 It keeps the latest event of each kind and metric. A client that returns with the id of an event of
 this process gets all newer events. Each client has a bounded queue.
 """
@@ -37,6 +38,8 @@ log = structlog.get_logger()
 PERIOD_SECONDS = 1.0
 MAX_PROCESSOR_SHARE = 0.07
 """Of a core, for reads and estimates; encoding, and reads for clients that join, come on top."""
+CALM_SHARE, CALM_PERIODS = 0.01, 4
+"""The share of a core that the hub keeps to where pauses of a few periods suffice for that."""
 METRICS_PER_READ = 32
 """Metrics whose sums are read together, and whose events are sent before others are read."""
 QUEUE_EVENTS = 256
@@ -166,7 +169,8 @@ class Hub:
 
     async def _pause(self) -> None:
         """Wait for a period, longer after a costly read, or less if a client joins."""
-        seconds = max(self.period, self._busy_seconds / MAX_PROCESSOR_SHARE)
+        calm_seconds = min(self._busy_seconds / CALM_SHARE, CALM_PERIODS * self.period)
+        seconds = max(self.period, calm_seconds, self._busy_seconds / MAX_PROCESSOR_SHARE)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
             await asyncio.sleep(GATHER_SECONDS)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Hashable
 from typing import Literal, get_args
 
-from aggregator.features.comparisons.arms import compare_all
+from aggregator.features.comparisons.arms import compared, read_arms
 from aggregator.features.comparisons.compared import ArmAnswer, Compared, CompareQuery
 from aggregator.reading.coverage import coverage_text
-from aggregator.reading.query import Progress, Query, ignore_progress
+from aggregator.reading.plans.window_reader import sums_key
+from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.window import Release, last_edges
 from aggregator.state.pane_keys import metric_key
@@ -20,42 +22,55 @@ Period = Literal["1h", "24h", "7d", "30d", "90d"]
 OFFERED_PERIODS: tuple[str, ...] = get_args(Period)
 
 
-def read_change(
-    reader: MetricReader, name: str, period: str | None, progress: Progress = ignore_progress
-) -> Compared | None:
-    """Compare the last closed panes of a metric with as many panes before them.
+class Changes:
+    """Compares the last closed panes of metrics with as many panes before them.
 
     Releases cannot be added: the latest one is compared with the one that is a period older.
     All changes on offer hold together at one look: beta is shared by all metrics that can be
-    compared, and by all periods.
-
-    Parameters
-    ----------
-    reader : MetricReader
-    name : str
-    period : str or None
-        One of :data:`OFFERED_PERIODS`, widened to whole panes; None: the longest that the metric
-        has twice.
-    progress : callable
-        As for :func:`aggregator.features.comparisons.arms.compare_all`.
-
-    Returns
-    -------
-    Compared or None
-        None: no pane is closed, or no period is there twice.
-
-    Raises
-    ------
-    UnknownMetric
-        If there is no such metric.
-    ValueError
-        If the metric cannot be compared.
+    compared, and by all periods. Equal sums are compared once.
     """
-    metric = reader.metric(name)
-    if not isinstance(metric, TrustedMetric):
-        query = _change_query(reader, LocalMetric.require(metric), period)
-        return None if query is None else compare_all(reader, name, query, progress)[0]
-    latest = reader.window(name)
+
+    def __init__(self, reader: MetricReader) -> None:
+        self.reader = reader
+        self._last: dict[tuple[str, str | None], tuple[Hashable, Compared]] = {}
+
+    def read(self, name: str, period: str | None) -> Compared | None:
+        """Return the change of a metric; None: no pane is closed, or no period is there twice.
+
+        Parameters
+        ----------
+        name : str
+        period : str or None
+            One of :data:`OFFERED_PERIODS`, widened to whole panes; None: the longest that the
+            metric has twice.
+
+        Raises
+        ------
+        UnknownMetric
+            If there is no such metric.
+        ValueError
+            If the metric cannot be compared.
+        """
+        metric = self.reader.metric(name)
+        if isinstance(metric, TrustedMetric):
+            return _change_of_releases(self.reader, metric, period)
+        query = _change_query(self.reader, LocalMetric.require(metric), period)
+        if query is None:
+            return None
+        arms = read_arms(self.reader.window, name, query)
+        key = self.reader.definition_hash(metric), query, *map(sums_key, arms.windows)
+        if (name, period) not in self._last or self._last[name, period][0] != key:
+            self._last[name, period] = key, compared(arms, query)
+        return self._last[name, period][1]
+
+    def close(self) -> None:
+        """Do nothing: there is no thread to end."""
+
+
+def _change_of_releases(
+    reader: MetricReader, metric: TrustedMetric, period: str | None
+) -> Compared | None:
+    name, latest = metric.name, reader.window(metric.name)
     for start in _period_starts(metric, period, latest.end_ms) if latest.end_ms else ():
         before = reader.window(name, _between(start - metric.pane_ms, start))
         releases = [w.content.estimate for w in (latest, before) if isinstance(w.content, Release)]

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from aggregator.errors import UnknownComparison
 from aggregator.features.comparisons.answers import ComparisonsAnswer, comparison_answer
 from aggregator.features.comparisons.arms import compare_all
-from aggregator.features.comparisons.changes import Period, read_change
+from aggregator.features.comparisons.changes import Changes, Period
 from aggregator.features.comparisons.compared import CompareQuery, comparison_frame
 from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.features.comparisons.living import (
@@ -168,7 +168,7 @@ async def change(service: Service, request: Request) -> Response:
 
     def compute() -> Response:
         with invalid_as_problem():
-            change = read_change(reader, name, period, stop_if_abandoned)
+            change = service.shared(Changes, lambda: Changes(reader)).read(name, period)
         changes = [] if change is None else [comparison_answer(change)]
         return as_json(ComparisonsAnswer(comparisons=changes))
 
