@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Hashable
 from typing import Literal, get_args
@@ -17,6 +18,7 @@ from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NO_TIME
 from estimators import LocalMetric, Metric, TrustedMetric
 from estimators.comparison.comparison import compare_releases
+from estimators.metrics.shares import ShareBoundsError
 
 Period = Literal["1h", "24h", "7d", "30d", "90d"]
 OFFERED_PERIODS: tuple[str, ...] = get_args(Period)
@@ -27,15 +29,17 @@ class Changes:
 
     Releases cannot be added: the latest one is compared with the one that is a period older.
     All changes on offer hold together at one look: beta is shared by all metrics that can be
-    compared, and by all periods. Equal sums are compared once.
+    compared, their shares among, and all periods. Equal sums are compared once.
     """
 
     def __init__(self, reader: MetricReader) -> None:
         self.reader = reader
-        self._last: dict[tuple[str, str | None], tuple[Hashable, Compared]] = {}
+        self._last: dict[tuple[str, str | None], tuple[Hashable, list[Compared]]] = {}
 
-    def read(self, name: str, period: str | None) -> Compared | None:
-        """Return the change of a metric; None: no pane is closed, or no period is there twice.
+    def read(self, name: str, period: str | None) -> list[Compared]:
+        """Return the change of a metric, and that of its definition's shares among.
+
+        Empty: no pane is closed, or no period is there twice.
 
         Parameters
         ----------
@@ -56,11 +60,16 @@ class Changes:
             return _change_of_releases(self.reader, metric, period)
         query = _change_query(self.reader, LocalMetric.require(metric), period)
         if query is None:
-            return None
+            return []
         arms = read_arms(self.reader.window, name, query)
         key = self.reader.definition_hash(metric), query, *map(sums_key, arms.windows)
         if (name, period) not in self._last or self._last[name, period][0] != key:
-            self._last[name, period] = key, compared(arms, query)
+            changes = [compared(arms, query)]
+            with contextlib.suppress(ShareBoundsError):
+                if metric.share_names:
+                    a = dataclasses.replace(query.a, categories=metric.share_names)
+                    changes.append(compared(arms, dataclasses.replace(query, a=a)))
+            self._last[name, period] = key, changes
         return self._last[name, period][1]
 
     def close(self) -> None:
@@ -69,7 +78,7 @@ class Changes:
 
 def _change_of_releases(
     reader: MetricReader, metric: TrustedMetric, period: str | None
-) -> Compared | None:
+) -> list[Compared]:
     name, latest = metric.name, reader.window(metric.name)
     for start in _period_starts(metric, period, latest.end_ms) if latest.end_ms else ():
         before = reader.window(name, _between(start - metric.pane_ms, start))
@@ -84,8 +93,8 @@ def _change_of_releases(
                 for window, release in zip((latest, before), releases, strict=True)
             )
             covers = coverage_text(latest, releases[0], query.a)
-            return Compared(a, b, query, "final", "fixed", comparison, covers, 1, 1)
-    return None
+            return [Compared(a, b, query, "final", "fixed", comparison, covers, 1, 1)]
+    return []
 
 
 def _change_query(
@@ -116,8 +125,10 @@ def _between(start_ms: int | None, end_ms: int | None) -> Query:
 
 
 def _query(reader: MetricReader, a: Query, b: Query) -> CompareQuery:
-    is_compared = [
-        isinstance(metric, LocalMetric | TrustedMetric) for metric in reader.metrics.values()
-    ]
-    windows = sum(is_compared) * len(OFFERED_PERIODS)
+    comparisons = sum(
+        1 + bool(metric.share_names)
+        for metric in reader.metrics.values()
+        if isinstance(metric, LocalMetric | TrustedMetric)
+    )
+    windows = comparisons * len(OFFERED_PERIODS)
     return CompareQuery(a=dataclasses.replace(a, windows=windows), b=b)

@@ -153,8 +153,8 @@ async def compare(service: Service, request: Request) -> Response:
     query=ChangeParameters,
     answers={
         200: Content(
-            "The comparison, or none while no pane is closed. Its bounds hold together with those "
-            "of all other metrics and periods.",
+            "The comparison, and one of the definition's shares among; none while no pane is "
+            "closed. The bounds hold together with those of all other metrics and periods.",
             ComparisonsAnswer,
         )
     },
@@ -168,9 +168,8 @@ async def change(service: Service, request: Request) -> Response:
 
     def compute() -> Response:
         with invalid_as_problem():
-            change = service.shared(Changes, lambda: Changes(reader)).read(name, period)
-        changes = [] if change is None else [comparison_answer(change)]
-        return as_json(ComparisonsAnswer(comparisons=changes))
+            changes = service.shared(Changes, lambda: Changes(reader)).read(name, period)
+        return as_json(ComparisonsAnswer(comparisons=[*map(comparison_answer, changes)]))
 
     return await service.surveys.run(request, compute)
 

@@ -64,7 +64,7 @@ export class Metric {
    * onScreen() says otherwise; isDetailed: whether it is also read in slices, and beside something else.
    */
   constructor(definition, place, {top, steps, changed, bins = null, isOnScreen = true, isDetailed = false}) {
-    Object.assign(this, {definition, place, top, steps, changed, bins, isDetailed, live: null, answer: null, points: [], beside: null, edges: null, labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}, reached: null, slices: null, slicesTop: SLICES, comparison: null});
+    Object.assign(this, {definition, place, top, steps, changed, bins, isDetailed, live: null, answer: null, points: [], beside: null, edges: null, labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}, reached: null, slices: null, slicesTop: SLICES, comparisons: []});
     this.shares = sharesOf(definition);
     this.scale = new Scale(definition.kind, definition.unit, definition.range);
     this.problems = {answer: null, series: null, slices: null, change: null, policy: null};
@@ -126,7 +126,7 @@ export class Metric {
     Object.assign(this, {place, slices: null});
     const isAsked = this.isDetailed && place.label && place.label !== this.chosen && this.#ask(place.label);
     if (isSame && !isAsked) return this.readSlices();
-    Object.assign(this, {points: [], beside: null, step: null, comparison: null});
+    Object.assign(this, {points: [], beside: null, step: null, comparisons: []});
     this.again();
   }
 
@@ -223,7 +223,7 @@ export class Metric {
   }
 
   /** How a number differs from the period before; null if that is not known. */
-  change(label = this.leading()?.label) { return this.comparison && changeIn(this.comparison, label); }
+  change(label = this.leading()?.label) { return this.comparisons.map((one) => changeIn(one, label)).find(Boolean) ?? null; }
 
   /** What the history is compared with: the whole window; null for releases, which are of one step each. */
   reference() { return isTrusted(this.definition) ? null : this.leading().value; }
@@ -326,7 +326,7 @@ export class Metric {
     if (!isComparable(this.definition) || place.from || place.to || this.where.length) return;
     this.comparedTo = seconds(this.reached);
     const {comparisons} = await get(`${metricPath(this.name)}/change`, {period: place.window}, {signal: this.controller.signal, priority: "low"});
-    if (place === this.place) this.comparison = comparisons[0] ?? null;
+    if (place === this.place) this.comparisons = comparisons;
   }
 
   async #readSeries() {

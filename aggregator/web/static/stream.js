@@ -50,6 +50,7 @@ export function follow(url, {onEvent, onState}) {
   let controller = null;
 
   async function once() {
+    if (isOther) [isOther, lastId] = [false, null];
     controller = new AbortController();
     let watchdog;
     const alive = () => { clearTimeout(watchdog); watchdog = setTimeout(() => controller.abort(), SILENCE); };
@@ -86,10 +87,7 @@ export function follow(url, {onEvent, onState}) {
         problem = error instanceof Problem ? error : null;
       }
       if (stopped) return;
-      if (isOther) {
-        [isOther, lastId, failures] = [false, null, 0];
-        continue;
-      }
+      if (isOther) continue;
       failures += 1;
       const asked = problem?.retryAfter ? problem.retryAfter * 1000 : wait;
       const pause = Math.max(asked, Math.min(LONGEST_WAIT, asked * 2 ** (failures - 1)) * (0.75 + Math.random() / 2));

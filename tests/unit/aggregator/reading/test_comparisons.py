@@ -209,11 +209,12 @@ def test_a_release_is_compared_with_the_one_that_is_a_period_older(reader: Reade
     changes = Changes(Reader(reader.store, {"pay": pay}))
     for period, before, chance in (("24h", 24, 10), ("7d", None, 10), (None, 24, 10)):
         with row(period):
-            change = changes.read("pay", period)
+            found = changes.read("pay", period)
             if before is None:
-                assert change is None
+                assert found == []
                 continue
-            assert change is not None and change.decided  # noqa: PT018
+            (change,) = found
+            assert change.decided
             now, then = (pay.with_beta(drawn[hour], 0.05 / chance) for hour in (48, before))
             assert change.value == pytest.approx(drawn[48].value - drawn[before].value)
             assert change.lower == pytest.approx(now.lower - then.upper)
