@@ -25,7 +25,7 @@ from benchmarks.places import Places
 from benchmarks.record import RECORDED, Record
 
 for _module in (
-    *("computing", "growth", "stored", "through_kafka", "gateway"),
+    *("computing", "growth", "stored", "through_kafka", "gateway", "live"),
     *("peers.libraries", "peers.users", "peers.engines"),
 ):
     importlib.import_module(f"benchmarks.{_module}")  # registers its stages

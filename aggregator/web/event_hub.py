@@ -1,7 +1,8 @@
 """The hub of live events: one reader for all followers.
 
 While it has followers, the hub reads Redis once a second, and estimates each changed metric once.
-It reads less often where that would take more than a small share of a core.
+It reads less often where that would take more than a small share of a core, and reads only metrics
+that somebody follows.
 It keeps the latest event of each kind and metric. A client that returns with the id of an event of
 this process gets all newer events. Each client has a bounded queue.
 """
@@ -39,6 +40,8 @@ MAX_PROCESSOR_SHARE = 0.07
 """The most processor time for reads and estimates, as a share of a core. Encoding, and reads for
 clients that join, come on top.
 """
+CALM_SHARE, CALM_PERIODS = 0.01, 4
+"""The hub keeps to this share of a core if pauses of so many periods suffice for that."""
 METRICS_PER_READ = 32
 """Metrics whose sums are read together, and whose events are sent before others are read."""
 QUEUE_EVENTS = 256
@@ -168,7 +171,8 @@ class Hub:
 
     async def _pause(self) -> None:
         """Wait for a period; longer after a costly read, less long if a client joins."""
-        seconds = max(self.period, self._busy_seconds / MAX_PROCESSOR_SHARE)
+        calm_seconds = min(self._busy_seconds / CALM_SHARE, CALM_PERIODS * self.period)
+        seconds = max(self.period, calm_seconds, self._busy_seconds / MAX_PROCESSOR_SHARE)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
             await asyncio.sleep(GATHER_SECONDS)

@@ -2,60 +2,84 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Hashable
 from typing import Literal, get_args
 
-from aggregator.features.comparisons.arms import compare_all
+from aggregator.features.comparisons.arms import compared, read_arms
 from aggregator.features.comparisons.compared import ArmAnswer, Compared, CompareQuery
 from aggregator.reading.coverage import coverage_text
-from aggregator.reading.query import Progress, Query, ignore_progress
+from aggregator.reading.plans.window_reader import sums_key
+from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.window import Release, last_edges
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NO_TIME
 from estimators import LocalMetric, Metric, TrustedMetric
 from estimators.comparison.comparison import compare_releases
+from estimators.metrics.shares import ShareBoundsError
 
 Period = Literal["1h", "24h", "7d", "30d", "90d"]
 OFFERED_PERIODS: tuple[str, ...] = get_args(Period)
 
 
-def read_change(
-    reader: MetricReader, name: str, period: str | None, progress: Progress = ignore_progress
-) -> Compared | None:
-    """Compare the last closed panes of a metric with as many panes before them.
+class Changes:
+    """Compares the last closed panes of metrics with as many panes before them.
 
     Releases cannot be added: the latest release is compared with the release a period before it.
     All changes that can be chosen hold together at one look: beta is shared by all metrics that
-    can be compared, and by all periods.
-
-    Parameters
-    ----------
-    reader : MetricReader
-    name : str
-    period : str or None
-        One of :data:`OFFERED_PERIODS`, widened to whole panes; by default the longest period that
-        the metric has twice.
-    progress : callable
-        Passed to :func:`aggregator.features.comparisons.arms.compare_all`.
-
-    Returns
-    -------
-    Compared or None
-        None if no pane is closed, or the metric does not have the period twice.
-
-    Raises
-    ------
-    UnknownMetric
-        If there is no such metric.
-    ValueError
-        If the metric cannot be compared.
+    can be compared, their shares among, and all periods. Equal sums are compared once.
     """
-    metric = reader.metric(name)
-    if not isinstance(metric, TrustedMetric):
-        query = _change_query(reader, LocalMetric.require(metric), period)
-        return None if query is None else compare_all(reader, name, query, progress)[0]
-    latest = reader.window(name)
+
+    def __init__(self, reader: MetricReader) -> None:
+        self.reader = reader
+        self._last: dict[tuple[str, str | None], tuple[Hashable, list[Compared]]] = {}
+
+    def read(self, name: str, period: str | None) -> list[Compared]:
+        """Return the change of a metric, and that of its definition's shares among.
+
+        Empty: no pane is closed, or no period is there twice.
+
+        Parameters
+        ----------
+        name : str
+        period : str or None
+            One of :data:`OFFERED_PERIODS`, widened to whole panes; None: the longest that the
+            metric has twice.
+
+        Raises
+        ------
+        UnknownMetric
+            If there is no such metric.
+        ValueError
+            If the metric cannot be compared.
+        """
+        metric = self.reader.metric(name)
+        if isinstance(metric, TrustedMetric):
+            return _change_of_releases(self.reader, metric, period)
+        query = _change_query(self.reader, LocalMetric.require(metric), period)
+        if query is None:
+            return []
+        arms = read_arms(self.reader.window, name, query)
+        key = self.reader.definition_hash(metric), query, *map(sums_key, arms.windows)
+        if (name, period) not in self._last or self._last[name, period][0] != key:
+            changes = [compared(arms, query)]
+            with contextlib.suppress(ShareBoundsError):
+                if metric.share_names:
+                    a = dataclasses.replace(query.a, categories=metric.share_names)
+                    changes.append(compared(arms, dataclasses.replace(query, a=a)))
+            self._last[name, period] = key, changes
+        return self._last[name, period][1]
+
+    def close(self) -> None:
+        """Do nothing: there is no thread to end."""
+
+
+def _change_of_releases(
+    reader: MetricReader, metric: TrustedMetric, period: str | None
+) -> list[Compared]:
+    name, latest = metric.name, reader.window(metric.name)
     for start in _period_starts(metric, period, latest.end_ms) if latest.end_ms else ():
         before = reader.window(name, _between(start - metric.pane_ms, start))
         releases = [w.content.estimate for w in (latest, before) if isinstance(w.content, Release)]
@@ -69,8 +93,8 @@ def read_change(
                 for window, release in zip((latest, before), releases, strict=True)
             )
             covers = coverage_text(latest, releases[0], query.a)
-            return Compared(a, b, query, "final", "fixed", comparison, covers, 1, 1)
-    return None
+            return [Compared(a, b, query, "final", "fixed", comparison, covers, 1, 1)]
+    return []
 
 
 def _change_query(
@@ -101,8 +125,10 @@ def _between(start_ms: int | None, end_ms: int | None) -> Query:
 
 
 def _query(reader: MetricReader, a: Query, b: Query) -> CompareQuery:
-    is_compared = [
-        isinstance(metric, LocalMetric | TrustedMetric) for metric in reader.metrics.values()
-    ]
-    windows = sum(is_compared) * len(OFFERED_PERIODS)
+    comparisons = sum(
+        1 + bool(metric.share_names)
+        for metric in reader.metrics.values()
+        if isinstance(metric, LocalMetric | TrustedMetric)
+    )
+    windows = comparisons * len(OFFERED_PERIODS)
     return CompareQuery(a=dataclasses.replace(a, windows=windows), b=b)

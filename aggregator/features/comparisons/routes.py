@@ -12,7 +12,7 @@ from starlette.responses import Response
 from aggregator.errors import UnknownComparison
 from aggregator.features.comparisons.answers import ComparisonsAnswer, comparison_answer
 from aggregator.features.comparisons.arms import compare_all
-from aggregator.features.comparisons.changes import Period, read_change
+from aggregator.features.comparisons.changes import Changes, Period
 from aggregator.features.comparisons.compared import CompareQuery, comparison_frame
 from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.features.comparisons.living import (
@@ -153,8 +153,8 @@ async def compare(service: Service, request: Request) -> Response:
     query=ChangeParameters,
     answers={
         200: Content(
-            "The comparison, or none while no pane is closed. Its bounds hold together with those "
-            "of all other metrics and periods.",
+            "The comparison, and one of the definition's shares among; none while no pane is "
+            "closed. The bounds hold together with those of all other metrics and periods.",
             ComparisonsAnswer,
         )
     },
@@ -168,9 +168,8 @@ async def change(service: Service, request: Request) -> Response:
 
     def compute() -> Response:
         with invalid_as_problem():
-            change = read_change(reader, name, period, stop_if_abandoned)
-        changes = [] if change is None else [comparison_answer(change)]
-        return as_json(ComparisonsAnswer(comparisons=changes))
+            changes = service.shared(Changes, lambda: Changes(reader)).read(name, period)
+        return as_json(ComparisonsAnswer(comparisons=[*map(comparison_answer, changes)]))
 
     return await service.surveys.run(request, compute)
 

@@ -73,7 +73,7 @@ class WindowReader:
     def cached_answers(self, windows: Sequence[Window], query: Query) -> list[Estimate]:
         """Return :meth:`cached_answer` for several windows of a metric, without shares among."""
         definition, statement = self.definition_hash(windows[0].metric), statement_of(query)
-        keys = [(definition, statement, *_sums_key(window)) for window in windows]
+        keys = [(definition, statement, *sums_key(window)) for window in windows]
         cached = ((key, self.estimates.get(key)) for key in keys)
         estimates = {key: estimate for key, estimate in cached if estimate is not None}
         missing = {key: w for key, w in zip(keys, windows, strict=True) if key not in estimates}
@@ -201,7 +201,7 @@ class WindowReader:
         return {name: closed for name, closed in watermarks.items() if closed != NO_TIME}
 
 
-def _sums_key(window: Window) -> tuple[Hashable, ...]:
+def sums_key(window: Window) -> tuple[Hashable, ...]:
     """Return a key made of a window's sums and all else on which its estimate depends."""
     start, changed, panes = window.start_ms, window.changed_ms, window.panes
     was_changed = changed is not None and (start is None or start < changed)

@@ -47,7 +47,7 @@ async function problemOf(response) {
 }
 
 /** `path` with the parameters that are not null; a list repeats its parameter. */
-function withQuery(path, parameters) {
+export function withQuery(path, parameters) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
     for (const one of [value].flat()) if (one !== null && one !== undefined) query.append(name, one);

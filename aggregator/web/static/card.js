@@ -48,6 +48,7 @@ export class Card {
 
   #onScreen(isOnScreen) {
     this.metric.onScreen(isOnScreen);
+    if (isOnScreen) this.element.dispatchEvent(new Event("seen", {bubbles: true}));
     this.found?.onScreen(isOnScreen);
   }
 

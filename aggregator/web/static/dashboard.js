@@ -1,6 +1,6 @@
 // The dashboard: reads the definitions, follows the events, and shows the wall or one metric.
 
-import {get, Problem, withToken} from "./api.js";
+import {get, Problem, withQuery, withToken} from "./api.js";
 import {Detail} from "./detail.js";
 import {announce, h, setText} from "./dom.js";
 import {FEATURES} from "./features.js";
@@ -15,6 +15,7 @@ import {filterField, Wall} from "./wall.js";
 
 const LIVE_TOP = 20;
 const SETTLE = 2_000; // a connection lost for less is not announced
+const GATHER = 250; // milliseconds in which cards that come into view are followed together
 
 const main = document.getElementById("main");
 const picker = rangePicker(document.getElementById("range"));
@@ -30,6 +31,8 @@ document.getElementById("features").append(...boards.map(({panel}) => panel?.ele
 let view = null;
 let wall = null; // the view, where it is the first page
 let shown = null;
+let stream = null;
+let followed = []; // metrics
 
 /** What shows metrics now: the cards of the first page, or the page of one. */
 const views = () => wall?.cards ?? (view ? [view] : []);
@@ -51,6 +54,7 @@ function show() {
     view = new Detail(definition, here);
     main.replaceChildren(view.element);
     catchUp(view);
+    followSeen();
   } else {
     view = wall = new Wall(known.definitions, here, catchUp);
     main.replaceChildren(known.definitions.length ? wall.element : h("p", {class: "loading"}, "No metric is defined. Define metrics in metrics.toml."));
@@ -70,6 +74,21 @@ function promise(definitions) {
     : trusted < definitions.length ? "Values were randomized on their devices, except for metrics marked Trusted"
       : "Devices send true values; this page shows only releases";
   return `Times are UTC. ${values}; bands hold with the stated probability.`;
+}
+
+/** Follow the metrics that somebody sees: what is off the screen costs nothing. */
+function followSeen() {
+  const seen = views().filter(({metric}) => metric.isOnScreen).map(({metric}) => metric.name);
+  if (wall ? seen.every((name) => followed.includes(name)) : followed.join() === seen.join()) return;
+  followed = seen;
+  stream?.again();
+}
+
+/** Those of them that there are; never none, which would be all. */
+function followedNow() {
+  const names = known.definitions.map(({name}) => name);
+  const found = names.filter((name) => followed.includes(name));
+  return found.length ? found : names.slice(0, 1);
 }
 
 /** Tell a new view what is known of its metric. */
@@ -142,7 +161,7 @@ function connect() {
     if (was === "live") tell();
   };
   const authorize = () => withToken(() => get("/v1/status")).then(() => stream.retry(), () => {});
-  const stream = follow(`/v1/events?top=${LIVE_TOP}`, {
+  stream = follow(() => withQuery("/v1/events", {top: LIVE_TOP, metric: followedNow()}), {
     onEvent: take,
     onState(state, {seconds, problem}) {
       connection.dataset.state = state;
@@ -153,6 +172,7 @@ function connect() {
       if (state === "live") announce("Live.");
       else if (state !== "connecting") lost = setTimeout(() => announce("Not live: reconnecting."), SETTLE);
       if (state === "live" && was !== "connecting") readAgain().catch(() => {});
+      if (problem?.status === 404) readAgain().catch(() => {}); // a metric is gone
       if (state === "refused" && was !== "refused") authorize();
       was = state;
     },
@@ -173,7 +193,9 @@ async function start() {
   show();
   for (const board of boards) board.feed = new board.feature.Feed(() => showBoard(board));
   addEventListener("hashchange", show);
-  connect();
+  let gathering = 0;
+  main.addEventListener("seen", () => { clearTimeout(gathering); gathering = setTimeout(followSeen, GATHER); });
+  requestAnimationFrame(() => setTimeout(() => { followSeen(); connect(); })); // once it is known which cards are seen
 }
 
 filterField(document.getElementById("filter"), () => wall);

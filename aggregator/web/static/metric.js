@@ -8,7 +8,9 @@ import {address, isEverything, isSameWindow, windowQuery} from "./place.js";
 import {shapeOf} from "./shapes.js";
 import {sharesOf} from "./shares.js";
 
-const LEAST_BETWEEN = {answer: 1_500, series: 4_000, slices: 4_000, change: 30_000}; // milliseconds
+const LEAST_BETWEEN = {answer: 1_500, series: 60_000, slices: 4_000, change: 300_000}; // milliseconds,
+const LEAST_MOVING = {series: 4_000, change: 30_000}; // or while event time moves on
+const PART = 0.25; // of a step of the history: so far it moves on
 const PATIENCE = 4; // a request is repeated after this many times its own duration at the earliest,
 const LONGEST_BETWEEN = 10_000; // or after so many milliseconds
 const STEPS = [1, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY];
@@ -20,12 +22,17 @@ const ENOUGH = 6; // points of a probe that say how long the whole is
 
 /** Runs a task when asked to, one at a time, not more often than it is cheap, and only while somebody can see it. */
 export class Refresher {
-  constructor(least, isSeen, task) { Object.assign(this, {least, isSeen, task, running: false, wanted: false, urgent: false, next: 0, timer: 0}); }
+  constructor(least, isSeen, task, moving = least) { Object.assign(this, {least, isSeen, task, moving, running: false, wanted: false, urgent: false, next: 0, soonest: 0, timer: 0}); }
   soon() {
     this.wanted = true;
     if (this.running || !this.isSeen()) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.#run(), Math.max(0, this.next - performance.now()));
+  }
+  /** As soon as it is cheap, if it is wanted. */
+  hasten() {
+    this.next = Math.min(this.next, this.soonest);
+    this.resume();
   }
   /** At once; whoever calls has made a request that runs end early. */
   now() { [this.next, this.urgent] = [0, true]; this.soon(); }
@@ -37,7 +44,9 @@ export class Refresher {
     await this.task();
     this.running = false;
     const ended = performance.now();
-    this.next = this.urgent ? 0 : ended + Math.max(this.least, Math.min(LONGEST_BETWEEN, PATIENCE * (ended - began)));
+    const pause = Math.min(LONGEST_BETWEEN, PATIENCE * (ended - began));
+    this.soonest = ended + Math.max(this.moving, pause);
+    this.next = this.urgent ? 0 : ended + Math.max(this.least, pause);
     this.resume();
   }
   resume() { if (this.wanted) this.soon(); }
@@ -55,7 +64,7 @@ export class Metric {
    * onScreen() says otherwise; isDetailed: whether it is also read in slices, and beside something else.
    */
   constructor(definition, place, {top, steps, changed, bins = null, isOnScreen = true, isDetailed = false}) {
-    Object.assign(this, {definition, place, top, steps, changed, bins, isDetailed, live: null, answer: null, points: [], beside: null, edges: null, labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}, reached: null, slices: null, slicesTop: SLICES, comparison: null});
+    Object.assign(this, {definition, place, top, steps, changed, bins, isDetailed, live: null, answer: null, points: [], beside: null, edges: null, labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}, reached: null, slices: null, slicesTop: SLICES, comparisons: []});
     this.shares = sharesOf(definition);
     this.scale = new Scale(definition.kind, definition.unit, definition.range);
     this.problems = {answer: null, series: null, slices: null, change: null, policy: null};
@@ -65,9 +74,9 @@ export class Metric {
     document.addEventListener("visibilitychange", this.seen);
     this.refresh = {
       answer: new Refresher(LEAST_BETWEEN.answer, isSeen, () => this.#attempt("answer", () => this.#readAnswer())),
-      series: new Refresher(LEAST_BETWEEN.series, isSeen, () => this.#attempt("series", () => this.#readSeries())),
+      series: new Refresher(LEAST_BETWEEN.series, isSeen, () => this.#attempt("series", () => this.#readSeries()), LEAST_MOVING.series),
       slices: new Refresher(LEAST_BETWEEN.slices, isSeen, () => this.#attempt("slices", () => this.#readSlices())),
-      change: new Refresher(LEAST_BETWEEN.change, isSeen, () => this.#attempt("change", () => this.#readChange())),
+      change: new Refresher(LEAST_BETWEEN.change, isSeen, () => this.#attempt("change", () => this.#readChange()), LEAST_MOVING.change),
     };
     this.controller = new AbortController();
     if (isDetailed && place.label) this.#ask(place.label);
@@ -117,7 +126,7 @@ export class Metric {
     Object.assign(this, {place, slices: null});
     const isAsked = this.isDetailed && place.label && place.label !== this.chosen && this.#ask(place.label);
     if (isSame && !isAsked) return this.readSlices();
-    Object.assign(this, {points: [], beside: null, step: null, comparison: null});
+    Object.assign(this, {points: [], beside: null, step: null, comparisons: []});
     this.again();
   }
 
@@ -141,6 +150,9 @@ export class Metric {
   /** What operations know of it. */
   takeStatus({reports_per_second: rate, outcomes, event_time: reached = null}) {
     Object.assign(this, {rate, outcomes, reached});
+    const at = seconds(reached);
+    if (!this.points.length || at - this.drawnTo > PART * this.step) this.refresh.series.hasten();
+    if (at - this.comparedTo > this.definition.pane_seconds) this.refresh.change.hasten();
     this.changed(this);
   }
 
@@ -211,7 +223,7 @@ export class Metric {
   }
 
   /** How a number differs from the period before; null if that is not known. */
-  change(label = this.leading()?.label) { return this.comparison && changeIn(this.comparison, label); }
+  change(label = this.leading()?.label) { return this.comparisons.map((one) => changeIn(one, label)).find(Boolean) ?? null; }
 
   /** What the history is compared with: the whole window; null for releases, which are of one step each. */
   reference() { return isTrusted(this.definition) ? null : this.leading().value; }
@@ -312,13 +324,15 @@ export class Metric {
   async #readChange() {
     const {place} = this;
     if (!isComparable(this.definition) || place.from || place.to || this.where.length) return;
+    this.comparedTo = seconds(this.reached);
     const {comparisons} = await get(`${metricPath(this.name)}/change`, {period: place.window}, {signal: this.controller.signal, priority: "low"});
-    if (place === this.place) this.comparison = comparisons[0] ?? null;
+    if (place === this.place) this.comparisons = comparisons;
   }
 
   async #readSeries() {
     if (!this.hasHistory || !this.steps) return; // it has one answer, or shows one
     const {place} = this;
+    this.drawnTo = seconds(this.reached);
     const first = this.#hasOutgrown() ? await this.#firstStep() : this.step ?? (await this.#firstStep());
     if (place !== this.place) return;
     const found = await this.#readPoints(first);

@@ -35,7 +35,7 @@ export class EventParser {
 }
 
 /**
- * Follow `url` for ever.
+ * Follow `url()` for ever; again() asks from the beginning where that has changed.
  *
  * onEvent({type, data}) for every event, data parsed from JSON; onState("connecting" | "live" |
  * "reconnecting" | "refused", {seconds, problem}) whenever that changes.
@@ -46,16 +46,18 @@ export function follow(url, {onEvent, onState}) {
   let failures = 0;
   let wake = () => {};
   let stopped = false;
+  let isOther = false;
   let controller = null;
 
   async function once() {
+    if (isOther) [isOther, lastId] = [false, null];
     controller = new AbortController();
     let watchdog;
     const alive = () => { clearTimeout(watchdog); watchdog = setTimeout(() => controller.abort(), SILENCE); };
     alive();
     try {
       const headers = {Accept: "text/event-stream", ...(lastId === null ? {} : {"Last-Event-ID": lastId})};
-      const response = await request(url, {headers, cache: "no-store", signal: controller.signal});
+      const response = await request(url(), {headers, cache: "no-store", signal: controller.signal});
       onState("live", {});
       const parser = new EventParser(({type, data, id}) => {
         lastId = id ?? lastId;
@@ -85,6 +87,7 @@ export function follow(url, {onEvent, onState}) {
         problem = error instanceof Problem ? error : null;
       }
       if (stopped) return;
+      if (isOther) continue;
       failures += 1;
       const asked = problem?.retryAfter ? problem.retryAfter * 1000 : wait;
       const pause = Math.max(asked, Math.min(LONGEST_WAIT, asked * 2 ** (failures - 1)) * (0.75 + Math.random() / 2));
@@ -101,6 +104,11 @@ export function follow(url, {onEvent, onState}) {
   forever();
   return {
     retry: now,
+    again() {
+      isOther = true;
+      controller?.abort();
+      now();
+    },
     stop() {
       stopped = true;
       removeEventListener("online", now);

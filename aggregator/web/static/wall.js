@@ -60,7 +60,7 @@ class Changes {
         setText(this.note, `Comparing: ${waiting.length} more to read`);
         const {comparisons} = await get(`${metricPath(name)}/change`, {period: this.window}).catch(() => ({}));
         if (!comparisons) failed += 1;
-        else if (comparisons[0] && [comparisons[0].p_value].flat().some((p) => p !== null && p <= comparisons[0].beta)) changed.add(name);
+        else if (comparisons.some(({p_value: p, beta}) => [p].flat().some((x) => x !== null && x <= beta))) changed.add(name);
       }
     };
     await Promise.all(Array.from({length: TOGETHER}, read));

@@ -137,7 +137,7 @@ def test_a_stream_that_ends_is_asked_for_again_from_its_last_event(device: Modul
               if (answers.length === 1) setTimeout(resolve);
               return answers.shift()();
             };
-            stream = follow("/v1/events", {
+            stream = follow(() => "/v1/events", {
               onEvent: ({data}) => events.push(data.n), onState: (state) => states.push(state),
             });
           });
@@ -148,6 +148,58 @@ def test_a_stream_that_ends_is_asked_for_again_from_its_last_event(device: Modul
     again = ["live", "reconnecting"]
     assert found[:2] == [[None, "1", "1", "1", "2"], [1, 2]]
     assert found[2][:-1] == ["connecting", *again, "reconnecting", "refused", *again]
+
+
+def test_a_stream_of_something_else_begins_at_once_and_with_its_latest_events(
+    device: Modules,
+) -> None:
+    found = device.evaluate(
+        """async () => {
+          const {follow} = await load("stream.js");
+          const asked = [], states = [];
+          globalThis.fetch = async (path, {headers, signal}) => {
+            asked.push([path, headers["Last-Event-ID"] ?? null]);
+            return new Response(new ReadableStream({start(stream) {
+              stream.enqueue(new TextEncoder().encode("id: 1\\ndata: 1\\n\\n"));
+              signal.addEventListener("abort", () => stream.error(signal.reason));
+            }}));
+          };
+          let path = "/one", stream;
+          await new Promise((resolve) => {
+            stream = follow(() => path, {
+              onState: (state) => states.push(state),
+              onEvent() {
+                if (path === "/other") return resolve();
+                path = "/other";
+                stream.again();
+              },
+            });
+          });
+          stream.stop();
+          return [asked, states];
+        }"""
+    )
+    assert found == [[["/one", None], ["/other", None]], ["connecting", "live", "live"]]
+
+
+def test_a_history_is_read_again_soon_if_event_time_moves_on(device: Modules) -> None:
+    found = device.evaluate(
+        """async () => {
+          const {Refresher} = await load("metric.js");
+          let reads = 0;
+          const refresher = new Refresher(1e6, () => true, async () => { reads += 1; }, 1);
+          const settled = () => new Promise((resolve) => setTimeout(resolve, 20));
+          const counts = [];
+          for (const step of ["now", "soon", "hasten", "hasten"]) {
+            refresher[step]();
+            await settled();
+            counts.push(reads);
+          }
+          refresher.stop();
+          return counts;
+        }"""
+    )
+    assert found == [1, 1, 2, 2]
 
 
 def test_a_stream_that_is_silent_is_not_shown_as_live(device: Modules) -> None:
@@ -163,7 +215,7 @@ def test_a_stream_that_is_silent_is_not_shown_as_live(device: Modules) -> None:
           let stream;
           await new Promise((resolve) => {
             const onState = (state) => { if (states.push(state) > 2) resolve(); };
-            stream = follow("/v1/events", {onEvent() {}, onState});
+            stream = follow(() => "/v1/events", {onEvent() {}, onState});
           });
           stream.stop();
           globalThis.setTimeout = timer;

@@ -12,7 +12,7 @@ import pytest
 from aggregator import Reader
 from aggregator.features.comparisons.answers import as_dicts
 from aggregator.features.comparisons.arms import compare_all
-from aggregator.features.comparisons.changes import read_change
+from aggregator.features.comparisons.changes import Changes
 from aggregator.features.comparisons.compared import CompareQuery
 from aggregator.publishing.events import release_data
 from aggregator.reading.query import Query
@@ -206,14 +206,15 @@ def test_a_release_is_compared_with_the_one_that_is_a_period_older(reader: Reade
         pane = Window(metric=pay, start_ms=start, end_ms=end, status="final", policy="hpm-a")
         reader.store.client.zadd(final_key(prefix, key), {str(start): start})
         reader.store.client.set(release_key(prefix, key, start), release_data(pane, drawn[hour]))
-    releases = Reader(reader.store, {"pay": pay})
+    changes = Changes(Reader(reader.store, {"pay": pay}))
     for period, before, chance in (("24h", 24, 10), ("7d", None, 10), (None, 24, 10)):
         with row(period):
-            change = read_change(releases, "pay", period)
+            found = changes.read("pay", period)
             if before is None:
-                assert change is None
+                assert found == []
                 continue
-            assert change is not None and change.decided  # noqa: PT018
+            (change,) = found
+            assert change.decided
             now, then = (pay.with_beta(drawn[hour], 0.05 / chance) for hour in (48, before))
             assert change.value == pytest.approx(drawn[48].value - drawn[before].value)
             assert change.lower == pytest.approx(now.lower - then.upper)

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from aggregator.cli.main import cli
 from aggregator.config.live_metrics import LiveMetrics
 from aggregator.config.settings import Access, Settings
+from aggregator.features.comparisons import arms
 from aggregator.features.comparisons.changes import OFFERED_PERIODS
 from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
@@ -68,7 +69,7 @@ def test_a_definition_has_all_a_device_needs(client: Client, metrics: dict[str, 
 
 
 def test_a_change_is_of_closed_panes_and_shares_its_error_with_all_others(
-    client: Client, counting: Counting
+    client: Client, counting: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = "/v1/metrics/delay/change"
     assert client.json(path) == client.json(path, period="1h") == {"comparisons": []}
@@ -85,6 +86,9 @@ def test_a_change_is_of_closed_panes_and_shares_its_error_with_all_others(
     assert change["p_value"] == min(1, numbers * same["p_value"])
     assert change["covers"] == f"{numbers} windows"
     assert client.json(path, period="1h") == {"comparisons": [change]}
+    with monkeypatch.context() as broken:
+        broken.setattr(arms, "compare", None)
+        assert client.json(path) == {"comparisons": [change]}, "equal sums are compared once"
     (long,) = client.json(path, period="24h")["comparisons"]
     assert (long["status"], long["value"]) == ("too_few_reports", None)
 

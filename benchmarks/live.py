@@ -1,0 +1,188 @@
+"""What `dither serve` spends while reports arrive and people look at the dashboard."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Producer
+
+from benchmarks.measure import Figure, NotRun, Outcome, stage
+from benchmarks.metrics import reports_of
+from benchmarks.places import FILLING, PARTITIONS, Places
+from benchmarks.steady import processor_seconds
+from benchmarks.workers import STOP_SECONDS, Workers, definitions, wait, workers
+from estimators import LocalMetric, define
+from producers.wire.batch import encode_randomized
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+FEW_METRICS, MANY_METRICS = 12, 270
+PAGES = 3
+HISTORY_HOURS = 7 * 24
+HOUR_MS = 3_600_000
+BATCH_REPORTS = 50
+SETTLING_SECONDS, MEASURED_SECONDS = 20.0, 60.0
+LEVELS = (1, 2, 4)
+QUESTIONS: Sequence[Mapping[str, Any]] = (
+    {"kind": "mean", "mechanism": "windows", "range": (-60, 180)},
+    {"kind": "frequency", "mechanism": "hadamard_response", "categories": 20},
+    {"kind": "mean", "mechanism": "randomized_response", "range": (0, 1)},
+    {"kind": "distribution", "mechanism": "dyadic_hadamard", "range": (-60, 180)},
+)
+"""In turn: half of the metrics are means."""
+FIRST_NUMBERS = "() => [...document.querySelectorAll('.figure .value')].some((one) => /[0-9]/.test(one.textContent))"
+"""Whether a number is on the page."""
+
+
+@stage("live")
+def live(places: Places) -> Iterator[Outcome]:
+    """Processor time of `dither serve` while each metric has a batch a second, and people look."""
+    chromium = shutil.which("chromium")
+    if chromium is None or not places.has_workers:
+        yield NotRun("live", "needs Chromium, Linux and Apache Kafka: dither kafka --fetch")
+        return
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch
+        with launched(executable_path=chromium, args=["--no-sandbox"]) as browser:
+            for metrics in (FEW_METRICS, places.sized(MANY_METRICS)):
+                yield from _looks(places, browser, metrics)
+
+
+def _looks(places: Places, browser: Browser, count: int) -> Iterator[Figure]:
+    """Yield what the service spends a minute with nobody, one page and further pages."""
+    metrics = [
+        define(name=f"metric{n}", levels=LEVELS, pane="1h", **QUESTIONS[n % len(QUESTIONS)])
+        for n in range(count)
+    ]
+    seconds = places.sized(round(1000 * MEASURED_SECONDS)) / 1000
+    pages: list[Page] = []
+    name = f"live/{count} metrics"
+    topic = places.topic()
+    with workers(places, topic, metrics) as running, served(places, topic, metrics) as (pid, url):
+        running.wait_for(_produce_history(running, metrics))
+        with _reporting(running, metrics):
+            nobody = _spent_a_minute(pid, seconds)
+            yield Figure(f"{name}/nobody looks", nobody, "core s/min")
+            began = time.monotonic()
+            pages.append(_open(browser, url))
+            yield Figure(f"{name}/first numbers of a page", time.monotonic() - began, "s")
+            pages[0].wait_for_timeout(min(1000 * seconds, 1000 * SETTLING_SECONDS))
+            alone = _spent_a_minute(pid, seconds, pages[0])
+            yield Figure(f"{name}/one page", alone, "core s/min")
+            if count == FEW_METRICS:
+                pages += [_open(browser, url) for _ in range(PAGES)]
+                pages[0].wait_for_timeout(min(1000 * seconds, 1000 * SETTLING_SECONDS))
+                together = _spent_a_minute(pid, seconds, pages[0])
+                yield Figure(f"{name}/a further page", (together - alone) / PAGES, "core s/min")
+    for page in pages:
+        page.context.close()
+
+
+def _open(browser: Browser, url: str) -> Page:
+    """Open the first page in a context of its own, and wait for its first number."""
+    page = browser.new_context(reduced_motion="reduce").new_page()
+    page.goto(url)
+    page.wait_for_function(FIRST_NUMBERS, polling=20)
+    return page
+
+
+def _spent_a_minute(pid: int, seconds: float, page: Page | None = None) -> float:
+    """Return the processor time of a process in a minute, while pages live on."""
+    began, before = time.monotonic(), processor_seconds([pid])
+    if page is None:
+        time.sleep(seconds)
+    else:
+        page.wait_for_timeout(1000 * seconds)
+    return (processor_seconds([pid]) - before) / (time.monotonic() - began) * 60
+
+
+@contextmanager
+def served(
+    places: Places, topic: str, metrics: Sequence[LocalMetric]
+) -> Iterator[tuple[int, str]]:
+    """Run `dither serve` on a topic; yield its pid and its address once it answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        file = folder / "metrics.toml"
+        file.write_text(definitions(metrics))
+        sets = {
+            "topics.reports": topic,
+            "topics.estimates": f"{topic}-estimates",
+            "topics.managed": False,
+            "aggregate.past": "36500d",
+        }
+        line = [sys.executable, "-m", "aggregator", "serve", "--port", str(port)]
+        line += ["--metrics", str(file), "--kafka", places.kafka, "--redis", places.redis]
+        line += [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
+        output = stack.enter_context((folder / "log").open("ab"))
+        process = subprocess.Popen(line, stdout=output, stderr=output, start_new_session=True)
+        stack.callback(process.wait, STOP_SECONDS)
+        stack.callback(process.terminate)
+
+        def answers() -> bool:
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        wait(answers, "dither serve")
+        yield process.pid, f"http://127.0.0.1:{port}/"
+
+
+def _produce_history(running: Workers, metrics: Sequence[LocalMetric]) -> int:
+    """Report an hour's batch of each metric for all hours; return the number of messages."""
+    producer, now_ms = Producer({**running.settings.kafka, **FILLING}), round(time.time() * 1000)
+    templates = [reports_of(metric, BATCH_REPORTS) for metric in metrics]
+    for hour in range(HISTORY_HOURS, 0, -1):
+        for number, metric in enumerate(metrics):
+            _send(producer, running, metric, templates[number], now_ms - hour * HOUR_MS)
+        producer.poll(0)
+    producer.flush()
+    producer.close()
+    return HISTORY_HOURS * len(metrics)
+
+
+@contextmanager
+def _reporting(running: Workers, metrics: Sequence[LocalMetric]) -> Iterator[None]:
+    """Report a batch of each metric a second, until the end."""
+    producer, done = Producer({**running.settings.kafka, **FILLING}), threading.Event()
+    templates = [reports_of(metric, BATCH_REPORTS) for metric in metrics]
+
+    def report() -> None:
+        while not done.wait(1.0):
+            now_ms = round(time.time() * 1000)
+            for metric, template in zip(metrics, templates, strict=True):
+                _send(producer, running, metric, template, now_ms)
+            producer.poll(0)
+
+    thread = threading.Thread(target=report)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        producer.flush()
+        producer.close()
+
+
+def _send(
+    producer: Producer, running: Workers, metric: LocalMetric, reports: Any, time_ms: int
+) -> None:
+    payload = encode_randomized(metric, *reports, time_ms, os.urandom(16))
+    partition = int.from_bytes(os.urandom(2), "big") % PARTITIONS
+    producer.produce(running.settings.topics.reports, payload, partition=partition)
