@@ -122,9 +122,7 @@ class Forwarder:
                         self.failure,
                     )
                 part.path.unlink()
-                self.folder.reports[metric, "refused" if is_refused else "delivered"] += (
-                    reports
-                )
+                self.folder.reports[metric, "refused" if is_refused else "delivered"] += reports
                 self._failures, self.failure = 0, ""
                 return 0.0
         except Exception as error:  # whatever it is: the part stays, and is posted again

@@ -17,8 +17,6 @@ from aggregator.lazy_log import LazyLog
 from aggregator.terminal.options import live_metrics, logging_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from aggregator.config.settings import Settings
 
 log = LazyLog("dither.relay")
@@ -106,7 +104,7 @@ def _run(
         rate_limit = default_rate_limit(defined.values())
     certificate, traffic = tls.certificate_files(settings), Traffic()
     refuse_taken(settings.serve.host, settings.serve.port, "--listen")
-    with _explained():
+    try:
         relay = CrowdRelay(
             defined,
             read_public_key(key),
@@ -115,6 +113,12 @@ def _run(
             rate_limit_bytes=settings.gateway.rate_limit_bytes,
             future_ms=milliseconds(settings.aggregate.future),
         )
+    except BlockingIOError:
+        raise DitherError("--folder: another relay uses it: give each its own") from None
+    except OSError as error:
+        raise DitherError(f"{error.filename}: {error.strerror}") from None
+    except ValueError as error:
+        raise DitherError(str(error)) from None
     app = relay_application(relay, settings, traffic)
     defined.watch()
     log_level = click.get_current_context().params["log_level"]
@@ -124,19 +128,6 @@ def _run(
         has_started = run_server(app, settings, certificate, log_level)
     if not has_started:
         sys.exit(FAILED_TO_START)
-
-
-@contextlib.contextmanager
-def _explained() -> Iterator[None]:
-    """Turn errors about files, folders and values into messages for the user."""
-    try:
-        yield
-    except BlockingIOError:
-        raise DitherError("--folder: another relay uses it: give each its own") from None
-    except OSError as error:
-        raise DitherError(f"{error.filename}: {error.strerror}") from None
-    except ValueError as error:
-        raise DitherError(str(error)) from None
 
 
 @relay.command()
