@@ -207,10 +207,10 @@ def application_of(name: str, servers: str = "", topic: str = "", redis: str = "
     if name == "relay":
         folder, token = CrowdFolder(Path(servers, "crowds")), Path(servers, "token")
         token.write_text("dither_relay")
-        forwarder = Forwarder(ServiceClient("http://[::1]:1", token))
+        forwarder = Forwarder(ServiceClient("http://[::1]:1", token), folder)
         metrics = {CROWD_METRIC.name: CROWD_METRIC}
         relay = CrowdRelay(
-            metrics, KEY, folder, forwarder, rate_limit=RATE_LIMIT, rate_limit_bytes=RATE_LIMIT
+            metrics, KEY, forwarder, rate_limit=RATE_LIMIT, rate_limit_bytes=RATE_LIMIT
         )
         return relay_application(relay, Settings(), Traffic())
     settings = Settings(

@@ -111,9 +111,7 @@ def _spent_a_minute(pid: int, seconds: float, page: Page | None = None) -> float
 
 
 @contextmanager
-def served(
-    places: Places, topic: str, metrics: Sequence[LocalMetric]
-) -> Iterator[tuple[int, str]]:
+def served(places: Places, topic: str, metrics: Sequence[LocalMetric]) -> Iterator[tuple[int, str]]:
     """Run `dither serve` on a topic; yield its pid and its address once it answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

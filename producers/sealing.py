@@ -64,9 +64,6 @@ class CrowdLabel:
     metric: str
 
     def __post_init__(self) -> None:
-        for field in ("key_hash", "fingerprint"):
-            if (length := len(getattr(self, field))) != HASH_BYTES:
-                raise ValueError(f"{field} of {length} bytes: expected {HASH_BYTES}")
         if not 0 <= self.pane_start_ms < 2**63:
             raise ValueError(f"pane_start_ms = {self.pane_start_ms}: expected 0 to 2^63 - 1")
         try:
@@ -93,10 +90,11 @@ class CrowdLabel:
             raise ValueError(f"label of {len(data)} bytes: expected {_LABEL_HEAD.size} or more")
         version, key, fingerprint, pane_start_ms, length = _LABEL_HEAD.unpack_from(data)
         name = data[_LABEL_HEAD.size :]
-        if version != LABEL_VERSION:
-            raise ValueError(f"version {version} of a label: expected {LABEL_VERSION}")
-        if length != len(name):
-            raise ValueError(f"metric of {len(name)} bytes: expected {length}, as the label says")
+        if (version, length) != (LABEL_VERSION, len(name)):
+            raise ValueError(
+                f"label of version {version} with a metric of {length} bytes: expected "
+                f"{LABEL_VERSION}, and {len(name)} bytes"
+            )
         return cls(key, fingerprint, pane_start_ms, name.decode(errors="replace"))
 
 

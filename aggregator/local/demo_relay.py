@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import sys
 import threading
 import time
@@ -16,11 +14,18 @@ import numpy as np
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.local.child import Child
-from aggregator.local.deployment import LEAVE_SECONDS, LOOPBACK_HOST, ORPHAN_SECONDS, free_port
+from aggregator.local.deployment import (
+    LEAVE_SECONDS,
+    LOOPBACK_HOST,
+    ORPHAN_SECONDS,
+    free_port,
+    wait_until_listening,
+)
 from aggregator.local.embedded import MALLOC_VARIABLES
 from aggregator.web.http.access import hash_token, new_token
 from estimators import LocalMetric, Metric
 from estimators.estimate import Floats
+from producers.http.answers import explain
 from producers.http.relay import RelayClient, sealed_post
 from producers.populations.truth import RunningTruth, Truth
 
@@ -28,7 +33,6 @@ CROWD_FLIGHTS = 1_000
 """The most flights that report in a pane; each of them posts by itself."""
 CLOSING_SECONDS = 1.0
 """The time at the end of a pane in which no flight begins to post."""
-START_SECONDS, LOOK_SECONDS = 30.0, 0.1
 
 
 class DemoRelay:
@@ -100,7 +104,8 @@ class DemoRelay:
         """
         assert self.metric.crowd is not None  # noqa: S101
         pane_seconds = self.metric.pane_ms / 1000
-        self._wait_until_listening()
+        silent = f"the relay does not answer at {self._client.url}"
+        wait_until_listening(self._port, self._check, silent)
         while values.size and not stop.wait(pane_seconds - time.time() % pane_seconds):
             accepted = self._fill_pane(values[:CROWD_FLIGHTS], stop)
             if accepted.size >= self.metric.crowd.minimum:
@@ -114,26 +119,19 @@ class DemoRelay:
         start_ms = self.metric.pane_start(round(time.time() * 1000))
         end = (start_ms + self.metric.pane_ms) / 1000 - CLOSING_SECONDS
         reports = self.metric.randomize(values, np.zeros(values.size, dtype=np.intp))
-        width, encoded = self.metric.randomizer.width, self.metric.randomizer.encode(reports)
         for number in range(values.size):
             if stop.is_set() or time.time() > end:
                 return values[:number]
-            report = encoded[number * width : (number + 1) * width]
+            report = self.metric.randomizer.encode(reports[number : number + 1])
             post = sealed_post(self.metric, start_ms, report, self._public_key)
             answer = self._client.post(post)
             if answer.status != HTTPStatus.ACCEPTED:
-                end_text = self._child.describe_end() or answer.body.decode(errors="replace")
-                raise DitherError(f"the relay has refused a report: {end_text}")
+                raise DitherError(f"the relay has refused a report: {explain(answer)}")
         return values
 
-    def _wait_until_listening(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while not (end := self._child.describe_end()) and time.monotonic() < deadline:
-            with contextlib.suppress(OSError):
-                socket.create_connection((LOOPBACK_HOST, self._port), timeout=1).close()
-                return
-            time.sleep(LOOK_SECONDS)
-        raise DitherError(end or f"the relay does not answer at {self._client.url}")
+    def _check(self) -> None:
+        if end := self._child.describe_end():
+            raise DitherError(end)
 
     def _write(self, name: str, secret: str) -> str:
         """Write a secret to a file that only this user can read; return its path."""

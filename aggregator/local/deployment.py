@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -41,6 +41,27 @@ PROCESS_NAMES = {
 }
 ANY_PAST = "36500d"
 """The largest age of events on embedded servers, which only this deployment uses."""
+
+
+def wait_until_listening(port: int, check: Callable[[], object], silent: str) -> None:
+    """Wait until a server of this machine answers.
+
+    Parameters
+    ----------
+    port : int
+    check : callable
+        Raises DitherError if the server has ended.
+    silent : str
+        What the DitherError says if it does not answer within 30 seconds.
+    """
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < deadline:
+        check()
+        address = (LOOPBACK_HOST, port)
+        with contextlib.suppress(OSError), socket.create_connection(address, timeout=1):
+            return
+        time.sleep(LOOK_SECONDS)
+    raise DitherError(silent)
 
 
 class LocalDeployment:
@@ -139,14 +160,8 @@ class LocalDeployment:
         DitherError
             If the server ended, or does not answer within 30 seconds.
         """
-        deadline = time.monotonic() + ANSWER_SECONDS
-        address = (LOOPBACK_HOST, self.settings.serve.port)
-        while time.monotonic() < deadline:
-            self.check()
-            with contextlib.suppress(OSError), socket.create_connection(address, timeout=1):
-                return
-            time.sleep(LOOK_SECONDS)
-        raise DitherError(f"the HTTP server does not answer at {self.url}")
+        silent = f"the HTTP server does not answer at {self.url}"
+        wait_until_listening(self.settings.serve.port, self.check, silent)
 
     def _count_rest(self, error_type: type[BaseException] | None, *_: object) -> None:
         """Wait until workers have counted the whole log, unless the deployment has failed."""

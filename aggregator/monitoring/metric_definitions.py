@@ -407,9 +407,7 @@ LABEL_MEANINGS = {
     "outcome": "`accepted`, `duplicate`, or the reason of a dead letter. At a relay: `taken`, "
     "`repeated` (a retry, which counts once), `damaged` (by a crash), `too_few` (dropped with its "
     "crowd), `delivered`, or `refused` by the service for good",
-    "reason": "why a message could not be counted; docs/data-model.md lists the reasons. At a "
-    "relay: `malformed`, `not_in_force`, `closed`, `too_slow`, `too_large`, `unsupported`, "
-    "`too_many` or `unavailable`",
+    "reason": "why a message could not be counted; docs/data-model.md lists the reasons",
     "partition": "number of a partition of the reports topic",
     "worker": "host and process of a worker; at any time at most as many as partitions",
     "step": "what a worker does: consuming, counting, committing, sending dead letters, taking "
@@ -417,7 +415,7 @@ LABEL_MEANINGS = {
     "type": "`final`, `provisional`, `alarm` or `decided`",
     "route": "template of a path",
     "method": "HTTP method",
-    "status": "`2xx`, `3xx`, `4xx` or `5xx`",
+    "status": "`2xx`, `3xx`, `4xx` or `5xx`; of a post that a relay refused, the whole number",
     "result": "`delivered`, `refused` (the collector did not take it) or `unreadable` (nothing was "
     "sent)",
     "policy": "`optimal`, `paper`, `proportional` or `uniform`; with trusted collection one of "

@@ -10,7 +10,9 @@ RELAY_REPORTS = Exported(
     type="counter",
 )
 RELAY_REFUSED = Exported(
-    "dither_relay_refused_posts{reason}", "Posts that a relay refused.", type="counter"
+    "dither_relay_refused_posts{status}",
+    "Posts that a relay refused, by the status of its answer (docs/crowds.md).",
+    type="counter",
 )
 RELAY_WAITING = Exported(
     "dither_relay_waiting_reports{metric}",
@@ -28,10 +30,6 @@ RELAY_PARTS = Exported(
 RELAY_OVERDUE_PARTS = Exported(
     "dither_relay_overdue_parts",
     "Those that have waited for more than half of the time until their reports are late.",
-)
-RELAY_PART_AGE = Exported(
-    "dither_relay_oldest_part_seconds{metric}",
-    "Time since the crowd closed whose part has waited longest; absent without one.",
 )
 
 RELAY_METRICS = declared(globals())

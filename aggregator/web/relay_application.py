@@ -102,8 +102,9 @@ def readiness(relay: CrowdRelay) -> Page:
     """Answer whether the relay accepts reports; if it does, also what else is wrong."""
     if relay.obstacle:
         return Page(503, f"{relay.obstacle}: posts are refused\n".encode())
-    warnings = [relay.forwarder.failure, relay.unshuffled, unusable(relay.metrics)]
-    if overdue := relay.overdue_parts:
+    forwarder = relay.forwarder
+    warnings = [forwarder.failure, forwarder.unshuffled, unusable(relay.metrics)]
+    if overdue := sum(part.is_overdue(relay.now_ms()) for part in forwarder.folder.parts()):
         warnings.append(f"{overdue} parts of crowds will soon be too late for the service")
     return Page(200, "\n".join(["ready", *filter(None, warnings), ""]).encode())
 
@@ -116,28 +117,20 @@ class RelayCollector(Collector):
 
     def collect(self) -> Iterable[Family]:
         """Return all metric families."""
-        relay, forwarder, families = self._relay, self._relay.forwarder, Families()
-        _put_all(families, relay_metrics.RELAY_REPORTS, relay.reports + forwarder.outcomes)
-        _put_all(families, relay_metrics.RELAY_REFUSED, relay.refused)
-        _put_all(families, relay_metrics.RELAY_WAITING, relay.waiting)
-        _put_all(families, relay_metrics.RELAY_CROWDS, relay.crowds)
-        parts = forwarder.parts
-        parts_by_metric = Counter(part.metric for part in parts)
-        _put_all(families, relay_metrics.RELAY_PARTS, parts_by_metric)
-        families.put(relay_metrics.RELAY_OVERDUE_PARTS, relay.overdue_parts)
-        for name in parts_by_metric:
-            oldest_ms = min(part.closed_ms for part in parts if part.metric == name)
-            age = (relay.now_ms() - oldest_ms) / 1000
-            families.put(relay_metrics.RELAY_PART_AGE, age, name)
-        is_unusable = bool(unusable(relay.metrics))
-        families.put(metric_definitions.DEFINITIONS_UNUSABLE, int(is_unusable))
-        families.put(metric_definitions.BUILD_INFO, 1, DITHER_VERSION)
+        relay, folder = self._relay, self._relay.forwarder.folder
+        parts, now_ms = folder.parts(), relay.now_ms()
+        samples: dict[metric_definitions.Exported, Mapping[Any, float]] = {
+            relay_metrics.RELAY_REPORTS: folder.reports,
+            relay_metrics.RELAY_REFUSED: relay.refused,
+            relay_metrics.RELAY_WAITING: relay.waiting,
+            relay_metrics.RELAY_CROWDS: folder.crowds,
+            relay_metrics.RELAY_PARTS: Counter(part.metric for part in parts),
+            relay_metrics.RELAY_OVERDUE_PARTS: {(): sum(p.is_overdue(now_ms) for p in parts)},
+            metric_definitions.DEFINITIONS_UNUSABLE: {(): int(bool(unusable(relay.metrics)))},
+            metric_definitions.BUILD_INFO: {DITHER_VERSION: 1},
+        }
+        families = Families()
+        for exported, values in samples.items():
+            for labels, value in sorted(values.items()):
+                families.put(exported, value, *([labels] if isinstance(labels, str) else labels))
         return [*families.filled(), *self._traffic.collect()]
-
-
-def _put_all(
-    families: Families, exported: metric_definitions.Exported, counts: Mapping[Any, int]
-) -> None:
-    """Add counts of a metric, each under a label value or a tuple of label values."""
-    for labels, count in sorted(counts.items()):
-        families.put(exported, count, *([labels] if isinstance(labels, str) else labels))

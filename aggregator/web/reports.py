@@ -74,7 +74,7 @@ POST_CROWD = Operation(
     scopes=("relay",),
     body=Content("What a relay posts: docs/crowds.md.", media=(), binary=(CROWD_TYPE,)),
     answers={202: Content("Kafka has all of its valid reports.", CrowdAnswer)},
-    problems=(400, 408, 413, 415, 503, 504),
+    problems=(400, 408, 413, 415, 503),
 )
 GATEWAY_OPERATIONS = (POST_REPORTS, POST_BATCHES, POST_CROWD)
 

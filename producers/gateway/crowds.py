@@ -74,15 +74,9 @@ class PostedCrowd:
 
     crowd_id: bytes
     label: CrowdLabel
-    size: int
-    sealed: bytes
+    reports: list[bytes]
     metric: Metric
     private_key: bytes
-
-    @property
-    def reports(self) -> int:
-        """The number of sealed reports."""
-        return len(self.sealed) // self.size
 
 
 def read_keys(path: Path) -> dict[bytes, bytes]:
@@ -171,10 +165,11 @@ class Crowds:
             batches = await run(self._thread, self._batches, crowd, opened)
             problems = await asyncio.gather(*map(self._send, batches))
         for obstacle in filter(None, problems):
-            raise _as_unavailable(obstacle)
+            remedy = "post the same bytes again: they are counted once"
+            raise unavailable(obstacle.detail, remedy)
         openable = len(opened) // crowd.metric.randomizer.width
         reports = sum(batch.reports for batch in batches)
-        unopened, invalid = crowd.reports - openable, openable - reports
+        unopened, invalid = len(crowd.reports) - openable, openable - reports
         for outcome, count in (("accepted", reports), ("unopened", unopened), ("invalid", invalid)):
             self.counts[crowd.metric.name, outcome] += count
         answer = CrowdAnswer(crowd.crowd_id.hex(), reports, unopened, invalid)
@@ -186,7 +181,6 @@ class Crowds:
             crowd_id, label, reports = decode_crowd(body)
         except ValueError as error:
             raise _refused(str(error)) from None
-        size, count = len(reports[0]), len(reports)
         metric = self._metrics.get(label.metric)
         if metric is None:
             expected = meant(label.metric, self._metrics)
@@ -196,23 +190,23 @@ class Crowds:
                 f"wrong_revision: fingerprint {label.fingerprint.hex()}: expected "
                 f"{metric.fingerprint.hex()}; the devices have another definition of {metric.name}"
             )
-        if fault := self._fault(label, metric, size, count):
-            raise self._refused_crowd(metric, count, fault)
+        if fault := self._fault(label, metric, reports):
+            raise self._refused_crowd(metric, reports, fault)
         private_key = self._keys().get(label.key_hash)
         if private_key is None:
             raise _waiting("key_hash: expected that of a key in the server's gateway.crowd_keys")
-        return PostedCrowd(crowd_id, label, size, body[-count * size :], metric, private_key)
+        return PostedCrowd(crowd_id, label, reports, metric, private_key)
 
-    def _fault(self, label: CrowdLabel, metric: Metric, size: int, count: int) -> str:
-        """Return why `count` sealed reports of `size` bytes are not a crowd; "" if they are."""
+    def _fault(self, label: CrowdLabel, metric: Metric, reports: list[bytes]) -> str:
+        """Return why sealed reports are not a crowd; "" if they are one."""
         if metric.crowd is None:
             return f"metric {metric.name} has no crowd: its reports are not sealed"
         if label.pane_start_ms != metric.pane_start(label.pane_start_ms):
             return f"pane_start_ms = {label.pane_start_ms}: expected a multiple of {metric.pane_ms}"
-        if size != (expected := sealed_size(metric.randomizer.width)):
+        if (size := len(reports[0])) != (expected := sealed_size(metric.randomizer.width)):
             return f"sealed reports of {size} bytes: expected {expected}"
-        if count < metric.crowd.minimum:
-            return f"{count} reports: expected {metric.crowd.minimum} or more (minimum)"
+        if len(reports) < metric.crowd.minimum:
+            return f"{len(reports)} reports: expected {metric.crowd.minimum} or more (minimum)"
         try:
             self._times.check(time_of(label, metric))
         except ReportError as error:
@@ -235,14 +229,14 @@ class Crowds:
         count = len(values) // crowd.metric.randomizer.width
         if count < (honest := crowd.metric.crowd.honest):
             problem = (
-                f"{count} of {crowd.reports} reports open and are valid: expected {honest} or more "
-                "((1 - dishonest) minimum)"
+                f"{count} of {len(crowd.reports)} reports open and are valid: expected {honest} or "
+                "more ((1 - dishonest) minimum)"
             )
             raise self._refused_crowd(crowd.metric, crowd.reports, problem)
         return list(batches_of(crowd, values))
 
-    def _refused_crowd(self, metric: Metric, reports: int, detail: str) -> Problem:
-        self.counts[metric.name, "refused"] += reports
+    def _refused_crowd(self, metric: Metric, reports: list[bytes], detail: str) -> Problem:
+        self.counts[metric.name, "refused"] += len(reports)
         return _refused(detail)
 
 
@@ -287,7 +281,7 @@ def batches_of(crowd: PostedCrowd, values: bytes) -> Iterator[PostedBatch]:
 async def _opened(crowd: PostedCrowd) -> bytes:
     """Return the reports that can be opened, sorted and concatenated."""
     info = label_info(crowd.label)
-    sizes = crowd.size.to_bytes(4) + len(info).to_bytes(4)
+    sizes = len(crowd.reports[0]).to_bytes(4) + len(info).to_bytes(4)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "producers.opening"),
         stdin=asyncio.subprocess.PIPE,
@@ -296,7 +290,7 @@ async def _opened(crowd: PostedCrowd) -> bytes:
     )
     try:
         opened, errors = await process.communicate(
-            b"".join((crowd.private_key, sizes, info, crowd.sealed))
+            b"".join((crowd.private_key, sizes, info, *crowd.reports))
         )
     finally:
         if process.returncode is None:  # this server is closing
@@ -314,11 +308,3 @@ def _waiting(detail: str) -> Problem:
 
 def _refused(detail: str) -> Problem:
     return Problem(HTTPStatus.BAD_REQUEST, detail, DROP_CROWD)
-
-
-def _as_unavailable(problem: Problem) -> Problem:
-    """Return the problem if Kafka does not have all of a crowd: the relay posts it again."""
-    status = HTTPStatus.SERVICE_UNAVAILABLE
-    if problem.status == HTTPStatus.GATEWAY_TIMEOUT:
-        status = HTTPStatus.GATEWAY_TIMEOUT
-    return unavailable(problem.detail, "post the same bytes again: they are counted once", status)

@@ -14,19 +14,6 @@ from producers.sealing import CrowdLabel, encode_post, key_hash, seal
 from producers.wire.decoding import decode_json
 
 
-class RelayKeyChanged(DefinitionChanged):
-    """Raised if a relay collects reports for another key than the application's."""
-
-    def __init__(self, metric: str, relay: str, key: str) -> None:
-        self.metric = metric
-        ValueError.__init__(
-            self,
-            f"relay {relay} collects {metric!r} for key {key!r:.80}: expected the application's "
-            "own. Ship the application with the new key, if its owner confirms it; nothing was "
-            "reported",
-        )
-
-
 class RelayClient(GatewayClient):
     """Sends requests to a relay, without a token."""
 
@@ -83,7 +70,12 @@ class RelayDefinitions(GatewayDefinitions):
             relay's key is not the application's.
         """
         if (key := self._relay.get_key()).lower() != self._public_key.hex():
-            raise RelayKeyChanged(name, self._relay.url, key)
+            raise DefinitionChanged(
+                name,
+                f"relay {self._relay.url} collects {name!r} for key {key!r:.80}: expected the "
+                "application's own. Ship the application with the new key, if its owner confirms "
+                "it; nothing was reported",
+            )
         metric = super().fetch(name)
         if self._application.get(name, metric).fingerprint != metric.fingerprint:
             raise DefinitionChanged(name)

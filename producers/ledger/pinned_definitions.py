@@ -26,10 +26,11 @@ class DefinitionChanged(ValueError):  # noqa: N818
     metric : str
     """
 
-    def __init__(self, metric: str) -> None:
+    def __init__(self, metric: str, detail: str = "") -> None:
         self.metric = metric
         super().__init__(
-            f"the definition of {metric!r} differs from the one that this device has answered: "
+            detail
+            or f"the definition of {metric!r} differs from the one that this device has answered: "
             "expected the same definition while the device remembers its rounds or answers. Give "
             "a new question another name; nothing was reported"
         )

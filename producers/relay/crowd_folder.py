@@ -4,7 +4,7 @@ A crowd's files have the name of its label's hash. It passes through these folde
 
     open/NAME       reports in order of arrival, each with a checksum
     closing/NAME    the same, once it takes no more; until it is in out/, or dropped as too small
-    out/NAME.N      part N: its times, and what is posted
+    out/NAME.N      part N: the crowd's terms, and what is posted
     closed/NAME     of the same label without pane: the last pane whose crowd has closed
 
 Each step is durable before the next one begins, and a restart repeats the step that was
@@ -18,28 +18,25 @@ import contextlib
 import dataclasses
 import fcntl
 import hashlib
+import logging
 import os
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.sealing import (
-    CROWD_ID_BYTES,
-    MAX_CROWD_BYTES,
-    CrowdLabel,
-    decode_crowd,
-    encode_crowd,
-)
+from producers.sealing import CROWD_ID_BYTES, MAX_CROWD_BYTES, CrowdLabel, encode_crowd
+from producers.wire.decoding import decode_json
+
+logger = logging.getLogger("producers")
 
 CROWD_FOLDERS = ("open", "closing", "closed", "out")
-HEAD_FORMAT = struct.Struct(">16sqqIHH")
-FILE_MAGIC = b"dither crowd 1\n\0"
-CHECKSUM_FORMAT = struct.Struct(">I")
-PANE_FORMAT, TIMES_FORMAT = struct.Struct(">q"), struct.Struct(">qq")
+HEAD_FORMAT, CHECKSUM_FORMAT = struct.Struct(">IH"), struct.Struct(">I")
 GROUP_REPORTS = 1 << 21
 """That are shuffled at once: each takes memory."""
 ROWS_AT_ONCE = 1 << 14
@@ -76,31 +73,24 @@ class CrowdTerms:
         return _name_of(self.label)
 
     def encode(self) -> bytes:
-        """Return the head of the crowd's file."""
-        label = self.label.encode()
-        numbers = (self.closes_ms, self.late_ms, self.minimum, self.report_bytes, len(label))
-        head = HEAD_FORMAT.pack(FILE_MAGIC, *numbers) + label
-        return head + CHECKSUM_FORMAT.pack(zlib.crc32(head))
+        """Return the head of the crowd's files."""
+        terms = msgspec.json.encode(self)
+        return HEAD_FORMAT.pack(zlib.crc32(terms), len(terms)) + terms
 
     @classmethod
-    def read(cls, path: Path) -> tuple[CrowdTerms, int]:
-        """Return the terms in a crowd's file, and the length of its head.
+    def read(cls, path: Path) -> CrowdTerms:
+        """Return the terms in a crowd's file.
 
         Raises
         ------
         ValueError
             If the file has been damaged.
         """
-        with path.open("rb") as file:
-            head = file.read(HEAD_FORMAT.size)
-            if len(head) == HEAD_FORMAT.size and head.startswith(FILE_MAGIC):
-                _, closes_ms, late_ms, minimum, report_bytes, label_bytes = HEAD_FORMAT.unpack(head)
-                label = file.read(label_bytes)
-                if file.read(CHECKSUM_FORMAT.size) == CHECKSUM_FORMAT.pack(
-                    zlib.crc32(head + label)
-                ):
-                    decoded = CrowdLabel.decode(label)
-                    return cls(decoded, report_bytes, minimum, closes_ms, late_ms), file.tell()
+        with contextlib.suppress(struct.error, ValueError), path.open("rb") as file:
+            checksum, length = HEAD_FORMAT.unpack(file.read(HEAD_FORMAT.size))
+            terms = file.read(length)
+            if zlib.crc32(terms) == checksum:
+                return decode_json(terms, cls)
         raise ValueError(
             f"{path}: not a crowd of reports, or damaged: restore it, or move it out of the folder"
         )
@@ -111,12 +101,15 @@ class OpenCrowd:
 
     Attributes
     ----------
+    terms : CrowdTerms
     reports : int
         In its file, retries included.
+    is_ending : bool
+        Whether it takes no more: its file will leave open/.
     """
 
     def __init__(self, folder: CrowdFolder, terms: CrowdTerms) -> None:
-        self.terms, self._folder = terms, folder
+        self.terms, self.is_ending, self._folder = terms, False, folder
         self._path = folder.path("open", terms.name)
         head = terms.encode()
         self._seed, self._end = zlib.crc32(head), len(head)
@@ -161,44 +154,23 @@ class OpenCrowd:
 
 @dataclasses.dataclass(frozen=True)
 class CrowdPart:
-    """A part of a closed crowd, which the service has not acknowledged.
-
-    Attributes
-    ----------
-    path : Path
-    metric : str
-    reports : int
-    closed_ms, late_ms : int
-        When its crowd closed, and when its reports are late.
-    """
+    """A part of a closed crowd, which the service has not acknowledged."""
 
     path: Path
-    metric: str
-    reports: int
-    closed_ms: int
-    late_ms: int
+    terms: CrowdTerms
+
+    @property
+    def metric(self) -> str:
+        """The metric's name."""
+        return self.terms.label.metric
 
     def body(self) -> bytes:
         """Return what is posted."""
-        return self.path.read_bytes()[TIMES_FORMAT.size :]
+        return self.path.read_bytes()[len(self.terms.encode()) :]
 
     def is_overdue(self, now_ms: int) -> bool:
         """Return whether half of the time until its reports are late has passed."""
-        return 2 * now_ms > self.closed_ms + self.late_ms
-
-
-@dataclasses.dataclass
-class ClosedCrowd:
-    """What became of a crowd: its parts, retries, damaged records, and those of too small crowds.
-
-    `parts` is empty if the crowd was too small.
-    """
-
-    metric: str
-    repeated: int = 0
-    damaged: int = 0
-    too_few: int = 0
-    parts: list[CrowdPart] = dataclasses.field(default_factory=list)
+        return 2 * now_ms > self.terms.closes_ms + self.terms.late_ms
 
 
 class CrowdFolder:
@@ -209,14 +181,27 @@ class CrowdFolder:
     path : Path
         Created if it is missing, for this user alone.
 
+    Attributes
+    ----------
+    crowds : Counter
+        Closed ones, by the metric and ``shuffled`` or ``too_few``.
+    reports : Counter
+        By the metric and ``taken``, ``repeated``, ``damaged``, ``too_few``, ``delivered`` or
+        ``refused``.
+
     Raises
     ------
     OSError
         If the folder cannot be used; BlockingIOError if another relay uses it.
+    ValueError
+        If one of its files has been damaged.
     """
 
     def __init__(self, path: Path) -> None:
         self._root = path
+        self.crowds, self.reports = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        self._unsynced: set[str] = set()
+        """Crowds that have left closing/, which a crash might undo."""
         for folder in (path, *(path / name for name in CROWD_FOLDERS)):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = os.open(path / "lock", os.O_CREAT | os.O_RDWR, 0o600)
@@ -228,9 +213,8 @@ class CrowdFolder:
         for unfinished in path.glob(f"*/*{NEW_SUFFIX}"):
             unfinished.unlink()
         self.sync(*CROWD_FOLDERS)  # what a last run has not
-        self._last_closed: dict[str, int] = {
-            file.name: PANE_FORMAT.unpack(file.read_bytes())[0] for file in self._files("closed")
-        }
+        self._last_closed = {file.name: int(file.read_text()) for file in self._files("closed")}
+        self.parts()
 
     def close(self) -> None:
         """Leave the folder to another process."""
@@ -264,7 +248,7 @@ class CrowdFolder:
 
     def open_crowds(self) -> list[OpenCrowd]:
         """Return the crowds that a last run left open."""
-        return [OpenCrowd(self, CrowdTerms.read(path)[0]) for path in self._files("open")]
+        return [OpenCrowd(self, CrowdTerms.read(path)) for path in self._files("open")]
 
     def is_closed(self, label: CrowdLabel) -> bool:
         """Return whether the crowd of a label has closed, or that of a later pane.
@@ -272,26 +256,24 @@ class CrowdFolder:
         Crowds of a definition close in the order of their panes, so a clock that is set back opens
         none again.
         """
-        return label.pane_start_ms <= self._last_closed.get(_name_of(label, 0), -1)
+        return label.pane_start_ms <= self._last_closed.get(_mark_of(label), -1)
 
     def end_intake(self, terms: CrowdTerms) -> None:
         """Close a crowd: its file waits in closing/."""
         if not self.is_closed(terms.label):
-            pane_start_ms, name = terms.label.pane_start_ms, _name_of(terms.label, 0)
-            self.write("closed", name, PANE_FORMAT.pack(pane_start_ms))
-            self._last_closed[name] = pane_start_ms
+            pane_start_ms, mark = terms.label.pane_start_ms, _mark_of(terms.label)
+            self.write("closed", mark, str(pane_start_ms).encode())
+            self._last_closed[mark] = pane_start_ms
         with contextlib.suppress(FileNotFoundError):  # it is there, or has no report
             self.path("open", terms.name).rename(self.path("closing", terms.name))
         self.sync("closing", "open")
 
-    def closing(self) -> list[str]:
+    def closing(self) -> set[str]:
         """Return the names of the crowds that wait for :meth:`shuffle`."""
-        return [path.name for path in self._files("closing")]
+        return {path.name for path in self._files("closing")} | self._unsynced  # in this order
 
-    def shuffle(self, name: str) -> ClosedCrowd:
+    def shuffle(self, name: str) -> None:
         """Put a crowd into parts in random order, or drop it if it is too small.
-
-        Its parts may be posted once ``closing`` has been synchronized.
 
         Raises
         ------
@@ -301,50 +283,62 @@ class CrowdFolder:
             If the disk has no room for the parts.
         """
         path = self.path("closing", name)
-        for part in self._root.glob(f"out/{name}.*"):
-            part.unlink()  # of a run that did not finish: nothing of it was posted
-        terms, head_bytes = CrowdTerms.read(path)
-        times = TIMES_FORMAT.pack(terms.closes_ms, terms.late_ms)
-        closed, reports = ClosedCrowd(terms.label.metric), _Reports(path, terms, head_bytes)
-        for rows in reports.groups(closed):
+        if path.exists():
+            for part in self._root.glob(f"out/{name}.*"):
+                part.unlink()  # of a run that did not finish: nothing of it was posted
+            self._write_parts(path, CrowdTerms.read(path))
+            self._unsynced.add(name)
+            path.unlink()
+        self.sync("closing")
+        self._unsynced.discard(name)
+
+    def _write_parts(self, path: Path, terms: CrowdTerms) -> None:
+        metric, head, parts = terms.label.metric, terms.encode(), 0
+        record_bytes = terms.report_bytes + CHECKSUM_FORMAT.size
+        count = (path.stat().st_size - len(head)) // record_bytes
+        data = np.memmap(path, np.uint8, "r")[len(head) : len(head) + count * record_bytes]
+        records, max_reports = (
+            data.reshape(count, record_bytes),
+            MAX_CROWD_BYTES // terms.report_bytes,
+        )
+        counts = Counter[str]()
+        for rows in _groups(records, zlib.crc32(head), counts):
             if rows.size < terms.minimum:
-                closed.too_few += rows.size
+                counts["too_few"] += rows.size
                 continue
-            for part_rows in _cut(rows[random_order(rows.size)], terms.report_bytes):
-                shuffled = [report.tobytes() for report in reports.rows[part_rows]]
-                body = encode_crowd(os.urandom(CROWD_ID_BYTES), terms.label, shuffled)
-                part_name = f"{name}.{len(closed.parts)}"
-                self.write("out", part_name, times + body)
-                closed.parts.append(self._part(part_name, times, terms.label, part_rows.size))
-        path.unlink()
-        return closed
+            order = rows[random_order(rows.size)]
+            for part_rows in np.array_split(order, -(-rows.size // max_reports)):
+                reports = [row.tobytes() for row in records[part_rows, : terms.report_bytes]]
+                body = encode_crowd(os.urandom(CROWD_ID_BYTES), terms.label, reports)
+                self.write("out", f"{path.name}.{parts}", head + body)
+                parts += 1
+        self.reports.update({(metric, outcome): number for outcome, number in counts.items()})
+        self.crowds[metric, "shuffled" if parts else "too_few"] += 1
+        if parts:
+            logger.info("a crowd of %s was shuffled", metric)
+        else:
+            logger.warning(
+                "a crowd of %s was deleted: its %d reports are fewer than the minimum",
+                metric,
+                counts["too_few"],
+            )
 
     def parts(self) -> list[CrowdPart]:
-        """Return the parts of a last run that may be posted."""
-        parts = list[CrowdPart]()
+        """Return the parts that may be posted."""
+        parts, closing = list[CrowdPart](), self.closing()
         for path in self._files("out"):
-            if not self.path("closing", path.stem).exists():
-                data = path.read_bytes()
-                _, label, reports = decode_crowd(data[TIMES_FORMAT.size :])
-                parts.append(self._part(path.name, data[: TIMES_FORMAT.size], label, len(reports)))
+            if path.stem not in closing:
+                with contextlib.suppress(FileNotFoundError):  # it has been acknowledged since
+                    parts.append(CrowdPart(path, CrowdTerms.read(path)))
         return parts
 
-    def _part(self, name: str, times: bytes, label: CrowdLabel, reports: int) -> CrowdPart:
-        times_ms = TIMES_FORMAT.unpack(times)
-        return CrowdPart(self.path("out", name), label.metric, reports, *times_ms)
-
     def free_bytes(self) -> int:
-        """Return the bytes that are free on the disk."""
-        status = os.statvfs(self._root)
-        return status.f_bavail * status.f_frsize
-
-    def largest_bytes(self) -> int:
-        """Return the size of the largest crowd that is not shuffled."""
-        largest = 0
+        """Return the bytes that are free on the disk, beside those to shuffle the largest crowd."""
+        status, largest = os.statvfs(self._root), 0
         for path in (*self._files("open"), *self._files("closing")):
             with contextlib.suppress(FileNotFoundError):  # it has been shuffled since
                 largest = max(largest, path.stat().st_size)
-        return largest
+        return status.f_bavail * status.f_frsize - largest
 
     def _files(self, folder: str) -> Iterator[Path]:
         """Return the whole files of a folder, in the order of their names."""
@@ -367,11 +361,13 @@ def random_order(count: int) -> NDArray[np.intp]:
     return np.lexsort((keys[0], keys[1]))
 
 
-def _name_of(label: CrowdLabel, pane_start_ms: int | None = None) -> str:
-    """Return the name of a label's files, or of those of another pane."""
-    if pane_start_ms is not None:
-        label = dataclasses.replace(label, pane_start_ms=pane_start_ms)
+def _name_of(label: CrowdLabel) -> str:
     return hashlib.sha256(label.encode()).hexdigest()[:32]
+
+
+def _mark_of(label: CrowdLabel) -> str:
+    """Return the name of the file that says which pane of a label has closed."""
+    return _name_of(dataclasses.replace(label, pane_start_ms=0))
 
 
 def hashes_of(prefixes: NDArray[np.uint8], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -380,58 +376,41 @@ def hashes_of(prefixes: NDArray[np.uint8], keys: NDArray[np.uint64]) -> NDArray[
     return sums >> np.uint64(32)
 
 
-class _Reports:
-    """The reports in a file: `rows`, shape (count, bytes of a report)."""
+def _groups(
+    records: NDArray[np.uint8], seed: int, counts: Counter[str]
+) -> Iterator[NDArray[np.intp]]:
+    """Yield the rows of different reports, by groups of about equal size; count the other rows.
 
-    def __init__(self, path: Path, terms: CrowdTerms, head_bytes: int) -> None:
-        record_bytes = terms.report_bytes + CHECKSUM_FORMAT.size
-        count = (path.stat().st_size - head_bytes) // record_bytes
-        data = np.memmap(path, np.uint8, "r")[head_bytes : head_bytes + count * record_bytes]
-        self._records = data.reshape(count, record_bytes)
-        self.rows = self._records[:, : terms.report_bytes]
-        self._seed = zlib.crc32(terms.encode())
+    A report is in the group of its hash, under keys that are drawn here: whoever posts cannot
+    choose it, it says nothing of a time, and retries are together. A crash may leave damaged
+    records at the end, which nobody was told of.
+    """
 
-    def groups(self, closed: ClosedCrowd) -> Iterator[NDArray[np.intp]]:
-        """Yield the rows of different reports, by groups of about equal size.
-
-        A report is in the group of its hash, under keys that are drawn here: whoever posts cannot
-        choose it, it says nothing of a time, and retries are together.
-        """
-        keys = np.frombuffer(os.urandom(PREFIX_BYTES), np.uint64) | np.uint64(1)
-        groups = -(-self.rows.shape[0] // GROUP_REPORTS)
-        for group in range(groups):
-            rows, count, intact = list[NDArray[np.intp]](), 0, 0
-            for first in range(0, self.rows.shape[0], ROWS_AT_ONCE):
-                hashes = hashes_of(self.rows[first : first + ROWS_AT_ONCE, :PREFIX_BYTES], keys)
-                selected = first + np.flatnonzero(hashes % np.uint64(groups) == group)
-                rows.append(selected[self._are_intact(selected)])
-                closed.damaged += selected.size - rows[-1].size
-                intact += rows[-1].size
-                count += rows[-1].size
-                if count > 2 * GROUP_REPORTS:  # most of them are retries
-                    rows = [self._different(np.concatenate(rows))]
-                    count = rows[0].size
-            different = self._different(np.concatenate(rows))
-            closed.repeated += intact - different.size
-            yield different
-
-    def _are_intact(self, rows: NDArray[np.intp]) -> list[bool]:
-        """Return which records are whole.
-
-        A crash may leave damaged ones at the end, which nobody was told of.
-        """
-        records, size = self._records[rows], self.rows.shape[1]
-        checksums = records[:, size:].copy().view(">u4")[:, 0].tolist()
-        pairs = zip(records[:, :size], checksums, strict=True)
-        return [zlib.crc32(report, self._seed) == checksum for report, checksum in pairs]
-
-    def _different(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    def different(rows: list[NDArray[np.intp]]) -> NDArray[np.intp]:
         """Return the rows of different reports: of each one and its retries the first."""
-        prefixes = self.rows[rows, :PREFIX_BYTES].view(f"V{PREFIX_BYTES}")[:, 0]
-        return rows[np.sort(np.unique(prefixes, return_index=True)[1])]
+        joined = np.concatenate(rows)
+        prefixes = records[joined, :PREFIX_BYTES].view(f"V{PREFIX_BYTES}")[:, 0]
+        return joined[np.sort(np.unique(prefixes, return_index=True)[1])]
+
+    keys = np.frombuffer(os.urandom(PREFIX_BYTES), np.uint64) | np.uint64(1)
+    groups = -(-len(records) // GROUP_REPORTS)
+    for group in range(groups):
+        rows, intact = list[NDArray[np.intp]](), 0
+        for first in range(0, len(records), ROWS_AT_ONCE):
+            hashes = hashes_of(records[first : first + ROWS_AT_ONCE, :PREFIX_BYTES], keys)
+            selected = first + np.flatnonzero(hashes % np.uint64(groups) == group)
+            rows.append(selected[_are_intact(records[selected], seed)])
+            counts["damaged"] += selected.size - rows[-1].size
+            intact += rows[-1].size
+            if sum(map(len, rows)) > 2 * GROUP_REPORTS:  # most of them are retries
+                rows = [different(rows)]
+        rows = [different(rows)]
+        counts["repeated"] += intact - rows[0].size
+        yield rows[0]
 
 
-def _cut(order: NDArray[np.intp], report_bytes: int) -> list[NDArray[np.intp]]:
-    """Cut an order into as few parts of nearly equal size as posts allow."""
-    max_reports = MAX_CROWD_BYTES // report_bytes
-    return np.array_split(order, -(-order.size // max_reports))
+def _are_intact(records: NDArray[np.uint8], seed: int) -> list[bool]:
+    size = CHECKSUM_FORMAT.size
+    checksums = records[:, -size:].copy().view(">u4")[:, 0].tolist()
+    pairs = zip(records[:, :-size], checksums, strict=True)
+    return [zlib.crc32(report, seed) == checksum for report, checksum in pairs]

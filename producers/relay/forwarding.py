@@ -1,22 +1,26 @@
-"""Posts the parts of closed crowds to the service until each is acknowledged."""
+"""Shuffles closed crowds, and posts their parts to the service until each is acknowledged."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from producers.http.answers import GatewayAnswer, asked_pause, explain, pause, problem_of
 from producers.http.gateway_client import GatewayClient
-from producers.relay.crowd_folder import CrowdPart
+from producers.relay.crowd_folder import CrowdFolder
+from producers.sealing import decode_crowd
 
 logger = logging.getLogger("producers")
 
 SEALED_TYPE = "application/octet-stream"
 ACCEPTED_STATUS, REFUSED_STATUS = 202, 400
+TURN_SECONDS = 1.0
+"""Between two looks for closed crowds, and for their parts."""
+RETRY_SECONDS = 60.0
+"""After which a crowd is shuffled again that could not be."""
 ANSWER_SECONDS = 300.0
 """For each step of a post: the service opens a part's reports before it answers."""
 
@@ -43,86 +47,87 @@ class ServiceClient(GatewayClient):
 
 
 class Forwarder:
-    """Posts parts in a thread of its own; other threads add them.
+    """Shuffles closed crowds and posts their parts, in two threads of its own.
 
     Attributes
     ----------
-    outcomes : Counter
-        Of reports, by the metric and ``delivered`` or ``refused``.
+    folder : CrowdFolder
     failure : str
         Why the last post was not acknowledged; empty if it was.
+    unshuffled : str
+        Why closed crowds wait for another try; empty if none does.
     """
 
-    def __init__(self, client: ServiceClient, parts: Iterable[CrowdPart] = ()) -> None:
-        self._client, self._parts = client, {part.path: part for part in parts}
-        self.outcomes: Counter[tuple[str, str]] = Counter()
-        self.failure = ""
-        self._failures = 0
-        self._changed, self._is_stopping = threading.Condition(), False
-        self._thread = threading.Thread(target=self._run, name="dither-crowds", daemon=True)
-
-    @property
-    def parts(self) -> list[CrowdPart]:
-        """The parts that are not acknowledged."""
-        with self._changed:
-            return list(self._parts.values())
+    def __init__(self, client: ServiceClient, folder: CrowdFolder) -> None:
+        self.folder, self._client = folder, client
+        self.failure = self.unshuffled = ""
+        self._failures, self._is_stopping = 0, threading.Event()
+        self._threads = [
+            threading.Thread(target=self._repeat, args=[turn], name="dither-crowds", daemon=True)
+            for turn in (self._shuffle_closed, self._post_next)
+        ]
 
     def start(self) -> None:
-        """Begin to post."""
-        self._thread.start()
-
-    def add(self, parts: Iterable[CrowdPart]) -> None:
-        """Add parts; they are posted soon."""
-        with self._changed:
-            self._parts |= {part.path: part for part in parts}
-            self._changed.notify()
+        """Begin to shuffle and to post."""
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Stop, also a post under way; the parts stay in their files."""
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify()
+        """Stop, also a post under way; what is left stays in its files."""
+        self._is_stopping.set()
         self._client.abort()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         self._client.close()
 
-    def _run(self) -> None:
-        while not self._is_stopping:
-            for part in self.parts:
-                seconds = self._post(part)
-                with self._changed:
-                    if self._changed.wait_for(lambda: self._is_stopping, seconds):
-                        return
-            with self._changed:
-                self._changed.wait_for(lambda: self._parts or self._is_stopping)
+    def _repeat(self, turn: Callable[[], float]) -> None:
+        """Take turns, each of which returns the pause until the next."""
+        seconds = 0.0
+        while not self._is_stopping.wait(seconds):
+            seconds = turn()
 
-    def _post(self, part: CrowdPart) -> float:
-        """Post a part, and forget it if the service has it; return the pause until the next."""
-        asked = None
+    def _shuffle_closed(self) -> float:
+        faults = []
         try:
-            answer = self._client.post(part.body())
+            for name in self.folder.closing():
+                try:
+                    self.folder.shuffle(name)
+                except Exception as error:  # whatever it is: the others are shuffled
+                    faults.append(f"a closed crowd is not yet posted: {error}")
+        except OSError as error:
+            faults.append(f"closed crowds cannot be read: {error}")
+        self.unshuffled = "; ".join(faults)
+        if faults:
+            logger.error("%s", self.unshuffled)
+        return RETRY_SECONDS if faults else TURN_SECONDS
+
+    def _post_next(self) -> float:
+        """Post a part, and remove it if the service has it or refuses it for good."""
+        asked, metric = None, "a crowd"
+        try:
+            if not (parts := self.folder.parts()):
+                return TURN_SECONDS
+            part = parts[self._failures % len(parts)]
+            metric, body = part.metric, part.body()
+            answer = self._client.post(body)
             self.failure, asked = explain(answer), asked_pause(answer.retry_after, time.time())
-            if answer.status == ACCEPTED_STATUS:
-                return self._settle(part, "delivered")
-            if answer.status == REFUSED_STATUS and problem_of(answer):
-                logger.error(
-                    "the service refused %d reports of %s for good, and they are dropped: %s",
-                    part.reports,
-                    part.metric,
-                    self.failure,
-                )
-                return self._settle(part, "refused")
+            is_refused = answer.status == REFUSED_STATUS and bool(problem_of(answer))
+            if is_refused or answer.status == ACCEPTED_STATUS:
+                reports = len(decode_crowd(body)[2])
+                if is_refused:
+                    logger.error(
+                        "the service refused %d reports of %s for good, and they are dropped: %s",
+                        reports,
+                        metric,
+                        self.failure,
+                    )
+                part.path.unlink()
+                self.folder.reports[metric, "refused" if is_refused else "delivered"] += reports
+                self._failures, self.failure = 0, ""
+                return 0.0
         except Exception as error:  # whatever it is: the part stays, and is posted again
             self.failure = str(error) or repr(error)
-        if not self._is_stopping:
-            logger.warning("a part of %s is posted again: %s", part.metric, self.failure)
+        if not self._is_stopping.is_set():
+            logger.warning("a part of %s is posted again: %s", metric, self.failure)
         self._failures += 1
         return pause(self._failures, asked)
-
-    def _settle(self, part: CrowdPart, outcome: str) -> float:
-        part.path.unlink()
-        with self._changed:
-            del self._parts[part.path]
-        self.outcomes[part.metric, outcome] += part.reports
-        self._failures, self.failure = 0, ""
-        return 0.0

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import NamedTuple, Self
 
@@ -23,7 +24,7 @@ from producers.gateway.heads import Head, read_head
 from producers.gateway.memory import Hold, Memory
 from producers.gateway.problems import POST_AGAIN, Problem, unavailable
 from producers.gateway.receiving import Receiver
-from producers.relay.crowd_folder import ClosedCrowd, CrowdFolder, CrowdTerms, OpenCrowd
+from producers.relay.crowd_folder import CrowdTerms, OpenCrowd
 from producers.relay.forwarding import SEALED_TYPE, Forwarder
 from producers.sealing import CrowdLabel, decode_post, key_hash, sealed_size
 
@@ -35,30 +36,16 @@ MAX_BODY = 2**17
 MAX_IN_FLIGHT = 2**26
 GROUP_SECONDS = 0.002
 """Posts that arrive within this time share a write to the disk."""
+DAY_MS = 86_400_000
 TICK_SECONDS = 1.0
 """Between two looks for crowds that are due."""
-RETRY_SECONDS = 60.0
-"""After which a crowd is shuffled again that could not be."""
 STUCK_SECONDS = 60.0
 """Without a look at the crowds: the process is restarted."""
 FREE_BYTES = 2**26
-"""That must be free on the disk, beside the size of the largest crowd, which is copied."""
+"""That must be free on the disk, beside those to shuffle the largest crowd."""
 DISK_FAILS = "the relay's disk takes no reports now"
 ACCEPTED_BODY = b'{"status":"accepted"}'
 DROP_REMEDY = "drop the report, and count it as dropped: it must not be randomized or sealed again"
-REFUSAL_REASONS = {
-    HTTPStatus.BAD_REQUEST: "malformed",
-    HTTPStatus.CONFLICT: "not_in_force",
-    HTTPStatus.GONE: "closed",
-    HTTPStatus.REQUEST_TIMEOUT: "too_slow",
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too_large",
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "unsupported",
-    HTTPStatus.TOO_MANY_REQUESTS: "too_many",
-    HTTPStatus.SERVICE_UNAVAILABLE: "unavailable",
-}
-"""Why a post was refused, by the status of its answer."""
-
-
 Answer = Callable[[bytes, Problem | None], None]
 
 
@@ -72,19 +59,18 @@ class _Post(NamedTuple):
 
 
 class CrowdRelay:
-    """Takes sealed reports, keeps them until their crowd closes, and shuffles the crowd.
+    """Takes sealed reports, and keeps them until their crowd closes.
 
     A post is answered 202 once its report is durable. All methods run in the event loop, unless
-    they say otherwise; one thread writes, and another one shuffles.
+    they say otherwise; one thread writes.
 
     Parameters
     ----------
     metrics : mapping of str to Metric
     public_key : bytes
         The service's; reports for another one are refused.
-    folder : CrowdFolder
     forwarder : Forwarder
-        Gets the parts of closed crowds; started and stopped with the relay.
+        Shuffles and posts the crowds of its folder; started and stopped with the relay.
     rate_limit, rate_limit_bytes : str
         Limits for one client, on posts and bytes of all labels together; empty: no limit.
     future_ms : int
@@ -94,16 +80,10 @@ class CrowdRelay:
 
     Attributes
     ----------
-    reports : Counter
-        By the metric and ``taken``, ``repeated``, ``damaged`` or ``too_few``.
-    crowds : Counter
-        Closed ones, by the metric and ``shuffled`` or ``too_few``.
     refused : Counter
-        Posts, by reason.
+        Posts, by the status of their answers.
     obstacle : str
         Why no post is taken now; empty if they are.
-    unshuffled : str
-        Why closed crowds wait for another try; empty if none does.
     """
 
     post_path, max_body = SEALED_PATH, MAX_BODY
@@ -116,7 +96,6 @@ class CrowdRelay:
         self,
         metrics: Mapping[str, Metric],
         public_key: bytes,
-        folder: CrowdFolder,
         forwarder: Forwarder,
         *,
         rate_limit: str = "",
@@ -125,23 +104,15 @@ class CrowdRelay:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.metrics, self.public_key, self.forwarder = metrics, public_key, forwarder
-        self._key_hash, self._folder = key_hash(public_key), folder
+        self._key_hash, self._folder = key_hash(public_key), forwarder.folder
         self._clients = Clients(rate_limit, rate_limit_bytes)
         self._future_ms, self._clock = future_ms, clock
         self._memory = Memory(MAX_IN_FLIGHT, "the disk")
-        self._open = {crowd.terms.label: crowd for crowd in folder.open_crowds()}
-        self._ending: dict[CrowdLabel, OpenCrowd] = {}
+        self._open = {crowd.terms.label: crowd for crowd in self._folder.open_crowds()}
         self._waiting: deque[_Post] = deque()
         self._is_write_due = False
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="dither-disk")
-        self._shuffler = ThreadPoolExecutor(1, thread_name_prefix="dither-shuffle")
-        self._shuffling: Future[None] | None = None
-        self._shuffled: deque[ClosedCrowd] = deque()
-        self._shuffle_at = 0.0
-        self.unshuffled = ""
         self._looked_at = time.monotonic()
-        self.reports: Counter[tuple[str, str]] = Counter()
-        self.crowds: Counter[tuple[str, str]] = Counter()
         self.refused: Counter[str] = Counter()
         self.obstacle = ""
 
@@ -169,16 +140,9 @@ class CrowdRelay:
         """Write what has arrived, and leave the rest to the next run."""
         self._tick.cancel()
         await self._loop.run_in_executor(self._disk, self._write)
-        for executor in (self._disk, self._shuffler):
-            await asyncio.to_thread(executor.shutdown)
+        await asyncio.to_thread(self._disk.shutdown)
         await asyncio.to_thread(self.forwarder.stop)
         self._folder.close()
-
-    @property
-    def overdue_parts(self) -> int:
-        """How many parts have waited for more than half of the time until they are late."""
-        now_ms = self.now_ms()
-        return sum(part.is_overdue(now_ms) for part in self.forwarder.parts)
 
     @property
     def trouble(self) -> str:
@@ -258,11 +222,12 @@ class CrowdRelay:
         """Return the crowd that takes a report; ValueError if it has another size."""
         crowd = self._open.get(label)
         terms = self._terms(label) if crowd is None else crowd.terms
-        if terms.closes_ms <= self.now_ms():
-            raise _closed(label)
+        is_ending = self._folder.is_closed(label) if crowd is None else crowd.is_ending
+        if is_ending or terms.closes_ms <= self.now_ms():  # or the clock was set back
+            pane = f"the pane that begins at {label.pane_start_ms} ms"
+            problem = f"the crowd of metric {label.metric!r} and {pane} has closed"
+            raise Problem(HTTPStatus.GONE, problem, DROP_REMEDY)
         if crowd is None:
-            if label in self._ending or self._folder.is_closed(label):  # the clock was set back
-                raise _closed(label)
             crowd = self._open[label] = OpenCrowd(self._folder, terms)
         if report_bytes != (size := crowd.terms.report_bytes):
             raise ValueError(f"{report_bytes} bytes: expected {size} for {label.metric!r}")
@@ -292,7 +257,7 @@ class CrowdRelay:
         )
 
     def _count_refusal(self, problem: Problem) -> None:
-        self.refused[REFUSAL_REASONS.get(HTTPStatus(problem.status), "malformed")] += 1
+        self.refused[str(int(problem.status))] += 1
 
     # -- The disk -------------------------------------------------------------------------------
 
@@ -319,85 +284,57 @@ class CrowdRelay:
                 post.answer(ACCEPTED_BODY, problem)
             except Exception:  # it must not keep the others from their answers
                 logger.exception("a post could not be answered")
+            if problem is not None:
+                self._count_refusal(problem)
         if problem is None:
-            self.reports[posts[0].crowd.terms.label.metric, "taken"] += len(posts)
-        else:
-            self.refused["unavailable"] += len(posts)
-
-    # -- Closing --------------------------------------------------------------------------------
+            self._folder.reports[posts[0].crowd.terms.label.metric, "taken"] += len(posts)
 
     def _look(self) -> None:
         """Close the crowds that are due, and look again later."""
         self._looked_at = time.monotonic()
         for label, crowd in list(self._open.items()):
             if crowd.terms.closes_ms <= self.now_ms() or self._folder.is_closed(label):
-                self._ending[label] = self._open.pop(label)
+                crowd.is_ending = True
         self._disk.submit(self._end_intake)
-        if self._shuffling is None or self._shuffling.done():
-            self._shuffling = self._shuffler.submit(self._shuffle_closed)
         self._tick = self._loop.call_later(TICK_SECONDS, self._look)
 
     def _end_intake(self) -> None:
         """End the intake of due crowds; runs in the thread that writes."""
-        self._write()
+        ending = [crowd.terms for crowd in list(self._open.values()) if crowd.is_ending]
+        self._write()  # what came before their end
         try:
-            for label, crowd in list(self._ending.items()):
-                self._folder.end_intake(crowd.terms)
-                del self._ending[label]
-            is_full = self._folder.free_bytes() < FREE_BYTES + self._folder.largest_bytes()
+            for terms in ending:
+                self._folder.end_intake(terms)
+                del self._open[terms.label]
+            is_full = self._folder.free_bytes() < FREE_BYTES
         except OSError as error:
             logger.error("crowds could not be closed: %s", error)  # noqa: TRY400
             self.obstacle = DISK_FAILS
-            return
-        self.obstacle = "the relay's disk is full" if is_full else ""
-
-    def _shuffle_closed(self) -> None:
-        """Shuffle the crowds that have closed; runs in a thread of its own."""
-        if time.monotonic() < self._shuffle_at:
-            return
-        faults = []
-        for name in self._folder.closing():
-            try:
-                self._shuffled.append(self._folder.shuffle(name))
-            except Exception as error:  # whatever it is: the crowd is still in its file
-                faults.append(f"a closed crowd could not be shuffled: {error}")
-        try:
-            if self._shuffled:
-                self._folder.sync("closing")
-            while self._shuffled:
-                self._forward(self._shuffled.popleft())
-        except OSError as error:
-            faults.append(f"a shuffled crowd is not yet posted: {error}")
-        self.unshuffled = "; ".join(faults)
-        if faults:
-            logger.error("%s", self.unshuffled)
-            self._shuffle_at = time.monotonic() + RETRY_SECONDS
-
-    def _forward(self, crowd: ClosedCrowd) -> None:
-        metric, outcome = crowd.metric, "shuffled" if crowd.parts else "too_few"
-        self.crowds[metric, outcome] += 1
-        self.reports[metric, "repeated"] += crowd.repeated
-        self.reports[metric, "damaged"] += crowd.damaged
-        self.reports[metric, "too_few"] += crowd.too_few
-        self.forwarder.add(crowd.parts)
-        if crowd.parts:
-            logger.info("a crowd of %s was shuffled", metric)
         else:
-            logger.warning(
-                "a crowd of %s was deleted: its %d reports are fewer than the minimum",
-                metric,
-                crowd.too_few,
-            )
+            self.obstacle = "the relay's disk is full" if is_full else ""
 
     def now_ms(self) -> int:
         """Return the time since the epoch."""
         return int(self._clock() * 1000)
 
 
-def _closed(label: CrowdLabel) -> Problem:
-    pane = f"the pane that begins at {label.pane_start_ms} ms"
-    problem = f"the crowd of metric {label.metric!r} and {pane} has closed"
-    return Problem(HTTPStatus.GONE, problem, DROP_REMEDY)
+def default_rate_limit(metrics: Iterable[Metric]) -> str:
+    """Return how much one address may post: a tenth of each smallest crowd.
+
+    So whoever has one address cannot make up the `dishonest` share of a crowd, by default.
+
+    Examples
+    --------
+    >>> from estimators import define
+    >>> late = define(name="late", kind="mean", mechanism="randomized_response", range=(0, 1),
+    ...               levels=[3], pane="12h", lateness="1d",
+    ...               crowd={"minimum": 10_000, "wait": "12h"})
+    >>> default_rate_limit([late])
+    '2000/day'
+    """
+    crowds = [(metric.crowd, metric.pane_ms) for metric in metrics if metric.crowd is not None]
+    posts = sum(crowd.minimum / 10 * max(1, DAY_MS / pane_ms) for crowd, pane_ms in crowds)
+    return f"{math.ceil(posts)}/day"
 
 
 def _not_in_force(detail: str) -> Problem:

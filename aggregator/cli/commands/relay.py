@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,8 +17,6 @@ from aggregator.lazy_log import LazyLog
 from aggregator.terminal.options import live_metrics, logging_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from aggregator.config.settings import Settings
 
 log = LazyLog("dither.relay")
@@ -51,14 +49,10 @@ NEEDED_OPTIONS = ("to", "token_file", "key", "folder")
 def relay(
     context: click.Context,
     listen: str | None,
-    to: str,
-    token_file: str,
     metrics: str | None,
-    key: str,
-    folder: str,
-    health_port: int,
     config: str | None,
     assignments: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Take sealed reports from devices, shuffle each crowd, and post it to the service.
 
@@ -68,7 +62,7 @@ def relay(
     if context.invoked_subcommand is not None:
         return
     for name in NEEDED_OPTIONS:
-        if context.params[name] is None:
+        if options[name] is None:
             raise click.UsageError(f"Missing option '--{name.replace('_', '-')}'.")
     flags: dict[str, str | None] = {"metrics": metrics}
     flags |= dict(assignment.partition("=")[::2] for assignment in assignments)
@@ -77,8 +71,7 @@ def relay(
         if not (host and colon):
             raise click.UsageError(f"--listen {listen!r}: expected HOST:PORT, such as 0.0.0.0:8443")
         flags["serve.host"] = host.removeprefix("[").removesuffix("]")
-    settings = load_settings(config, flags)
-    _run(settings, to, token_file, key, folder, health_port)
+    _run(load_settings(config, flags), **options)
 
 
 def _run(
@@ -95,7 +88,7 @@ def _run(
     from estimators.metrics.crowd_epsilon import crowd_warnings
     from producers.relay.crowd_folder import CrowdFolder
     from producers.relay.forwarding import Forwarder, ServiceClient
-    from producers.relay.intake import CrowdRelay
+    from producers.relay.intake import CrowdRelay, default_rate_limit
     from producers.sealing import read_public_key
 
     defined = live_metrics(settings)
@@ -106,22 +99,26 @@ def _run(
         )
     for warning in crowd_warnings(defined.values()):
         log.warning(warning)
-    certificate = tls.certificate_files(settings)
+    rate_limit = settings.gateway.rate_limit
+    if "gateway.rate_limit" not in settings.sources:
+        rate_limit = default_rate_limit(defined.values())
+    certificate, traffic = tls.certificate_files(settings), Traffic()
     refuse_taken(settings.serve.host, settings.serve.port, "--listen")
-    with _explained():
-        public_key = read_public_key(key)
-        client = ServiceClient(to, Path(token_file))
-        crowd_folder = CrowdFolder(Path(folder))
+    try:
         relay = CrowdRelay(
             defined,
-            public_key,
-            crowd_folder,
-            Forwarder(client, crowd_folder.parts()),
-            rate_limit=settings.gateway.rate_limit,
+            read_public_key(key),
+            Forwarder(ServiceClient(to, Path(token_file)), CrowdFolder(Path(folder))),
+            rate_limit=rate_limit,
             rate_limit_bytes=settings.gateway.rate_limit_bytes,
             future_ms=milliseconds(settings.aggregate.future),
         )
-    traffic = Traffic()
+    except BlockingIOError:
+        raise DitherError("--folder: another relay uses it: give each its own") from None
+    except OSError as error:
+        raise DitherError(f"{error.filename}: {error.strerror}") from None
+    except ValueError as error:
+        raise DitherError(str(error)) from None
     app = relay_application(relay, settings, traffic)
     defined.watch()
     log_level = click.get_current_context().params["log_level"]
@@ -131,19 +128,6 @@ def _run(
         has_started = run_server(app, settings, certificate, log_level)
     if not has_started:
         sys.exit(FAILED_TO_START)
-
-
-@contextlib.contextmanager
-def _explained() -> Iterator[None]:
-    """Turn errors about files, folders and values into messages for the user."""
-    try:
-        yield
-    except BlockingIOError:
-        raise DitherError("--folder: another relay uses it: give each its own") from None
-    except OSError as error:
-        raise DitherError(f"{error.filename}: {error.strerror}") from None
-    except ValueError as error:
-        raise DitherError(str(error)) from None
 
 
 @relay.command()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binom, multinomial
+from scipy.stats import binom
 
 from estimators.estimate import Floats
 from estimators.exact.thresholds import exp_bounds
@@ -42,7 +43,7 @@ from tests.support.reports.populations import symbol_chances
 from tests.support.rows import row
 
 DELTA = 1e-8
-CROWDS = (10**3, 10**4, 10**5, 10**6)
+CROWDS = (10**3, 10**4, 10**5)
 
 
 def in_sets(sets: Iterable[Collection[int]], outputs: int, ratio: float) -> Any:
@@ -60,16 +61,15 @@ def law_of(odds: Any, blanket: Any = None) -> SetLaw:
     return SetLaw(Fraction((table / blanket).max()), shared[0][0], least)
 
 
-def shuffled_odds(odds: Sequence[Sequence[int]], held: Sequence[int]) -> dict[Any, int]:
-    """Return the odds of each count of outputs of a dataset."""
-    law = {(0,) * len(odds[0]): 1}
-    for value in held:
-        grown: dict[Any, int] = {}
-        for counts, mass in law.items():
-            for output, chance in enumerate(odds[value]):
-                more = (*counts[:output], counts[output] + 1, *counts[output + 1 :])
-                grown[more] = grown.get(more, 0) + mass * chance
-        law = grown
+def shuffled_odds(rows: Iterable[Sequence[int]]) -> dict[Any, int]:
+    """Return the odds of each count of outputs, of reports with these odds."""
+    law = {(): 1}
+    for odds in rows:
+        grown: Counter[Any] = Counter()
+        for outputs, mass in law.items():
+            for output, chance in enumerate(odds):
+                grown[tuple(sorted((*outputs, output)))] += mass * chance
+        law = dict(grown)
     return law
 
 
@@ -81,10 +81,9 @@ def delta_of(first: dict[Any, int], second: dict[Any, int], growth: Fraction) ->
 
 def exact_delta(odds: Sequence[Sequence[int]], reports: int, growth: Fraction) -> Fraction:
     """Return the largest delta over all datasets and pairs of values, by enumeration."""
-    values, worst = range(len(odds)), Fraction(0)
-    for held in itertools.combinations_with_replacement(values, reports - 1):
-        laws = [shuffled_odds(odds, (*held, value)) for value in values]
-        pairs = itertools.permutations(laws, 2)
+    worst = Fraction(0)
+    for others in itertools.combinations_with_replacement(odds, reports - 1):
+        pairs = itertools.permutations([shuffled_odds((*others, row)) for row in odds], 2)
         worst = max(worst, *(delta_of(p, q, growth) for p, q in pairs))
     return worst
 
@@ -114,59 +113,38 @@ def test_no_dataset_is_less_private_than_the_bound() -> None:
             assert bounds[0] <= (1.1 if "categories" in name else 2) * exact
 
 
-def test_laws_of_a_public_draw_are_mixed_and_no_mechanism_is_worse_than_the_general_law() -> None:
+def test_laws_of_a_public_draw_are_mixed() -> None:
     parts = in_sets([[0], [1], [2]], 3, 3), in_sets([[0, 1], [1, 2], [2, 3]], 4, 5)
     drawn = [[24 * x for x in a] + [5 * y for y in b] for a, b in zip(*parts, strict=True)]
     chances = Fraction(2, 3), Fraction(1, 3)
     laws = [dataclasses.replace(law_of(x), chance=c) for x, c in zip(parts, chances, strict=True)]
     exact = float(exact_delta(drawn, 3, Fraction(5, 4)))
     assert exact <= blanket_divergence(laws, 3, math.log(1.25)) <= 1.2 * exact
-    rng = np.random.default_rng(1)
-    for _ in range(40):
-        odds = rng.integers(1, 5, size=(3, 3))
-        odds = np.column_stack([odds, 16 - odds.sum(axis=1)])
-        ratio = max(Fraction(int(x), int(y)) for column in odds.T for x in column for y in column)
-        with row(odds.tolist()):
-            exact = float(exact_delta(odds.tolist(), 3, Fraction(3, 2)))
-            assert exact <= blanket_divergence([SetLaw(ratio)], 3, math.log(1.5))
 
 
 def test_the_variation_ratio_reduction_is_convicted() -> None:
     """It lets the others' remainders hide the first one's; Wang et al., 2304.05007, section 4."""
     growth = Fraction(2)
-    others = shuffled_odds([[1, 1, 5]], [0, 0, 0])
-    laws = []
-    for own in ((4, 1, 2), (1, 4, 2)):
-        law: dict[Any, int] = {}
-        for counts, mass in others.items():
-            for output, chance in enumerate(own):
-                more = (*counts[:output], counts[output] + 1, *counts[output + 1 :])
-                law[more] = law.get(more, 0) + mass * chance
-        laws.append(law)
-    assert float(delta_of(laws[0], laws[1], growth)) == pytest.approx(0.104123, abs=1e-6)
+    laws = [shuffled_odds([[1, 1, 5]] * 3 + [first]) for first in ([4, 1, 2], [1, 4, 2])]
+    assert float(delta_of(*laws, growth)) == pytest.approx(0.104123, abs=1e-6)
     exact = exact_delta(SMALL["4 categories"][0], 4, growth)
     assert float(exact) == pytest.approx(0.105789, abs=1e-6)
 
 
-@pytest.mark.parametrize("reports", [1, 2, 6, 30])
+@pytest.mark.parametrize("reports", [1, 2, 6])
 def test_the_bound_is_the_mean_of_the_positive_part(reports: int) -> None:
     """The rounding of an excess costs at most 2% of delta; nothing is lost."""
     for law in (SetLaw(Fraction(3)), SetLaw(Fraction(20), Fraction(1, 5), Fraction(1, 20))):
         for growth in (Fraction(1), Fraction(5, 4), Fraction(5, 2)):
-            masses = [(x, m) for x, m in excess_masses([law], growth).items()]
-            masses.append((Fraction(0), 1 - Fraction(sum(m for _, m in masses))))
-            if reports > 6 and len(masses) > 3:
-                continue
-            counts = np.array(
-                [
-                    c
-                    for c in itertools.product(range(reports + 1), repeat=len(masses))
-                    if sum(c) == reports
-                ]
-            )
-            chances = multinomial(reports, [float(m) for _, m in masses]).pmf(counts)
-            sums = np.maximum(counts @ np.array([float(x) for x, _ in masses]), 0)
-            exact = float(chances @ sums) / reports
+            masses = excess_masses([law], growth)
+            masses[Fraction(0)] = masses.get(Fraction(0), Fraction(0)) + 1 - sum(masses.values())
+            sums = Counter({Fraction(0): Fraction(1)})
+            for _ in range(reports):
+                more: Counter[Fraction] = Counter()
+                for (x, p), (y, q) in itertools.product(sums.items(), masses.items()):
+                    more[x + y] += p * q
+                sums = more
+            exact = float(sum(max(x, Fraction(0)) * p for x, p in sums.items())) / reports
             with row(law, growth):
                 bound = blanket_divergence([law], reports, math.log(growth))
                 assert exact * (1 - 1e-12) <= bound <= 1.02 * exact + 1e-15
@@ -199,42 +177,29 @@ def test_signs_are_as_private_as_the_worst_data(ratio: int, reports: int, epsilo
         assert deltas.argmax() == 1, "all others alike are not the worst dataset"
 
 
-#: For each level: any mechanism, signs, projective geometry response of 100 categories, for CROWDS.
 TABLE = {
-    "1": (
-        (0.189, 0.0567, 0.0169, 0.00502),
-        (0.163, 0.0471, 0.0139, 0.00412),
-        (0.130, 0.0392, 0.0116, 0.00343),
-    ),
-    "2": (
-        (0.497, 0.146, 0.0438, 0.0131),
-        (0.416, 0.113, 0.0329, 0.00974),
-        (0.316, 0.0959, 0.0286, 0.00848),
-    ),
-    "4": (
-        (2.85, 0.515, 0.151, 0.0452),
-        (2.64, 0.406, 0.110, 0.0321),
-        (0.907, 0.293, 0.0883, 0.0264),
-    ),
-    "8": ((8, 8, 1.55, 0.381), (8, 8, 1.40, 0.290), (6.65, 4.92, 1.49, 0.374)),
+    1: (0.189, 0.0567, 0.0169, 0.163, 0.0471, 0.0139, 0.130, 0.0392, 0.0116),
+    2: (0.497, 0.146, 0.0438, 0.416, 0.113, 0.0329, 0.316, 0.0959, 0.0286),
+    4: (2.85, 0.515, 0.151, 2.64, 0.406, 0.110, 0.907, 0.293, 0.0883),
+    8: (8, 8, 1.55, 8, 8, 1.40, 6.65, 4.92, 1.49),
 }
+"""By level: any mechanism, signs, projective geometry response of 100 categories, for CROWDS."""
 
 
 @pytest.mark.parametrize("level", TABLE)
-def test_the_published_figures_are_met(level: str) -> None:
-    epsilon = Fraction(level)
-    ratio = exp_bounds(epsilon)[1]
-    geometry = ProjectiveGeometryResponse([epsilon], categories=100).set_laws(0)
+def test_the_published_figures_are_met(level: int) -> None:
+    ratio = exp_bounds(Fraction(level))[1]
+    geometry = ProjectiveGeometryResponse([Fraction(level)], categories=100).set_laws(0)
     columns = [SetLaw(ratio)], [SetLaw(ratio, is_sign=True)], geometry
-    for laws, figures in zip(columns, TABLE[level], strict=True):
-        for reports, figure in zip(CROWDS[:3], figures, strict=False):
-            with row(level, laws, reports):
-                assert 0.97 * figure <= shuffled_epsilon(laws, reports, DELTA) <= 1.01 * figure
+    cells = itertools.product(columns, CROWDS)
+    for (laws, reports), figure in zip(cells, TABLE[level], strict=True):
+        with row(level, laws, reports):
+            assert 0.97 * figure <= shuffled_epsilon(laws, reports, DELTA) <= 1.01 * figure
 
 
 @pytest.mark.parametrize(("level", "reports"), [(1, 500), (4, 500), (4, 5000)])
 def test_explicit_attacks_come_close(level: int, reports: int) -> None:
-    """All others hold 0, or of four categories the last one."""
+    """All others hold 0."""
     delta, e = 1e-6, math.exp(level)
     signs = shuffled_epsilon([SetLaw(exp_bounds(Fraction(level))[1], is_sign=True)], reports, delta)
     others = binom.pmf(np.arange(-1, reports + 1), reports - 1, 1 / (1 + e))

@@ -1,20 +1,24 @@
-"""A crowd in a folder, and an analyst behind a real HTTP server that records what it gets."""
+"""A crowd in a folder, and a service behind a real HTTP server that records what it gets."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from estimators import LocalMetric, define
-from producers.relay.crowd_folder import ClosedCrowd, CrowdFolder, CrowdTerms, OpenCrowd
-from producers.relay.forwarding import ServiceClient
-from producers.sealing import CrowdLabel, decode_crowd, encode_post, key_hash, sealed_size
+from producers.gateway.problems import Problem
+from producers.relay.crowd_folder import CrowdFolder, CrowdTerms, OpenCrowd
+from producers.relay.forwarding import Forwarder, ServiceClient
+from producers.sealing import CrowdLabel, decode_crowd, key_hash, sealed_size
+from tests.support.running.served_application import served_plainly
 
 KEY = bytes(range(32))
 PANE_MS, WAIT_MS = 3_600_000, 3_600_000
@@ -30,35 +34,36 @@ LATE = define(
 )
 assert isinstance(LATE, LocalMetric)
 REPORT_BYTES = sealed_size(LATE.randomizer.width)
-LABEL = CrowdLabel(key_hash(KEY), LATE.fingerprint, 1_000 * PANE_MS, "late")
-NEXT_LABEL = CrowdLabel(key_hash(KEY), LATE.fingerprint, 1_001 * PANE_MS, "late")
+LABEL, NEXT_LABEL = (
+    CrowdLabel(key_hash(KEY), LATE.fingerprint, pane * PANE_MS, "late") for pane in (1_000, 1_001)
+)
 CLOSES_MS = LABEL.pane_start_ms + PANE_MS + WAIT_MS
 TERMS = CrowdTerms(LABEL, REPORT_BYTES, 100, CLOSES_MS, CLOSES_MS + WAIT_MS)
 
 
-def sealed(count: int, report_bytes: int = REPORT_BYTES) -> list[bytes]:
+def sealed(count: int) -> list[bytes]:
     """Return different bytes of the size of sealed reports; the last 4 number them."""
-    random = os.urandom(count * (report_bytes - 4))
-    size = report_bytes - 4
-    return [random[i * size : (i + 1) * size] + i.to_bytes(4, "big") for i in range(count)]
+    return [os.urandom(REPORT_BYTES - 4) + i.to_bytes(4) for i in range(count)]
 
 
-def body(report: bytes, label: CrowdLabel = LABEL) -> bytes:
-    return encode_post(label, report)
-
-
-def closed(path: Path, reports: Sequence[bytes], terms: CrowdTerms = TERMS) -> ClosedCrowd:
-    """Return what becomes of a crowd of these reports."""
+def closed(path: Path, reports: Sequence[bytes]) -> dict[str, int]:
+    """Close and shuffle a crowd of these reports; return how many had which outcome."""
     with contextlib.closing(CrowdFolder(path)) as folder:
-        crowd = OpenCrowd(folder, terms)
-        crowd.append(reports)
-        folder.end_intake(terms)
-        return folder.shuffle(terms.name)
+        OpenCrowd(folder, TERMS).append(reports)
+        folder.end_intake(TERMS)
+        folder.shuffle(TERMS.name)
+        return {outcome: count for (_, outcome), count in folder.reports.items() if count}
 
 
-def sent(crowd: ClosedCrowd) -> list[bytes]:
-    """Return the reports of a crowd's parts in their order."""
-    return [r for part in crowd.parts for r in decode_crowd(part.body())[2]]
+def parts(path: Path) -> list[tuple[bytes, CrowdLabel, list[bytes]]]:
+    """Return the crowds that a relay's folder would post."""
+    with contextlib.closing(CrowdFolder(path)) as folder:
+        return [decode_crowd(part.body()) for part in folder.parts()]
+
+
+def sent(path: Path) -> list[bytes]:
+    """Return the reports of the parts in a folder in their order."""
+    return [report for _, _, reports in parts(path) for report in reports]
 
 
 def files(path: Path) -> list[str]:
@@ -67,71 +72,44 @@ def files(path: Path) -> list[str]:
     return [f"{name}/{file.name}" for name in folders for file in (path / name).iterdir()]
 
 
-def client_of(path: Path, port: int) -> ServiceClient:
-    """Return a client of the analyst, with its token in a file beside a relay's folder."""
+def forwarder_of(path: Path, port: int) -> Forwarder:
+    """Return what posts to the service, with its token in a file beside a relay's folder."""
     token_file = path.with_suffix(".token")
     token_file.write_text("dither_relay\n")
-    return ServiceClient(f"http://127.0.0.1:{port}", token_file)
+    return Forwarder(ServiceClient(f"http://127.0.0.1:{port}", token_file), CrowdFolder(path))
 
 
 def numbers(reports: Sequence[bytes]) -> np.ndarray:
-    return np.array([int.from_bytes(report[-4:], "big") for report in reports])
+    return np.array([int.from_bytes(report[-4:]) for report in reports])
 
 
-class Analyst:
-    """What arrived, by the id of the part, and the statuses of the next answers; 0: none."""
+class Service:
+    """What arrived, by the id of the part, and the statuses of the next answers; 500: it has it."""
 
     def __init__(self) -> None:
         self.bodies: dict[bytes, bytes] = {}
         self.tokens: set[str] = set()
         self.statuses: list[int] = []
-        self.posts = 0
-        self.port = 0
+        self.posts = self.port = 0
 
     @property
     def reports(self) -> list[bytes]:
         return [report for body in self.bodies.values() for report in decode_crowd(body)[2]]
 
-    def take(self, data: bytes, token: str) -> int:
+    async def take(self, request: Request) -> Response:
+        data = await request.body()
         self.posts += 1
-        self.tokens.add(token)
+        self.tokens.add(request.headers["Authorization"])
         status = self.statuses.pop(0) if self.statuses else 202
-        if status in (0, 202):
+        if status in (202, 500):
             assert self.bodies.setdefault(data[:16], data) == data, "an id with two contents"
-        return status
+        return Problem(status, "so it is").response("/") if status >= 400 else Response(b"", status)
 
 
 @contextlib.contextmanager
-def analyst() -> Iterator[Analyst]:
-    receiver = Analyst()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            assert self.path == "/v1/crowds"
-            data = self.rfile.read(int(self.headers["Content-Length"]))
-            status = receiver.take(data, self.headers["Authorization"])
-            if not status:  # the answer is lost
-                self.close_connection = True
-                return
-            answer = b'{"detail": "so it is"}'
-            self.send_response(status)
-            media = "application/problem+json" if status >= 400 else "application/json"
-            self.send_header("Content-Type", media)
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        receiver.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield receiver
-        finally:
-            server.shutdown()
-            thread.join()
+def serving() -> Iterator[Service]:
+    service = Service()
+    app = Starlette(routes=[Route("/v1/crowds", service.take, methods=["POST"])])
+    with served_plainly(app) as url:
+        service.port = int(url.rpartition(":")[2])
+        yield service

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,8 +19,7 @@ from estimators import define
 from estimators.auditing import epsilon_bound
 from estimators.shuffling.crowds import shuffled_epsilon
 from producers.relay import crowd_folder
-from producers.relay.crowd_folder import CrowdFolder, CrowdTerms, OpenCrowd
-from producers.sealing import decode_crowd
+from producers.relay.crowd_folder import CrowdFolder, CrowdTerms, OpenCrowd, random_order
 from tests.support.rows import row
 from tests.unit.producers.relay.crowds import (
     LABEL,
@@ -28,6 +29,7 @@ from tests.unit.producers.relay.crowds import (
     closed,
     files,
     numbers,
+    parts,
     sealed,
     sent,
 )
@@ -40,19 +42,18 @@ def within_parts(size: int) -> Order:
 
     def order(count: int) -> NDArray[np.intp]:
         firsts = range(0, count, size)
-        parts = [f + crowd_folder_order(min(size, count - f)) for f in firsts]
-        return np.concatenate(parts)
+        return np.concatenate([f + random_order(min(size, count - f)) for f in firsts])
 
     return order
 
 
-crowd_folder_order = crowd_folder.random_order
 MUTANTS: dict[str, Order] = {"append": np.arange, "within parts": within_parts(2)}
 
 
 def correlation(path: Path, count: int) -> float:
     """Return the rank correlation of arrival and place in the parts, in standard deviations."""
-    places = numbers(sent(closed(path, sealed(count))))
+    closed(path, sealed(count))
+    places = numbers(sent(path))
     assert sorted(places) == list(range(count))
     return float(abs(np.corrcoef(places, np.arange(count))[0, 1]) * np.sqrt(count - 1))
 
@@ -60,28 +61,34 @@ def correlation(path: Path, count: int) -> float:
 def test_the_order_of_what_is_sent_says_nothing_of_the_order_of_arrival(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """5 standard deviations: a false alarm in 2 million runs; 20,000 reports show 0.04."""
+    """5 standard deviations: a false alarm in 2 million runs; 20,000 reports show 0.04.
+
+    Mutants: no shuffle, within parts alone, and groups of a large crowd by time of arrival.
+    """
     assert correlation(tmp_path / "ours", 20_000) < 5
     for name, order in MUTANTS.items():
-        with row(name):
-            monkeypatch.setattr(crowd_folder, "random_order", order)
+        with row(name), monkeypatch.context() as patch:
+            patch.setattr(crowd_folder, "random_order", order)
             assert correlation(tmp_path / name, 1_000) > 5
+    monkeypatch.setattr(crowd_folder, "GROUP_REPORTS", 1_000)
+    monkeypatch.setattr(crowd_folder, "ROWS_AT_ONCE", 300)
+    assert correlation(tmp_path / "large", 5_000) < 5
+    monkeypatch.setattr(crowd_folder, "ROWS_AT_ONCE", 1_500)
+    halves = np.repeat(np.arange(2, dtype=np.uint64), 750)
+    monkeypatch.setattr(crowd_folder, "hashes_of", lambda *_: halves)
+    assert correlation(tmp_path / "by time", 1_500) > 5
 
 
-def chi_square(order: Order, crowds: int = 24_000) -> float:
+def chi_square(order: Order, crowds: int) -> float:
     """Return chi-square of the 24 orders of crowds of 4, with 23 degrees of freedom."""
-    counts = np.bincount(
-        [order(4) @ np.array([64, 16, 4, 1]) for _ in range(crowds)], minlength=256
-    )
-    expected = crowds / 24
-    return float(((counts[counts > 0] - expected) ** 2).sum() / expected) + expected * (
-        24 - np.count_nonzero(counts)
-    )
+    drawn = [order(4) @ np.array([64, 16, 4, 1]) for _ in range(crowds)]
+    counts = np.unique(drawn, return_counts=True)[1]
+    return float((counts**2).sum() * 24 / crowds - crowds)
 
 
 def test_all_orders_are_equally_likely() -> None:
     """77 is passed once in ten million runs; it finds an order that is 25% too frequent."""
-    assert chi_square(crowd_folder.random_order) < 77
+    assert chi_square(random_order, 24_000) < 77
     for name, order in MUTANTS.items():
         with row(name):
             assert chi_square(order, 480) > 77
@@ -121,80 +128,36 @@ def test_an_attack_on_one_person_stays_within_the_proved_epsilon() -> None:
         name="on_time", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[LEVEL]
     )
     proved = shuffled_epsilon(metric.randomizer.set_laws(0), OTHERS + 1, DELTA)
-    assert leaked(crowd_folder.random_order) < proved
-    assert leaked(within_parts(4)) > proved
+    assert leaked(random_order) < proved < leaked(within_parts(4))
 
 
-def test_a_crowd_that_is_too_small_leaves_nothing(tmp_path: Path) -> None:
-    reports = sealed(100)
-    rows = {
-        "one fewer": (reports[:99], (99, 0, 0)),
-        "one fewer, and retries": (reports[:99] + reports[:40], (99, 40, 0)),
-        "none": ([], (0, 0, 0)),
-        "enough, and retries": (reports + reports[30:], (100, 70, 100)),
-    }
-    for name, (arrived, (different, repeated, left)) in rows.items():
-        with row(name):
-            crowd = closed(tmp_path / name, arrived)
-            assert (crowd.repeated, crowd.damaged) == (repeated, 0)
-            assert crowd.too_few == (0 if left else different)
-            assert sorted(sent(crowd)) == sorted(reports[:left])
-            assert files(tmp_path / name) == [f"out/{TERMS.name}.0"] * bool(left)
-
-
-def test_a_large_crowd_is_cut_into_parts_that_are_crowds_themselves(
+def test_a_crowd_is_sent_in_parts_that_are_crowds_themselves_or_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crowd_folder, "MAX_CROWD_BYTES", 220 * REPORT_BYTES)
-    reports = sealed(450)
-    crowd = closed(tmp_path, reports)
-    bodies = [decode_crowd(part.body()) for part in crowd.parts]
-    assert [len(part_reports) for _, _, part_reports in bodies] == [150] * 3
-    assert [part.reports for part in crowd.parts] == [150] * 3
-    assert len({crowd_id for crowd_id, _, _ in bodies}) == 3
-    assert {label for _, label, _ in bodies} == {LABEL}
-    assert sorted(sent(crowd)) == sorted(reports)
-    assert sorted(numbers(bodies[0][2])) != list(range(150))
-
-
-def test_a_crowd_too_large_for_memory_is_divided_by_a_secret_hash(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """5 standard deviations: a false alarm in 2 million runs. Mutant: groups by time of arrival.
-
-    There are more retries than reports; a group of fewer than the minimum is dropped.
-    """
-    monkeypatch.setattr(crowd_folder, "GROUP_REPORTS", 1_000)
-    monkeypatch.setattr(crowd_folder, "ROWS_AT_ONCE", 300)
-    assert correlation(tmp_path / "large", 5_000) < 5
+    """The last two crowds are too large for memory, by their retries."""
     reports = sealed(1_000)
-    crowd = closed(tmp_path / "retries", reports + reports[:400] * 5)
-    assert sorted(sent(crowd)) == sorted(reports)
-    assert (crowd.repeated, len(crowd.parts)) == (2_000, 3)
-    assert closed(tmp_path / "few", reports[:200] + reports[:100] * 20).too_few == 200
-    monkeypatch.setattr(crowd_folder, "ROWS_AT_ONCE", 1_500)
-    halves = np.repeat(np.arange(2, dtype=np.uint64), 750)
-    monkeypatch.setattr(crowd_folder, "hashes_of", lambda *_: halves)
-    assert correlation(tmp_path / "by time", 1_500) > 5
-
-
-def test_unfinished_parts_are_not_posted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next run may cut the crowd in another way."""
-    reports = sealed(450)
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(crowd_folder, "MAX_CROWD_BYTES", 220 * REPORT_BYTES)
-        patch.setattr(Path, "unlink", killed)
-        with pytest.raises(KeyboardInterrupt):
-            closed(tmp_path, reports)
-    with closing(CrowdFolder(tmp_path)) as folder:
-        assert len(files(tmp_path)) == 4
-        assert folder.parts() == []
-        assert sorted(sent(folder.shuffle(TERMS.name))) == sorted(reports)
-        assert [part.reports for part in folder.parts()] == [450]
+    rows: dict[str, tuple[list[bytes], dict[str, int], list[int] | None]] = {
+        "one fewer": (reports[:99], {"too_few": 99}, []),
+        "and retries": (reports[:99] + reports[:40], {"too_few": 99, "repeated": 40}, []),
+        "none": ([], {}, []),
+        "enough, and retries": (reports[:100] + reports[30:100], {"repeated": 70}, [100]),
+        "three parts": (reports[:450], {}, [150] * 3),
+        "large": (reports + reports[:400] * 5, {"repeated": 2_000}, None),
+        "large, too few": (reports[:200] * 11, {"too_few": 200, "repeated": 2_000}, []),
+    }
+    monkeypatch.setattr(crowd_folder, "MAX_CROWD_BYTES", 220 * REPORT_BYTES)
+    for name, (arrived, outcomes, sizes) in rows.items():
+        if name == "large":
+            monkeypatch.setattr(crowd_folder, "GROUP_REPORTS", 1_000)
+            monkeypatch.setattr(crowd_folder, "ROWS_AT_ONCE", 300)
+        with row(name):
+            assert closed(tmp_path / name, arrived) == outcomes
+            crowds = parts(tmp_path / name)
+            assert sorted(sent(tmp_path / name)) == ([] if sizes == [] else sorted({*arrived}))
+            assert sizes in (None, [len(part) for _, _, part in crowds])
+            assert len({crowd_id for crowd_id, _, _ in crowds}) == len(crowds)
+            assert {label for _, label, _ in crowds} <= {LABEL}
+            assert len(files(tmp_path / name)) == len(crowds)
 
 
 def test_a_torn_record_is_not_a_report(tmp_path: Path) -> None:
@@ -205,19 +168,16 @@ def test_a_torn_record_is_not_a_report(tmp_path: Path) -> None:
     reports = sealed(150)
     torn = {"half": b"\0" * 30, "zeros": bytes(2 * (REPORT_BYTES + 4)), "other": b"x" * 53}
     for name, tail in torn.items():
-        with row(name):
-            path = tmp_path / name
-            with closing(CrowdFolder(path)) as folder:
-                crowd = OpenCrowd(folder, TERMS)
-                crowd.append(reports[:100])
-                with folder.path("open", TERMS.name).open("ab") as file:
-                    file.write(tail)
-            with closing(CrowdFolder(path)) as folder:
-                (crowd,) = folder.open_crowds()
-                assert crowd.terms == TERMS
-                crowd.append(reports[100:])
-                folder.end_intake(TERMS)
-                assert sorted(sent(folder.shuffle(TERMS.name))) == sorted(reports)
+        with row(name), closing(CrowdFolder(tmp_path / name)) as folder:
+            OpenCrowd(folder, TERMS).append(reports[:100])
+            with folder.path("open", TERMS.name).open("ab") as file:
+                file.write(tail)
+            (crowd,) = folder.open_crowds()
+            assert crowd.terms == TERMS
+            crowd.append(reports[100:])
+            folder.end_intake(TERMS)
+            folder.shuffle(TERMS.name)
+        assert sorted(sent(tmp_path / name)) == sorted(reports)
 
 
 @contextmanager
@@ -231,54 +191,45 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_what_a_full_disk_has_not_taken_is_not_there(tmp_path: Path) -> None:
+def test_what_a_full_disk_has_not_taken_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crowd that is not shuffled keeps its room: the relay refuses posts before it is short."""
     reports = sealed(150)
     with closing(CrowdFolder(tmp_path)) as folder:
-        crowd = OpenCrowd(folder, TERMS)
+        crowd, path = OpenCrowd(folder, TERMS), folder.path("open", TERMS.name)
         with largest_file(20), pytest.raises(OSError, match="large"):
             crowd.append(reports[:50])
         assert files(tmp_path) == []
         crowd.append(reports[:50])
-        size = folder.path("open", TERMS.name).stat().st_size
+        size = path.stat().st_size
         with largest_file(size + 1_000), pytest.raises(OSError, match="large") as caught:
             crowd.append(reports[50:])
-        assert caught.value.errno == errno.EFBIG
-        assert folder.path("open", TERMS.name).stat().st_size == size
+        assert (caught.value.errno, path.stat().st_size) == (errno.EFBIG, size)
         crowd.append(reports[50:])
+        size = path.stat().st_size
+        OpenCrowd(folder, dataclasses.replace(TERMS, label=NEXT_LABEL)).append(reports[:1])
         folder.end_intake(TERMS)
+        monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=10, f_frsize=4096))
+        assert folder.free_bytes() == 40_960 - size
         with largest_file(1_000), pytest.raises(OSError, match="large"):
             folder.shuffle(TERMS.name)
         assert folder.parts() == []
-        assert sorted(sent(folder.shuffle(TERMS.name))) == sorted(reports)
+        folder.shuffle(TERMS.name)
+    assert sorted(sent(tmp_path)) == sorted(reports)
 
 
-def test_a_folder_has_one_relay_and_whole_files(tmp_path: Path) -> None:
+def test_a_folder_has_one_relay_whole_files_and_few_open_ones(tmp_path: Path) -> None:
     with closing(CrowdFolder(tmp_path)) as folder:
         with pytest.raises(BlockingIOError):
             CrowdFolder(tmp_path)
-        crowd = OpenCrowd(folder, dataclasses.replace(TERMS, minimum=7))
-        crowd.append(sealed(1))
-        path = folder.path("open", TERMS.name)
-        data = bytearray(path.read_bytes())
-        for place in (0, 20, 40, 100):
-            with row(place):
-                path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-                with pytest.raises(ValueError, match="damaged: restore it"):
-                    CrowdTerms.read(path)
-
-
-def test_crowds_may_be_more_than_open_files(tmp_path: Path) -> None:
-    with closing(CrowdFolder(tmp_path)) as folder:
-        descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
+        descriptors = [*Path("/proc/self/fd").iterdir()]
         for terms in (TERMS, dataclasses.replace(TERMS, label=NEXT_LABEL)):
             OpenCrowd(folder, terms).append(sealed(1))
-        assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == descriptors
-
-
-def test_a_crowd_that_waits_to_be_shuffled_keeps_its_room_on_the_disk(tmp_path: Path) -> None:
-    with closing(CrowdFolder(tmp_path)) as folder:
-        OpenCrowd(folder, dataclasses.replace(TERMS, label=NEXT_LABEL)).append(sealed(1))
-        OpenCrowd(folder, TERMS).append(sealed(100))
-        size = folder.path("open", TERMS.name).stat().st_size
-        folder.end_intake(TERMS)
-        assert folder.largest_bytes() == size
+        assert [*Path("/proc/self/fd").iterdir()] == descriptors
+        path = folder.path("open", TERMS.name)
+        data = path.read_bytes()
+        for place in (0, 5, 40, 100):
+            path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+            with row(place), pytest.raises(ValueError, match="damaged: restore it"):
+                CrowdTerms.read(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +17,11 @@ from aggregator.web.http.traffic import Traffic
 from aggregator.web.relay_application import relay_application, relay_pages
 from producers.relay import forwarding, intake
 from producers.relay.crowd_folder import CrowdFolder
-from producers.relay.forwarding import Forwarder
 from producers.relay.intake import CrowdRelay
-from producers.sealing import decode_crowd
+from producers.sealing import CrowdLabel, encode_post
 from tests.support.rows import row
 from tests.support.running.deployment import wait_until
-from tests.support.running.served_application import Raw, post, served_application
+from tests.support.running.served_application import Answer, Raw, post, served_application
 from tests.unit.producers.relay.crowds import (
     CLOSES_MS,
     KEY,
@@ -30,14 +30,12 @@ from tests.unit.producers.relay.crowds import (
     NEXT_LABEL,
     PANE_MS,
     REPORT_BYTES,
-    analyst,
-    body,
-    client_of,
     files,
+    forwarder_of,
     sealed,
+    serving,
 )
 
-SEALED_TYPE = "application/octet-stream"
 WHOLE_WAY = {"Origin": "https://elsewhere.example"}
 """A post with it takes the slow path, and is otherwise the same."""
 
@@ -45,30 +43,35 @@ WHOLE_WAY = {"Origin": "https://elsewhere.example"}
 class Served:
     """A relay behind its server, and its clock."""
 
-    def __init__(self, path: Path, analyst_port: int, **limits: Any) -> None:
-        self.path, self.now_ms = path, CLOSES_MS - 1
-        folder = CrowdFolder(path)
-        client = client_of(path, analyst_port)
+    def __init__(self, path: Path, service_port: int, **limits: Any) -> None:
+        self.now_ms, self.port, traffic, settings = CLOSES_MS - 1, 0, Traffic(), Settings()
+        self.forwarder = forwarder_of(path, service_port)
         self.relay = CrowdRelay(
-            {"late": LATE},
-            KEY,
-            folder,
-            Forwarder(client, folder.parts()),
-            clock=lambda: self.now_ms / 1000,
-            **limits,
+            {"late": LATE}, KEY, self.forwarder, clock=lambda: self.now_ms / 1000, **limits
         )
-        traffic = Traffic()
-        settings = Settings()
         settings.serve.trusted_proxies = ["127.0.0.1"]
         self.app = relay_application(self.relay, settings, traffic)
         self.pages = relay_pages(self.relay, traffic)
-        self.port = 0
 
-    def post(self, data: bytes, **headers: str) -> Any:
-        given = {"Content_Type": SEALED_TYPE, **headers}
+    def post(self, report: bytes, label: CrowdLabel = LABEL, **headers: str) -> Answer:
+        return self.post_body(encode_post(label, report), **headers)
+
+    def post_body(self, body: bytes, **headers: str) -> Answer:
+        given = {"Content_Type": "application/octet-stream", **headers}
         with Raw(self.port) as raw:
-            raw.send(post(data, "/v1/sealed", **given))
+            raw.send(post(body, "/v1/sealed", **given))
             return raw.answer()
+
+    def close_crowd(self) -> list[bytes]:
+        """Let 100 reports arrive, and their crowd close."""
+        reports = sealed(100)
+        assert {self.post(report).status for report in reports} == {202}
+        self.now_ms = CLOSES_MS
+        return reports
+
+    @property
+    def readiness(self) -> Page:
+        return self.pages["/readyz"]()
 
     def metrics(self) -> dict[str, float]:
         lines = self.pages["/metrics"]().body.decode().splitlines()
@@ -77,8 +80,8 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(path: Path, analyst_port: int = 1, **limits: Any) -> Iterator[Served]:
-    server = Served(path, analyst_port, **limits)
+def served(path: Path, service_port: int = 1, **limits: Any) -> Iterator[Served]:
+    server = Served(path, service_port, **limits)
     with served_application(server.app) as server.port:
         yield server
 
@@ -86,52 +89,49 @@ def served(path: Path, analyst_port: int = 1, **limits: Any) -> Iterator[Served]
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "TICK_SECONDS", 0.02)
+    monkeypatch.setattr(forwarding, "TURN_SECONDS", 0.02)
     monkeypatch.setattr(forwarding, "pause", lambda *_: 0.01)
 
 
 def test_posts_get_the_status_that_says_what_a_device_has_to_do(tmp_path: Path) -> None:
     """Each on the fast and on the slow path."""
-    (report,) = sealed(1)
-    other_key = LABEL.__class__(bytes(32), *list(vars(LABEL).values())[1:])
-    labels = {
-        "another key": (other_key, 409),
-        "another definition": (_with(fingerprint=bytes(32)), 409),
-        "another metric": (_with(metric="early"), 409),
-        "no pane begins there": (_with(pane_start_ms=LABEL.pane_start_ms + 1), 409),
-        "a pane to come": (_with(pane_start_ms=LABEL.pane_start_ms + 3 * PANE_MS), 409),
-        "a crowd that has closed": (_with(pane_start_ms=LABEL.pane_start_ms - PANE_MS), 410),
+    (report,), pane_ms = sealed(1), LABEL.pane_start_ms
+    good = encode_post(LABEL, report)
+    labels: dict[str, tuple[dict[str, Any], int]] = {
+        "another key": ({"key_hash": bytes(32)}, 409),
+        "another definition": ({"fingerprint": bytes(32)}, 409),
+        "another metric": ({"metric": "early"}, 409),
+        "no pane begins there": ({"pane_start_ms": pane_ms + 1}, 409),
+        "a pane to come": ({"pane_start_ms": pane_ms + 3 * PANE_MS}, 409),
+        "a crowd that has closed": ({"pane_start_ms": pane_ms - PANE_MS}, 410),
     }
     rows: dict[str, tuple[bytes, int, dict[str, str]]] = {
-        **{name: (body(report, label), status, {}) for name, (label, status) in labels.items()},
-        "a good one": (body(report), 202, {}),
-        "the same again": (body(report), 202, {}),
-        "a byte too many": (body(report + b"x"), 400, {}),
-        "a byte too few": (body(report[:-1]), 400, {}),
-        "other padding": (body(report)[:-1] + b"x", 400, {}),
+        name: (encode_post(dataclasses.replace(LABEL, **changes), report), status, {})
+        for name, (changes, status) in labels.items()
+    } | {
+        "a good one": (good, 202, {}),
+        "the same again": (good, 202, {}),
+        "a byte too many": (encode_post(LABEL, report + b"x"), 400, {}),
+        "other padding": (good[:-1] + b"x", 400, {}),
         "no post": (b"x", 400, {}),
         "too long": (bytes(2**17 + 1), 413, {}),
-        "another type": (body(report), 415, {"Content_Type": "application/json"}),
-        "compressed": (body(report), 415, {"Content_Encoding": "gzip"}),
+        "another type": (good, 415, {"Content_Type": "application/json"}),
+        "compressed": (good, 415, {"Content_Encoding": "gzip"}),
     }
     with served(tmp_path) as server:
         for name, (data, status, headers) in rows.items():
             for way, further in (("fast", {}), ("slow", WHOLE_WAY)):
                 with row(name, way):
-                    answer = server.post(data, **headers, **further)
+                    answer = server.post_body(data, **headers, **further)
                     assert answer.status == status, answer.body
-                    assert {*server.relay._open, *server.relay._ending} <= {LABEL}
+                    assert server.relay._open.keys() <= {LABEL}
                     assert not any((tmp_path / "closed").iterdir())
                     assert status == 202 or b'"remedy"' in answer.body
         metrics = server.metrics()
         assert metrics['reports_total{metric="late",outcome="taken"}'] == 4
         assert metrics['waiting_reports{metric="late"}'] == 4
-        assert metrics['refused_posts_total{reason="not_in_force"}'] == 10
-        assert metrics['refused_posts_total{reason="closed"}'] == 2
-        assert metrics['refused_posts_total{reason="malformed"}'] == 8
-
-
-def _with(**fields: Any) -> Any:
-    return type(LABEL)(**{**vars(LABEL), **fields})
+        for code, count in ((409, 10), (410, 2), (400, 6)):
+            assert metrics[f'refused_posts_total{{status="{code}"}}'] == count
 
 
 def test_a_client_has_one_limit_for_all_labels(tmp_path: Path) -> None:
@@ -139,94 +139,94 @@ def test_a_client_has_one_limit_for_all_labels(tmp_path: Path) -> None:
         server.now_ms = NEXT_LABEL.pane_start_ms
         addresses = ["192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::ffff", "2001:db8:0:1::1"]
         statuses = [
-            server.post(body(report, label), X_Forwarded_For=address).status
+            server.post(report, label, X_Forwarded_For=address).status
             for address in addresses
             for label, report in zip((LABEL, NEXT_LABEL), sealed(2), strict=True)
         ]
         assert statuses == [202, 202, 202, 202, 202, 202, 429, 429, 202, 202]
 
 
-def test_a_crowd_is_posted_when_it_closes_and_others_leave_nothing(tmp_path: Path) -> None:
-    """The second crowd closes an hour later, with too few reports."""
-    reports, few = sealed(120), sealed(99)
-    with analyst() as receiver, served(tmp_path, receiver.port) as server:
-        for report in reports:
-            assert server.post(body(report)).status == 202
+def test_a_crowd_is_posted_when_it_closes_and_others_leave_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The second crowd closes an hour later, with too few reports. No address is kept."""
+    caplog.set_level(logging.DEBUG)
+    reports, few, address = sealed(120), sealed(99), "203.0.113.77"
+    with serving() as service, served(tmp_path, service.port) as server:
+        for report in [*reports, reports[3]]:
+            assert server.post(report, X_Forwarded_For=address).status == 202
         for report in [*few, *few[:50]]:
-            assert server.post(body(report, NEXT_LABEL)).status == 202
-        assert server.post(body(reports[3])).status == 202
-        assert not receiver.bodies
+            assert server.post(report, NEXT_LABEL).status == 202
+        assert server.post(reports[3][1:], X_Forwarded_For=address).status == 400
+        written = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+        assert len(written) > 100 * REPORT_BYTES
+        assert not service.bodies
         server.now_ms += 1
-        wait_until(lambda: receiver.posts > 0 and not server.relay.forwarder.parts, "it has closed")
-        assert server.post(body(reports[3])).status == 410
-        assert sorted(receiver.reports) == sorted(reports)
-        assert receiver.reports != reports
-        assert receiver.tokens == {"Bearer dither_relay"}
-        ((_, label, _),) = map(decode_crowd, receiver.bodies.values())
-        assert label == LABEL
+        wait_until(lambda: not files(tmp_path)[1:], "the service has it")
+        assert server.post(reports[3]).status == 410
+        assert sorted(service.reports) == sorted(reports) != service.reports
+        assert service.tokens == {"Bearer dither_relay"}
         server.now_ms += PANE_MS
-        wait_until(lambda: server.relay.crowds["late", "too_few"] > 0, "the other has closed")
-        assert not files(tmp_path)
+        wait_until(lambda: not files(tmp_path), "the other has closed")
         metrics = server.metrics()
         looked_at = server.relay._looked_at + 2 * intake.TICK_SECONDS
         server.now_ms += 100 * PANE_MS
         wait_until(lambda: server.relay._looked_at > looked_at, "it is later than late")
         server.now_ms = CLOSES_MS - 1  # a clock that is set back opens nothing again
         for label in (LABEL, NEXT_LABEL):
-            assert server.post(body(reports[3], label)).status == 410
-    assert receiver.posts == 1
-    assert {name: count for name, count in metrics.items() if "reports" in name} == {
+            assert server.post(reports[3], label).status == 410
+    assert service.posts == 1
+    counts = {name: count for name, count in metrics.items() if count and "_total" in name}
+    assert counts == {
         'reports_total{metric="late",outcome="delivered"}': 120,
         'reports_total{metric="late",outcome="repeated"}': 51,
         'reports_total{metric="late",outcome="taken"}': 270,
         'reports_total{metric="late",outcome="too_few"}': 99,
+        'refused_posts_total{status="400"}': 1,
+        'refused_posts_total{status="410"}': 1,
+        'crowds_total{metric="late",outcome="shuffled"}': 1,
+        'crowds_total{metric="late",outcome="too_few"}': 1,
     }
-    assert metrics['crowds_total{metric="late",outcome="shuffled"}'] == 1
-    assert metrics['crowds_total{metric="late",outcome="too_few"}'] == 1
+    told = caplog.text.encode() + written + b"".join(service.bodies.values())
+    assert address.encode() not in told
+    assert bytes(map(int, address.split("."))) not in told
 
 
-def closed_crowd(server: Served) -> list[bytes]:
-    reports = sealed(100)
-    for report in reports:
-        assert server.post(body(report)).status == 202
-    server.now_ms = CLOSES_MS
-    return reports
-
-
-def test_a_part_is_posted_until_it_is_acknowledged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Also after a restart, with the token that its file then has; 0 is a lost answer."""
-    with analyst() as receiver:
-        receiver.statuses = [401] * 10**6
-        with served(tmp_path, receiver.port) as server:
-            reports = closed_crowd(server)
-            wait_until(lambda: receiver.posts > 3, "the analyst has refused the token")
-            assert b"401: so it is" in server.pages["/readyz"]().body
+def test_a_part_is_posted_until_it_is_acknowledged_or_refused_for_good(tmp_path: Path) -> None:
+    """Also after a restart, with the token that its file then has; 500: it has been taken."""
+    with serving() as service:
+        service.statuses = [401] * 10**6
+        with served(tmp_path, service.port) as server:
+            reports = server.close_crowd()
+            wait_until(lambda: service.posts > 3, "the service has refused the token")
+            assert b"401: so it is" in server.readiness.body
             assert server.metrics()['parts{metric="late"}'] == 1
             assert server.metrics()["overdue_parts"] == 0
             server.now_ms += PANE_MS // 2 + 1
             assert server.metrics()["overdue_parts"] == 1
-            assert server.metrics()['oldest_part_seconds{metric="late"}'] == PANE_MS // 2000 + 0.001
-            assert b"1 parts of crowds will soon be too late" in server.pages["/readyz"]().body
+            assert b"1 parts of crowds will soon be too late" in server.readiness.body
             tmp_path.with_suffix(".token").write_text("dither_renewed")
-            wait_until(lambda: "Bearer dither_renewed" in receiver.tokens, "the token is renewed")
+            wait_until(lambda: "Bearer dither_renewed" in service.tokens, "the token is renewed")
             tmp_path.with_suffix(".token").unlink()
-            wait_until(lambda: b".token" in server.pages["/readyz"]().body, "it is gone")
-        receiver.statuses = [503, 0, 403, 500, 0, 413]
-        with served(tmp_path, receiver.port) as server:
-            wait_until(lambda: not server.relay.forwarder.parts, "it is acknowledged")
-            assert server.pages["/readyz"]() == Page(200, b"ready\n")
-        assert sorted(receiver.reports) == sorted(reports)
-        assert len(receiver.bodies) == 1
-        assert not files(tmp_path)
+            wait_until(lambda: b".token" in server.readiness.body, "it is gone")
+        service.statuses = [503, 500, 403, 500, 413, 202, 400]
+        with served(tmp_path, service.port) as server:
+            wait_until(lambda: not files(tmp_path), "it is acknowledged")
+            assert server.readiness == Page(200, b"ready\n")
+            for report in sealed(100):
+                server.post(report, NEXT_LABEL)
+            server.now_ms += PANE_MS + 1
+            wait_until(lambda: not files(tmp_path), "the next is refused")
+            assert server.metrics()['reports_total{metric="late",outcome="refused"}'] == 100
+    assert sorted(service.reports) == sorted(reports)
+    assert len(service.bodies) == 1
 
 
 def test_a_crowd_is_posted_once_its_end_is_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mutant: what follows the removal of a crowd's file is left to a restart."""
-    monkeypatch.setattr(intake, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(forwarding, "RETRY_SECONDS", 0.05)
     sync, failures = CrowdFolder.sync, [OSError(5, "Input/output error")] * 3
 
     def failing(folder: CrowdFolder, *names: str) -> None:
@@ -235,37 +235,13 @@ def test_a_crowd_is_posted_once_its_end_is_durable(
         sync(folder, *names)
 
     monkeypatch.setattr(CrowdFolder, "sync", failing)
-    with analyst() as receiver, served(tmp_path, receiver.port) as server:
-        reports = closed_crowd(server)
-        wait_until(lambda: b"not yet posted" in server.pages["/readyz"]().body, "it has failed")
-        assert not receiver.posts
-        wait_until(lambda: receiver.posts > 0 and not server.relay.forwarder.parts, "it is durable")
-        assert sorted(receiver.reports) == sorted(reports)
-        wait_until(lambda: server.pages["/readyz"]() == Page(200, b"ready\n"), "nothing is wrong")
-
-
-def test_a_part_that_is_refused_for_good_holds_nothing_back(tmp_path: Path) -> None:
-    with analyst() as receiver, served(tmp_path, receiver.port) as server:
-        receiver.statuses = [400]
-        closed_crowd(server)
-        wait_until(lambda: receiver.posts > 0 and not server.relay.forwarder.parts, "it is refused")
-        assert server.metrics()['reports_total{metric="late",outcome="refused"}'] == 100
-        assert not files(tmp_path)
-
-
-def test_no_address_is_in_files_and_logs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
-    address = "203.0.113.77"
-    with analyst() as receiver, served(tmp_path, receiver.port) as server:
-        for data in [*map(body, sealed(100)), b"x", body(sealed(1)[0], _with(metric="early"))]:
-            server.post(data, X_Forwarded_For=address)
-        written = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
-        assert len(written) > 100 * REPORT_BYTES
-        server.now_ms = CLOSES_MS
-        wait_until(lambda: receiver.posts > 0 and not server.relay.forwarder.parts, "it has closed")
-    told = caplog.text.encode() + written + b"".join(receiver.bodies.values())
-    assert address.encode() not in told
-    assert bytes(map(int, address.split("."))) not in told
+    with serving() as service, served(tmp_path, service.port) as server:
+        reports = server.close_crowd()
+        wait_until(lambda: b"not yet posted" in server.readiness.body, "it has failed")
+        assert not service.posts
+        wait_until(lambda: not files(tmp_path), "it is durable")
+        assert sorted(service.reports) == sorted(reports)
+        wait_until(lambda: server.readiness == Page(200, b"ready\n"), "nothing is wrong")
 
 
 def test_a_full_disk_is_told_and_the_posts_come_again(
@@ -275,12 +251,12 @@ def test_a_full_disk_is_told_and_the_posts_come_again(
     with served(tmp_path) as server:
         monkeypatch.setattr(intake, "FREE_BYTES", 2**62)
         wait_until(lambda: server.relay.obstacle != "", "the disk is full")
-        assert server.pages["/readyz"]().status == 503
-        answer = server.post(body(report))
+        assert server.readiness.status == 503
+        answer = server.post(report)
         assert (answer.status, answer.headers["retry-after"]) == (503, "2")
         monkeypatch.undo()
         wait_until(lambda: not server.relay.obstacle, "there is room again")
-        server.relay._folder.path("open", "").rmdir()
-        assert server.post(body(report)).status == 503
-        server.relay._folder.path("open", "").mkdir()
-        assert server.post(body(report)).status == 202
+        (tmp_path / "open").rmdir()
+        assert server.post(report).status == 503
+        (tmp_path / "open").mkdir()
+        assert server.post(report).status == 202
