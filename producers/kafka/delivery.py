@@ -122,9 +122,16 @@ class Outbox:
         are_kept: bool = True,
         has_time: bool = True,
     ) -> DeliveryError:
-        """Return the error for missing batches; by default for all that are not acknowledged.
+        """Return the error for missing batches.
 
-        If there is time, and Kafka never answered, the server at its address is looked at.
+        Parameters
+        ----------
+        missing : list of PendingBatch, optional
+            By default all that are not acknowledged.
+        are_kept : bool
+            Whether they are sent later.
+        has_time : bool
+            If Kafka never answered, look which server answers at its address: up to some seconds.
         """
         with self._lock:
             if missing is None:
