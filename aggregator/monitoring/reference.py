@@ -27,9 +27,9 @@ export the same values: take the maximum over instances before you sum. Counters
 messages and commits survive restarts and changes of owner, because they are committed together with
 what they count. They decrease only if Redis lost writes.
 
-The metrics of [Serving](#serving), `dither_kafka_up` and `dither_definitions_unusable` are those of
-one server: sum requests over instances. A gateway that does not publish exports these alone while
-it cannot read Redis, because Redis is unreachable or its role lacks the right.
+The metrics of [Serving](#serving), `dither_kafka_up` and `dither_definitions_unusable` are about
+one server: sum requests over instances. A gateway that does not publish exports only these if it
+cannot read Redis, because Redis is unreachable or the gateway's role lacks the right.
 
 Generated from `aggregator/monitoring/metric_definitions.py` and the features' `samples.py`:
 `python -m aggregator.monitoring.reference > docs/metrics.md`.
