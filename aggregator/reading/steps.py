@@ -149,7 +149,7 @@ def check_shown(labels: int, max_numbers: int = MAX_ANSWER_NUMBERS) -> None:
     Raises
     ------
     ValueError
-        If it has; the error names the maximum.
+        If it has more than `max_numbers`.
     """
     if labels > max_numbers:
         is_top_useful = max_numbers == MAX_ANSWER_NUMBERS
