@@ -6,7 +6,7 @@ from aggregator.monitoring.metric_definitions import Exported, declared
 
 RELAY_REPORTS = Exported(
     "dither_relay_reports{metric,outcome}",
-    "Sealed reports that a relay has received since its start, by outcome.",
+    "Sealed reports of a relay since its start, by outcome.",
     type="counter",
 )
 RELAY_REFUSED = Exported(

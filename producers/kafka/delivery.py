@@ -122,9 +122,16 @@ class Outbox:
         are_kept: bool = True,
         has_time: bool = True,
     ) -> DeliveryError:
-        """Return the error for missing batches; by default for all that are not acknowledged.
+        """Return the error for missing batches.
 
-        If there is time, and Kafka never answered, the server at its address is looked at.
+        Parameters
+        ----------
+        missing : list of PendingBatch, optional
+            By default all batches that are not acknowledged.
+        are_kept : bool
+            Whether the reporter keeps the batches, and can send them again.
+        has_time : bool
+            Whether to find out which server answers, if no batch was ever acknowledged.
         """
         with self._lock:
             if missing is None:
