@@ -46,7 +46,7 @@ def start(command: Sequence[str], grace: int = 0, **options: Any) -> subprocess.
 
 
 def wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait for a child's end; kill it after this time, and then return False."""
+    """Wait for a child's end and return True; kill it after `seconds`, and return False."""
     has_ended = True
     try:
         process.wait(seconds)

@@ -81,7 +81,7 @@ def delete_counts(store: Store, number: int) -> int:
     """Delete all counts of a partition; return the number of deleted keys.
 
     An interrupted deletion leaves the partition halted until this function is called again. Raises
-    Overtaken when the partition has lost this call's mark; nothing is deleted after that.
+    Overtaken if another deletion marks the partition meanwhile, or its mark is lost.
     """
     return _Deletion(store, number).run()
 

@@ -2,10 +2,11 @@
 
 A pane closes when reports move its watermark. Without reports of its definition, a pane would stay
 open for ever, with the ids of its batches, and beyond the metric's `retention`. A takeover closes
-such panes as their watermark would have. Until then the definition may come back, and its panes are
-counted on.
+such panes as their watermark would have. Until then the definition may come back, and its panes
+continue to count.
 
-The log does not determine when panes are closed here, so the owner's hash has the offset of it;
+The log does not determine when panes are closed here. So the owner's hash has the offset of each
+closing, and `dither verify` closes the panes at the same offset.
 """
 
 from __future__ import annotations

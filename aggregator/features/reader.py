@@ -135,7 +135,7 @@ class Reader(MetricReader):
         Raises
         ------
         UnknownComparison
-            If there is no such comparison; it names the nearest name.
+            If there is no such comparison; the error suggests the nearest name.
         """
         return living(self, definition_of(self.metrics, name), with_arm_bounds=each)
 

@@ -84,7 +84,7 @@ class Bounded(NamedTuple):
         Examples
         --------
         >>> BOUNDED_SHARE_AMONG.lower.series, BOUNDED_SHARE_AMONG.upper.help[:30]
-        ('dither_share_among_lower{metric,share}', 'Its upper confidence bound; th')
+        ('dither_share_among_lower{metric,share}', 'Upper confidence bound of the ')
         """
         name, brace, labels = series.partition("{")
         bounds = []
@@ -131,7 +131,8 @@ BOUNDED_SHARE_AMONG = Bounded.of(
     "dither_share_among{metric,share}",
     "Share among some that the metric's definition names, clipped into its bounds; absent where "
     "nobody is estimated to be among them, or no bounds hold at all times.",
-    "Its {} confidence bound; those of all shares of a metric hold together, at all times.",
+    "{} confidence bound of the share; the bounds of all such shares of a metric hold together, at "
+    "all times at once.",
 )
 LAST_UPDATE = Exported(
     "dither_estimate_last_update_timestamp_seconds{metric}",

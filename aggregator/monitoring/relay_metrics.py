@@ -6,7 +6,7 @@ from aggregator.monitoring.metric_definitions import Exported, declared
 
 RELAY_REPORTS = Exported(
     "dither_relay_reports{metric,outcome}",
-    "Sealed reports of a relay, by what became of them since its start.",
+    "Sealed reports of a relay since its start, by outcome.",
     type="counter",
 )
 RELAY_REFUSED = Exported(
@@ -29,7 +29,7 @@ RELAY_PARTS = Exported(
 )
 RELAY_OVERDUE_PARTS = Exported(
     "dither_relay_overdue_parts",
-    "Those that have waited for more than half of the time until their reports are late.",
+    "Parts that have waited for more than half of the time until their reports are late.",
 )
 
 RELAY_METRICS = declared(globals())

@@ -2,8 +2,7 @@
 
 Several processes may run a publisher; a lease in Redis lets one of them work at a time. Kafka
 ensures "once": a new producer fences all others, so that a reader of the whole topic then knows
-every event.
-docs/decisions/0010 has the reasons.
+every event. docs/decisions/0010 has the reasons.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ class Publisher(Leader):
         yield from batch_events(self._finalizer.searched_events(overview, partitions))
 
     def _begin_turn(self) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
-        """Send the due heartbeats, yield the events that come first, and return the progress.
+        """Send the due heartbeats, and yield the events that come first.
 
         Returns the progress of the topic and its number of partitions.
         """

@@ -31,7 +31,7 @@ INTERRUPTION_SHARE = 0.5
 """If Kafka is interrupted for more than this share of the idle time, the idle time restarts."""
 
 Sign = tuple[int, int]
-"""Shows if a metric gets reports in a partition: time (Kafka's) and number of reports."""
+"""A metric's reports in a partition: Kafka's timestamp of the last one, and their number."""
 
 
 class Beat(NamedTuple):

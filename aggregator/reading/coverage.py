@@ -1,10 +1,9 @@
 """Which answers the bounds cover (one window, several, all times), and how an answer was chosen.
 
 A bound for a window with a fixed start is too weak if the start moves: each start is another chance
-to be wrong. If a weight policy is chosen after its results were seen, the bound is wrong if that of
-any policy is. The bounds of a growing window and of the final one are two statements: each holds
-with 1 - beta,
-both with at least 1 - 2 beta. docs/bounds.md has the guarantees and their prices.
+to be wrong. If a weight policy is chosen after its results were seen, the bound is wrong if the
+bound of any policy is. The bounds of a growing window and of the final one are two statements: each
+holds with 1 - beta, both with at least 1 - 2 beta. docs/bounds.md has the guarantees and prices.
 """
 
 from __future__ import annotations

@@ -38,12 +38,14 @@ def _points(first: int, last: int, step: int) -> int:
 
 
 def default_step(metric: Metric, first: int, last: int, max_points: int) -> int:
-    """Return a step that makes about 200 points; it is a round duration if the panes allow.
+    """Return the shortest round step with at most 200 points; a multiple of panes if none fits.
 
     Parameters
     ----------
     metric : Metric
-    first, last, max_points : int
+    first, last : int
+        The edges of the range, in ms since the epoch.
+    max_points : int
     """
     points = min(DEFAULT_SERIES_POINTS, max_points)
     for step in (metric.pane_ms, *ROUND_STEPS_MS):
@@ -147,7 +149,7 @@ def check_shown(labels: int, max_numbers: int = MAX_ANSWER_NUMBERS) -> None:
     Raises
     ------
     ValueError
-        If it has; the error names the maximum.
+        If it has more than `max_numbers`.
     """
     if labels > max_numbers:
         is_top_useful = max_numbers == MAX_ANSWER_NUMBERS

@@ -214,7 +214,7 @@ class BatchAdmission:
         return {row: self._error(row) for row in np.flatnonzero(self.rule).tolist()}
 
     def set_admitted(self) -> None:
-        """Set the admitted rows, and the arrival of the last one in the watermark."""
+        """Set the admitted rows, and put their latest arrival into the watermark."""
         self.admitted: RowIndices = np.flatnonzero(
             (self.rule == Rule.ADMITTED) & ~self.is_heartbeat
         )

@@ -105,7 +105,7 @@ class BatchIds:
             self._fill_table(ids, IdTable.merge)
 
     def _fill_table(self, ids: Ids, put: Callable[[IdTable, Scrambled], None]) -> None:
-        """Put these ids, and those that are plain bytes, into the table."""
+        """Put these ids, and those that are still plain bytes, into the table."""
         if self._table is None:
             self._table = IdTable()
         put(self._table, ID_SCRAMBLER.scramble(np.concatenate([as_ids(self._raw_ids), ids])))

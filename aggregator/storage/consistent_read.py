@@ -40,7 +40,7 @@ partition may change faster than groups are read.
 
 
 class GuessMissedError(Exception):
-    """The replies of a read lack something that it needs; its next commands ask for it."""
+    """The replies lack values that the read needs; the next attempt's commands ask for them."""
 
 
 class PartitionRequest(Protocol):

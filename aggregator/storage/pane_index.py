@@ -182,7 +182,7 @@ class PaneIndex:
         first, last : int
             In ms since the epoch.
         limit : int
-            Panes per partition.
+            The most panes of each partition.
         """
         keys = [self._index(partition, "pane", metric) for partition in partitions]
         limits = ("LIMIT", 0, limit)
@@ -446,7 +446,7 @@ class _TotalsRequest:
             yield f"{self.prefix}:{_pane_of(member)}", next(values) or b""
 
     def _members(self, total: Total[Any], panes: Sequence[bytes]) -> list[bytes]:
-        """Return the newest panes as members of the set of open panes, the oldest first."""
+        """Return panes, given with the newest first, as members of the open set, oldest first."""
         return [f"{total.index}:".encode() + pane for pane in reversed(panes)]
 
     def _guess(self, total: Total[Any], mark: bytes | None, members: list[bytes]) -> list[bytes]:

@@ -189,7 +189,7 @@ def start(key: str, member: bytes) -> tuple[int, int]:
 
 
 def starts(key: str, members: Iterable[bytes]) -> list[int]:
-    """Return the starts of panes in an index; raise StateUnreadable if one is there twice."""
+    """Return the starts of panes in an index; raise StateUnreadable if one is wrong or twice."""
     pane_starts = [start(key, member)[0] for member in members]
     if len(pane_starts) > len(set(pane_starts)):
         raise StateUnreadable(key, "a pane twice", "every pane once")

@@ -96,7 +96,7 @@ class Verification:
         return not (self.differences or self.unverifiable or self.unjudged)
 
     def compare_topic(self, number: int, snapshot: Snapshot, topic: Topic) -> None:
-        """Record it if the sums of a partition come from another topic.
+        """Record a difference if the sums of a partition come from another topic.
 
         Parameters
         ----------

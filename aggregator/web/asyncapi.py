@@ -77,7 +77,7 @@ def document(settings: Settings) -> dict[str, Any]:
             "countReports": _operation("receive", "reports", "Reports are counted."),
             "publishEstimates": _operation("send", "estimates", "Estimates are published."),
             "openRounds": _operation("send", "rounds", "Rounds are opened."),
-            "refuseReports": _operation("send", "deadletters", "What is refused is kept."),
+            "refuseReports": _operation("send", "deadletters", "Refused messages are kept."),
         },
         "components": {
             "messages": {
@@ -179,5 +179,5 @@ def _dead_letter() -> dict[str, Any]:
         "contentType": "application/octet-stream",
         "headers": {"type": "object", "required": required, "properties": headers},
         "payload": {"type": "string", "format": "binary"},
-        "bindings": _keyed("That of the message."),
+        "bindings": _keyed("The key of the refused message."),
     }

@@ -1,10 +1,9 @@
 """The hub of live events: one reader for all followers.
 
 While it has followers, the hub reads Redis once a second, and estimates each changed metric once.
-It reads less often where that would take more than a small share of a core, and reads only metrics
-that somebody follows.
-It keeps the latest event of each kind and metric. A client that returns with the id of an event of
-this process gets all newer events. Each client has a bounded queue.
+It reads only metrics that somebody follows, and less often if that would take more than a small
+share of a core. It keeps the latest event of each kind and metric: a client that returns with the
+id of an event of this process gets all newer ones. Each client has a bounded queue.
 """
 
 from __future__ import annotations

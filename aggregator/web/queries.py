@@ -233,7 +233,7 @@ def parse(request: Request, query: type[Q]) -> Q:
 
 
 def _describe_expected(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
-    """Return what was expected of a parameter; the error does not name words and patterns."""
+    """Return what was expected of a parameter; the error lacks the allowed words and patterns."""
     if words := _words(kind):
         return meant(str(value), words)
     if kind == Duration:

@@ -37,12 +37,12 @@ class Transport(Protocol):
         """The file in which reports wait; None without one."""
 
     def has_capacity(self, reports: int) -> bool:
-        """Return whether `reports` more are accepted; if not, they are counted as dropped.
+        """Return whether there is room for `reports` reports; if not, count them as dropped.
 
         Raises
         ------
         DeliveryError
-            If they are not accepted, and the application must decide what to do.
+            If there is no room and nothing may be dropped, or if earlier reports have failed.
         """
 
     def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:

@@ -141,9 +141,9 @@ class Reporter(BaseReporter):
             raise
 
     def poll(self, timeout: float = 0.0) -> None:
-        """Process acknowledgements for up to `timeout` seconds, and do the thread's other work.
+        """Process acknowledgements for up to `timeout` seconds, then send what is due.
 
-        Batches are sent by age, and windows of roll-ups that are over are reported. Call this only
+        Due are batches of a certain age, and windows of roll-ups that are over. Call this only
         with ``Connection(..., background=False)``; otherwise a thread does it.
         """
         self._connection.poll(timeout)

@@ -80,7 +80,7 @@ class JsonReport(msgspec.Struct, forbid_unknown_fields=True):
     """A randomized value, with its level or the level's epsilon."""
 
     report: Annotated[
-        int | list[int], Meta(description="Of the shape that the metric's mechanism has.")
+        int | list[int], Meta(description="The randomized report, as the mechanism forms it.")
     ]
     level: Annotated[int | None, Meta(description="The level's index.")] = None
     epsilon: Annotated[float | None, Meta(description="The level itself.")] = None
@@ -92,7 +92,7 @@ class JsonBatch(msgspec.Struct, forbid_unknown_fields=True):
     metric: str
     reports: list[JsonReport]
     revision: Annotated[
-        int | None, Meta(description="Of the definition that the values were randomized by.")
+        int | None, Meta(description="The revision of the device's definition of the metric.")
     ] = None
     batch_id: Annotated[
         str | None,
@@ -100,10 +100,10 @@ class JsonBatch(msgspec.Struct, forbid_unknown_fields=True):
     ] = None
     time: Annotated[
         float | str | None,
-        Meta(description="Seconds since the epoch, or ISO 8601; by default, that of arrival."),
+        Meta(description="Seconds since the epoch, or ISO 8601; by default, the arrival time."),
     ] = None
     round: Annotated[
-        int, Meta(ge=0, description="Which round is answered, of a metric that is asked in rounds.")
+        int, Meta(ge=0, description="The answered round, for a metric that is asked in rounds.")
     ] = 0
     attributes: Annotated[
         dict[str, str],

@@ -58,8 +58,8 @@ Send = Callable[[PostedBatch], Awaitable[Problem | None]]
 class CrowdAnswer(msgspec.Struct, frozen=True):
     """Kafka has all valid reports of a crowd.
 
-    `reports` of them were written; `unopened` did not open with the label and the key, and
-    `invalid` are no reports of the metric.
+    `reports` is their number; `unopened` reports did not open with the label and the key, and
+    `invalid` ones are no reports of the metric.
     """
 
     crowd_id: str

@@ -57,7 +57,7 @@ class HttpTransport:
         return None if self._connection.path is None else self._connection.queue.file
 
     def has_capacity(self, reports: int) -> bool:
-        """Return whether reports are accepted; if not, they are counted as dropped.
+        """Return whether the queue has room for reports; if not, count them as dropped.
 
         Raises
         ------

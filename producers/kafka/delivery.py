@@ -127,11 +127,11 @@ class Outbox:
         Parameters
         ----------
         missing : list of PendingBatch, optional
-            By default all that are not acknowledged.
+            By default all batches that are not acknowledged.
         are_kept : bool
-            Whether they are sent later.
+            Whether the reporter keeps the batches, and can send them again.
         has_time : bool
-            If Kafka never answered, look which server answers at its address: up to some seconds.
+            Whether to find out which server answers, if no batch was ever acknowledged.
         """
         with self._lock:
             if missing is None:

@@ -48,10 +48,10 @@ def certificate(reason: str, ca: str) -> str:
 
 
 def diagnose_kafka(properties: Mapping[str, Any], errors: Sequence[KafkaError]) -> str:
-    """Return why no broker accepts this client, and what to do.
+    """Return why no broker accepts this client, and what to do, if that can be found out.
 
-    Returns `KAFKA_BROKER` if a broker answers, and `SILENT_SERVER`, `CLOSING_SERVER` or "" if
-    nothing that can be named answers.
+    Otherwise returns `KAFKA_BROKER` if a broker answers, `CLOSING_SERVER` or `SILENT_SERVER` if a
+    server only accepts connections, and "" if none does.
     librdkafka does not say what is wrong with a certificate, or which other server answers.
 
     Parameters

@@ -337,7 +337,7 @@ def read_numbers(
     Raises
     ------
     ValueError
-            If the point may separate thousands in all numbers that have it, and `decimal` is "?".
+        If the point may separate thousands in all numbers that have it, and `decimal` is "?".
     """
     texts = MISSING_TEXTS | missing
     words = {cell.casefold() for cell in cells if cell not in texts}

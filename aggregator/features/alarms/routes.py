@@ -22,7 +22,7 @@ class AlarmsParameters(msgspec.Struct, kw_only=True, frozen=True):
 
 @Operation(
     path="/v1/alarms",
-    summary="How all alarms stand, and what they have raised.",
+    summary="The state of all alarms, and the latest moves that raised one.",
     query=AlarmsParameters,
     answers={200: Content("Every alarm of the definitions.", AlarmsAnswer, is_table=True)},
     problems=(400, 429, 503),

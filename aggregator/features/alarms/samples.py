@@ -37,7 +37,7 @@ ALARM_SKIPPED = Exported(
 )
 ALARMS_PROMISED = Exported(
     "dither_alarms_promised_per_year",
-    "False alarms a year that all alarms together are allowed, at most.",
+    "Largest expected number of false alarms a year, over all alarms together.",
 )
 
 

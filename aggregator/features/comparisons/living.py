@@ -101,7 +101,7 @@ def definition_of(metrics: Mapping[str, Metric], name: str) -> ComparisonDefinit
     Raises
     ------
     UnknownComparison
-        If there is no such comparison; it names the nearest name.
+        If there is no such comparison; the error suggests the nearest name.
     """
     definitions = comparisons_of(metrics)
     if name not in definitions:

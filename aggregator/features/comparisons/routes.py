@@ -176,7 +176,7 @@ async def change(service: Service, request: Request) -> Response:
 
 @Operation(
     path="/v1/comparisons",
-    summary="How all comparisons of the definitions stand.",
+    summary="The state of all comparisons of the definitions.",
     query=LivingParameters,
     answers={200: Content("Every comparison of the definitions.", LivingAnswers, is_table=True)},
     problems=(400, 429, 503),
@@ -198,7 +198,7 @@ async def comparisons(service: Service, request: Request) -> Response:
 
 @Operation(
     path="/v1/comparisons/{comparison}",
-    summary="How a comparison of the definitions stands, and how it stood before.",
+    summary="The state of a comparison of the definitions, now and before.",
     query=LivingParameters,
     answers={200: Content("The comparison.", LivingAnswer, is_table=True)},
 )

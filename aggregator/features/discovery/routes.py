@@ -50,11 +50,11 @@ class DiscoveryParameters(WindowOfStrings, kw_only=True, frozen=True):
 
 @Operation(
     path="/v1/metrics/{name}/discoveries",
-    summary="The frequent strings of a metric with `discover = true`; ask again while it is 202.",
+    summary="The frequent strings of a metric with `discover = true`; ask again after a 202.",
     query=DiscoveryParameters,
     answers={
         200: Content("The strings, the most frequent first.", DiscoveryAnswer, is_table=True),
-        202: Content("The search has begun, or goes on: how far it is.", DiscoveryProgress),
+        202: Content("The search has begun or continues: its progress.", DiscoveryProgress),
     },
 )
 async def discover(service: Service, request: Request) -> Response:
@@ -86,7 +86,7 @@ async def discover(service: Service, request: Request) -> Response:
     path="/v1/metrics/{name}/discoveries",
     summary="Cancel a search for frequent strings.",
     query=WindowOfStrings,
-    answers={200: Content("How far it was.", DiscoveryProgress)},
+    answers={200: Content("The progress of the cancelled search.", DiscoveryProgress)},
 )
 async def cancel_discovery(service: Service, request: Request) -> Response:
     """Cancel a running search."""

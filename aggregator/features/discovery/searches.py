@@ -101,7 +101,8 @@ class Searches:
     Parameters
     ----------
     describe : callable
-        Returns the window of a search, without its sums, and its reading.
+        Returns the window of a search, without its sums, and how many closed panes it has; None if
+        its end is fixed.
     read : callable
         Returns the same window with its sums.
     """

@@ -13,7 +13,7 @@ FIRST_MESSAGE_SECONDS, REPEAT_MESSAGE_SECONDS = 5.0, 60.0
 
 
 class Waiting:
-    """Has a message for the user after some time without answers.
+    """Says what devices wait for, after 5 seconds without answers, and then once a minute.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Waiting:
         self._due = self._clock() + FIRST_MESSAGE_SECONDS
 
     def due(self) -> str | None:
-        """Return the message if it is due."""
+        """Return the message if it is due; it is due again later."""
         if self._clock() < self._due:
             return None
         self._due = self._clock() + REPEAT_MESSAGE_SECONDS

@@ -45,7 +45,7 @@ class WindowReader:
         Raises
         ------
         UnknownMetric
-            If there is no such metric; it names the nearest name.
+            If there is no such metric; the error suggests the nearest name.
         """
         if name not in self.metrics:
             raise UnknownMetric(name, meant(name, self.metrics))

@@ -28,9 +28,9 @@ def simulated_estimate(
 ) -> Estimate:
     """Return the estimate from simulated reports of values like these.
 
-    Its bounds are about as wide as real ones will be. Values are drawn in random order, and each
-    equally often up to one, so that their order has no effect. A million reports take about a
-    second.
+    Its bounds are about as wide as real ones will be. Values are drawn in random order, and equally
+    often (counts differ by one at most), so that their order has no effect. A million reports take
+    about a second.
 
     Parameters
     ----------
