@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
 from prometheus_client import Metric as Family
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
@@ -31,6 +32,7 @@ from aggregator.web.http.origins import cors_middleware, proxy_middleware
 from aggregator.web.http.problem_responses import EXCEPTION_HANDLERS
 from aggregator.web.http.small_posts import SmallPosts
 from aggregator.web.http.traffic import CountTraffic, Traffic
+from estimators import Metric
 from estimators.errors import meant
 from producers.relay.intake import MAX_BODY, CrowdRelay
 
@@ -46,13 +48,18 @@ def relay_application(relay: CrowdRelay, settings: Settings, traffic: Traffic) -
     traffic : Traffic
         Counts the application's answers.
     """
+    encoded: dict[str, tuple[Metric, msgspec.Raw, str]] = {}
 
     async def show_metric(request: Request) -> Response:
         name = request.path_params["name"]
         metric = relay.metrics.get(name)
         if metric is None:
             raise UnknownMetric(name, meant(name, relay.metrics))
-        return conditional.respond_unless_known(request, serialization.definition(metric, None))
+        if name not in encoded or encoded[name][0] is not metric:
+            data = msgspec.json.encode(serialization.definition(metric, None))
+            encoded[name] = metric, msgspec.Raw(data), conditional.etag(data)
+        _, definition, tag = encoded[name]
+        return conditional.not_modified(request, tag) or conditional.respond(definition, tag)
 
     async def show_key(request: Request) -> Response:
         return conditional.respond_unless_known(request, {"key": relay.public_key.hex()})

@@ -22,6 +22,10 @@ REMEDY_BY_CODE: dict[int, str] = {
         "security.protocol"
     ),
 }
+TOKEN_REMEDY = (
+    "check that the server at sasl.oauthbearer.token.endpoint.url answers, and the other "
+    "sasl.oauthbearer settings"
+)
 REFUSAL_CODES = frozenset(REMEDY_BY_CODE)
 """Codes of errors that last until somebody changes a right or a setting."""
 
@@ -59,6 +63,9 @@ def describe_kafka_error(error: Any, topic: str | None = None) -> str:
     --------
     >>> describe_kafka_error(KafkaError(KafkaError._AUTHENTICATION, "wrong"))
     'wrong: check sasl.username, sasl.password and sasl.mechanism'
+    >>> describe_kafka_error(KafkaError(KafkaError._AUTHENTICATION, "no OAUTHBEARER token: 500"))
+    'no OAUTHBEARER token: 500: check that the server at sasl.oauthbearer.token.endpoint.url \
+answers, and the other sasl.oauthbearer settings'
     >>> denied = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "denied")
     >>> describe_kafka_error(denied, "dither.estimates")
     "topic 'dither.estimates': denied: a right on this topic is missing: grant it to the user \
@@ -66,6 +73,8 @@ def describe_kafka_error(error: Any, topic: str | None = None) -> str:
     """
     remedy, about = REMEDY_BY_CODE.get(error.code()), f"topic {topic!r}: " if topic else ""
     message = f"{about}{without_secrets(error.str())}"
+    if error.code() == KafkaError._AUTHENTICATION and "OAUTHBEARER" in message:
+        remedy = TOKEN_REMEDY
     return f"{message}: {remedy}" if remedy else message
 
 

@@ -13,13 +13,16 @@ import pytest
 
 from aggregator.config.settings import Settings
 from aggregator.health_port import Page
+from aggregator.reading import serialization
 from aggregator.web.http.traffic import Traffic
 from aggregator.web.relay_application import relay_application, relay_pages
+from estimators import define
 from producers.relay import forwarding, intake
 from producers.relay.crowd_folder import CrowdFolder
 from producers.relay.intake import CrowdRelay
 from producers.sealing import CrowdLabel, encode_post
 from tests.support.rows import row
+from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
 from tests.support.running.served_application import Answer, Raw, post, served_application
 from tests.unit.producers.relay.crowds import (
@@ -91,6 +94,24 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "TICK_SECONDS", 0.02)
     monkeypatch.setattr(forwarding, "TURN_SECONDS", 0.02)
     monkeypatch.setattr(forwarding, "pause", lambda *_: 0.01)
+
+
+def test_a_definition_is_encoded_once_however_often_it_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(tmp_path) as relay:
+        url = f"http://127.0.0.1:{relay.port}/v1/metrics/late"
+        first = http_client.get(url)
+        assert first.json()["revision"] == LATE.revision
+        monkeypatch.setattr(serialization, "definition", None)
+        assert http_client.get(url).content == first.content
+        known = {"If-None-Match": first.headers["etag"]}
+        assert http_client.get(url, headers=known).status_code == 304
+        monkeypatch.undo()
+        relay.relay.metrics = {
+            "late": define(name="late", kind="mean", mechanism="laplace", range=(0, 1), levels=[2])
+        }
+        assert http_client.get(url).json()["levels"] == [2]
 
 
 def test_posts_get_the_status_that_says_what_a_device_has_to_do(tmp_path: Path) -> None:
