@@ -165,10 +165,7 @@ RATIOS = [
 
 @pytest.mark.parametrize(
     ("runs", "most"),
-    [
-        pytest.param(8, 1, marks=pytest.mark.more),
-        pytest.param(2000, 138, marks=pytest.mark.slow),
-    ],
+    [pytest.param(8, 1, marks=pytest.mark.more), pytest.param(2000, 138, marks=pytest.mark.slow)],
 )
 def test_bounds_cover_the_ratio(runs: int, most: int) -> None:
     """8 runs find a bound that misses in 40% in nine of ten cases; 2,000 one that does in 7.5%.
