@@ -313,7 +313,7 @@ def value_and_band(view: Locator) -> tuple[float, float, float]:
 
 def until(condition: Callable[[], bool], page: Page, what: str) -> None:
     """Look until the page shows it; the page lives on meanwhile."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end, f"still not: {what}"
         page.wait_for_timeout(50)

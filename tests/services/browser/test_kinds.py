@@ -176,6 +176,14 @@ def test_of_three_axes_any_two_are_a_table(site: Site, visitor: Visitor) -> None
     expect(page.locator(".two-way .note")).to_contain_text("for all cells together")
 
 
+def close_before(site: Site, time: str, seeds: range) -> None:
+    """Close the panes of `tail` before a time: ten batches in each partition do."""
+    time_ms = int(np.datetime64(time, "ms").astype(np.int64))
+    batches = [batch(site.deployment.metrics["tail"], ["JFK"], 4, time_ms, n) for n in seeds]
+    site.deployment.produce([(n % 6, b.SerializeToString()) for n, b in enumerate(batches)])
+    site.deployment.wait_until_counted()
+
+
 def test_strings_are_found_when_asked_for_and_may_be_watched(site: Site, visitor: Visitor) -> None:
     rng = np.random.default_rng(5)
     held = rng.choice([*SHARES], 20_000, p=[*SHARES.values()])
@@ -189,11 +197,7 @@ def test_strings_are_found_when_asked_for_and_may_be_watched(site: Site, visitor
     not_closed = panel.get_by_text("only panes that every partition has closed")
     expect(not_closed.or_(panel.get_by_text("3 found among"))).to_be_visible()
 
-    later = int(np.datetime64("2013-01-02T10:00", "ms").astype(np.int64))
-    for number in range(60):  # ten batches in each partition close what was before
-        one = batch(site.deployment.metrics["tail"], ["JFK"], 4, later, number)
-        site.deployment.produce([(number % 6, one.SerializeToString())])
-    site.deployment.wait_until_counted()
+    close_before(site, "2013-01-02T10:00", range(60))
     panel.get_by_role("button", name="Search again").click()
     rows = panel.locator("tbody tr")
     expect(rows).to_have_count(3, timeout=60_000)
@@ -210,11 +214,7 @@ def test_strings_are_found_when_asked_for_and_may_be_watched(site: Site, visitor
     page.get_by_role("radio", name="JFK", checked=True).wait_for()
 
     site.report("tail", np.full(20_000, "SFO"), np.full(20_000, 4.0), "2013-01-12T10:00", 2)
-    later += 12 * 86_400_000
-    for number in range(60, 120):
-        one = batch(site.deployment.metrics["tail"], ["JFK"], 4, later, number)
-        site.deployment.produce([(number % 6, one.SerializeToString())])
-    site.deployment.wait_until_counted()
+    close_before(site, "2013-01-14T10:00", range(60, 120))
     page = visitor.open(site.url)
     found = card(page, "tail").locator(".found")
     expect(found).to_contain_text("3strings found")  # a look starts no search

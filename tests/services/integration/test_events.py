@@ -62,7 +62,7 @@ def count(deployment: Deployment, panes: range) -> None:
 
 
 def wait_for_finals(deployment: Deployment, panes: int) -> None:
-    wait_until(lambda: len(final_ids(deployment)) >= panes, f"{panes} final events")
+    wait_until(lambda: len(final_ids(deployment)) >= panes, f"{panes} final events", pause=0.25)
 
 
 def forget_the_copy(deployment: Deployment) -> None:

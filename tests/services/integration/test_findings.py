@@ -96,7 +96,7 @@ def publish_until(deployment: Deployment, moment: str, even: str, publishers: in
             stack.enter_context(publishing(deployment))
         for name, looked in expected.items():
             with row(name, moment):
-                wait_until(lambda n=name, m=looked: until(client, n) == m, "looked", pause=0.4)  # type: ignore[misc]
+                wait_until(lambda n=name, m=looked: until(client, n) == m, "looked", pause=1.0)  # type: ignore[misc]
 
 
 def test_what_is_found_is_published_once_and_shown_alike_everywhere(

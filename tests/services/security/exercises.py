@@ -55,7 +55,7 @@ def report(settings: Settings, metrics: Metrics) -> None:
     properties = {**clients.reporter_properties(settings), "message.timeout.ms": 5000}
     with Reporter(metrics["delay"], properties, topic=settings.topics.reports) as reporter:
         reporter.report([1.0, 2.0], epsilon=1.0, time=EPOCH / 1000)
-        reporter.flush(10)
+        reporter.flush(60)
 
 
 def count(settings: Settings, metrics: Metrics) -> None:
@@ -96,7 +96,7 @@ def respond(settings: Settings, metrics: Metrics) -> None:
         asked = rounds.latest(metric)
         assert asked is not None
         reporter.answer(asked, 1.0, epsilon=1.0)
-        reporter.flush(10)
+        reporter.flush(60)
 
 
 def prove(settings: Settings, metrics: Metrics) -> None:

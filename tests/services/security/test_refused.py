@@ -123,9 +123,9 @@ def test_a_reporter_without_the_right_says_so(places: Places) -> None:
     reporter = Reporter(here.metrics["delay"], settings.kafka, topic=here.settings.topics.reports)
     reporter.report(1.0, epsilon=1.0)
     with pytest.raises(DeliveryError, match=r"Topic authorization failed: .*security\.md"):
-        reporter.flush(10)
+        reporter.flush(60)
     with pytest.raises(DeliveryError, match="Topic authorization failed"):
-        reporter.close(5)
+        reporter.close(60)
 
 
 def test_topics_that_may_not_be_created_are_named(places: Places) -> None:

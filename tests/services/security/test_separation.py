@@ -118,7 +118,7 @@ def can_write(properties: dict[str, Any], topic: str) -> bool:
 def can_read(properties: dict[str, Any], topic: str) -> bool:
     consumer = Consumer({**properties, "group.id": "any", "fetch.wait.max.ms": 10})
     try:
-        about = consumer.list_topics(topic, timeout=20).topics[topic]
+        about = consumer.list_topics(topic, timeout=60).topics[topic]
         if about.error is not None:
             assert about.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
             return False

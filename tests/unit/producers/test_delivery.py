@@ -44,7 +44,7 @@ def test_what_is_not_acknowledged_is_kept_and_sent_by_the_next_flush(
     with Reporter(LATE, impatient(door), topic=topic, batch_reports=2) as reporter:
         reporter.report([1.0] * 5, epsilon=1, time=5.0)
         with pytest.raises(DeliveryError) as caught:
-            reporter.flush(timeout=20)
+            reporter.flush(timeout=60)
         assert (caught.value.reports, caught.value.batches, caught.value.kept) == (5, 3, True)
         assert "timed out" in caught.value.first_error
         assert str(door.port) in str(caught.value)
@@ -53,7 +53,7 @@ def test_what_is_not_acknowledged_is_kept_and_sent_by_the_next_flush(
         door.heal()
         for _ in range(50):  # it may take a moment until the client finds the open door
             try:
-                reporter.flush(timeout=20)
+                reporter.flush(timeout=60)
             except DeliveryError:
                 continue
             break

@@ -12,9 +12,9 @@ RUNS = {
     "adpm-fig1a": 400,
     "adpm-fig1b": 10,
     "adpm-fig3": 200,
-    "hdpwc-table4": 8,
+    "hdpwc-table4": 4,
     "hdpwc-table5": 8,
-    "hdpwc-fig1": 5,
+    "hdpwc-fig1": 3,
     "hdpwc-fig2": 8,
     "hist-fig2": 6,
     "hist-fig3": 4,
@@ -24,7 +24,7 @@ RUNS = {
     "bounds-width": 2,
     "discovery": 1,
     "hist-shuffle": 1,
-    "hist-crowd": 5,
+    "hist-crowd": 3,
     "errata": 20,
 }
 """Enough for what they claim; the slow tests have all, with all their runs."""

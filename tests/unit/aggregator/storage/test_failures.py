@@ -197,7 +197,7 @@ def test_another_kind_of_server_is_named(node: RedisNode, monkeypatch: pytest.Mo
             if kind != way:
                 with row(kind, way), pytest.raises((DitherError, GatewayError), match=told):
                     ways[way](address)
-                assert time.monotonic() - start < 5
+                assert time.monotonic() - start < 30
     for url, told in (
         ("unix:///nowhere/redis.sock", "no socket of Redis at this path"),
         (f"unix://{__file__}/0", "no socket of Redis at this path"),

@@ -89,7 +89,7 @@ def serve(folder: Path, redis_url: str, files: Files) -> Iterator[tuple[Any, int
 
 def shown_name(port: int, context: ssl.SSLContext) -> str:
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as secure,
     ):
         found = str(secure.getpeercert())
