@@ -24,8 +24,8 @@ kind = "mean"
 mechanism = "randomized_response"
 range = [0, 1]
 levels = [3]
-pane = "1h"
-lateness = "2h"
+pane = "1d"
+lateness = "1d"
 """
 CROWD = 'crowd = { minimum = 100, wait = "1h" }'
 
@@ -110,6 +110,9 @@ def test_the_process_answers_at_its_ports_and_leaves_the_folder(options: dict[st
         assert http_client.status(f"{address}/metrics") == 404
         assert "dither_relay_overdue_parts 0.0" in http_client.get(f"{health}/metrics").text
         assert http_client.get(f"{health}/healthz").text == "ok\n"
+        media = {"Content-Type": "application/octet-stream"}
+        posts = [http_client.post(f"{address}/v1/sealed", headers=media) for _ in range(11)]
+        assert [post.status_code for post in posts] == [400] * 10 + [429], "a tenth of a crowd"
         second = words(options, listen=f"127.0.0.1:{free_port()}")
         assert "another relay uses it" in failure(second)
     finally:
