@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -34,7 +35,7 @@ from aggregator.web.http.small_posts import SmallPosts
 from aggregator.web.http.traffic import CountTraffic, Traffic
 from estimators import Metric
 from estimators.errors import meant
-from producers.relay.intake import MAX_BODY, CrowdRelay
+from producers.relay.intake import MAX_BODY, SEALED_PATH, CrowdRelay
 
 
 def relay_application(relay: CrowdRelay, settings: Settings, traffic: Traffic) -> Starlette:
@@ -128,7 +129,11 @@ class RelayCollector(Collector):
         parts, now_ms = folder.parts(), relay.now_ms()
         samples: dict[metric_definitions.Exported, Mapping[Any, float]] = {
             relay_metrics.RELAY_REPORTS: folder.reports,
-            relay_metrics.RELAY_REFUSED: relay.refused,
+            relay_metrics.RELAY_REFUSED: {
+                str(status): count
+                for (route, status), count in list(self._traffic.statuses.items())
+                if route == SEALED_PATH and status >= HTTPStatus.BAD_REQUEST
+            },
             relay_metrics.RELAY_WAITING: relay.waiting,
             relay_metrics.RELAY_CROWDS: folder.crowds,
             relay_metrics.RELAY_PARTS: Counter(part.metric for part in parts),

@@ -81,9 +81,8 @@ async function expanded(suite, key, label, info, length) {
  * @param {Bytes} publicKey The receiver's.
  * @param {Iterable<number>} info
  * @returns {Promise<{key: Bytes, nonce: Bytes}>}
- * @internal
  */
-export async function keySchedule(agreed, enc, publicKey, info) {
+async function keySchedule(agreed, enc, publicKey, info) {
   const empty = new Uint8Array(HASH_BYTES); // as a key of HMAC, zeros are nothing
   const both = await extracted(KEM_SUITE, empty, "eae_prk", agreed);
   const shared = await expanded(KEM_SUITE, both, "shared_secret", [...enc, ...publicKey], 32);

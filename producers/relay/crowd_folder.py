@@ -297,11 +297,8 @@ class CrowdFolder:
         record_bytes = terms.report_bytes + CHECKSUM_FORMAT.size
         count = (path.stat().st_size - len(head)) // record_bytes
         data = np.memmap(path, np.uint8, "r")[len(head) : len(head) + count * record_bytes]
-        records, max_reports = (
-            data.reshape(count, record_bytes),
-            MAX_CROWD_BYTES // terms.report_bytes,
-        )
-        counts = Counter[str]()
+        records, counts = data.reshape(count, record_bytes), Counter[str]()
+        max_reports = MAX_CROWD_BYTES // terms.report_bytes
         for rows in _groups(records, zlib.crc32(head), counts):
             if rows.size < terms.minimum:
                 counts["too_few"] += rows.size

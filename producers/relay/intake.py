@@ -80,8 +80,6 @@ class CrowdRelay:
 
     Attributes
     ----------
-    refused : Counter
-        Posts, by the status of their answers.
     obstacle : str
         Why no post is taken now; empty if they are.
     """
@@ -113,7 +111,6 @@ class CrowdRelay:
         self._is_write_due = False
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="dither-disk")
         self._looked_at = time.monotonic()
-        self.refused: Counter[str] = Counter()
         self.obstacle = ""
 
     @property
@@ -159,9 +156,6 @@ class CrowdRelay:
         try:
             head = read_head(scope["headers"], self.media_types)
             body = await self._receiver.receive(receive, "", hold, lambda _: None)
-        except Problem as problem:
-            self._count_refusal(problem)
-            raise
         finally:
             hold.release()
         answer = functools.partial(_set, answered)
@@ -188,10 +182,8 @@ class CrowdRelay:
         hold = Hold(self._memory)
         try:
             self._keep(head, body, client, hold, answer)
-        except BaseException as error:
+        except BaseException:
             hold.release()
-            if isinstance(error, Problem):
-                self._count_refusal(error)
             raise
 
     def _keep(self, head: Head, body: bytes, client: Client, hold: Hold, answer: Answer) -> None:
@@ -256,9 +248,6 @@ class CrowdRelay:
             end_ms + metric.lateness_ms,
         )
 
-    def _count_refusal(self, problem: Problem) -> None:
-        self.refused[str(int(problem.status))] += 1
-
     # -- The disk -------------------------------------------------------------------------------
 
     def _write(self) -> None:
@@ -284,8 +273,6 @@ class CrowdRelay:
                 post.answer(ACCEPTED_BODY, problem)
             except Exception:  # it must not keep the others from their answers
                 logger.exception("a post could not be answered")
-            if problem is not None:
-                self._count_refusal(problem)
         if problem is None:
             self._folder.reports[posts[0].crowd.terms.label.metric, "taken"] += len(posts)
 

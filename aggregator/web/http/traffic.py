@@ -25,6 +25,8 @@ class Traffic(Collector):
 
     def __init__(self) -> None:
         self._answers: Counter[tuple[str, str, str]] = Counter()
+        self.statuses: Counter[tuple[str, int]] = Counter()
+        """Answers by route and status."""
         self._durations: dict[str, tuple[list[int], list[float]]] = {}
         """By route, the answers in each bucket and the sum of their seconds."""
 
@@ -52,6 +54,7 @@ class Traffic(Collector):
         """
         method_label = method if method in KNOWN_METHODS else "other"
         self._answers[route, method_label, f"{status // 100}xx"] += 1
+        self.statuses[route, status] += 1
         buckets = metric_definitions.REQUEST_DURATION.buckets
         if route not in self._durations:
             self._durations[route] = [0] * (len(buckets) + 1), [0.0]

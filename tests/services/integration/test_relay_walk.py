@@ -13,12 +13,11 @@ from aggregator.web.http.traffic import Traffic
 from aggregator.web.relay_application import relay_application
 from dither import HttpReporter, Ledger
 from producers.gateway import Gateway
-from producers.relay import intake
+from producers.relay import forwarding, intake
 from producers.relay.crowd_folder import CrowdFolder
 from producers.relay.forwarding import Forwarder, ServiceClient
 from producers.relay.intake import CrowdRelay
-from producers.sealing import read_private_key
-from tests.support.reports.crowds import key_file
+from tests.support.reports.crowds import KEY, key_file, public
 from tests.support.reports.messages import EPOCH
 from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.gateway_server import serving
@@ -38,38 +37,31 @@ def test_reports_of_people_arrive_by_a_relay(
 ) -> None:
     """Each part is posted twice. Mutants: a random batch id; one without the batch's index."""
     monkeypatch.setattr(intake, "TICK_SECONDS", 0.02)
+    monkeypatch.setattr(forwarding, "TURN_SECONDS", 0.02)
     monkeypatch.setattr("producers.gateway.crowds.MAX_BATCH_BYTES", 2 * 60)
     monkeypatch.setattr(
         ServiceClient, "post", lambda self, body: post(self, body) and post(self, body)
     )
-    deployment = defined(METRICS)
-    metric = deployment.metrics["hidden"]
-    keys = key_file(tmp_path)
-    public_key = read_private_key(keys.read_text().split()[0]).public_key().public_bytes_raw()
+    deployment, now_ms, key = defined(METRICS), [EPOCH], public(KEY)
     config = {"bootstrap.servers": deployment.kafka.bootstrap_servers}
-    gateway = Gateway(deployment.metrics, config, deployment.topic, crowd_keys=str(keys))
-    now_ms = [EPOCH]
+    keys, folder = str(key_file(tmp_path)), CrowdFolder(tmp_path / "relay")
+    gateway = Gateway(deployment.metrics, config, deployment.topic, crowd_keys=keys)
     with serving(gateway) as url:
         wait_until(lambda: not gateway._sender.obstacle, "Kafka answers")
         (token_file := tmp_path / "token").write_text("dither_relay")
-        folder = CrowdFolder(tmp_path / "relay")
-        forwarder = Forwarder(ServiceClient(url.removesuffix("/v1/reports"), token_file))
-        relay = CrowdRelay(
-            deployment.metrics, public_key, folder, forwarder, clock=lambda: now_ms[0] / 1000
-        )
+        forwarder = Forwarder(ServiceClient(url.removesuffix("/v1/reports"), token_file), folder)
+        relay = CrowdRelay(deployment.metrics, key, forwarder, clock=lambda: now_ms[0] / 1000)
         with served_application(relay_application(relay, Settings(), Traffic())) as port:
             address = f"http://127.0.0.1:{port}"
-            with HttpReporter("hidden", url, relay=address, key=public_key.hex()) as reporter:
+            with HttpReporter("hidden", url, relay=address, key=key.hex()) as reporter:
                 for person in range(PEOPLE):
                     ledger = Ledger(tmp_path / f"{person}.ledger", budget=3, period="20h")
                     reporter.report(1.0, epsilon=3, ledger=ledger, time=EPOCH / 1000)
                 reporter.flush()
-                assert relay.reports["hidden", "taken"] == PEOPLE
+            assert folder.reports["hidden", "taken"] == PEOPLE
             assert deployment.counts() == {}
-            now_ms[0] += 2 * metric.pane_ms
-            wait_until(
-                lambda: forwarder.outcomes["hidden", "delivered"] > 0, "the crowd has closed"
-            )
+            now_ms[0] += 2 * deployment.metrics["hidden"].pane_ms
+            wait_until(lambda: folder.reports["hidden", "delivered"] > 0, "the crowd has closed")
     deployment.count()
     assert deployment.counts() == {"accepted:hidden": PEOPLE, "duplicate:hidden": PEOPLE}
     content = deployment.reader().window("hidden").content

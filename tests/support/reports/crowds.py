@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
-from estimators import Metric
+from estimators import LocalMetric, define
 from producers.opening import open_each
 from producers.sealing import CrowdLabel, encode_crowd, key_hash, label_info, read_private_key, seal
 
 KEY, OTHER_KEY = "11" * 32, "22" * 32
 """Private keys."""
+DAY = 86_400_000
+PANE = 19_700 * DAY
+HIDDEN = LocalMetric.require(
+    define(
+        name="hidden",
+        kind="mean",
+        mechanism="randomized_response",
+        range=(0, 1),
+        levels=[3],
+        pane="1d",
+        lateness="2d",
+        crowd={"minimum": 100, "wait": "12h"},
+    )
+)
 
 
 def public(private: str) -> bytes:
@@ -25,18 +40,12 @@ def key_file(folder: Path) -> Path:
     return file
 
 
-def label_of(question: Metric, start_ms: int, **changes: Any) -> CrowdLabel:
-    usual = {
-        "key_hash": key_hash(public(KEY)),
-        "fingerprint": question.fingerprint,
-        "pane_start_ms": start_ms,
-        "metric": question.name,
-    }
-    return CrowdLabel(**{**usual, **changes})
+LABEL = CrowdLabel(key_hash(public(KEY)), HIDDEN.fingerprint, PANE, "hidden")
 
 
-def sealed(values: bytes, label: CrowdLabel, private: str = KEY) -> list[bytes]:
-    """Return a sealed report of one byte for each value."""
+def sealed(values: bytes, private: str = KEY, **changes: Any) -> list[bytes]:
+    """Return a sealed report of one byte for each value, with changes of its label."""
+    label = dataclasses.replace(LABEL, **changes)
     return [seal(bytes([value]), label, public(private)) for value in values]
 
 
@@ -46,9 +55,9 @@ def opened(sealed: bytes, label: CrowdLabel, private: str = KEY) -> list[bytes]:
     return [*open_each(key, label_info(label), sealed, max(1, len(sealed)))]
 
 
-def crowd(reports: list[bytes], label: CrowdLabel, number: int = 1) -> bytes:
-    """Return the body of a post; `number` is the crowd's id."""
-    return encode_crowd(number.to_bytes(16), label, reports)
+def crowd(reports: list[bytes], **changes: Any) -> bytes:
+    """Return the body of a post, with changes of its label."""
+    return encode_crowd((1).to_bytes(16), dataclasses.replace(LABEL, **changes), reports)
 
 
 def mixed(zeros: int, ones: int) -> bytes:

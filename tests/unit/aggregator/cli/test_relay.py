@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import stat
 from pathlib import Path
 
-import httpx
 import pytest
 from click.testing import CliRunner
 
@@ -24,8 +24,8 @@ kind = "mean"
 mechanism = "randomized_response"
 range = [0, 1]
 levels = [3]
-pane = "1h"
-lateness = "2h"
+pane = "1d"
+lateness = "1d"
 """
 CROWD = 'crowd = { minimum = 100, wait = "1h" }'
 
@@ -44,8 +44,14 @@ def options(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def words(options: dict[str, str]) -> list[str]:
-    return [f"--{name}={value}" for name, value in options.items()]
+def words(options: dict[str, str], **changes: str) -> list[str]:
+    return ["relay", *(f"--{name}={value}" for name, value in {**options, **changes}.items())]
+
+
+def failure(line: list[str]) -> str:
+    ran = CliRunner().invoke(cli, line)
+    assert ran.exit_code
+    return f"{ran.output}{ran.exception}"
 
 
 def test_a_relay_says_what_it_lacks(options: dict[str, str], tmp_path: Path) -> None:
@@ -61,27 +67,22 @@ def test_a_relay_says_what_it_lacks(options: dict[str, str], tmp_path: Path) -> 
     }
     for name, (value, told) in rows.items():
         with row(name):
-            ran = CliRunner().invoke(cli, ["relay", *words({**options, name: value})])
-            assert told in ran.output + str(ran.exception)
-            assert ran.exit_code
-            del (rest := dict(options))[name]
+            assert told in failure(words(options, **{name: value}))
+            left = {key: value for key, value in options.items() if key != name}
             if name not in ("listen", "metrics"):
-                missing = CliRunner().invoke(cli, ["relay", *words(rest)])
-                assert f"Missing option '--{name}'" in missing.output
+                assert f"Missing option '--{name}'" in failure(words(left))
 
 
 def test_a_crowd_that_proves_nothing_is_told_at_the_start(options: dict[str, str]) -> None:
     """Each command fails in its next step."""
     away = f"--metrics={options['metrics']}", "--redis=redis://127.0.0.1:1"
     for line in (
-        ["relay", *words({**options, "folder": options["metrics"]})],
+        words(options, folder=options["metrics"]),
         ["serve", f"--port={free_port()}", *away],
         ["up", "--folder=counts", *away],
     ):
         with row(line[0]):
-            ran = CliRunner().invoke(cli, line)
-            assert ran.exit_code
-            assert "a crowd of 100 proves no epsilon below 3" in ran.output
+            assert "a crowd of 100 proves no epsilon below 3" in failure(line)
 
 
 def test_a_key_is_written_for_its_owner_alone_and_never_over_another(tmp_path: Path) -> None:
@@ -91,27 +92,29 @@ def test_a_key_is_written_for_its_owner_alone_and_never_over_another(tmp_path: P
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     public_key = read_private_key(private.strip()).public_key().public_bytes_raw()
     assert made.output == f"{public_key.hex()}\n"
-    assert CliRunner().invoke(cli, ["relay", "keygen", str(path)]).exit_code
+    assert "expected a new file" in failure(["relay", "keygen", str(path)])
     assert path.read_text() == private
 
 
 def test_the_process_answers_at_its_ports_and_leaves_the_folder(options: dict[str, str]) -> None:
-    health = f"http://127.0.0.1:{free_port()}"
-    process = fleet.start("relay", [*words(options), f"--health-port={health.rpartition(':')[2]}"])
+    address, health = f"http://{options['listen']}", f"http://127.0.0.1:{free_port()}"
+    health_port = f"--health-port={health.rpartition(':')[2]}"
+    process = fleet.start("relay", [*words(options)[1:], health_port])
     try:
-        wait_until(lambda: _answers(f"{health}/readyz"), "the relay is ready")
-        address = f"http://{options['listen']}"
-        wait_until(lambda: _answers(f"{address}/v1/key"), "the relay serves")
+        for url in (f"{health}/readyz", f"{address}/v1/key"):
+            wait_until(functools.partial(_answers, url), url)
         assert http_client.get(f"{address}/v1/key").json() == {"key": KEY.hex()}
         definition = http_client.get(f"{address}/v1/metrics/late").json()
         assert definition["crowd"]["minimum"] == 100
-        assert http_client.get(f"{address}/v1/metrics/early").status_code == 404
-        assert http_client.get(f"{address}/metrics").status_code == 404
+        assert http_client.status(f"{address}/v1/metrics/early") == 404
+        assert http_client.status(f"{address}/metrics") == 404
         assert "dither_relay_overdue_parts 0.0" in http_client.get(f"{health}/metrics").text
         assert http_client.get(f"{health}/healthz").text == "ok\n"
-        second = {**options, "listen": f"127.0.0.1:{free_port()}"}
-        ran = CliRunner().invoke(cli, ["relay", *words(second)])
-        assert "another relay uses it" in str(ran.exception)
+        media = {"Content-Type": "application/octet-stream"}
+        posts = [http_client.post(f"{address}/v1/sealed", headers=media) for _ in range(11)]
+        assert [post.status_code for post in posts] == [400] * 10 + [429], "a tenth of a crowd"
+        second = words(options, listen=f"127.0.0.1:{free_port()}")
+        assert "another relay uses it" in failure(second)
     finally:
         process.terminate()
         process.join(30)
@@ -119,7 +122,4 @@ def test_the_process_answers_at_its_ports_and_leaves_the_folder(options: dict[st
 
 
 def _answers(url: str) -> bool:
-    try:
-        return http_client.get(url).status_code == 200
-    except httpx.TransportError:
-        return False
+    return http_client.status(url) == 200

@@ -13,33 +13,20 @@ from aggregator.features.reader import Reader
 from aggregator.storage.store import Store
 from aggregator.web import application, reports
 from aggregator.web.http.access import hash_token
-from estimators import define
 from producers.gateway.crowds import CROWD_TYPE, MAX_CROWD_BODY
-from tests.support.reports.crowds import crowd, key_file, label_of, mixed, sealed
+from tests.support.reports.crowds import HIDDEN, crowd, key_file, mixed, sealed
 from tests.support.rows import row
 from tests.support.running import http_client
 from tests.support.running.broker import Broker
 from tests.support.running.deployment import wait_until
 from tests.support.running.served_application import served_application
 
-HIDDEN = define(
-    name="hidden",
-    kind="mean",
-    mechanism="randomized_response",
-    range=(0, 1),
-    levels=[3],
-    pane="1d",
-    lateness="2d",
-    crowd={"minimum": 100, "wait": "12h"},
-)
-LABEL = label_of(HIDDEN, 19_700 * 86_400_000)
 TOKENS = {"device": "report", "analyst": "read admin", "relay": "relay"}
 
 
 def test_only_a_relay_posts_crowds_and_they_may_be_large(store: Store, tmp_path: Path) -> None:
     """Mutants: the route with the scope of reports; the usual limit of a body, or none."""
-    broker = Broker()
-    topic = broker.topic()
+    topic = (broker := Broker()).topic()
     settings = Settings(kafka=broker.config, topics=Topics(reports=topic, managed=False))
     settings.aggregate.past = "10000d"
     settings.gateway.crowd_keys = str(key_file(tmp_path))
@@ -48,14 +35,13 @@ def test_only_a_relay_posts_crowds_and_they_may_be_large(store: Store, tmp_path:
     metrics = {"hidden": HIDDEN}
     gateway = reports.gateway(settings, metrics)
     app = application(Reader(store, metrics), settings, gateway=gateway)
-    body = crowd(sealed(mixed(60, 40), LABEL), LABEL)
+    body = crowd(sealed(mixed(60, 40)))
     with served_application(app) as port:
         url = f"http://127.0.0.1:{port}"
 
-        def post(content: bytes, token: str = "", path: str = "/v1/crowds") -> httpx.Response:
-            headers = {"Content-Type": CROWD_TYPE}
-            if token:
-                headers["Authorization"] = f"Bearer {token}"
+        def post(content: bytes, token: str, path: str = "/v1/crowds") -> httpx.Response:
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            headers["Content-Type"] = CROWD_TYPE
             return http_client.post(url + path, content=content, headers=headers)
 
         wait_until(lambda: not gateway._sender.obstacle, "Kafka answers")
@@ -64,12 +50,14 @@ def test_only_a_relay_posts_crowds_and_they_may_be_large(store: Store, tmp_path:
                 answer = post(body, token)
                 assert answer.status_code == status, answer.text
                 assert ("--scope relay" in answer.text) == (status != 202)
-        large = post(bytes(MAX_CROWD_BODY), "relay")
-        assert large.status_code == 400, "it is read: it has no label"
-        assert post(bytes(MAX_CROWD_BODY + 1), "relay").status_code == 413
-        assert (
-            post(bytes(2 * settings.serve.max_request_bytes), path="/v1/reports").status_code == 413
-        )
+        for size, path, status in (
+            (MAX_CROWD_BODY, "/v1/crowds", 400),  # it is read: it has no label
+            (MAX_CROWD_BODY + 1, "/v1/crowds", 413),
+            (2 * settings.serve.max_request_bytes, "/v1/reports", 413),
+        ):
+            assert (
+                post(bytes(size), "relay" if "crowds" in path else "", path).status_code == status
+            )
         exported = http_client.get(f"{url}/metrics").text
         assert 'dither_crowd_reports_total{fate="accepted",metric="hidden"} 100.0' in exported
         [described] = http_client.get(f"{url}/openapi.json").json()["paths"]["/v1/crowds"].values()
