@@ -183,6 +183,7 @@ def _reporting(running: Workers, metrics: Sequence[LocalMetric]) -> Iterator[Non
 def _send(
     producer: Producer, running: Workers, metric: LocalMetric, reports: Any, time_ms: int
 ) -> None:
-    payload = encode_randomized(metric, *reports, time_ms, os.urandom(16))
+    level, answers = reports
+    payload = encode_randomized(metric, level, answers, time_ms, os.urandom(16))
     partition = int.from_bytes(os.urandom(2), "big") % PARTITIONS
     producer.produce(running.settings.topics.reports, payload, partition=partition)

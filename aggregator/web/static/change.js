@@ -66,6 +66,6 @@ export class Change {
     const title = promiseOf(found);
     if (!found.isCertain) return this.element.replaceChildren(explained("change", {title}, "no evidence of a change"), last, before);
     const {amount, interval, direction} = amountOf(found, metric);
-    this.element.replaceChildren(found.name && `${found.name}: `, explained("change", {class: `change ${direction}`, title}, amount), `${last}${before} `, h("em", {}, `(${interval})`));
+    this.element.replaceChildren(found.name ? `${found.name}: ` : "", explained("change", {class: `change ${direction}`, title}, amount), `${last}${before} `, h("em", {}, `(${interval})`));
   }
 }

@@ -172,6 +172,7 @@ def test_a_card_says_what_has_changed_and_is_filtered(reported: Site, visitor: V
     distance = card(page, "distance")
     expect(distance.locator(".delta")).to_contain_text("against the 24 hours before")
     told = distance.locator(".delta").inner_text().replace("24 hours", "")
+    assert told[0] in "+\N{MINUS SIGN}"
     amount, lower, upper = numbers(told)
     truth = (80 * 2000 + 10 * 1000) / 3000 - (30 * 4000 + 55 * 100) / 4100
     assert 0 < lower < min(truth, amount) < max(truth, amount) < upper
